@@ -1,0 +1,69 @@
+"""Files that are whole or absent, and the JSON cards that say what made them.
+
+Everything is written under a temporary name and renamed. A card travels beside its artefact (`x.safetensors` and
+`x.card.json`, or `card.json` in a folder) and holds what made it, from what (hashes), and with which settings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from speechssl.errors import InputError
+
+
+@contextmanager
+def replacing(path: Path | str) -> Iterator[Path]:
+    """Give a temporary path beside `path`; rename it to `path` on success, remove it on failure."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    os.close(handle)
+    os.chmod(name, 0o644)
+    try:
+        yield Path(name)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path | str, text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
+
+
+def read_json(path: Path | str) -> Any:
+    """Raises InputError when the file is missing or is not JSON."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path} as JSON ({error}); make it again with the command that wrote it") from error
+
+
+def hash_bytes(*parts: bytes) -> str:
+    """16 hex digits of the SHA-256 of the parts."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()[:16]
+
+
+def hash_files(paths: Iterable[Path]) -> str:
+    """16 hex digits over the contents of the files, in the order given."""
+    return hash_bytes(*(hashlib.sha256(Path(p).read_bytes()).digest() for p in paths))
+
+
+def hash_json(value: Any) -> str:
+    return hash_bytes(json.dumps(value, sort_keys=True, ensure_ascii=False).encode())

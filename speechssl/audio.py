@@ -1,0 +1,204 @@
+"""Audio files: the only module that opens a container. Beyond it all audio is float32 mono at 16 kHz, in an array (N,).
+
+WAV, FLAC, MP3 and OGG through libsndfile, at any rate, stereo averaged. A file is read in blocks that are made mono,
+float32 and 16 kHz at once, so that an hour of it takes no more memory than the result. A file that is not whole is
+refused, never padded or shortened in silence: times counted in it would be wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import soundfile
+import soxr
+
+from speechssl.artefacts import replacing
+from speechssl.errors import InputError
+
+SAMPLE_RATE = 16_000  # Hz; what HuBERT and wav2vec 2.0 were trained on (arXiv 2106.07447, section IV)
+MIN_SECONDS = 0.05  # two receptive fields of HuBERT's front end (25 ms): less gives no unit worth the name
+SILENT_PEAK = 1e-4  # of full scale (-80 dB): three steps of 16-bit audio
+BLOCK_FRAMES = 1 << 18  # frames read at a time
+UNKNOWN_BYTES = 0x7FFF_0000  # a WAV that states this many or more was streamed: its writer never knew the length
+MP3_SLACK = 1152  # frames: one MPEG frame, as some encoders count the header frame among those of sound
+
+
+def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+    """Read a whole file as float32 mono. Returns (N,), full scale 1, N = ceil(frames * sample_rate / rate of the file).
+
+    Raises InputError for a file that is missing, empty, not audio, cut off or damaged, silent, shorter than
+    MIN_SECONDS, or that has samples that are not finite.
+    """
+    path = Path(path)
+    with _opened(path) as file:
+        blocks = _mono_blocks(file, path, _promised(file, path))
+        samples = _collect(_resampled(blocks, file.samplerate, sample_rate))
+    _check(samples, sample_rate, path)
+    return samples
+
+
+def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndarray:
+    """Band-limited resampling (soxr, high quality). samples: (N,); rates in Hz.
+
+    Returns float32 (ceil(N * target_rate / source_rate),), exactly.
+    """
+    return _collect(_resampled([np.asarray(samples, np.float32)], source_rate, target_rate))
+
+
+def duration(path: Path | str) -> float:
+    """Seconds according to the header; nothing is decoded.
+
+    An MP3 without a count of its frames (NMSQA's are such) is estimated from the bit rate of its first frame: for exact
+    times take the length of what `read_audio` returns.
+    Raises InputError as `read_audio` does for a file that is missing, empty, not audio, or visibly cut off.
+    """
+    path = Path(path)
+    with _opened(path) as file:
+        return float(file.frames / file.samplerate)
+
+
+def write_flac(path: Path | str, samples: np.ndarray, sample_rate: int = SAMPLE_RATE) -> None:
+    """Write 16-bit FLAC, whole or not at all. samples: (N,) int16, or float in [-1, 1] (beyond is clipped).
+
+    The same samples give the same bytes. Raises ValueError for samples that are not finite or not a vector.
+    """
+    _write(path, to_int16(samples), sample_rate, "FLAC")
+
+
+def write_clip(path: Path | str, samples: np.ndarray, start: float, end: float, sample_rate: int = SAMPLE_RATE) -> None:
+    """Write [start, end) seconds of samples (N,) in the format of the suffix: .wav, .flac, .ogg or .mp3.
+
+    Raises InputError for another suffix or an interval that holds no sample.
+    """
+    path = Path(path)
+    container = path.suffix[1:].upper()
+    if container not in ("WAV", "FLAC", "OGG", "MP3"):
+        raise InputError(f"cannot write a clip as {path}; end its name in .wav, .flac, .ogg or .mp3")
+    clip = samples[max(round(start * sample_rate), 0) : max(round(end * sample_rate), 0)]
+    if not len(clip):
+        length = len(samples) / sample_rate
+        raise InputError(f"no audio in [{start}, {end}) s to write as {path}; the recording has {length:.2f} s")
+    _write(path, to_int16(clip), sample_rate, container)
+
+
+def to_int16(samples: np.ndarray) -> np.ndarray:
+    """int16 (N,) as it is; float (N,) in [-1, 1] rounded and clipped. Raises ValueError for anything else."""
+    samples = np.asarray(samples)
+    if samples.ndim != 1 or (samples.dtype != np.int16 and samples.dtype.kind != "f") or not np.isfinite(samples).all():
+        raise ValueError(f"samples must be finite int16 or float of shape (N,), not {samples.dtype} {samples.shape}")
+    if samples.dtype == np.int16:
+        return samples
+    return np.clip(np.rint(samples * 32768.0), -32768, 32767).astype(np.int16)
+
+
+def _write(path: Path | str, samples: np.ndarray, sample_rate: int, container: str) -> None:
+    """In blocks: libsndfile overruns its stack when it is given minutes of Vorbis at once."""
+    with (
+        replacing(path) as temporary,
+        soundfile.SoundFile(temporary, "w", samplerate=sample_rate, channels=1, format=container) as file,
+    ):
+        for at in range(0, len(samples), BLOCK_FRAMES):
+            file.write(samples[at : at + BLOCK_FRAMES])
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
+    """The file, open for reading. Raises InputError where there is no whole audio file."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, not an audio file; give the path of one recording")
+    if not path.is_file():
+        raise InputError(f"the audio file {path} does not exist; check the path")
+    if path.stat().st_size == 0:
+        raise InputError(f"the audio file {path} is empty (0 bytes); copy or download it again")
+    try:
+        file = soundfile.SoundFile(path)
+    except soundfile.SoundFileError as error:
+        raise InputError(f"cannot read {path} as audio; give a whole WAV, FLAC, MP3 or OGG file") from error
+    with file:
+        if _visibly_cut(file):
+            raise InputError(f"{path} is cut off: it ends before its header says; copy or download it again")
+        yield file
+
+
+def _visibly_cut(file: soundfile.SoundFile) -> bool:
+    """Whether libsndfile shortened the file to what is there, which it tells only in its log."""
+    if file.format == "OGG":
+        return "lacks an end-of-stream bit" in file.extra_info or "Junk after the last page" in file.extra_info
+    stated = re.search(r"^data : (\d+) \(should be \d+\)", file.extra_info, re.MULTILINE)
+    return stated is not None and int(stated[1]) < UNKNOWN_BYTES
+
+
+def _promised(file: soundfile.SoundFile, path: Path) -> int:
+    """The frames that reading must give at least; 0 where the length in the header is a guess."""
+    if file.format != "MP3":
+        return file.frames if file.frames < 1 << 62 else 0
+    return file.frames - MP3_SLACK if _has_xing(path) else 0
+
+
+def _has_xing(path: Path) -> bool:
+    """Whether the first MPEG frame is a Xing or Info header, which counts the frames; else libsndfile extrapolates."""
+    with path.open("rb") as file:
+        head = file.read(10)
+        tag = sum((byte & 127) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=False))
+        file.seek(10 + tag if head.startswith(b"ID3") else 0)
+        frame = file.read(64)
+    return b"Xing" in frame or b"Info" in frame
+
+
+def _mono_blocks(file: soundfile.SoundFile, path: Path, promised: int) -> Iterator[np.ndarray]:
+    """Stops at the first short block: after a hole soundfile would seek on and join what lies on either side of it."""
+    frames, block = 0, np.empty((BLOCK_FRAMES, 1))
+    try:
+        while len(block) == BLOCK_FRAMES:
+            block = file.read(BLOCK_FRAMES, dtype="float32", always_2d=True)
+            frames += len(block)
+            yield block[:, 0] if block.shape[1] == 1 else block.mean(axis=1)
+    except soundfile.SoundFileError as error:
+        raise InputError(f"{path} is cut off or damaged after frame {frames}; copy or download it again") from error
+    if frames < promised:
+        counts = f"{frames} of {file.frames} frames"
+        raise InputError(f"{path} is cut off or damaged ({counts} could be read); copy or download it again")
+
+
+def _resampled(blocks: Iterable[np.ndarray], source_rate: int, target_rate: int) -> Iterator[np.ndarray]:
+    """Blocks at the target rate, of ceil(N * target / source) samples in all."""
+    if source_rate == target_rate:
+        yield from blocks
+        return
+    stream = soxr.ResampleStream(source_rate, target_rate, 1, dtype="float32", quality="HQ")
+    source, target = 0, 0
+    for block in blocks:
+        source += len(block)
+        out = stream.resample_chunk(block)
+        target += len(out)
+        yield out
+    tail = stream.resample_chunk(np.zeros(0, np.float32), last=True)
+    missing = -(-source * target_rate // source_rate) - target
+    yield np.pad(tail, (0, max(missing - len(tail), 0)))[: max(missing, 0)]
+
+
+def _collect(blocks: Iterable[np.ndarray]) -> np.ndarray:
+    """Join blocks in one array that grows in place: an hour is held once, not twice."""
+    samples, at = np.empty(0, np.float32), 0
+    for block in blocks:
+        samples.resize(at + len(block), refcheck=False)
+        samples[at:] = block
+        at = len(samples)
+    return samples
+
+
+def _check(samples: np.ndarray, sample_rate: int, path: Path) -> None:
+    if len(samples) == 0:
+        raise InputError(f"{path} holds no samples; record or download it again")
+    lowest, highest = samples.min(), samples.max()  # NaN where any sample is; no copy of an hour of audio
+    if not (np.isfinite(lowest) and np.isfinite(highest)):
+        raise InputError(f"{path} holds samples that are not finite (NaN or infinity); export it again as 16-bit audio")
+    if len(samples) < MIN_SECONDS * sample_rate:
+        seconds = len(samples) / sample_rate
+        raise InputError(f"{path} is {seconds:.3f} s long; give a recording of at least {MIN_SECONDS} s")
+    if max(-lowest, highest) < SILENT_PEAK:
+        raise InputError(f"{path} is silent (no sample above {SILENT_PEAK} of full scale); check the recording")

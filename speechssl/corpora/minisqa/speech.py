@@ -1,0 +1,244 @@
+"""The spoken half of MiniSQA: every passage and question of the text generator read by a synthetic voice.
+
+A passage is read by one speaker sentence by sentence with short pauses; each of its questions by another speaker of the same
+split. With `reference=True` every training passage is read a second time by one neutral voice, with time anchors between the two
+readings: what a perfect voice converter would give (the teacher of ContentVec, arXiv 2204.09224, section 3.1).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from speechssl.artefacts import hash_files, read_json, write_json, write_text
+from speechssl.audio import SAMPLE_RATE, resample, write_flac
+from speechssl.corpora.espeak import Mark, Spoken, Voice, speak
+from speechssl.corpora.minisqa.text import TextPassage, TextQuestion, generate_passage
+from speechssl.corpora.minisqa.voices import reference, speakers
+from speechssl.corpora.records import Answer, Passage, Question, Span, compact
+from speechssl.errors import InputError
+
+VERSION = 1  # of the generator; part of the card, so that corpora of different generators are never mixed up
+PAUSE = 0.25  # seconds between sentences
+SPLITS = ("train", "dev", "test")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the bytes of a corpus."""
+
+    language: str
+    passages: dict[str, int]  # number of passages by split
+    seed: int
+    questions: int = 5  # a passage
+    unanswerable: float = 0.1  # share of questions the passage does not answer
+    reference: bool = False  # read the training passages a second time by the neutral voice
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Sentences read by one voice: samples at 16 kHz, and marks in seconds."""
+
+    samples: np.ndarray
+    words: tuple[Span, ...]
+    phones: tuple[Span, ...]
+    characters: tuple[int, ...]  # offset of every word in the joined text
+
+
+def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, Any]:
+    """Write the corpus to `out` and return its card. A finished corpus is left alone; a killed run goes on where it was.
+
+    The bytes depend on the settings only, not on `workers`. Raises InputError when `out` holds a corpus of other settings.
+    """
+    out = Path(out)
+    wanted = {"corpus": "minisqa", "version": VERSION, "settings": asdict(settings)}
+    _claim(out, wanted)
+    if (out / "card.json").is_file():
+        return read_json(out / "card.json")
+    for split in SPLITS:
+        _prepare_split(out, split, settings, workers)
+    manifests = sorted(out.glob("*/*.jsonl"))
+    card = wanted | {
+        "made_by": f"speechssl prepare minisqa --language {settings.language} --seed {settings.seed}",
+        "manifests": hash_files(manifests),
+        "synthetic": "speech by espeak-ng",
+    }
+    write_json(out / "card.json", card)
+    return card
+
+
+def _claim(out: Path, wanted: dict[str, Any]) -> None:
+    """Refuse a folder that was begun with other settings."""
+    begun = out / "settings.json"
+    if begun.is_file():
+        if read_json(begun) != json.loads(json.dumps(wanted)):
+            raise InputError(f"{out} holds a MiniSQA corpus made with other settings (see {begun}); choose another folder")
+    elif out.is_dir() and any(out.iterdir()):
+        raise InputError(f"{out} is not empty and not a MiniSQA corpus; choose another folder")
+    else:
+        write_json(begun, wanted)
+
+
+def _prepare_split(out: Path, split: str, settings: Settings, workers: int) -> None:
+    folder, parts = out / split, out / split / "parts"
+    if (folder / "questions.jsonl").is_file():
+        return
+    todo = [i for i in range(settings.passages[split]) if not (parts / f"{i:06d}.json").is_file()]
+    jobs = [(out, split, i, settings) for i in todo]
+    for _ in tqdm(_parallel(_speak_passage, jobs, workers), total=len(jobs), desc=f"speaking {split}", unit="passage"):
+        pass
+    records = [read_json(parts / f"{i:06d}.json") for i in range(settings.passages[split])]
+    if settings.reference and split == "train":
+        _write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
+    _write_lines(folder / "passages.jsonl", [r["passage"] for r in records])
+    _write_lines(folder / "questions.jsonl", [q for r in records for q in r["questions"]])
+    for part in parts.glob("*.json"):
+        part.unlink()
+    if parts.is_dir():
+        parts.rmdir()
+
+
+def _write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    write_text(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
+
+
+def _parallel(function: Callable[..., None], jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[None]:
+    if workers <= 1:
+        yield from (function(job) for job in jobs)
+        return
+    with get_context("spawn").Pool(workers) as pool:
+        yield from pool.imap_unordered(function, jobs, chunksize=4)
+
+
+def _speak_passage(job: tuple[Path, str, int, Settings]) -> None:
+    """Speak one passage with its questions; the record file is written last and marks it as done."""
+    out, split, index, settings = job
+    text = generate_passage(settings.language, split, index, settings.seed, settings.questions, settings.unanswerable)
+    rng = random.Random(f"speakers {settings.language} {split} {index} {settings.seed}")
+    voices = rng.sample(speakers(settings.language, split), k=len(speakers(settings.language, split)))
+    joiner = "" if settings.language == "zh" else " "
+    reading = _read(text.sentences, voices[0], joiner)
+    name = f"{split}-{index:06d}"
+    passage = _passage(name, split, text, reading, voices[0], settings.language, joiner)
+    write_flac(out / passage.audio, reading.samples)
+    record: dict[str, Any] = {"passage": compact(asdict(passage)), "questions": []}
+    for number, question in enumerate(text.questions):
+        voice = voices[1 + number % (len(voices) - 1)]
+        spoken = _read((question.text,), voice, joiner)
+        item = _question(name, number, split, text, question, passage, reading, spoken, voice, joiner)
+        write_flac(out / item.audio, spoken.samples)
+        record["questions"].append(compact(asdict(item)))
+    if settings.reference and split == "train":
+        record["reference"] = _reference(out, name, text, voices[0], reading, joiner)
+    write_json(out / split / "parts" / f"{index:06d}.json", record)
+
+
+def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> _Reading:
+    """Read the sentences one after another, PAUSE seconds apart."""
+    pieces: list[np.ndarray] = []
+    words: list[Span] = []
+    phones: list[Span] = []
+    characters: list[int] = []
+    position, offset = 0, 0  # samples, characters
+    for sentence in sentences:
+        spoken = speak(sentence, voice)
+        words += [_shift(m, position, spoken) for m in spoken.words]
+        phones += [_shift(m, position, spoken) for m in spoken.phones]
+        characters += [offset + m.position for m in spoken.words]
+        silence = np.zeros(round(PAUSE * spoken.sample_rate), np.int16)
+        pieces += [spoken.samples, silence]
+        position += len(spoken.samples) + len(silence)
+        offset += len(sentence) + len(joiner)
+    samples = np.concatenate(pieces).astype(np.float32) / 32768
+    return _Reading(resample(samples, spoken.sample_rate, SAMPLE_RATE), tuple(words), tuple(phones), tuple(characters))
+
+
+def _shift(mark: Mark, position: int, spoken: Spoken) -> Span:
+    return Span(mark.text, (position + mark.start) / spoken.sample_rate, (position + mark.end) / spoken.sample_rate)
+
+
+def _passage(
+    name: str, split: str, text: TextPassage, reading: _Reading, voice: Voice, language: str, joiner: str
+) -> Passage:
+    return Passage(
+        id=name,
+        audio=f"{split}/audio/{name}.flac",
+        seconds=len(reading.samples) / SAMPLE_RATE,
+        text=joiner.join(text.sentences),
+        speaker=voice.name,
+        language=language,
+        words=reading.words,
+        phones=reading.phones,
+    )
+
+
+def _question(
+    name: str,
+    number: int,
+    split: str,
+    text: TextPassage,
+    question: TextQuestion,
+    passage: Passage,
+    reading: _Reading,
+    spoken: _Reading,
+    voice: Voice,
+    joiner: str,
+) -> Question:
+    answers = () if question.answer is None else (_answer(text, question, reading, joiner),)
+    return Question(
+        id=f"{name}-{number}",
+        passage=name,
+        audio=f"{split}/audio/{name}-{number}.flac",
+        seconds=len(spoken.samples) / SAMPLE_RATE,
+        text=question.text,
+        speaker=voice.name,
+        language=passage.language,
+        answers=answers,
+        options=question.options,
+        correct=question.correct if question.options else None,
+        relation=question.relation,
+        words=spoken.words,
+        phones=spoken.phones,
+    )
+
+
+def _answer(text: TextPassage, question: TextQuestion, reading: _Reading, joiner: str) -> Answer:
+    """The answer with the times of its first and last word."""
+    assert question.answer is not None
+    start = sum(len(s) + len(joiner) for s in text.sentences[: question.sentence]) + question.start
+    end = start + len(question.answer)
+    inside = [w for w, c in zip(reading.words, reading.characters, strict=True) if start < c + len(w.text) and c < end]
+    return Answer(question.answer, round(inside[0].start, 5), round(inside[-1].end, 5), start)
+
+
+def _reference(
+    out: Path, name: str, text: TextPassage, voice: Voice, reading: _Reading, joiner: str
+) -> dict[str, Any]:
+    """Read the passage by the neutral voice; anchors are [seconds in the passage, seconds in this reading]."""
+    neutral = _read(text.sentences, reference(voice), joiner)
+    audio = f"train/reference/{name}.flac"
+    write_flac(out / audio, neutral.samples)
+    same = [p.text for p in reading.phones] == [p.text for p in neutral.phones]
+    pairs = zip(reading.phones, neutral.phones, strict=True) if same else zip(reading.words, neutral.words, strict=True)
+    anchors = [[0.0, 0.0]] + [[round(a.start, 5), round(b.start, 5)] for a, b in pairs]
+    anchors.append([len(reading.samples) / SAMPLE_RATE, len(neutral.samples) / SAMPLE_RATE])
+    return {"id": name, "audio": audio, "anchors": anchors}
+
+
+def speak_pairs(language: str, split: str, count: int, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
+    """`count` different questions, each spoken by two voices of the split: samples at 16 kHz, for the same-text distance."""
+    pairs: list[tuple[np.ndarray, np.ndarray]] = []
+    for index in range(count):
+        question = generate_passage(language, split, index, seed).questions[0]
+        voices = random.Random(f"pair {language} {split} {index} {seed}").sample(speakers(language, split), k=2)
+        first, second = (_read((question.text,), voice, "").samples for voice in voices)
+        pairs.append((first, second))
+    return pairs

@@ -1,0 +1,224 @@
+"""Records of a spoken-QA corpus and their JSONL manifests.
+
+A corpus is a folder: `card.json`, and for every split `<split>/passages.jsonl` and `<split>/questions.jsonl`, one record a line.
+Audio paths are relative to the corpus folder. All times are seconds from the beginning of the record's own audio; those of an
+answer from the beginning of its passage's audio. Half-open intervals [start, end).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from speechssl.artefacts import write_text
+from speechssl.errors import InputError
+
+R = TypeVar("R", "Passage", "Question")
+TOLERANCE = 0.05  # seconds that a stated time may lie beyond the end of the audio
+
+
+@dataclass(frozen=True)
+class Span:
+    """A word or a phone with its time in seconds."""
+
+    text: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One annotation of an answer. start, end: seconds in the passage's audio, None where only the text is known."""
+
+    text: str
+    start: float | None = None
+    end: float | None = None
+    char_start: int | None = None  # offset in the passage's text
+
+
+@dataclass(frozen=True)
+class Passage:
+    id: str
+    audio: str
+    seconds: float
+    text: str
+    speaker: str
+    language: str
+    words: tuple[Span, ...] = ()
+    phones: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True)
+class Question:
+    id: str
+    passage: str  # id of the passage it is about
+    audio: str
+    seconds: float
+    text: str
+    speaker: str
+    language: str
+    answers: tuple[Answer, ...] = ()  # empty: the passage does not say
+    options: tuple[str, ...] = ()  # multiple choice
+    correct: int | None = None  # index of the right option
+    relation: str = ""
+    words: tuple[Span, ...] = ()
+    phones: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One split of a corpus in memory."""
+
+    root: Path
+    split: str
+    passages: dict[str, Passage]
+    questions: tuple[Question, ...]
+
+    @property
+    def answerable(self) -> tuple[Question, ...]:
+        return tuple(q for q in self.questions if q.answers)
+
+    def path(self, record: Passage | Question) -> Path:
+        return self.root / record.audio
+
+
+def write_records(path: Path, records: Iterable[Passage | Question]) -> None:
+    """Write a manifest, whole or not at all."""
+    write_text(path, "".join(json.dumps(compact(asdict(r)), ensure_ascii=False) + "\n" for r in records))
+
+
+def compact(record: dict[str, Any]) -> dict[str, Any]:
+    """Word and phone times as [text, start, end] triples: a third of the bytes."""
+    for name in ("words", "phones"):
+        record[name] = [[s["text"], round(s["start"], 5), round(s["end"], 5)] for s in record[name]]
+    return record
+
+
+def read_passages(path: Path) -> Iterator[Passage]:
+    """Raises InputError naming file and line for a line that is not a passage record."""
+    return (passage for _, passage in _numbered_passages(path))
+
+
+def _numbered_passages(path: Path) -> Iterator[tuple[int, Passage]]:
+    """Every record with its line, which is not its index where the manifest has blank lines."""
+    for number, values in _read_lines(path):
+        yield number, _build(Passage, values, path, number)
+
+
+def read_questions(path: Path) -> Iterator[Question]:
+    """Raises InputError naming file and line for a line that is not a question record."""
+    return (question for _, question in _numbered_questions(path))
+
+
+def _numbered_questions(path: Path) -> Iterator[tuple[int, Question]]:
+    for number, values in _read_lines(path):
+        try:
+            values["answers"] = tuple(_build_answer(**a) for a in values.get("answers", ()))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{path}:{number}: an answer of this question is malformed ({error}); mend it") from error
+        options = values.get("options", [])
+        if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
+            raise InputError(f"{path}:{number}: the options of this question are not a list of texts; mend the line")
+        values["options"] = tuple(options)
+        yield number, _build(Question, values, path, number)
+
+
+def _build_answer(**values: Any) -> Answer:
+    """Raises TypeError or ValueError for what is not an answer, such as a start without an end."""
+    answer = Answer(**values)
+    if not isinstance(answer.text, str):
+        raise TypeError(f"its text is {answer.text!r}")
+    if (answer.start is None) != (answer.end is None):
+        raise ValueError("it has only one of start and end")
+    if answer.start is not None and answer.end is not None and not math.isfinite(answer.start + answer.end):
+        raise ValueError(f"its times are {answer.start} and {answer.end}")
+    return answer
+
+
+def load_corpus(root: Path | str, split: str) -> Corpus:
+    """Read and check one split.
+
+    Raises InputError (one sentence, naming file and line) for a missing manifest, a line that is not JSON or lacks a field, a
+    duplicate id, a missing audio file, an unknown passage, or an answer outside its passage.
+    """
+    root = Path(root)
+    folder = root / split
+    if not (folder / "passages.jsonl").is_file():
+        known = sorted(p.parent.name for p in root.glob("*/passages.jsonl"))
+        found = f"it has the splits {', '.join(known)}" if known else "prepare one with `speechssl prepare`"
+        raise InputError(f"{folder} is not a split of a prepared corpus (no passages.jsonl); {found}")
+    passages: dict[str, Passage] = {}
+    for number, passage in _numbered_passages(folder / "passages.jsonl"):
+        if passage.id in passages:
+            raise InputError(f"{folder / 'passages.jsonl'}:{number}: the id {passage.id} occurs twice; make ids unique")
+        _check_audio(root, passage, folder / "passages.jsonl", number)
+        passages[passage.id] = passage
+    questions: dict[str, Question] = {}
+    for number, question in _numbered_questions(folder / "questions.jsonl"):
+        if question.id in questions:
+            raise InputError(f"{folder / 'questions.jsonl'}:{number}: the id {question.id} occurs twice; make ids unique")
+        _check_audio(root, question, folder / "questions.jsonl", number)
+        _check_question(question, passages, folder / "questions.jsonl", number)
+        questions[question.id] = question
+    return Corpus(root, split, passages, tuple(questions.values()))
+
+
+def _read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: a text may hold U+0085 or U+2028
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{path}:{number} is not JSON ({error}); mend or remove the line") from error
+        if not isinstance(values, dict):
+            raise InputError(f"{path}:{number} is not a JSON object; every line of a manifest is one record")
+        yield number, values
+
+
+def _build(cls: type[R], values: dict[str, Any], path: Path, number: int) -> R:
+    known = {f.name for f in fields(cls)}
+    if unknown := sorted(set(values) - known):
+        raise InputError(f"{path}:{number} has the unknown field {unknown[0]!r}; the fields are {', '.join(sorted(known))}")
+    try:
+        for name in ("words", "phones"):
+            values[name] = tuple(Span(str(t), float(a), float(b)) for t, a, b in values.get(name, ()))
+        record = cls(**values)
+        for name in ("id", "audio", "text", "speaker", "language", "passage", "relation"):
+            if not isinstance(getattr(record, name, ""), str):
+                raise TypeError(f"{name} is {getattr(record, name)!r}, which is not text")
+        if not math.isfinite(record.seconds) or record.seconds <= 0:
+            raise ValueError(f"seconds is {record.seconds}")
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}:{number} is not a {cls.__name__} record ({error}); mend the line") from error
+    return record
+
+
+def _check_audio(root: Path, record: Passage | Question, path: Path, number: int) -> None:
+    if not (root / record.audio).is_file():
+        raise InputError(f"{path}:{number} names {root / record.audio}, which does not exist; restore it or remove the line")
+
+
+def _check_question(question: Question, passages: dict[str, Passage], path: Path, number: int) -> None:
+    passage = passages.get(question.passage)
+    if passage is None:
+        raise InputError(f"{path}:{number} asks about the passage {question.passage}, which is not in passages.jsonl")
+    if question.correct is not None and question.correct not in range(len(question.options)):
+        options = len(question.options)
+        raise InputError(f"{path}:{number}: correct is {question.correct!r}, but there are {options} options; mend the line")
+    for answer in question.answers:
+        if answer.start is None or answer.end is None:
+            continue
+        if not 0 <= answer.start < answer.end <= passage.seconds + TOLERANCE:
+            raise InputError(
+                f"{path}:{number}: the answer [{answer.start}, {answer.end}) s lies outside its passage {passage.id} "
+                f"([0, {passage.seconds}) s); correct the times"
+            )

@@ -1,0 +1,1 @@
+"""Speech encoders: loading, features of a layer, and pre-training."""

@@ -1,0 +1,179 @@
+"""Tidy results: one JSON line for every value that was measured, kept in one file that can be appended to again and
+again."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from speechssl.artefacts import write_text
+from speechssl.errors import InputError
+
+Key = tuple[str, str, str, float | None, str, int, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured value.
+
+    value, low, high: percent; [low, high] is the confidence interval, None where there is none. n: items it is a mean
+    over.
+    """
+
+    system: str  # "dual", "cascade", ...
+    encoder: str
+    condition: str  # "clean", "babble", ...
+    snr_db: float | None  # None where the condition has no signal-to-noise ratio
+    metric: str  # "FF1", "AOS", "WER", ...
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    seed: int
+    card: str | Mapping[str, Any]  # what made it: a hash, or the settings themselves
+
+    @property
+    def key(self) -> Key:
+        """What a row is about: of two rows with one key the later replaces the earlier."""
+        card = json.dumps(self.card, sort_keys=True, ensure_ascii=False)
+        snr = None if self.snr_db is None else float(self.snr_db)
+        return self.system, self.encoder, self.condition, snr, self.metric, int(self.seed), card
+
+
+def append_rows(path: Path | str, rows: Iterable[Row]) -> None:
+    """Add rows to a results file; a row with the key of an older one replaces it. The same rows again change nothing.
+
+    The file is whole at any time (written beside and renamed); processes that append at the same time wait in turn.
+    Raises InputError for a damaged file, ValueError for a value that is not finite or an interval the wrong way round.
+    """
+    path = Path(path)
+    new = [Row(**_plain(row)) for row in rows]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path.parent):
+        old = read_rows(path) if path.exists() else ()
+        merged = {row.key: row for row in (*old, *new)}
+        if tuple(merged.values()) != old or not path.exists():
+            lines = (json.dumps(asdict(row), ensure_ascii=False, allow_nan=False) + "\n" for row in merged.values())
+            write_text(path, "".join(lines))
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the advisory lock of a folder: no lock file is left behind. Without fcntl (Windows) there is no lock."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    """A row as JSON values, numpy's scalars made Python's. Raises ValueError for what `read_rows` would refuse."""
+    values = asdict(row) | {"card": row.card if isinstance(row.card, str) else dict(row.card)}
+    for name in ("snr_db", "value", "low", "high"):
+        values[name] = None if values[name] is None else float(values[name])
+    values |= {"n": int(row.n), "seed": int(row.seed)}
+    for name, value in values.items():
+        if not _fits(name, value):
+            raise ValueError(f"the {row.metric} of {row.system} has {value!r} for {name}")
+    if row.low is not None and row.high is not None and row.low > row.high:
+        raise ValueError(f"the interval [{row.low}, {row.high}] is the wrong way round")
+    return values
+
+
+def read_rows(path: Path | str) -> tuple[Row, ...]:
+    """All rows of a results file, in order. Raises InputError naming file and line for a missing or damaged file."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")  # not splitlines: a JSON string may hold U+2028
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the results {path} ({error}); run the evaluation that writes them") from error
+    return tuple(_parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip())
+
+
+def _parse(line: str, place: str) -> Row:
+    try:
+        values = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"{place} is not JSON ({error}); remove the line and run its evaluation again") from error
+    names = [field.name for field in fields(Row)]
+    if not isinstance(values, dict) or set(values) != set(names):
+        raise InputError(f"{place} is not a result with the fields {', '.join(names)}; remove the line")
+    for name in names:
+        if not _fits(name, values[name]):
+            raise InputError(f"{place} has {values[name]!r} for {name}; remove the line and run its evaluation again")
+    return Row(**values)
+
+
+def _fits(name: str, value: Any) -> bool:
+    if name in ("snr_db", "low", "high") and value is None:
+        return True
+    if name in ("snr_db", "low", "high", "value"):
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if name in ("n", "seed"):
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, (str, dict) if name == "card" else str)
+
+
+def table(rows: Iterable[Row]) -> str:
+    """A table for the terminal: a block a metric, a line a system, a column a condition, value [low, high] in %.
+
+    Where a cell has rows of several seeds, their mean, the number of seeds and the range over the intervals are shown.
+    Of rows that differ in their card alone the last one is shown. Systems come in order of appearance; conditions
+    without a signal-to-noise ratio first, then by name and from the quietest noise to the loudest.
+    """
+    rows = list(rows)
+    metrics = dict.fromkeys(row.metric for row in rows)
+    blocks = [_block(metric, [r for r in rows if r.metric == metric]) for metric in metrics]
+    return "\n\n".join(blocks)
+
+
+def _block(metric: str, rows: Sequence[Row]) -> str:
+    columns = sorted({(r.condition, r.snr_db) for r in rows}, key=_column_order)
+    systems = list(dict.fromkeys((r.system, r.encoder) for r in rows))
+    cells: dict[tuple[Any, ...], dict[int, Row]] = {}
+    for row in rows:
+        cells.setdefault((row.system, row.encoder, row.condition, row.snr_db), {})[row.seed] = row
+    lines = [[f"{metric} (%)", *map(_column_name, columns)]]
+    for system in systems:
+        found = [list(cells.get((*system, *column), {}).values()) for column in columns]
+        lines.append([" ".join(filter(None, system)), *map(_cell, found)])
+    return _aligned(lines)
+
+
+def _column_order(column: tuple[str, float | None]) -> tuple[bool, str, float]:
+    condition, snr = column
+    return snr is not None, condition, -(snr or 0.0)
+
+
+def _column_name(column: tuple[str, float | None]) -> str:
+    condition, snr = column
+    return condition if snr is None else f"{condition} {snr:g} dB"
+
+
+def _cell(rows: Sequence[Row]) -> str:
+    if not rows:
+        return "-"
+    text = f"{sum(r.value for r in rows) / len(rows):.1f}"
+    lows, highs = [r.low for r in rows if r.low is not None], [r.high for r in rows if r.high is not None]
+    if lows and highs:
+        text += f" [{min(lows):.1f}, {max(highs):.1f}]"
+    return text if len(rows) == 1 else f"{text} ({len(rows)} seeds)"
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Columns of equal width: the first flush left, the others flush right, a rule under the head."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    texts = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines]
+    return "\n".join([texts[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *texts[1:]])

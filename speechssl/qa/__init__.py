@@ -1,0 +1,5 @@
+"""Spoken question answering: choosing spans and scoring them, and the systems that predict them.
+
+spans: sliding windows and the best span over all of them.
+metrics: scores on seconds (FF1, AOS) and on text (EM, F1, WER).
+"""

@@ -1,0 +1,139 @@
+"""Scores of spoken question answering: intervals in seconds (FF1, AOS), texts (EM, F1), recognition errors (WER, CER).
+
+All scores are in [0, 1] (WER may exceed 1). With several gold annotations a score is the best over *all* of them. A
+question without gold annotations has no answer: predicting nothing scores 1 and predicting anything scores 0 (the rule
+of SQuAD 2.0); predicting nothing for a question that has an answer scores 0. Intervals are half-open, [start, end)
+seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jiwer
+import numpy as np
+
+from speechssl.errors import InputError
+from speechssl.text import answer_tokens, tokens
+
+Interval = tuple[float, float]  # start, end in seconds
+
+
+def frame_f1(predicted: Interval | None, gold: Sequence[Interval]) -> float:
+    """FF1: the harmonic mean of overlap / predicted length and overlap / gold length (DUAL, arXiv 2203.04911).
+
+    predicted None: no answer. An empty prediction (start == end) overlaps nothing and scores 0.
+    Raises ValueError for a time that is not finite, a prediction that ends before it starts, or an empty gold interval.
+    """
+    return _best_over(predicted, gold, lambda shared, left, right: 2 * shared / (left + right))
+
+
+def overlap_score(predicted: Interval | None, gold: Sequence[Interval]) -> float:
+    """AOS: overlap / length of the union. For one pair of intervals FF1 = 2 AOS / (1 + AOS).
+
+    The same rules and errors as `frame_f1`.
+    """
+    return _best_over(predicted, gold, lambda shared, left, right: shared / (left + right - shared))
+
+
+def _best_over(
+    predicted: Interval | None, gold: Sequence[Interval], score: Callable[[float, float, float], float]
+) -> float:
+    for interval in gold:
+        _check_interval(interval, "gold", allow_empty=False)
+    if predicted is None:
+        return float(not gold)
+    _check_interval(predicted, "predicted", allow_empty=True)
+    return max((_score_pair(predicted, interval, score) for interval in gold), default=0.0)
+
+
+def _score_pair(predicted: Interval, gold: Interval, score: Callable[[float, float, float], float]) -> float:
+    shared = max(0.0, min(predicted[1], gold[1]) - max(predicted[0], gold[0]))
+    # Rounding may make the quotient of equal intervals exceed 1 by an ulp.
+    return min(1.0, score(shared, predicted[1] - predicted[0], gold[1] - gold[0]))
+
+
+def _check_interval(interval: Interval, name: str, allow_empty: bool) -> None:
+    start, end = interval
+    finite = math.isfinite(start) and math.isfinite(end)
+    if not finite or end < start or (end == start and not allow_empty):
+        raise ValueError(f"the {name} times [{start}, {end}) s are not an interval")
+
+
+def exact_match(predicted: str | None, gold: Sequence[str], language: str = "en") -> float:
+    """1 if the prediction equals a gold text after `text.normalise_answer` (en: SQuAD's; zh: by character), else 0.
+
+    As in the script of SQuAD 2.0, gold texts that are empty after normalisation do not count, and a question with none
+    left has no answer. predicted None or a text that normalises to nothing is the prediction of no answer.
+    """
+    found, wanted = _answers(predicted, gold, language)
+    return float(found in wanted)
+
+
+def token_f1(predicted: str | None, gold: Sequence[str], language: str = "en") -> float:
+    """F1 of the bags of words (en) or characters (zh, a Latin run is one). The same rules as `exact_match`."""
+    found, wanted = _answers(predicted, gold, language)
+    return max(_bag_f1(found, answer) for answer in wanted)
+
+
+def _answers(predicted: str | None, gold: Sequence[str], language: str) -> tuple[list[str], list[list[str]]]:
+    """Tokens of the prediction and of every gold answer; [[]] where there is no answer."""
+    wanted = [found for answer in gold if (found := answer_tokens(answer, language))]
+    return answer_tokens(predicted or "", language), wanted or [[]]
+
+
+def _bag_f1(found: list[str], wanted: list[str]) -> float:
+    if not found or not wanted:
+        return float(found == wanted)
+    shared = (Counter(found) & Counter(wanted)).total()
+    return 2 * shared / (len(found) + len(wanted))
+
+
+@dataclass(frozen=True, eq=False)
+class WordErrors:
+    """Recognition errors of S utterances, kept apart so that the rate can be bootstrapped.
+
+    errors, words: (S,) int64, edits (substitutions + deletions + insertions) and reference words (zh: characters).
+    substitutions, deletions, insertions: totals.
+    """
+
+    errors: np.ndarray
+    words: np.ndarray
+    substitutions: int
+    deletions: int
+    insertions: int
+
+    @property
+    def rate(self) -> float:
+        """All errors / all reference words; 0.15 is a WER of 15 %. May exceed 1."""
+        return float(self.errors.sum() / self.words.sum())
+
+
+def word_error_rate(references: Sequence[str], hypotheses: Sequence[str], language: str = "en") -> WordErrors:
+    """Word errors (zh: character errors, a Latin run is one) after `text.normalise`, by jiwer's alignment.
+
+    An empty hypothesis deletes every word; words recognised where the reference is empty are insertions.
+    Raises InputError when the lists differ in length or no reference has a word, ValueError by jiwer for what is not
+    text.
+    """
+    if len(references) != len(hypotheses):
+        raise InputError(
+            f"there are {len(references)} references and {len(hypotheses)} hypotheses; give one for every utterance"
+        )
+    wanted = [tokens(text, language) for text in references]
+    if not any(wanted):
+        raise InputError("the references have no words to count errors against; check the texts and their language")
+    found = [tokens(text, language) for text in hypotheses]
+    result = jiwer.process_words([" ".join(w) for w in wanted], [" ".join(f) for f in found])
+    errors = np.array([sum(map(_edits, chunks)) for chunks in result.alignments], dtype=np.int64)
+    words = np.array([len(w) for w in wanted], dtype=np.int64)
+    return WordErrors(errors, words, result.substitutions, result.deletions, result.insertions)
+
+
+def _edits(chunk: jiwer.AlignmentChunk) -> int:
+    """Edits of a stretch of the alignment: a substitution has as many reference as hypothesis words."""
+    reference, hypothesis = chunk.ref_end_idx - chunk.ref_start_idx, chunk.hyp_end_idx - chunk.hyp_start_idx
+    return 0 if chunk.type == "equal" else int(max(reference, hypothesis))

@@ -1,0 +1,169 @@
+"""Extraction-based QA over any token sequence: an encoder, two vectors dotted with every output, windows, one choice.
+
+DUAL reads units and the cascade reads word pieces with this same reader. The sequence is `[CLS] question [SEP] window [SEP]`.
+Letters: B sequences, S tokens in a sequence, E embedding width.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel
+
+from speechssl.qa.spans import SpanChoice, Window, WindowScores, best_span_of_windows, windows
+from speechssl.training import Batch
+
+IGNORED = -1e4  # logit of positions that are not allowed; finite in bf16
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a question and a passage become sequences. All sizes in tokens."""
+
+    cls: int  # ids
+    sep: int
+    pad: int
+    size: int = 320  # passage tokens a window
+    stride: int = 160
+    question: int = 120  # longer questions lose their tail
+    answer: int = 275  # longest answer (DUAL, released configuration)
+
+    def sequence(self, question: np.ndarray, window: np.ndarray) -> tuple[np.ndarray, int]:
+        """Ids (S,) and the position of the window's first token."""
+        asked = question[: self.question]
+        ids = np.concatenate([[self.cls], asked, [self.sep], window, [self.sep]]).astype(np.int64)
+        return ids, len(asked) + 2
+
+
+class SpanModel(nn.Module):
+    """Embedding table, text encoder, span head."""
+
+    def __init__(self, encoder: PreTrainedModel, embedding: nn.Embedding) -> None:
+        super().__init__()
+        encoder.set_input_embeddings(nn.Embedding(1, embedding.embedding_dim))  # inputs_embeds are given instead
+        self.encoder = encoder
+        self.embedding = embedding
+        self.head = nn.Linear(encoder.config.hidden_size, 2)
+        accepted = inspect.signature(encoder.forward).parameters
+        self.segments = "token_type_ids" in accepted and getattr(encoder.config, "type_vocab_size", 0) > 1
+        self.glances = "global_attention_mask" in accepted
+
+    def logits(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+        """ids, mask, segments: (B, S). Returns (B, S, 2): start and end logits; IGNORED outside [CLS] and the window."""
+        extra = {}
+        if self.segments:
+            extra["token_type_ids"] = segments
+        if self.glances:  # Longformer: the question sees everything
+            extra["global_attention_mask"] = (1 - segments) * mask
+        embedded = self.embedding(ids)
+        hidden = self.encoder(inputs_embeds=embedded, attention_mask=mask, **extra).last_hidden_state
+        allowed = (segments * mask).bool()
+        allowed[:, 0] = True
+        return torch.where(allowed[..., None], self.head(hidden).float(), IGNORED)
+
+    def forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, first: torch.Tensor, last: torch.Tensor
+    ) -> Batch:
+        """first, last: (B,) positions of the answer's first and last token, 0 where the window holds no answer."""
+        logits = self.logits(ids, mask, segments)
+        loss = (functional.cross_entropy(logits[..., 0], first) + functional.cross_entropy(logits[..., 1], last)) / 2
+        right = (logits[..., 0].argmax(1) == first) & (logits[..., 1].argmax(1) == last)
+        return {"loss": loss, "exact": right.float().mean().detach()}
+
+
+def collate(sequences: Sequence[tuple[np.ndarray, int]], pad: int) -> dict[str, torch.Tensor]:
+    """Pad to one length. segments: 0 for [CLS] question [SEP], 1 for the window; the closing [SEP] is 0 as well."""
+    ids = pad_sequence([torch.from_numpy(s) for s, _ in sequences], batch_first=True, padding_value=pad)
+    mask, segments = torch.zeros_like(ids), torch.zeros_like(ids)
+    for row, (sequence, offset) in enumerate(sequences):
+        mask[row, : len(sequence)] = 1
+        segments[row, offset : len(sequence) - 1] = 1
+    return {"ids": ids, "mask": mask, "segments": segments}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A question to train on: token ids, and the answer's first and last passage token (inclusive)."""
+
+    question: np.ndarray
+    passage: np.ndarray
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class ExampleBatches:
+    """Batches of windows, a function of (seed, step) only; `empty` of them do not hold the answer and point at [CLS]."""
+
+    examples: Sequence[Example]
+    layout: Layout
+    size: int = 16  # B
+    empty: float = 0.1
+    seed: int = 0
+
+    def __call__(self, step: int) -> Batch:
+        epoch_steps = max(len(self.examples) // self.size, 1)
+        epoch, index = divmod(step, epoch_steps)
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.examples))
+        rng = np.random.default_rng([self.seed, epoch, index])
+        chosen = [self.examples[i] for i in order[index * self.size : (index + 1) * self.size]]
+        drawn = [self._draw(rng, example) for example in chosen]
+        batch = collate([sequence for sequence, _, _ in drawn], self.layout.pad)
+        batch["first"] = torch.tensor([first for _, first, _ in drawn])
+        batch["last"] = torch.tensor([last for _, _, last in drawn])
+        return batch
+
+    def _draw(self, rng: np.random.Generator, example: Example) -> tuple[tuple[np.ndarray, int], int, int]:
+        """A window at a random place: with the answer inside, or (rarely) anywhere."""
+        total, size = len(example.passage), self.layout.size
+        latest = max(total - size, 0)
+        low, high = max(example.last - size + 1, 0), min(example.first, latest)
+        if low > high or rng.random() < self.empty:
+            low, high = 0, latest
+        window = Window(int(rng.integers(low, high + 1)), min(size, total))
+        sequence, offset = self.layout.sequence(example.question, example.passage[window.first : window.stop])
+        inside = window.local(example.first, example.last)
+        first, last = (offset + inside[0], offset + inside[1]) if inside else (0, 0)
+        return (sequence, offset), first, last
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A trained span model that answers."""
+
+    model: SpanModel
+    layout: Layout
+    batch: int = 16
+    bf16: bool = False
+
+    def read(self, question: np.ndarray, passage: np.ndarray) -> SpanChoice:
+        """The best span of the passage. question, passage: token ids. Raises ValueError for an empty passage."""
+        return self.read_many([(question, passage)])[0]
+
+    @torch.inference_mode()
+    def read_many(self, items: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[SpanChoice]:
+        """(question, passage) pairs -> one choice each. Windows are sorted by length and run in batches."""
+        cut = [(i, w) for i, (_, p) in enumerate(items) for w in windows(len(p), self.layout.size, self.layout.stride)]
+        sequences = [self.layout.sequence(items[i][0], items[i][1][w.first : w.stop]) for i, w in cut]
+        order = sorted(range(len(cut)), key=lambda n: len(sequences[n][0]))
+        scored: dict[int, WindowScores] = {}
+        for start in range(0, len(order), self.batch):
+            part = order[start : start + self.batch]
+            logits = self._logits([sequences[n] for n in part])
+            for row, n in enumerate(part):
+                scored[n] = WindowScores.of_sequence(cut[n][1], logits[row, :, 0], logits[row, :, 1], sequences[n][1])
+        by_item: list[list[WindowScores]] = [[] for _ in items]
+        for n, (i, _) in enumerate(cut):
+            by_item[i].append(scored[n])
+        return [best_span_of_windows(found, self.layout.answer) for found in by_item]
+
+    def _logits(self, sequences: Sequence[tuple[np.ndarray, int]]) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
+            return self.model.logits(**collate(sequences, self.layout.pad))

@@ -1,0 +1,75 @@
+"""Span models on disk: config, weights, layout and card in one folder.
+
+Matrices are kept as int8 with one scale a row (a quarter of float32; the largest error of a weight is 1/254 of its row's largest),
+everything else as it is. `safetensors` throughout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import AutoConfig, AutoModel
+
+from speechssl.artefacts import hash_files, read_json, replacing, write_json
+from speechssl.errors import InputError
+from speechssl.qa.reader import Layout, SpanModel
+
+SCALE = ".row_scale"
+
+
+def quantise(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Matrices (R, C) as int8 plus `name.row_scale` (R,) float32."""
+    packed: dict[str, torch.Tensor] = {}
+    for name, value in state.items():
+        if value.ndim != 2 or not value.is_floating_point():
+            packed[name] = value.contiguous()
+            continue
+        scale = value.abs().amax(1).clamp(min=1e-12) / 127
+        packed[name] = torch.round(value / scale[:, None]).to(torch.int8)
+        packed[name + SCALE] = scale.float()
+    return packed
+
+
+def dequantise(packed: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The inverse of `quantise`, in float32."""
+    scales = {name: value for name, value in packed.items() if name.endswith(SCALE)}
+    return {
+        name: value.float() * scales[name + SCALE][:, None] if name + SCALE in scales else value.float()
+        for name, value in packed.items()
+        if name not in scales
+    }
+
+
+def save_reader(folder: Path, model: SpanModel, layout: Layout, card: dict[str, Any]) -> None:
+    """Write model.safetensors, config.json and, last, card.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / "model.safetensors") as temporary:
+        save_file(quantise(model.state_dict()), temporary)
+    config = model.encoder.config.to_dict() | {"symbols": list(model.embedding.weight.shape)}
+    write_json(folder / "config.json", config)
+    write_json(folder / "card.json", card | {"layout": asdict(layout), "weights": hash_files([folder / "model.safetensors"])})
+
+
+def load_reader(folder: Path) -> tuple[SpanModel, Layout, dict[str, Any]]:
+    """Raises InputError when a file is missing or damaged, weights are missing, or the card is another model's."""
+    card, config = read_json(folder / "card.json"), read_json(folder / "config.json")
+    path = folder / "model.safetensors"
+    try:
+        packed = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"cannot read the weights {path} ({error}); train or fetch the model again") from error
+    if card.get("weights") != hash_files([path]):
+        raise InputError(f"{path} is not the file its card describes; train or fetch the model again")
+    rows, width = config.pop("symbols")
+    model = SpanModel(AutoModel.from_config(AutoConfig.for_model(**config)), nn.Embedding(rows, width))
+    found = model.load_state_dict(dequantise(packed), strict=False)
+    if found.missing_keys or found.unexpected_keys:
+        keys = [*found.missing_keys, *found.unexpected_keys]
+        raise InputError(f"{path} does not fit its config: {len(keys)} weights are missing or left over ({', '.join(keys[:3])} ...)")
+    return model.eval().requires_grad_(False), Layout(**card["layout"]), card

@@ -1,0 +1,272 @@
+"""One HTML page from rows and examples. It holds everything it shows: figures as SVG, sound as data, and refers to nothing else."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from speechssl.artefacts import write_text
+from speechssl.errors import InputError, MissingExtra
+from speechssl.evaluation.results import Row
+from speechssl.report.examples import Example, Prediction
+from speechssl.report.figures import Breakdown, Drawing, bars, score_against_snr, score_against_wer
+from speechssl.report.series import LOWER_IS_BETTER, METRICS, PALETTE, Cell, Condition, Results, Series, arrange, decibels, metric_name
+from speechssl.report.summary import summarise
+from speechssl.report.waveform import Region, data_uri, outline, region, ticks
+
+TITLE = "Spoken question answering with and without a transcript"
+COLUMNS = ("system", "encoder", "condition", "snr_db", "metric", "value", "low", "high", "n", "seed", "card")
+PLAIN = Series("", "", "", len(PALETTE) - 1)  # grey, for a system that nothing else knows
+
+
+@dataclass(frozen=True)
+class Table:
+    """A further table, printed as it is: rows of values, each as long as columns. Numbers are set flush right."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    title: str
+    caption: str
+    drawing: Drawing
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One metric as a table: a line a series, a column a condition. groups: kind of condition and how many columns it spans."""
+
+    metric: str
+    name: str
+    about: str
+    conditions: tuple[Condition, ...]
+    groups: tuple[tuple[str, int], ...]
+    lines: tuple[tuple[Series, tuple[tuple[Cell | None, bool], ...]], ...]  # the flag: best of its column
+    note: str
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One line under a waveform. pieces: a transcript cut into before, answer, after; empty where there is none."""
+
+    series: Series | None  # None: gold
+    label: str
+    regions: tuple[Region, ...]
+    prediction: Prediction | None
+    pieces: tuple[str, str, str] | None
+
+
+def build_report(
+    out: Path | str,
+    rows: Sequence[Row],
+    examples: Sequence[Example] = (),
+    breakdowns: Sequence[Breakdown] = (),
+    tables: Sequence[Table] = (),
+    provenance: Mapping[str, str] | None = None,
+    title: str = TITLE,
+    commentary: Sequence[str] = (),
+) -> None:
+    """Write the page, whole or not at all; the same input gives the same bytes. What has no data is left out.
+
+    rows: percent, as `evaluation.results.read_rows` gives them. breakdowns: FF1 by length of the answer, in clean speech.
+    provenance: what, value (command, versions, hardware, date); questions, seeds and cards are added from the rows.
+    commentary: paragraphs to follow the summary.
+    Raises InputError when there is nothing to show, when a table is ragged or when an example has no length;
+    MissingExtra without jinja2 or matplotlib.
+    """
+    if not (rows or examples or breakdowns or tables):
+        raise InputError(f"there is nothing to write into {out}; give at least one result, example or table")
+    named = [p.system for e in examples for p in e.predictions] + [b["system"] for b in breakdowns]
+    results = arrange(rows, also=named)
+    _check(examples, tables)
+    page = _template().render(
+        title=title,
+        summary=summarise(results),
+        commentary=commentary,
+        provenance=_provenance(rows, provenance or {}),
+        grids=[_grid(results, metric) for metric in results.metrics],
+        figures=_figures(results, breakdowns),
+        tables=[(table, _printed(table)) for table in tables],
+        examples=[(e, _lanes(e, results)) for e in examples],
+        rows=[_cells(row) for row in rows],
+        columns=COLUMNS,
+        download=_csv(rows),
+        palette=PALETTE,
+    )
+    write_text(out, page)
+
+
+def locate(text: str, answer: str, near: float = 0.5) -> tuple[str, str, str] | None:
+    """Cut a text at the occurrence of the answer that lies nearest to this fraction of the text: before, answer, after.
+
+    Case does not count; whole words are preferred. None where the text does not hold the answer.
+    """
+    words = re.escape(answer.strip())
+    if not words:
+        return None
+    found = list(re.finditer(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE)) or list(re.finditer(words, text, re.IGNORECASE))
+    if not found:
+        return None
+    best = min(found, key=lambda m: abs((m.start() + m.end()) / 2 - near * len(text)))
+    return text[: best.start()], best[0], text[best.end() :]
+
+
+def _template() -> Any:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingExtra("writing a report", "report") from error
+    source = resources.files("speechssl.report").joinpath("template.html").read_text(encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"data_uri": data_uri, "outline": outline, "number": _number, "span": _span}
+    environment.globals |= {"decibels": decibels, "ticks": ticks}
+    return environment.from_string(source)
+
+
+def _check(examples: Sequence[Example], tables: Sequence[Table]) -> None:
+    for table in tables:
+        if any(len(row) != len(table.columns) for row in table.rows):
+            raise InputError(f"the table {table.title!r} has {len(table.columns)} columns; give every row as many values")
+    for example in examples:
+        if not example.seconds > 0:
+            raise InputError(f"the example {example.id} lasts {example.seconds} s; give the length of its passage in seconds")
+
+
+# ---- tables -------------------------------------------------------------------------------------------------------------------
+
+
+def _grid(results: Results, metric: str) -> Grid:
+    conditions, series = results.conditions(metric), results.having(metric)
+    columns = {c: [cell for s in series if (cell := results.get(s, metric, c))] for c in conditions}
+    best = {c: _best(cells, metric) for c, cells in columns.items()}
+    lines = tuple((s, tuple(_marked(results.get(s, metric, c), best[c]) for c in conditions)) for s in series)
+    groups = [(c.family, sum(d.family == c.family for d in conditions)) for c in conditions]
+    about = METRICS[metric][1] if metric in METRICS else ""
+    every = [cell for cells in columns.values() for cell in cells]
+    return Grid(metric, metric_name(metric), about, conditions, tuple(dict.fromkeys(groups)), lines, _note(metric, every))
+
+
+def _best(cells: Sequence[Cell], metric: str) -> str | None:
+    """The best value as printed; None where nothing competes."""
+    if len(cells) < 2:
+        return None
+    choose = min if metric in LOWER_IS_BETTER else max
+    return f"{choose(cell.value for cell in cells):.1f}"
+
+
+def _marked(cell: Cell | None, best: str | None) -> tuple[Cell | None, bool]:
+    return cell, cell is not None and f"{cell.value:.1f}" == best
+
+
+def _note(metric: str, cells: Sequence[Cell]) -> str:
+    parts = [f"Percent; {'lower' if metric in LOWER_IS_BETTER else 'higher'} is better."]
+    if any(cell.low is not None for cell in cells):
+        parts.append("Grey: 95 % interval.")
+    sizes = sorted({cell.n for cell in cells if cell.n})
+    if sizes:
+        parts.append(f"n = {sizes[0]:,}." if len(sizes) == 1 else f"n = {sizes[0]:,} to {sizes[-1]:,}.")
+    if (seeds := max(cell.seeds for cell in cells)) > 1:
+        parts.append(f"Means over up to {seeds} seeds; an interval reaches over those of all seeds.")
+    return " ".join(parts)
+
+
+def _figures(results: Results, breakdowns: Sequence[Breakdown]) -> list[Figure]:
+    snr = "Error bars: 95 % intervals. Points of one condition stand side by side so that the bars can be told apart."
+    crossing = (
+        "Each point is one condition: along, what the recogniser of the cascade does to the words; up, what is left for the "
+        "answer. A dotted upright joins the systems in one condition. Hollow: a condition that belongs to no noise series."
+    )
+    found = [
+        ("FF1 as the noise grows", snr, score_against_snr(results)),
+        ("FF1 against the word error rate of the cascade", crossing, score_against_wer(results)),
+        ("FF1 by the length of the answer, clean speech", "Dark lines: 95 % intervals.", bars(results, breakdowns)),
+    ]
+    return [Figure(title, caption, drawing) for title, caption, drawing in found if drawing]
+
+
+def _provenance(rows: Sequence[Row], given: Mapping[str, str]) -> dict[str, str]:
+    known = dict(given)
+    cards = dict.fromkeys(row.card for row in rows if isinstance(row.card, str) and row.card)
+    facts = {
+        "Encoders": ", ".join(dict.fromkeys(row.encoder for row in rows if row.encoder)),
+        "Seeds": ", ".join(map(str, sorted({row.seed for row in rows if row.seed is not None}))),
+        "Cards": ", ".join(list(cards)[:6]) + (f" and {len(cards) - 6} more" if len(cards) > 6 else ""),
+    }
+    lower = {name.lower() for name in known}
+    return known | {name: value for name, value in facts.items() if value and name.lower() not in lower}
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return tuple(_text(getattr(row, name)) for name in COLUMNS)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return json.dumps(dict(value), sort_keys=True, ensure_ascii=False)
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([COLUMNS, *map(_cells, rows)])
+    return "data:text/csv;charset=utf-8;base64," + base64.b64encode(buffer.getvalue().encode()).decode("ascii")
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def _printed(table: Table) -> list[tuple[str, ...]]:
+    """The values of a table as text: a column of fractions with three decimals, other decimal numbers with one."""
+    small = [all(abs(v) <= 1 for row in table.rows if isinstance(v := row[i], float)) for i in range(len(table.columns))]
+    return [tuple(_value(v, 3 if s else 1) for v, s in zip(row, small, strict=True)) for row in table.rows]
+
+
+def _value(value: Any, decimals: int) -> str:
+    return "–" if value is None or value != value else f"{value:.{decimals}f}" if isinstance(value, float) else str(value)
+
+
+def _span(region: Region) -> str:
+    return f"{region.start:.2f} to {region.end:.2f} s"
+
+
+# ---- listening ----------------------------------------------------------------------------------------------------------------
+
+
+def _lanes(example: Example, results: Results) -> list[Lane]:
+    """Gold first, then the predictions in the order of the systems."""
+    golden = tuple(region(start, end, example.seconds) for start, end in example.gold)
+    middle = _middle(golden, example.seconds)
+    gold = Lane(None, "Gold answer", golden, None, _cut(example.passage_text, example.answer_text, middle))
+    predicted = [_lane(p, results.named(p.system) or PLAIN, example) for p in example.predictions]
+    return [gold, *sorted(predicted, key=lambda lane: lane.series.slot if lane.series else 0)]
+
+
+def _lane(prediction: Prediction, series: Series, example: Example) -> Lane:
+    regions: tuple[Region, ...] = ()
+    if prediction.start is not None and prediction.end is not None:
+        regions = (region(prediction.start, prediction.end, example.seconds),)
+    pieces = None
+    if prediction.transcript is not None:
+        pieces = _cut(prediction.transcript, prediction.answer_text or "", _middle(regions, example.seconds))
+    return Lane(series, series.label or prediction.system, regions, prediction, pieces)
+
+
+def _cut(text: str, answer: str, near: float) -> tuple[str, str, str]:
+    return locate(text, answer, near) or (text, "", "")
+
+
+def _middle(regions: Sequence[Region], seconds: float) -> float:
+    return (regions[0].start + regions[0].end) / 2 / seconds if regions else 0.5

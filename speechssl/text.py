@@ -1,0 +1,121 @@
+"""Normalisers and tokens: what counts as the same word when text is scored.
+
+Two normal forms. `normalise` is for recognition errors (WER, CER); `normalise_answer` is for the text of an answer
+(exact match and F1). Languages are `en` (words) and `zh` (characters); a tag such as `en-gb` or `zh-TW` is read as its
+first part.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import pairwise
+from typing import TypeVar
+
+from speechssl.errors import InputError
+
+T = TypeVar("T")
+
+# British -> American, the frequent part of Whisper's list: recognisers write either, and neither is an error.
+_SPELLINGS = """
+    colour/color colours/colors favour/favor favourite/favorite flavour/flavor harbour/harbor honour/honor
+    humour/humor labour/labor neighbour/neighbor neighbours/neighbors rumour/rumor behaviour/behavior
+    centre/center centres/centers theatre/theater metre/meter metres/meters litre/liter litres/liters
+    kilometre/kilometer kilometres/kilometers fibre/fiber defence/defense offence/offense licence/license
+    grey/gray travelled/traveled traveller/traveler travelling/traveling cancelled/canceled jewellery/jewelry
+    programme/program programmes/programs catalogue/catalog dialogue/dialog organise/organize
+    organised/organized organisation/organization recognise/recognize recognised/recognized realise/realize
+    realised/realized plough/plow tyre/tire cheque/check aeroplane/airplane mould/mold sceptical/skeptical
+"""
+SPELLINGS = dict(pair.split("/") for pair in _SPELLINGS.split())
+
+# Variants of one character that corpora and recognisers mix freely; each group folds to its last member.
+_VARIANTS = """
+    爲為 裏裡 着著 臺台 羣群 峯峰 牀床 綫線 啓啟 衆眾 汙污 説說 麪麵 鷄雞 喫吃 祕秘 鑑鑒 蹟跡 菸煙 恆恒 痺痹
+"""
+VARIANTS = str.maketrans({group[0]: group[1] for group in _VARIANTS.split()})
+
+_RUN = r"(?:[0-9a-z\u00c0-\u024f]|(?<=[0-9])\.(?=[0-9]))+"  # letters and digits of the Latin script; 3.5 is one run
+_ZH_TOKEN = re.compile(rf"{_RUN}|\S")
+_MARK = re.compile(r"(?<![0-9])\.|\.(?![0-9])|[^\w\s.]|_")  # punctuation and symbols, but not the point of a number
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_APOSTROPHES = str.maketrans("’‘ʼ", "'''")
+
+
+def normalise(text: str, language: str) -> str:
+    """The form in which recognised words are compared with the reference.
+
+    en: Whisper's English normaliser (arXiv 2212.04356, appendix C) after typographic apostrophes are made plain. It
+    writes contractions out, drops hesitations, and turns number words into digits ("twenty one" and "21" are the same).
+    Apply it to both sides. It joins successive digit words ("two three" becomes "23") but not successive digits ("2 3"
+    stays), so a transcript of digit strings should be spelled out on both sides.
+    zh: NFKC, lower case, variants of a character folded (爲/為, 裏/裡, 着/著), punctuation removed, no white space but
+    between Latin runs. Simplified is not converted to traditional.
+    Raises InputError for another language.
+    """
+    return _of_language(language, _normalise_en, _normalise_zh)(text)
+
+
+def tokens(text: str, language: str) -> list[str]:
+    """What WER (en: words) or CER (zh: characters, a Latin run kept as one) counts, after `normalise`."""
+    return _of_language(language, str.split, _ZH_TOKEN.findall)(normalise(text, language))
+
+
+def normalise_answer(text: str, language: str) -> str:
+    """The form in which the texts of answers are compared: tokens joined by single spaces.
+
+    en: SQuAD v1.1's evaluation script: lower case, ASCII punctuation and articles removed, white space collapsed.
+    zh: the characters of `normalise`, so that exact match does not see white space.
+    Raises InputError for another language.
+    """
+    return " ".join(answer_tokens(text, language))
+
+
+def answer_tokens(text: str, language: str) -> list[str]:
+    """What the F1 of an answer counts: words (en) or characters (zh). Raises InputError for another language."""
+    return _of_language(language, _answer_tokens_en, lambda t: tokens(t, "zh"))(text)
+
+
+def _of_language(language: str, english: Callable[[str], T], chinese: Callable[[str], T]) -> Callable[[str], T]:
+    tag = re.split("[-_]", language.lower())[0]
+    rules = {"en": english, "zh": chinese, "cmn": chinese}
+    if tag not in rules:
+        raise InputError(
+            f"there are no text rules for the language {language!r}; use en or zh, or add rules to speechssl/text.py"
+        )
+    return rules[tag]
+
+
+def _normalise_en(text: str) -> str:
+    words = _whisper()(text.translate(_APOSTROPHES)).split()
+    return " ".join(word for word in words if any(map(str.isalnum, word)))  # it leaves the last point of "a ..." behind
+
+
+@lru_cache(1)
+def _whisper() -> Callable[[str], str]:
+    # Imported late: transformers takes a second, and Chinese or answer scoring does not need it.
+    from transformers.models.whisper import english_normalizer
+
+    make: Callable[[dict[str, str]], Callable[[str], str]] = english_normalizer.EnglishTextNormalizer
+    return make(SPELLINGS)
+
+
+def _normalise_zh(text: str) -> str:
+    folded = unicodedata.normalize("NFKC", text).lower().translate(VARIANTS)
+    return _joined(_ZH_TOKEN.findall(_MARK.sub(" ", folded)))
+
+
+def _joined(found: list[str]) -> str:
+    """The tokens without white space, but for one space between two Latin runs, which would merge."""
+    pieces = found[:1]
+    for left, right in pairwise(found):
+        pieces.append(f" {right}" if re.fullmatch(_RUN, left[-1]) and re.match(_RUN, right) else right)
+    return "".join(pieces)
+
+
+def _answer_tokens_en(text: str) -> list[str]:
+    plain = "".join(c for c in text.lower() if c not in string.punctuation)
+    return _ARTICLES.sub(" ", plain).split()

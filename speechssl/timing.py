@@ -1,0 +1,138 @@
+"""Samples, frames, units and seconds: the one place that converts between them, in exact integers.
+
+Letters: N samples, T frames, U units. A frame of a convolutional front end sees `receptive` samples and the next frame sees the
+same number `hop` samples later. Frame t is said to *own* the `hop` samples in the middle of what it sees, so that the frames tile
+the time axis without gap or overlap; the first frame owns everything before it too, the last everything after it.
+A run-length unit owns the frames it was merged from. Times in seconds are sample numbers divided by the rate, once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class FrameGrid:
+    """Frame arithmetic of a stack of unpadded convolutions.
+
+    sample_rate: Hz. hop: samples between frames. receptive: samples a frame sees.
+    """
+
+    sample_rate: int
+    hop: int
+    receptive: int
+
+    @classmethod
+    def of_convolutions(cls, sample_rate: int, kernels: Sequence[int], strides: Sequence[int]) -> FrameGrid:
+        """The grid of convolutions with these kernels and strides (wav2vec 2.0 section 2: hop 320, receptive field 400)."""
+        hop, receptive = 1, 1
+        for kernel, stride in zip(kernels, strides, strict=True):
+            receptive += (kernel - 1) * hop
+            hop *= stride
+        return cls(sample_rate, hop, receptive)
+
+    @property
+    def frame_rate(self) -> float:
+        """Frames a second (Hz)."""
+        return self.sample_rate / self.hop
+
+    @property
+    def offset(self) -> int:
+        """Samples before the first sample that frame 0 owns as its middle part."""
+        return (self.receptive - self.hop) // 2
+
+    def frames(self, samples: int) -> int:
+        """Number of frames T that N samples give; 0 when there are fewer samples than one receptive field."""
+        return 0 if samples < self.receptive else (samples - self.receptive) // self.hop + 1
+
+    def samples_for(self, frames: int) -> int:
+        """The least number of samples that gives this many frames."""
+        return 0 if frames <= 0 else (frames - 1) * self.hop + self.receptive
+
+    def first_sample(self, frame: int) -> int:
+        """First sample owned by a frame (0 for frame 0); for frame = T, where the last full hop ends."""
+        return 0 if frame <= 0 else frame * self.hop + self.offset
+
+    def frame_at(self, sample: int, frames: int) -> int:
+        """The frame in [0, frames) that owns this sample. Raises ValueError when there is no frame at all."""
+        if frames <= 0:
+            raise ValueError("there are no frames")
+        return min(max((sample - self.offset) // self.hop, 0), frames - 1)
+
+    def seconds(self, frame: int) -> float:
+        """Start of a frame in seconds."""
+        return self.first_sample(frame) / self.sample_rate
+
+    def sample(self, seconds: float) -> int:
+        """The sample nearest to a time in seconds."""
+        return round(seconds * self.sample_rate)
+
+
+@dataclass(frozen=True)
+class RunLength:
+    """Units with consecutive duplicates merged. units: (U,) int; lengths: (U,) int >= 1, in frames."""
+
+    units: np.ndarray
+    lengths: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.units.shape != self.lengths.shape or self.units.ndim != 1 or (self.lengths < 1).any():
+            raise ValueError("units and lengths must be vectors of one size, every length at least 1")
+
+    @classmethod
+    def of_frames(cls, frames: np.ndarray) -> RunLength:
+        """Merge equal neighbours. frames: (T,) int."""
+        frames = np.asarray(frames)
+        if len(frames) == 0:
+            return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        starts = np.flatnonzero(np.r_[True, frames[1:] != frames[:-1]])
+        return cls(frames[starts], np.diff(np.r_[starts, len(frames)]))
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    @property
+    def frames(self) -> int:
+        """Number of frames T."""
+        return int(self.lengths.sum())
+
+    @property
+    def borders(self) -> np.ndarray:
+        """(U + 1,) first frame of every unit, and T."""
+        return np.r_[0, np.cumsum(self.lengths)]
+
+    def expand(self) -> np.ndarray:
+        """(T,) the unit of every frame."""
+        return np.repeat(self.units, self.lengths)
+
+    def unit_at(self, frame: int) -> int:
+        """Index of the unit that contains this frame; frames beyond either end belong to the first or last unit."""
+        if not len(self):
+            raise ValueError("there are no units")
+        return int(np.clip(np.searchsorted(self.borders, frame, side="right") - 1, 0, len(self) - 1))
+
+
+def units_of_interval(grid: FrameGrid, runs: RunLength, start: float, end: float) -> tuple[int, int]:
+    """The units that contain the first and the last sample of [start, end) seconds, both inclusive: a label for a span head.
+
+    Never -1 and never empty: start <= end always holds for the result (fault 1 and 2 of the released DUAL code).
+    Raises ValueError for an interval that is empty or not finite.
+    """
+    if not (np.isfinite(start) and np.isfinite(end)) or end <= start:
+        raise ValueError(f"[{start}, {end}) seconds is not an interval")
+    first = grid.sample(start)
+    last = max(grid.sample(end) - 1, first)
+    return runs.unit_at(grid.frame_at(first, runs.frames)), runs.unit_at(grid.frame_at(last, runs.frames))
+
+
+def interval_of_units(grid: FrameGrid, runs: RunLength, first: int, last: int) -> tuple[float, float]:
+    """Seconds [start, end) owned by units first..last, both inclusive: the inverse of `units_of_interval`."""
+    if not 0 <= first <= last < len(runs):
+        raise ValueError(f"units {first}..{last} are not among {len(runs)} units")
+    borders = runs.borders
+    end = int(borders[last + 1])
+    end_sample = grid.samples_for(end) if end == runs.frames else grid.first_sample(end)
+    return grid.seconds(int(borders[first])), end_sample / grid.sample_rate

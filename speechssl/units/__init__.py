@@ -1,0 +1,1 @@
+"""Discrete units: k-means codebooks, run-length units, and how good they are."""

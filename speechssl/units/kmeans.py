@@ -1,0 +1,133 @@
+"""K-means codebooks: fitted by MiniBatch k-means on a frame budget, applied by one matrix product.
+
+The nearest centroid minimises |c|^2 / 2 - x.c, so assignment is a product, a bias and an argmax; no distances are formed.
+Letters: T frames, D dimensions, K clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from speechssl.artefacts import hash_bytes, read_json, replacing, write_json
+from speechssl.errors import InputError
+
+
+@dataclass(frozen=True)
+class Codebook:
+    """Centroids (K, D) float32 and the card that says what made them.
+
+    The card's `encoder` (hash of the weights, or "mfcc"), `layer` and `frame_rate` decide whether it fits an encoder.
+    """
+
+    centroids: np.ndarray
+    card: dict[str, Any]
+
+    @property
+    def size(self) -> int:
+        return len(self.centroids)
+
+    @property
+    def hash(self) -> str:
+        return hash_bytes(np.ascontiguousarray(self.centroids, np.float32).tobytes())
+
+    def assign(self, features: torch.Tensor) -> np.ndarray:
+        """(T, D) -> (T,) int64 indices of the nearest centroid. Raises ValueError when D differs."""
+        if features.shape[-1] != self.centroids.shape[1]:
+            raise ValueError(f"features have {features.shape[-1]} dimensions, the codebook {self.centroids.shape[1]}")
+        centroids = torch.from_numpy(self.centroids)
+        scores = torch.addmm(-centroids.square().sum(1) / 2, features.float(), centroids.T)
+        return scores.argmax(1).numpy()
+
+    def save(self, path: Path | str) -> None:
+        """Write `x.safetensors` and `x.card.json`."""
+        path = Path(path)
+        with replacing(path) as temporary:
+            save_file({"centroids": np.ascontiguousarray(self.centroids, np.float32)}, temporary)
+        write_json(path.with_suffix(".card.json"), self.card | {"K": self.size, "hash": self.hash})
+
+
+def load_codebook(path: Path | str) -> Codebook:
+    """Raises InputError when the file or its card is missing or damaged, or the card is another codebook's."""
+    path = Path(path)
+    try:
+        centroids = load_file(path)["centroids"]
+    except (OSError, SafetensorError, KeyError) as error:
+        raise InputError(f"cannot read the codebook {path} ({error}); fit it again with `speechssl units fit`") from error
+    codebook = Codebook(centroids, read_json(path.with_suffix(".card.json")))
+    if codebook.card.get("hash") != codebook.hash:
+        raise InputError(f"{path} is not the codebook its card describes; fit it again with `speechssl units fit`")
+    return codebook
+
+
+def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
+    """(T, D) -> (T, D): mean over `width` neighbouring frames (odd; 1 leaves them alone, edges average fewer).
+
+    A phone lasts several frames; clusters of smoothed features change less often within one and are more alike between voices.
+    Raises ValueError for an even width.
+    """
+    if width < 1 or width % 2 == 0:
+        raise ValueError(f"smoothing takes an odd number of frames, not {width}")
+    if width == 1:
+        return features
+    pooled = torch.nn.functional.avg_pool1d(features.T[None], width, 1, width // 2, count_include_pad=False)
+    return pooled[0].T
+
+
+class Reservoir:
+    """A uniform sample of at most `budget` frames of a stream (algorithm L would save draws; R is simple and fast enough)."""
+
+    def __init__(self, budget: int, seed: int) -> None:
+        self.budget, self.rng, self.seen = budget, np.random.default_rng(seed), 0
+        self.rows: np.ndarray | None = None
+
+    def add(self, frames: np.ndarray) -> None:
+        """frames: (T, D)."""
+        if self.rows is None:
+            self.rows = np.empty((self.budget, frames.shape[1]), np.float32)
+        free = min(max(self.budget - self.seen, 0), len(frames))
+        self.rows[self.seen : self.seen + free] = frames[:free]
+        late = frames[free:]
+        slots = self.rng.integers(0, np.arange(self.seen + free + 1, self.seen + len(frames) + 1), endpoint=False)
+        for slot, row in zip(slots, late, strict=True):
+            if slot < self.budget:
+                self.rows[slot] = row
+        self.seen += len(frames)
+
+    @property
+    def sample(self) -> np.ndarray:
+        if self.rows is None:
+            raise ValueError("no frames were added")
+        return self.rows[: min(self.seen, self.budget)]
+
+
+def fit_kmeans(
+    features: Iterable[np.ndarray], clusters: int, card: dict[str, Any], budget: int = 300_000, seed: int = 0
+) -> Codebook:
+    """Fit on a uniform sample of at most `budget` frames of a stream of (T, D) arrays; k-means++ start.
+
+    Raises ValueError for fewer frames than clusters.
+    """
+    from sklearn.cluster import MiniBatchKMeans
+
+    reservoir = Reservoir(budget, seed)
+    for frames in features:
+        reservoir.add(np.asarray(frames, np.float32))
+    sample = reservoir.sample
+    if len(sample) < clusters:
+        raise ValueError(f"{len(sample)} frames cannot make {clusters} clusters")
+    model = MiniBatchKMeans(
+        clusters, batch_size=10_000, max_iter=100, n_init=5, max_no_improvement=50, reassignment_ratio=0.0, random_state=seed
+    )
+    model.fit(sample)
+    return Codebook(
+        model.cluster_centers_.astype(np.float32),
+        card | {"frames": int(reservoir.seen), "budget": budget, "seed": seed, "inertia": float(model.inertia_ / len(sample))},
+    )

@@ -1,0 +1,86 @@
+"""One iteration of HuBERT pre-training, from a prepared corpus to an encoder folder: targets, then training; resumable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import HubertModel
+
+from speechssl.artefacts import read_json, write_json
+from speechssl.audio import SAMPLE_RATE
+from speechssl.encoders.pretraining import Cropper, HubertPretraining, MaskOptions, save_encoder, small_config
+from speechssl.encoders.speech_encoder import SpeechEncoder, load_encoder
+from speechssl.timing import FrameGrid
+from speechssl.training import TrainingOptions, fit
+from speechssl.units.extract import layer_features
+from speechssl.units.kmeans import Codebook, load_codebook
+from speechssl.units.mfcc import mfcc
+from speechssl.units.targets import fit_targets, load_labelled, pack_audio, write_targets
+
+
+@dataclass(frozen=True)
+class IterationOptions:
+    """One iteration. `teacher` is "mfcc" or the folder of an encoder whose `layer` gives the targets."""
+
+    training: TrainingOptions
+    teacher: str = "mfcc"
+    layer: int = 0
+    smooth: int = 1  # frames the teacher's features are averaged over
+    clusters: int = 100  # K
+    start: str | None = None  # an encoder to go on from; None: from scratch, as published for both iterations
+    mask: MaskOptions = field(default_factory=lambda: MaskOptions(visible_weight=1.0))
+    crops: int = 10  # a batch
+    seconds: float = 4.0  # a crop
+
+
+def pretrain(corpus: Path, out: Path, options: IterationOptions) -> SpeechEncoder:
+    """Run one iteration; everything it makes lies in `out`, the encoder in `out`/encoder. Finished work is not done again."""
+    if (out / "encoder" / "card.json").is_file():
+        return load_encoder(out / "encoder")
+    torch.manual_seed(options.training.seed)
+    encoder = HubertModel.from_pretrained(options.start) if options.start else HubertModel(small_config())
+    grid = FrameGrid.of_convolutions(SAMPLE_RATE, encoder.config.conv_kernel, encoder.config.conv_stride)
+    codebook = make_targets(corpus, out, grid, options)
+    model = HubertPretraining(encoder, options.clusters, visible_weight=options.mask.visible_weight)
+    data = load_labelled(corpus.parent / "packed", out / "targets")
+    crop = Cropper(data, grid, options.mask, options.crops, options.seconds, options.training.seed)
+    result = fit(model, crop, options.training, out / "checkpoints")
+    save_encoder(encoder, out / "encoder")
+    write_json(out / "encoder" / "card.json", _card(corpus, options, codebook, result))
+    return load_encoder(out / "encoder")
+
+
+def make_targets(corpus: Path, out: Path, grid: FrameGrid, options: IterationOptions) -> Codebook:
+    """Codebook and labels of an iteration."""
+    pack_audio(corpus, corpus.parent / "packed")
+    features, made_from = _teacher(grid, options)
+    path = out / "targets.safetensors"
+    if not path.is_file():
+        fit_targets(corpus, features, options.clusters, made_from, options.training.seed).save(path)
+    codebook = load_codebook(path)
+    write_targets(corpus, out / "targets", grid, features, codebook)
+    return codebook
+
+
+def _teacher(grid: FrameGrid, options: IterationOptions) -> tuple[Callable[[np.ndarray], torch.Tensor], dict[str, Any]]:
+    card: dict[str, Any] = {"layer": options.layer, "frame_rate": grid.frame_rate}
+    if options.teacher == "mfcc":
+        return (lambda samples: mfcc(samples, grid)), card | {"encoder": "mfcc"}
+    encoder = load_encoder(options.teacher)
+    card |= {"encoder": encoder.hash, "smooth": options.smooth}
+    return (lambda samples: layer_features(encoder, samples, card)), card
+
+
+def _card(corpus: Path, options: IterationOptions, codebook: Codebook, result: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "what": "small HuBERT encoder",
+        "options": asdict(options) | {"teacher": Path(options.teacher).parent.name or options.teacher},
+        "targets": codebook.card,
+        "corpus": read_json(corpus / "card.json"),
+        "training": result,
+    }

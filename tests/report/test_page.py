@@ -1,0 +1,275 @@
+"""The page: whole, self-contained, safe, and drawn where the times say."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from speechssl.errors import InputError
+from speechssl.evaluation.results import Row
+from speechssl.report.examples import Example, Prediction, read_examples, write_examples
+from speechssl.report.figures import Breakdown
+from speechssl.report.page import Table, build_report, locate
+from speechssl.report.series import arrange
+from speechssl.report.summary import summarise
+from speechssl.report.waveform import WIDTH, encode_audio, envelope, outline, region, ticks
+
+CONDITIONS = (("clean", None), ("pink", 10.0), ("pink", 0.0), ("reverb", None))
+VOID = {"meta", "link", "br", "img", "input", "hr", "source"}
+
+
+def rows() -> list[Row]:
+    scores = {("dual", "ff1"): 41.3, ("cascade-ctc", "ff1"): 63.7, ("cascade-ctc", "wer"): 12.9}
+    steps = {("dual", "ff1"): -2.1, ("cascade-ctc", "ff1"): -17.3, ("cascade-ctc", "wer"): 21.7}
+    return [
+        Row(s, "hubert", c, snr, m, round(v + i * steps[s, m], 2), round(v + i * steps[s, m] - 1.5, 2), None, 1204, 7, "c0ffee")
+        for (s, m), v in scores.items()
+        for i, (c, snr) in enumerate(CONDITIONS)
+    ]
+
+
+def tone(seconds: float = 2.0, rate: int = 16000) -> np.ndarray:
+    time = np.arange(int(seconds * rate)) / rate
+    return (0.4 * np.sin(2 * np.pi * 300 * time) * (time > 0.5)).astype(np.float32)
+
+
+def example(**other: object) -> Example:
+    found = Prediction("dual", 1.0, 1.5, 0.61, 66.7)
+    heard = Prediction("cascade-ctc", None, None, None, 0.0, "he red a boo", "boo")
+    audio = (b"not really sound", "audio/mpeg")
+    values = {
+        "id": "q-1", "question_text": "What did he read?", "question_audio": audio, "passage_text": "He read a book.",
+        "passage_audio": audio, "seconds": 4.0, "envelope": envelope(tone(), 50), "gold": ((1.0, 2.0),),
+        "answer_text": "a book", "predictions": (found, heard), "condition": "Clean speech",
+    }  # fmt: skip
+    return Example(**values | other)  # type: ignore[arg-type]
+
+
+def page(tmp_path: Path, *arguments: object, **options: object) -> str:
+    build_report(tmp_path / "report.html", *arguments, **options)  # type: ignore[arg-type]
+    return (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+BREAKDOWNS = [Breakdown(system="dual", bucket=b, value=v, low=v - 3, high=v + 3, n=9) for b, v in (("< 1 s", 30.0), ("> 1 s", 50.0))]
+TABLES = [Table("Unit quality", ("Codebook", "K", "PNMI"), (("base", 64, 0.6034), ("base", 128, 0.6421)), "On dev.")]
+
+
+class Elements(HTMLParser):
+    """Every element with its attributes; a failure for tags that do not nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_page_refers_to_nothing_outside(tmp_path: Path):
+    text = page(tmp_path, rows(), [example()], BREAKDOWNS, TABLES, {"Date": "2025-01-01"})
+    for tag, attributes in Elements(text).found:
+        assert tag not in {"link", "iframe", "object", "embed", "base", "img"}
+        for name in ("src", "href", "xlink:href", "action", "srcset", "poster", "data"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:")), (tag, name)
+    assert not re.search(r"https?://|@import|url\((?!#)|fetch\(|XMLHttp", text)
+
+
+def test_identifiers_are_unique_and_references_resolve(tmp_path: Path):
+    found = Elements(page(tmp_path, rows(), [example(), example(id="q-2")], BREAKDOWNS)).found
+    ids = [a["id"] for _, a in found if "id" in a]
+    assert len(ids) == len(set(ids))
+    named = {a[n] for _, a in found for n in ("aria-controls", "aria-labelledby") if n in a}
+    assert named and named <= set(ids)
+
+
+def test_every_row_appears(tmp_path: Path):
+    text = page(tmp_path, rows())
+    cells = re.findall(r"<td[^>]*>([^<]*)", text)
+    for row in rows():
+        assert f"{row.value:.1f}" in cells, row
+        assert f"{row.value:.6g}" in cells and f"{row.low:.6g}" in cells
+    (download,) = re.findall(r'href="data:text/csv;charset=utf-8;base64,([^"]*)"', text)
+    assert len(base64.b64decode(download).decode().splitlines()) == len(rows()) + 1
+
+
+def test_best_of_a_column_is_bold(tmp_path: Path):
+    best = re.findall(r'<td class="best">([\d.]+)', page(tmp_path, [r for r in rows() if r.metric == "ff1"]))
+    assert best == ["39.2", "37.1", "35.0", "63.7", "46.4"][:0] + sorted(best, key=best.index)
+    assert set(best) == {"63.7", "46.4", "37.1", "35.0"}
+
+
+def test_least_word_error_rate_is_best(tmp_path: Path):
+    wer = [Row(s, "h", "clean", None, "wer", v, None, None, 5, 0, "") for s, v in (("a", 20.0), ("b", 9.0))]
+    assert re.findall(r'<td class="best">([\d.]+)', page(tmp_path, wer)) == ["9.0"]
+
+
+def test_hostile_text_stays_text(tmp_path: Path):
+    evil = '<script>alert(1)</script>"\'><img src=x onerror=alert(2)>'
+    hostile = example(
+        id=evil, question_text=evil, passage_text=evil, answer_text="alert(1)", condition=evil,
+        predictions=(Prediction(evil, 0.0, 1.0, 0.5, 1.0, evil, "alert(2)"),),
+    )  # fmt: skip
+    named = [replace(r, system=evil, encoder=evil, card={"made": evil}) for r in rows()]
+    bad = [Breakdown(system=evil, bucket=evil, value=1.0, low=None, high=None, n=1)]
+    text = page(tmp_path, named, [hostile], bad, [Table(evil, (evil,), ((evil,),), evil)], {evil: evil}, evil, [evil])
+    found = Elements(text).found
+    assert sum(tag == "script" for tag, _ in found) == 1 and all(tag != "img" for tag, _ in found)
+    assert not any(name.startswith("on") for _, attributes in found for name in attributes)
+    assert '<mark class="gold">alert(1)</mark>' in text
+
+
+def test_audio_of_another_type_is_refused(tmp_path: Path):
+    with pytest.raises(InputError, match="not a type of audio"):
+        page(tmp_path, [], [example(passage_audio=(b"x", "text/html"))])
+    assert not list(tmp_path.iterdir())  # nothing half written
+
+
+def test_what_has_no_data_is_left_out(tmp_path: Path):
+    only_rows = page(tmp_path, [r for r in rows() if r.condition == "clean" and r.metric == "ff1"])
+    assert 'id="results"' in only_rows and "<figure>" not in only_rows
+    assert 'id="listening"' not in only_rows and 'class="extra"' not in only_rows
+    only_examples = page(tmp_path, [], [example()])
+    assert 'id="listening"' in only_examples and 'id="results"' not in only_examples
+    assert 'class="all"' not in only_examples and '<p class="prose summary">' not in only_examples
+    with pytest.raises(InputError, match="nothing to write"):
+        page(tmp_path, [])
+
+
+def test_same_input_same_bytes(tmp_path: Path):
+    arguments = (rows(), [example()], BREAKDOWNS, TABLES, {"Date": "2025-01-01"})
+    assert page(tmp_path, *arguments) == page(tmp_path, *arguments)
+
+
+def test_spans_are_drawn_where_they_are(tmp_path: Path):
+    text = page(tmp_path, [], [example()])
+    gold, dual = re.findall(r'<g class="region[^>]*data-start="([\d.]+)" data-end="([\d.]+)".*?class="pill" x="([\d.]+)" y="\d+" width="([\d.]+)"', text)
+    assert [float(v) for v in gold] == [1.0, 2.0, 250.0, 250.0]  # a passage of 4 seconds, 1000 units wide
+    assert [float(v) for v in dual] == [1.0, 1.5, 250.0, 125.0]
+    assert 'data-seconds="4.0"' in text
+
+
+def test_an_empty_prediction_has_a_score_and_no_span(tmp_path: Path):
+    text = page(tmp_path, [], [example()])
+    assert "Play Cascade (CTC)" not in text and "FF1 of Cascade (CTC): </span>0</span>" in text
+    assert re.search(r'he red a <mark style="--c: var\(--s\d\)">boo</mark>', text)
+
+
+def test_a_system_has_one_colour_everywhere(tmp_path: Path):
+    text = page(tmp_path, rows(), [example()], BREAKDOWNS)
+    table = re.search(r'<th scope="row" style="--c: var\((--s\d)\)"><i[^>]*></i>Cascade', text)[1]
+    lane = re.search(r'<span title="Cascade \(CTC\)" style="--c: var\((--s\d)\)"', text)[1]
+    figure = re.search(r"fill: var\((--s\d), #d55e00\)", text)[1]
+    assert table == lane == figure
+
+
+def test_a_region_outside_the_passage_is_cut_and_a_short_one_visible():
+    assert region(3.5, 9.0, 4.0).end == 4.0 and region(3.5, 9.0, 4.0).x == 875.0
+    short = region(3.9999, 4.0, 4.0)
+    assert short.width >= 3 and short.x + short.width <= WIDTH
+
+
+def test_envelope_is_the_peaks():
+    samples = np.zeros(1000, np.float32)
+    samples[250], samples[999] = -0.5, 0.25
+    peaks = envelope(samples, 4)
+    assert peaks == (0.0, 1.0, 0.0, 0.5)
+    assert envelope(np.zeros(7), 600) == (0.0,) * 7 and len(envelope(tone())) == 600
+    xs = [float(x) for x in re.findall(r"L([\d.]+) ", outline(peaks))]
+    assert xs == [125, 375, 625, 875, 1000, 875, 625, 375, 125]
+
+
+@pytest.mark.parametrize("samples", [np.zeros(0), np.zeros((2, 9)), np.array([0.0, np.nan])])
+def test_envelope_and_audio_refuse_what_is_no_signal(samples: np.ndarray):
+    for make in (envelope, lambda s: encode_audio(s, 16000)):
+        with pytest.raises(InputError, match="cannot go into a report"):
+            make(samples)
+
+
+@pytest.mark.parametrize("rate", [8000, 16000, 22050, 44100])
+def test_encoded_audio_is_in_time(rate: int):
+    """No encoder delay: spans would sound late by 1,105 samples."""
+    samples = tone(2.0, rate)
+    data, mime = encode_audio(samples, rate)
+    decoded, found = soundfile.read(io.BytesIO(data), dtype="float32")
+    assert (mime, found, len(decoded)) == ("audio/mpeg", rate, len(samples))
+    begins = np.argmax(np.abs(decoded) > 0.2) / rate
+    assert begins == pytest.approx(0.5, abs=0.01)
+
+
+def test_encoded_speech_is_small():
+    noise = np.random.default_rng(0).normal(0, 0.1, 30 * 16000)
+    assert len(encode_audio(noise, 16000)[0]) < 120_000
+    with pytest.raises(InputError, match="resample it to 16000 Hz"):
+        encode_audio(tone(), 16001)
+
+
+def test_examples_survive_their_file(tmp_path: Path):
+    given = (example(), example(id="q-2", gold=((0.5, 0.75), (1.0, 2.0))))
+    write_examples(tmp_path / "examples.json", given)
+    assert read_examples(tmp_path / "examples.json") == given
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', "[1]", '[{"id": "x"}]', "not json"])
+def test_a_damaged_file_of_examples_is_named(tmp_path: Path, text: str):
+    (tmp_path / "e.json").write_text(text)
+    with pytest.raises(InputError, match=r"e\.json"):
+        read_examples(tmp_path / "e.json")
+
+
+def test_answer_is_found_nearest_to_its_time():
+    text = "A cat saw the cat, then a catalogue."
+    assert locate(text, "cat", 0.0) == ("A ", "cat", " saw the cat, then a catalogue.")
+    assert locate(text, "CAT", 1.0) == ("A cat saw the ", "cat", ", then a catalogue.")  # not a part of a word
+    assert locate("他在北京工作", "北京") == ("他在", "北京", "工作")
+    assert locate(text, "dog") is None and locate(text, " ") is None
+
+
+def test_summary_says_who_leads():
+    text = summarise(arrange(rows()))
+    assert text.startswith("In clean speech Cascade (CTC) reaches FF1 63.7 and DUAL 41.3.")
+    assert "Cascade (CTC) leads in clean speech, DUAL in pink noise at 0\u00a0dB." in text
+    assert "from 12.9 to 56.3 % for Cascade (CTC)" in text
+    assert summarise(arrange([])) == ""
+
+
+def test_summary_admits_overlap():
+    pairs = (("a", 50.0, "clean"), ("b", 40.0, "clean"), ("a", 30.0, "reverb"), ("b", 29.0, "reverb"))
+    close = [Row(s, "h", c, None, "ff1", v, v - 3, v + 3, 9, 0, "") for s, v, c in pairs]
+    assert "a leads at both ends, though the intervals of the first two overlap." in summarise(arrange(close))
+
+
+def test_ragged_tables_and_lengthless_examples_are_refused(tmp_path: Path):
+    with pytest.raises(InputError, match="'Ragged' has 2 columns"):
+        page(tmp_path, [], tables=[Table("Ragged", ("a", "b"), ((1,),))])
+    with pytest.raises(InputError, match="q-1 lasts 0"):
+        page(tmp_path, [], [example(seconds=0.0)])
+
+
+def test_table_keeps_the_decimals_that_matter(tmp_path: Path):
+    text = page(tmp_path, [], tables=[*TABLES, Table("More", ("x", "y"), ((41.26, None), (3.0, float("nan"))))])
+    assert ">0.603<" in text and ">64<" in text and ">41.3<" in text and text.count(">–<") == 2
+
+
+def test_ticks_are_round_and_few():
+    for seconds in (0.4, 2.0, 23.5, 300.0, 5000.0):
+        marks = ticks(seconds)
+        assert 2 <= len(marks) <= 9 and marks[0] == (0.0, "0 s") and marks[-1][0] <= 100

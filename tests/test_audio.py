@@ -1,0 +1,248 @@
+"""Every container, every rate, and every way in which a file can be bad."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from speechssl.audio import SAMPLE_RATE, duration, read_audio, resample, to_int16, write_clip, write_flac
+from speechssl.errors import InputError
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+SUFFIXES = [".wav", ".flac", ".ogg", ".mp3"]
+
+
+def tone(seconds: float = 1.0, rate: int = SAMPLE_RATE, frequency: float = 440.0) -> np.ndarray:
+    return (0.4 * np.sin(2 * np.pi * frequency * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+
+
+def noise(n: int, seed: int = 0) -> np.ndarray:
+    return (0.1 * np.random.default_rng(seed).standard_normal(n)).astype(np.float32)
+
+
+def similarity(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.dot(a, b) / np.sqrt(np.dot(a, a) * np.dot(b, b)))
+
+
+def real(*parts: str) -> Path:
+    path = DATA.joinpath(*parts)
+    if not path.exists():
+        pytest.skip(f"the shared data folder is absent ({'/'.join(parts)})")
+    return path
+
+
+def refusal(path: Path) -> str:
+    """The message with which a file is refused: one sentence that names it and says what to do."""
+    with pytest.raises(InputError) as caught:
+        read_audio(path)
+    message = str(caught.value)
+    assert str(path) in message and "; " in message and "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("rate", [8000, 16000, 22050, 44100, 48000])
+def test_every_container_at_every_rate(tmp_path: Path, suffix: str, rate: int) -> None:
+    path = tmp_path / f"tone{suffix}"
+    write_clip(path, tone(1.0, rate), 0.0, 1.0, rate)
+    samples = read_audio(path)
+    assert samples.dtype == np.float32 and samples.shape == (SAMPLE_RATE,)
+    assert duration(path) == 1.0
+    middle = slice(1600, -1600)  # lossy codecs smear the ends
+    assert similarity(samples[middle], tone()[middle]) > 0.999
+    assert np.std(samples[middle]) == pytest.approx(np.std(tone()[middle]), rel=0.02)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_stereo_is_averaged(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"stereo{suffix}"
+    left, right = tone(), tone(frequency=1000.0)
+    soundfile.write(path, np.stack([left, right], axis=1), SAMPLE_RATE)
+    samples = read_audio(path)
+    assert samples.shape == left.shape
+    assert similarity(samples[1600:-1600], ((left + right) / 2)[1600:-1600]) > 0.99  # one channel: 0.71
+
+
+def test_blocks_leave_no_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "long.wav"
+    soundfile.write(path, noise(100_003), 44100)
+    whole = read_audio(path)
+    monkeypatch.setattr("speechssl.audio.BLOCK_FRAMES", 777)
+    np.testing.assert_array_equal(read_audio(path), whole)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(0, 30_000),
+    source=st.sampled_from([8000, 11025, 16000, 22050, 24000, 44100, 48000]),
+    target=st.sampled_from([8000, 16000, 22050, 44100]),
+)
+def test_resample_length_is_exact(n: int, source: int, target: int) -> None:
+    assert resample(np.zeros(n, np.float32), source, target).shape == (-(-n * target // source),)
+
+
+def test_resample_removes_what_would_alias_and_keeps_the_rest() -> None:
+    assert np.abs(resample(tone(1.0, 48000, 12_000.0), 48000, 16000)[800:-800]).max() < 1e-3
+    np.testing.assert_allclose(resample(tone(1.0, 44100), 44100, 16000)[800:-800], tone()[800:-800], atol=1e-3)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.lists(st.integers(-32768, 32767), min_size=800, max_size=900))
+def test_flac_keeps_int16_to_the_bit(tmp_path: Path, values: list[int]) -> None:
+    samples = np.array([*values, 1000], np.int16)
+    write_flac(tmp_path / "x.flac", samples)
+    np.testing.assert_array_equal(np.rint(read_audio(tmp_path / "x.flac") * 32768).astype(np.int16), samples)
+
+
+def test_flac_guards_clips_and_is_reproducible(tmp_path: Path) -> None:
+    samples = 3 * tone(0.5)
+    write_flac(tmp_path / "a.flac", samples)
+    write_flac(tmp_path / "b.flac", samples)
+    assert (tmp_path / "a.flac").read_bytes() == (tmp_path / "b.flac").read_bytes()
+    np.testing.assert_allclose(read_audio(tmp_path / "a.flac"), np.clip(samples, -1, 1), atol=2**-15)
+
+
+@pytest.mark.parametrize("bad", [np.array([0.0, np.nan]), np.zeros((2, 2)), np.array([1, 2], np.int32)])
+def test_what_is_not_a_recording_is_not_written(tmp_path: Path, bad: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="finite int16 or float"):
+        to_int16(bad)
+    with pytest.raises(ValueError, match="finite int16 or float"):
+        write_flac(tmp_path / "x.flac", bad)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", [".wav", ".flac"])
+def test_clip_holds_its_interval(tmp_path: Path, suffix: str) -> None:
+    samples = noise(SAMPLE_RATE)
+    write_clip(tmp_path / f"x{suffix}", samples, 0.25, 0.75)
+    np.testing.assert_allclose(read_audio(tmp_path / f"x{suffix}"), samples[4000:12000], atol=2**-15)
+
+
+@pytest.mark.parametrize(("name", "start", "end"), [("x.aac", 0, 1), ("x", 0, 1), ("x.wav", 2, 3), ("x.wav", 0.5, 0.5)])
+def test_impossible_clip(tmp_path: Path, name: str, start: float, end: float) -> None:
+    with pytest.raises(InputError, match=r"x.* (end its name in|to write as)|to write as .*x"):
+        write_clip(tmp_path / name, tone(), start, end)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_minutes_of_vorbis(tmp_path: Path) -> None:
+    """Given in one piece, ten minutes overrun libsndfile's stack and end the process."""
+    write_clip(tmp_path / "x.ogg", noise(600 * 8000), 0, 600, 8000)
+    assert duration(tmp_path / "x.ogg") == 600
+
+
+def test_missing_folder_and_empty(tmp_path: Path) -> None:
+    assert "does not exist" in refusal(tmp_path / "missing.wav")
+    assert "folder" in refusal(tmp_path)
+    (tmp_path / "empty.wav").touch()
+    assert "empty" in refusal(tmp_path / "empty.wav")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("content", [b"this is not audio, it is a sentence. " * 200, bytes(5000), b"RIFF\0\0\0\0WAVE"])
+def test_not_audio(tmp_path: Path, suffix: str, content: bytes) -> None:
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(content)
+    refusal(path)
+    with pytest.raises(InputError):
+        duration(path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 0.9])
+def test_cut_off(tmp_path: Path, suffix: str, share: float) -> None:
+    path = tmp_path / f"cut{suffix}"
+    write_clip(path, noise(3 * 44100), 0, 3, 44100)
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    message = refusal(path)
+    if share >= 0.5:
+        assert "cut off" in message
+
+
+@pytest.mark.parametrize("suffix", [".flac", ".ogg", ".mp3"])
+def test_damaged_in_the_middle(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"damaged{suffix}"
+    write_clip(path, noise(3 * 44100), 0, 3, 44100)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 3000] = np.random.default_rng(0).bytes(3000)
+    path.write_bytes(content)
+    assert "damaged" in refusal(path)
+
+
+@pytest.mark.parametrize("stated", [0xFFFF_FFFF, 0x7FFF_FFFF, 0x7FFF_F000])
+def test_streamed_wav_states_no_length(tmp_path: Path, stated: int) -> None:
+    path = tmp_path / "streamed.wav"
+    soundfile.write(path, tone(), SAMPLE_RATE, subtype="PCM_16")
+    content = bytearray(path.read_bytes())
+    at = content.index(b"data") + 4
+    content[at : at + 4] = content[4:8] = struct.pack("<I", stated)
+    path.write_bytes(content)
+    np.testing.assert_allclose(read_audio(path), tone(), atol=2**-15)
+    assert duration(path) == 1.0
+
+
+def test_mp3_without_a_count_of_frames(tmp_path: Path) -> None:
+    """Its length is extrapolated from the first frame, wrongly for a variable bit rate: no ground to refuse it."""
+    path = tmp_path / "x.mp3"
+    quiet_then_loud = np.concatenate([np.zeros(16000, np.float32), noise(32000)])
+    write_clip(path, quiet_then_loud, 0, 3)
+    content = path.read_bytes()
+    header = max(content.find(b"Xing"), content.find(b"Info"))
+    assert 0 < header < 64
+    second = content.index(content[:2], 4)  # the next MPEG frame
+    path.write_bytes(content[second:])
+    assert abs(len(read_audio(path)) - 48000) < 2 * 1152
+
+
+def test_mp3_that_counts_its_header_frame(tmp_path: Path) -> None:
+    path = tmp_path / "x.mp3"
+    write_clip(path, noise(48000), 0, 3)
+    content = bytearray(path.read_bytes())
+    at = max(content.find(b"Xing"), content.find(b"Info")) + 8  # tag, flags, number of frames
+    (count,) = struct.unpack_from(">I", content, at)
+    struct.pack_into(">I", content, at, count + 1)
+    path.write_bytes(content)
+    assert soundfile.info(path).frames > 48000
+    assert len(read_audio(path)) >= 48000
+
+
+def test_no_samples_and_too_few(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "none.wav", np.zeros(0), SAMPLE_RATE)
+    assert "no samples" in refusal(tmp_path / "none.wav")
+    soundfile.write(tmp_path / "short.wav", tone(0.02), SAMPLE_RATE)
+    assert "0.020 s" in refusal(tmp_path / "short.wav")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("rate", [16000, 44100])
+def test_samples_that_are_not_finite(tmp_path: Path, value: float, rate: int) -> None:
+    samples = tone(0.5, rate)
+    samples[3000] = value
+    soundfile.write(tmp_path / "x.wav", samples, rate, subtype="FLOAT")
+    assert "not finite" in refusal(tmp_path / "x.wav")
+
+
+def test_silent(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "zero.wav", np.zeros(SAMPLE_RATE), SAMPLE_RATE)
+    assert "silent" in refusal(tmp_path / "zero.wav")
+    soundfile.write(tmp_path / "quiet.wav", 0.01 * tone(), SAMPLE_RATE)
+    assert len(read_audio(tmp_path / "quiet.wav")) == SAMPLE_RATE
+
+
+def test_real_mp3_yields_a_little_less_than_its_header_promises() -> None:
+    path = real("nmsqa", "context-34_4_4.mp3")
+    samples = read_audio(path)
+    assert abs(len(samples) / SAMPLE_RATE - duration(path)) < 0.05
+    assert 0.1 < np.abs(samples).max() <= 1.1
+
+
+def test_real_recordings_at_8_khz() -> None:
+    for path in sorted(real("fsdd", "recordings").glob("*_0.wav"))[:20]:
+        assert len(read_audio(path)) == 2 * soundfile.info(path).frames

@@ -1,0 +1,111 @@
+"""Normalisers, by tables."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechssl.errors import InputError
+from speechssl.text import (
+    SPELLINGS,
+    VARIANTS,
+    answer_tokens,
+    normalise,
+    normalise_answer,
+    tokens,
+)
+
+ENGLISH = [
+    ("Hello, World!", "hello world"),
+    ("  It's  twenty-one   years ", "it is 21 years"),
+    ("two thousand and five", "2005"),
+    ("2005", "2005"),
+    ("five dollars", "$5"),
+    ("um, I don’t know", "i do not know"),
+    ("Mr. Smith can't", "mister smith can not"),
+    ("the colour of the theatre", "the color of the theater"),
+    ("the color of the theater", "the color of the theater"),
+    ("1,000 people [laughter]", "1000 people"),
+    ("café", "cafe"),
+    ("", ""),
+    ("...", ""),
+    ("well ... %", "well"),
+]
+CHINESE = [
+    ("他為什麼在家裡?", "他為什麼在家裡"),
+    ("他爲什麼在家裏?", "他為什麼在家裡"),
+    ("著名,看着", "著名看著"),
+    ("「iPhone 15 Pro」上市", "iphone 15 pro上市"),
+    ("3.5 公里", "3.5公里"),
+    ("第三。5月", "第三5月"),
+    ("我 喜 歡 A B C", "我喜歡a b c"),
+    ("臺灣、台灣", "台灣台灣"),
+    ("_ — …", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "wanted"), ENGLISH)
+def test_english_for_word_errors(text: str, wanted: str) -> None:
+    assert normalise(text, "en") == wanted
+    assert tokens(text, "en") == wanted.split()
+
+
+@pytest.mark.parametrize(("text", "wanted"), CHINESE)
+def test_chinese_for_character_errors(text: str, wanted: str) -> None:
+    assert normalise(text, "zh") == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("我在 ABC公司", ["我", "在", "abc", "公", "司"]),
+        ("mp3播放", ["mp3", "播", "放"]),
+        ("3.5 vs. 4", ["3.5", "vs", "4"]),
+        ("", []),
+    ],
+)
+def test_chinese_tokens_are_characters_and_latin_runs(text: str, wanted: list[str]) -> None:
+    assert tokens(text, "zh") == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "wanted"),
+    [
+        ("The  Eiffel-Tower, a tower.", "en", "eiffeltower tower"),
+        ("An apple", "en", "apple"),
+        ("theatre", "en", "theatre"),
+        ("the", "en", ""),
+        ("twenty", "en", "twenty"),  # SQuAD's script leaves numbers alone
+        ("台 北!", "zh", "台 北"),
+        ("Tokyo 塔", "zh", "tokyo 塔"),
+    ],
+)
+def test_answers(text: str, language: str, wanted: str) -> None:
+    assert normalise_answer(text, language) == wanted
+    assert answer_tokens(text, language) == wanted.split()
+
+
+@given(st.text(alphabet="我在家裏爲abZ3. ,。_'é5", max_size=20))
+def test_chinese_normal_form_is_stable_and_keeps_the_tokens(text: str) -> None:
+    once = normalise(text, "zh")
+    assert normalise(once, "zh") == once
+    assert tokens(once, "zh") == tokens(text, "zh")
+
+
+@given(st.text(max_size=30))
+def test_any_text_has_tokens_without_white_space(text: str) -> None:
+    for language in ("en", "zh"):
+        assert not any(not token or token != token.strip() for token in tokens(text, language))
+
+
+def test_language_tags_and_unknown_languages() -> None:
+    assert normalise("colour", "en-GB") == normalise("colour", "en_us") == "color"
+    assert tokens("爲", "zh-TW") == ["為"]
+    with pytest.raises(InputError, match="'fr'; use en or zh"):
+        normalise("bonjour", "fr")
+
+
+def test_tables_fold_once() -> None:
+    assert not set(VARIANTS) & set(map(ord, map(str, VARIANTS.values())))
+    assert not set(SPELLINGS) & set(SPELLINGS.values())

@@ -1,0 +1,154 @@
+"""Samples, frames, units and seconds agree to the sample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
+
+KERNELS, STRIDES = (10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)
+HUBERT = FrameGrid.of_convolutions(16_000, KERNELS, STRIDES)
+grids = st.sampled_from([HUBERT, FrameGrid(16_000, 160, 400), FrameGrid(22_050, 441, 441), FrameGrid(8_000, 80, 201)])
+run_lengths = st.lists(st.integers(1, 9), min_size=1, max_size=12).map(
+    lambda lengths: RunLength(np.arange(len(lengths)) % 3, np.array(lengths))
+)
+
+
+def test_the_grid_of_hubert() -> None:
+    assert HUBERT == FrameGrid(16_000, 320, 400)
+    assert (HUBERT.frame_rate, HUBERT.offset, HUBERT.frames(16_000)) == (50.0, 40, 49)
+
+
+@pytest.mark.parametrize("samples", [1, 399, 400, 719, 720, 16_000, 16_079, 16_080])
+def test_frames_are_what_convolutions_give(samples: int) -> None:
+    length = samples
+    for kernel, stride in zip(KERNELS, STRIDES, strict=True):
+        length = (
+            torch.nn.functional.unfold(torch.zeros(1, 1, 1, length), (1, kernel), stride=(1, stride)).shape[-1]
+            if length >= kernel
+            else 0
+        )
+    assert HUBERT.frames(samples) == length
+
+
+@given(grids, st.integers(1, 2000))
+def test_samples_for_is_the_least_number_that_gives_the_frames(grid: FrameGrid, frames: int) -> None:
+    least = grid.samples_for(frames)
+    assert grid.frames(least) == frames
+    assert grid.frames(least - 1) == frames - 1
+    assert grid.frames(least + grid.hop - 1) == frames
+
+
+def test_no_frames() -> None:
+    assert HUBERT.samples_for(0) == HUBERT.frames(0) == HUBERT.frames(399) == 0
+    with pytest.raises(ValueError, match="no frames"):
+        HUBERT.frame_at(0, 0)
+
+
+@given(grids, st.integers(1, 60))
+def test_frames_tile_the_samples(grid: FrameGrid, frames: int) -> None:
+    borders = [grid.first_sample(t) for t in range(frames + 1)]
+    assert borders[0] == 0
+    assert set(np.diff(borders[1:]).tolist()) <= {grid.hop}
+    total = grid.samples_for(frames) + grid.hop - 1
+    owners = [grid.frame_at(sample, frames) for sample in range(total)]
+    assert owners == np.clip(np.searchsorted(borders, np.arange(total), side="right") - 1, 0, frames - 1).tolist()
+    assert set(owners) == set(range(frames))
+
+
+@given(grids, st.integers(0, 5000))
+def test_a_frame_starts_where_its_seconds_say(grid: FrameGrid, frame: int) -> None:
+    sample = grid.sample(grid.seconds(frame))
+    assert sample == grid.first_sample(frame)
+    assert grid.frame_at(sample, frame + 1) == frame
+
+
+@given(grids, st.integers(0, 10_000_000))
+def test_samples_survive_seconds(grid: FrameGrid, sample: int) -> None:
+    assert grid.sample(sample / grid.sample_rate) == sample
+
+
+@given(st.lists(st.integers(0, 3), max_size=40))
+def test_runs_merge_and_expand(frames: list[int]) -> None:
+    runs = RunLength.of_frames(np.array(frames, dtype=np.int64))
+    assert runs.expand().tolist() == frames
+    assert runs.frames == len(frames)
+    assert len(runs) == len(runs.units) == len(runs.borders) - 1
+    assert not (runs.units[1:] == runs.units[:-1]).any()
+
+
+def test_runs_of_a_plain_list() -> None:
+    runs = RunLength.of_frames([5, 5, 7, 5])  # type: ignore[arg-type]
+    assert (runs.units.tolist(), runs.lengths.tolist()) == ([5, 7, 5], [2, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("units", "lengths"), [([1, 2], [1]), ([1], [0]), ([1], [-1]), ([[1]], [[1]]), ([1, 2], [3, 0])]
+)
+def test_damaged_runs(units: list[int], lengths: list[int]) -> None:
+    with pytest.raises(ValueError, match="vectors of one size"):
+        RunLength(np.array(units), np.array(lengths))
+
+
+@given(run_lengths)
+def test_unit_at_is_the_unit_of_the_frame(runs: RunLength) -> None:
+    owners = np.repeat(np.arange(len(runs)), runs.lengths)
+    assert [runs.unit_at(frame) for frame in range(runs.frames)] == owners.tolist()
+    assert runs.unit_at(-3) == 0
+    assert runs.unit_at(runs.frames) == runs.unit_at(runs.frames + 99) == len(runs) - 1
+
+
+def test_no_units() -> None:
+    with pytest.raises(ValueError, match="no units"):
+        RunLength.of_frames(np.zeros(0, dtype=np.int64)).unit_at(0)
+
+
+@given(grids, run_lengths, st.data())
+def test_spans_of_units_survive_seconds(grid: FrameGrid, runs: RunLength, data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, len(runs) - 1))
+    last = data.draw(st.integers(first, len(runs) - 1))
+    start, end = interval_of_units(grid, runs, first, last)
+    assert start < end <= grid.samples_for(runs.frames) / grid.sample_rate
+    assert units_of_interval(grid, runs, start, end) == (first, last)
+
+
+@given(grids, run_lengths, st.floats(-1, 5), st.floats(1e-6, 3))
+def test_labels_are_units_and_never_empty(grid: FrameGrid, runs: RunLength, start: float, length: float) -> None:
+    first, last = units_of_interval(grid, runs, start, start + length)
+    assert 0 <= first <= last < len(runs)
+
+
+@given(grids, run_lengths, st.data())
+def test_labels_contain_the_interval(grid: FrameGrid, runs: RunLength, data: st.DataObject) -> None:
+    total = grid.samples_for(runs.frames)
+    first = data.draw(st.integers(0, total - 1))
+    last = data.draw(st.integers(first, total - 1))
+    times = first / grid.sample_rate, (last + 1) / grid.sample_rate
+    start, end = interval_of_units(grid, runs, *units_of_interval(grid, runs, *times))
+    assert start <= times[0] < times[1] <= end
+
+
+@given(run_lengths)
+def test_units_tile_the_seconds(runs: RunLength) -> None:
+    pieces = [interval_of_units(HUBERT, runs, u, u) for u in range(len(runs))]
+    assert pieces[0][0] == 0
+    assert [end for _, end in pieces[:-1]] == [start for start, _ in pieces[1:]]
+    assert pieces[-1][1] == HUBERT.samples_for(runs.frames) / HUBERT.sample_rate
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(1.0, 1.0), (2.0, 1.0), (float("nan"), 1.0), (0.0, float("inf")), (float("-inf"), 1.0)]
+)
+def test_what_is_not_an_interval(start: float, end: float) -> None:
+    with pytest.raises(ValueError, match="is not an interval"):
+        units_of_interval(HUBERT, RunLength(np.array([1]), np.array([9])), start, end)
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 0), (1, 0), (0, 2)])
+def test_units_out_of_range(first: int, last: int) -> None:
+    with pytest.raises(ValueError, match="not among 2 units"):
+        interval_of_units(HUBERT, RunLength(np.array([1, 2]), np.array([3, 4])), first, last)
