@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
+
+from speechssl.artefacts import read_json
 
 Batch = dict[str, torch.Tensor]
 
@@ -63,9 +66,6 @@ class StopAt(TrainerCallback):
 
     def __init__(self, step: int) -> None:
         self.step = step
-
-    def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        control.should_training_stop = state.global_step >= self.step
 
     def on_step_end(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         if state.global_step >= self.step:
@@ -134,6 +134,10 @@ def fit(model: nn.Module, batch: Callable[[int], Batch], options: TrainingOption
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    last = get_last_checkpoint(str(folder))
+    if last is not None and (state := read_json(Path(last) / "trainer_state.json"))["global_step"] >= options.steps:
+        model.load_state_dict(load_file(Path(last) / "model.safetensors"))
+        return {"steps": state["global_step"], "skipped": 0, "loss": _last_loss(state)}
     guard = SkipNonFinite()
     trainer = _Trainer(
         model=model,
@@ -142,8 +146,13 @@ def fit(model: nn.Module, batch: Callable[[int], Batch], options: TrainingOption
         data_collator=lambda batches: batches[0],
         callbacks=[guard, StopAt(options.steps), ScalarLog(folder / "log.jsonl")],
     )
-    result = trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)))
-    return {"steps": result.global_step, "skipped": guard.skipped, "loss": result.training_loss}
+    result = trainer.train(resume_from_checkpoint=last)
+    return {"steps": result.global_step, "skipped": guard.skipped, "loss": _last_loss(vars(trainer.state))}
+
+
+def _last_loss(state: dict[str, Any]) -> float | None:
+    """Training loss of the last logging interval."""
+    return next((entry["loss"] for entry in reversed(state["log_history"]) if "loss" in entry), None)
 
 
 def _arguments(options: TrainingOptions, folder: Path) -> TrainingArguments:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -165,6 +165,14 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
         _check_question(question, passages, folder / "questions.jsonl", number)
         questions[question.id] = question
     return Corpus(root, split, passages, tuple(questions.values()))
+
+
+def first_passages(corpus: Corpus, count: int | None) -> Corpus:
+    """The first `count` passages with their questions; None: all."""
+    if count is None:
+        return corpus
+    kept = dict(list(corpus.passages.items())[:count])
+    return replace(corpus, passages=kept, questions=tuple(q for q in corpus.questions if q.passage in kept))
 
 
 def _read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

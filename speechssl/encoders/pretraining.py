@@ -146,9 +146,9 @@ class Cropper:
         return samples, self.data.labels[first + frame : first + frame + frames].astype(np.int64)
 
 
-def save_encoder(encoder: HubertModel, folder: Path, normalise: bool = True) -> None:
-    """Save an ordinary Hugging Face folder: config, safetensors, feature extractor."""
-    encoder.save_pretrained(folder)
+def save_encoder(encoder: HubertModel, folder: Path, normalise: bool = True, bf16: bool = False) -> None:
+    """Save an ordinary Hugging Face folder: config, safetensors, feature extractor. bf16: half the bytes, weights rounded."""
+    encoder.to(torch.bfloat16 if bf16 else torch.float32).save_pretrained(folder)
     Wav2Vec2FeatureExtractor(sampling_rate=SAMPLE_RATE, do_normalize=normalise).save_pretrained(folder)
 
 

@@ -29,7 +29,10 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Example:
-    """One question to listen to. envelope: peaks in [0, 1]. gold: seconds [start, end) in the passage, every annotation."""
+    """One question to listen to.
+
+    seconds: length of the passage. envelope: (P,) peaks in [0, 1]. gold: [start, end) in seconds, every annotation.
+    """
 
     id: str
     question_text: str
@@ -54,7 +57,9 @@ def read_examples(path: Path | str) -> tuple[Example, ...]:
     try:
         return tuple(_unpacked(v) for v in values)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} does not hold examples of a report ({error}); make it again with `write_examples`") from error
+        raise InputError(
+            f"{path} does not hold examples of a report ({error}); make it again with `write_examples`"
+        ) from error
 
 
 def _packed(example: Example) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The figures of a report as inline SVG: no file, no font, no identifier shared between two figures of a page.
 
-Text stays text. Colours are written as CSS variables with the colour itself as the fallback, so that a page can recolour a figure
-for a dark background and the SVG still looks right alone. Same numbers, same bytes.
+Text stays text. Colours are written as CSS variables with the colour itself as the fallback, so that a page can recolour
+a figure for a dark background and the SVG still looks right alone. Same numbers, same bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from speechssl.errors import MissingExtra
@@ -89,8 +90,8 @@ def score_against_snr(results: Results, metric: str = "ff1") -> Drawing | None:
 def score_against_wer(results: Results, metric: str = "ff1") -> Drawing | None:
     """The crossing figure of DUAL (arXiv 2203.04911): a panel for each cascade, its WER along, everybody's score up.
 
-    A thin upright joins the points of one condition; lines join the conditions of one kind of noise. None where no cascade has
-    both WER and score in two conditions, or where there is no system without a transcript to compare it with.
+    A thin upright joins the points of one condition; lines join the conditions of one kind of noise. None where no
+    cascade has both WER and score in two conditions, or where no system without a transcript is there to compare.
     """
     cascades = [s for s in results.having("wer") if len(_common(results, s, metric)) > 1]
     others = [s for s in results.having(metric) if s not in results.having("wer")]
@@ -109,7 +110,7 @@ def score_against_wer(results: Results, metric: str = "ff1") -> Drawing | None:
 
 
 def bars(results: Results, breakdowns: Sequence[Breakdown], metric: str = "ff1") -> Drawing | None:
-    """Grouped bars, a group a bucket in order of appearance, with intervals. None where there is nothing finite to draw."""
+    """Grouped bars with intervals, a group a bucket in order of appearance. None where nothing finite is to be drawn."""
     cells = {(b["bucket"], b["system"]): _bar(b) for b in breakdowns if b["value"] == b["value"]}
     buckets = list(dict.fromkeys(bucket for bucket, _ in cells))
     found = {system: results.named(system) for _, system in cells}
@@ -136,22 +137,24 @@ def spread(places: Sequence[float], gap: float, low: float, high: float) -> list
     order = sorted(range(len(places)), key=lambda i: places[i])
     gap = min(gap, (high - low) / max(len(places) - 1, 1))
     moved = list(places)
-    for _ in range(200):
-        for a, b in zip(order, order[1:], strict=False):
+    for _ in range(200):  # settles long before for the handful of labels there are
+        for a, b in pairwise(order):
             if (short := gap - (moved[b] - moved[a])) > 1e-9:
                 moved[a], moved[b] = moved[a] - short / 2, moved[b] + short / 2
         moved = [min(max(m, low), high) for m in moved]
     return moved
 
 
-# ---- points -------------------------------------------------------------------------------------------------------------------
+# ---- points --------------------------------------------------------------------------------------
 
 Points = list[tuple[Condition, Cell]]
 
 
 def _lines(results: Results, metric: str, noise: str) -> list[tuple[Series, Points]]:
     """For every system its points in this noise, hardest first, clean last."""
-    wanted = [c for c in results.conditions(metric) if c == Condition("clean") or (c.name == noise and c.snr_db is not None)]
+    wanted = [
+        c for c in results.conditions(metric) if c == Condition("clean") or (c.name == noise and c.snr_db is not None)
+    ]
     lines = [(s, [(c, cell) for c in wanted[::-1] if (cell := results.get(s, metric, c))]) for s in results.series]
     return [(s, points) for s, points in lines if points]
 
@@ -185,13 +188,15 @@ def _crossing_told(results: Results, cascades: Sequence[Series], others: Sequenc
     return f"{metric_name(metric)} against the word error rate of the cascade, both in percent. {'; '.join(parts)}."
 
 
-# ---- drawing ------------------------------------------------------------------------------------------------------------------
+# ---- drawing -------------------------------------------------------------------------------------
 
 
 def _noise_panel(ax: Axes, lines: Sequence[tuple[Series, Points]], top: float, named: bool) -> None:
     ratios = sorted({c.snr_db for _, points in lines for c, _ in points if c.snr_db is not None})
     clean = ratios[-1] + max(5.0, (ratios[-1] - ratios[0]) / 4)
-    places = {r: decibels(r) for r in ratios} | ({clean: "clean"} if any(c.snr_db is None for _, p in lines for c, _ in p) else {})
+    places = {r: decibels(r) for r in ratios} | (
+        {clean: "clean"} if any(c.snr_db is None for _, p in lines for c, _ in p) else {}
+    )
     unit = (clean - ratios[0]) / 90  # so that error bars of one condition stand side by side
     for number, (series, points) in enumerate(lines):
         aside = (number - (len(lines) - 1) / 2) * unit
@@ -217,10 +222,14 @@ def _draw_line(ax: Axes, xs: Sequence[float], cells: Sequence[Cell], series: Ser
     ys = [cell.value for cell in cells]
     for x, cell in zip(xs, cells, strict=True):
         if cell.low is not None and cell.high is not None:
-            ax.plot([x, x], [cell.low, cell.high], color=series.colour, linewidth=1.3, alpha=0.55, solid_capstyle="round")
+            ax.plot(
+                [x, x], [cell.low, cell.high], color=series.colour, linewidth=1.3, alpha=0.55, solid_capstyle="round"
+            )
     line = "-" if joined else "none"
     face = series.colour if joined else "none"
-    ax.plot(xs, ys, line, marker=series.marker, color=series.colour, markersize=5.5, markerfacecolor=face, linewidth=1.8)
+    ax.plot(
+        xs, ys, line, marker=series.marker, color=series.colour, markersize=5.5, markerfacecolor=face, linewidth=1.8
+    )
 
 
 def _crossing_panel(ax: Axes, results: Results, cascade: Series, others: Sequence[Series], metric: str) -> None:
@@ -257,7 +266,9 @@ def _name_conditions(ax: Axes, wer: Mapping[Condition, float], far: float) -> No
     for (condition, x), place in zip(wer.items(), places, strict=True):
         style: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "clip_on": False}
         ax.plot([x, x, place], [0.985, 1.0, 1.04], color=RULE, linewidth=0.8, **style)
-        ax.text(place, 1.055, names[condition], rotation=90, ha="center", va="bottom", fontsize=7.5, color=MUTED, **style)
+        ax.text(
+            place, 1.055, names[condition], rotation=90, ha="center", va="bottom", fontsize=7.5, color=MUTED, **style
+        )
 
 
 def _short_names(conditions: Sequence[Condition]) -> dict[Condition, str]:
@@ -274,14 +285,20 @@ def _draw_bar(ax: Axes, group: int, number: int, count: int, series: Series, cel
     if cell.low is not None and cell.high is not None:
         ax.plot([x, x], [cell.low, cell.high], color=INK, linewidth=1.1, solid_capstyle="round")
     top = cell.high if cell.high is not None else cell.value
-    ax.annotate(f"{cell.value:.0f}", (x, top), (0, 3), textcoords="offset points", ha="center", fontsize=7.5, color=MUTED)
+    ax.annotate(
+        f"{cell.value:.0f}", (x, top), (0, 3), textcoords="offset points", ha="center", fontsize=7.5, color=MUTED
+    )
 
 
 def _legend(figure: Figure, series: Sequence[Series]) -> None:
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], linestyle="none", marker=s.marker, color=s.colour, markersize=6, label=s.label) for s in series]
-    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.055, 1.0), ncols=min(len(handles), 4), handletextpad=0.2)
+    handles = [
+        Line2D([], [], linestyle="none", marker=s.marker, color=s.colour, markersize=6, label=s.label) for s in series
+    ]
+    figure.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(0.055, 1.0), ncols=min(len(handles), 4), handletextpad=0.2
+    )
 
 
 def _top(cells: Any) -> float:
@@ -291,10 +308,13 @@ def _top(cells: Any) -> float:
 
 
 @contextmanager
-def _figure(panels: int, height: float, names: int = 0, above: int = 0, legend: bool = False) -> Iterator[tuple[Figure, list[Axes]]]:
+def _figure(
+    panels: int, height: float, names: int = 0, above: int = 0, legend: bool = False
+) -> Iterator[tuple[Figure, list[Axes]]]:
     """A figure with panels side by side.
 
-    height: inches without the room above. names: letters of the longest name at the right; above: of the longest upright label.
+    height: inches without the room above. names: letters of the longest name at the right. above: letters of the longest
+    upright label. legend: whether there is one at the top.
     """
     try:
         import matplotlib
@@ -321,7 +341,12 @@ def _svg(figure: Figure, name: str) -> str:
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     svg = buffer.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(r"<svg [^>]*viewBox=\"([^\"]*)\"[^>]*>", r'<svg viewBox="\1" aria-hidden="true" focusable="false">', svg, count=1)
+    svg = re.sub(
+        r"<svg [^>]*viewBox=\"([^\"]*)\"[^>]*>",
+        r'<svg viewBox="\1" aria-hidden="true" focusable="false">',
+        svg,
+        count=1,
+    )
     svg = re.sub(r'\bid="', f'id="{name}-', svg).replace("url(#", f"url(#{name}-")
     svg = re.sub(r'xlink:href="#', f'href="#{name}-', svg)
     svg = re.sub(r" font-family: [^;\"]*;|<style.*?</style>| transform=\"rotate\(-0 [^\"]*\"", "", svg, flags=re.DOTALL)

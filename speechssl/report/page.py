@@ -1,4 +1,4 @@
-"""One HTML page from rows and examples. It holds everything it shows: figures as SVG, sound as data, and refers to nothing else."""
+"""One HTML page from rows and examples. It holds all that it shows, figures as SVG and sound as data: it works offline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,18 @@ from speechssl.errors import InputError, MissingExtra
 from speechssl.evaluation.results import Row
 from speechssl.report.examples import Example, Prediction
 from speechssl.report.figures import Breakdown, Drawing, bars, score_against_snr, score_against_wer
-from speechssl.report.series import LOWER_IS_BETTER, METRICS, PALETTE, Cell, Condition, Results, Series, arrange, decibels, metric_name
+from speechssl.report.series import (
+    LOWER_IS_BETTER,
+    METRICS,
+    PALETTE,
+    Cell,
+    Condition,
+    Results,
+    Series,
+    arrange,
+    decibels,
+    metric_name,
+)
 from speechssl.report.summary import summarise
 from speechssl.report.waveform import Region, data_uri, outline, region, ticks
 
@@ -46,14 +57,17 @@ class Figure:
 
 @dataclass(frozen=True)
 class Grid:
-    """One metric as a table: a line a series, a column a condition. groups: kind of condition and how many columns it spans."""
+    """One metric as a table: a line a series, a column a condition.
+
+    groups: kind of condition, number of its columns. lines: the flag says that the cell is the best of its column.
+    """
 
     metric: str
     name: str
     about: str
     conditions: tuple[Condition, ...]
     groups: tuple[tuple[str, int], ...]
-    lines: tuple[tuple[Series, tuple[tuple[Cell | None, bool], ...]], ...]  # the flag: best of its column
+    lines: tuple[tuple[Series, tuple[tuple[Cell | None, bool], ...]], ...]
     note: str
 
 
@@ -80,7 +94,7 @@ def build_report(
 ) -> None:
     """Write the page, whole or not at all; the same input gives the same bytes. What has no data is left out.
 
-    rows: percent, as `evaluation.results.read_rows` gives them. breakdowns: FF1 by length of the answer, in clean speech.
+    rows: percent, as `evaluation.results.read_rows` gives them. breakdowns: FF1 by length of the answer, clean speech.
     provenance: what, value (command, versions, hardware, date); questions, seeds and cards are added from the rows.
     commentary: paragraphs to follow the summary.
     Raises InputError when there is nothing to show, when a table is ragged or when an example has no length;
@@ -116,7 +130,9 @@ def locate(text: str, answer: str, near: float = 0.5) -> tuple[str, str, str] | 
     words = re.escape(answer.strip())
     if not words:
         return None
-    found = list(re.finditer(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE)) or list(re.finditer(words, text, re.IGNORECASE))
+    found = list(re.finditer(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE)) or list(
+        re.finditer(words, text, re.IGNORECASE)
+    )
     if not found:
         return None
     best = min(found, key=lambda m: abs((m.start() + m.end()) / 2 - near * len(text)))
@@ -129,7 +145,9 @@ def _template() -> Any:
     except ImportError as error:
         raise MissingExtra("writing a report", "report") from error
     source = resources.files("speechssl.report").joinpath("template.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters |= {"data_uri": data_uri, "outline": outline, "number": _number, "span": _span}
     environment.globals |= {"decibels": decibels, "ticks": ticks}
     return environment.from_string(source)
@@ -138,13 +156,17 @@ def _template() -> Any:
 def _check(examples: Sequence[Example], tables: Sequence[Table]) -> None:
     for table in tables:
         if any(len(row) != len(table.columns) for row in table.rows):
-            raise InputError(f"the table {table.title!r} has {len(table.columns)} columns; give every row as many values")
+            raise InputError(
+                f"the table {table.title!r} has {len(table.columns)} columns; give every row as many values"
+            )
     for example in examples:
         if not example.seconds > 0:
-            raise InputError(f"the example {example.id} lasts {example.seconds} s; give the length of its passage in seconds")
+            raise InputError(
+                f"the example {example.id} lasts {example.seconds} s; give the length of its passage in seconds"
+            )
 
 
-# ---- tables -------------------------------------------------------------------------------------------------------------------
+# ---- tables --------------------------------------------------------------------------------------
 
 
 def _grid(results: Results, metric: str) -> Grid:
@@ -155,7 +177,9 @@ def _grid(results: Results, metric: str) -> Grid:
     groups = [(c.family, sum(d.family == c.family for d in conditions)) for c in conditions]
     about = METRICS[metric][1] if metric in METRICS else ""
     every = [cell for cells in columns.values() for cell in cells]
-    return Grid(metric, metric_name(metric), about, conditions, tuple(dict.fromkeys(groups)), lines, _note(metric, every))
+    return Grid(
+        metric, metric_name(metric), about, conditions, tuple(dict.fromkeys(groups)), lines, _note(metric, every)
+    )
 
 
 def _best(cells: Sequence[Cell], metric: str) -> str | None:
@@ -185,8 +209,8 @@ def _note(metric: str, cells: Sequence[Cell]) -> str:
 def _figures(results: Results, breakdowns: Sequence[Breakdown]) -> list[Figure]:
     snr = "Error bars: 95 % intervals. Points of one condition stand side by side so that the bars can be told apart."
     crossing = (
-        "Each point is one condition: along, what the recogniser of the cascade does to the words; up, what is left for the "
-        "answer. A dotted upright joins the systems in one condition. Hollow: a condition that belongs to no noise series."
+        "Each point is one condition: along, what the recogniser of the cascade does to the words; up, what is left of "
+        "the answer. A dotted upright joins the systems in one condition. Hollow: a condition outside the noise series."
     )
     found = [
         ("FF1 as the noise grows", snr, score_against_snr(results)),
@@ -230,19 +254,23 @@ def _number(value: float) -> str:
 
 def _printed(table: Table) -> list[tuple[str, ...]]:
     """The values of a table as text: a column of fractions with three decimals, other decimal numbers with one."""
-    small = [all(abs(v) <= 1 for row in table.rows if isinstance(v := row[i], float)) for i in range(len(table.columns))]
+    small = [
+        all(abs(v) <= 1 for row in table.rows if isinstance(v := row[i], float)) for i in range(len(table.columns))
+    ]
     return [tuple(_value(v, 3 if s else 1) for v, s in zip(row, small, strict=True)) for row in table.rows]
 
 
 def _value(value: Any, decimals: int) -> str:
-    return "–" if value is None or value != value else f"{value:.{decimals}f}" if isinstance(value, float) else str(value)
+    return (
+        "–" if value is None or value != value else f"{value:.{decimals}f}" if isinstance(value, float) else str(value)
+    )
 
 
 def _span(region: Region) -> str:
     return f"{region.start:.2f} to {region.end:.2f} s"
 
 
-# ---- listening ----------------------------------------------------------------------------------------------------------------
+# ---- listening -----------------------------------------------------------------------------------
 
 
 def _lanes(example: Example, results: Results) -> list[Lane]:

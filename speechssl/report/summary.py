@@ -1,4 +1,4 @@
-"""The opening paragraph of a report, written from the numbers: what each system reaches, easy and hard, and who is ahead."""
+"""The opening paragraph of a report, written from the numbers: what each system reaches, and who leads where."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from speechssl.report.series import LOWER_IS_BETTER, Cell, Condition, Results, S
 
 
 def summarise(results: Results, metric: str = "ff1") -> str:
-    """A few plain sentences about one metric; about the first metric there is where it is missing. Empty without numbers."""
+    """A few plain sentences about one metric, or about the first there is where it is missing. Empty without numbers."""
     if metric not in results.metrics:
         metric = next(iter(results.metrics), "")
     conditions = results.conditions(metric)
@@ -17,7 +17,11 @@ def summarise(results: Results, metric: str = "ff1") -> str:
     sentences = [_scores(results, metric, conditions[0])]
     hardest = _hardest(conditions)
     if hardest:
-        sentences += [_scores(results, metric, hardest), _change(results, metric, conditions[0], hardest), _wer(results, hardest)]
+        sentences += [
+            _scores(results, metric, hardest),
+            _change(results, metric, conditions[0], hardest),
+            _wer(results, hardest),
+        ]
     return " ".join(filter(None, sentences))
 
 
@@ -29,7 +33,10 @@ def _hardest(conditions: Sequence[Condition]) -> Condition | None:
 
 def _scores(results: Results, metric: str, condition: Condition) -> str:
     cells = _ranked(results, metric, condition)
-    told = [f"{s.label} {'reaches ' + metric_name(metric) + ' ' if not i else ''}{_number(c)}" for i, (s, c) in enumerate(cells)]
+    told = [
+        f"{s.label} {'reaches ' + metric_name(metric) + ' ' if not i else ''}{_number(c)}"
+        for i, (s, c) in enumerate(cells)
+    ]
     return f"{_place(condition)} {_listed(told)}."
 
 
@@ -42,7 +49,9 @@ def _change(results: Results, metric: str, easy: Condition, hard: Condition) -> 
     sure = "" if _apart(first, second) else ", though the intervals of the first two overlap"
     if leader == before[0][0]:
         return f"{leader.label} leads at both ends{sure}."
-    return f"The order changes on the way: {before[0][0].label} leads {_where(easy)}, {leader.label} {_where(hard)}{sure}."
+    return (
+        f"The order changes on the way: {before[0][0].label} leads {_where(easy)}, {leader.label} {_where(hard)}{sure}."
+    )
 
 
 def _wer(results: Results, hard: Condition) -> str:

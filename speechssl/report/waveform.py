@@ -19,8 +19,8 @@ from speechssl.report.examples import Audio
 
 WIDTH, HEIGHT = 1000, 88
 LEAST = 3.0  # width below which a span could not be seen or clicked
-# LAME's average rate: about 105 kB for 30 seconds of speech, and players seek in it to some hundredths of a second. Not its
-# constant rate: that low, a frame is too small for the header with the encoder's delay, and everything sounds 1,105 samples late.
+# LAME's average rate: about 105 kB for 30 seconds of speech. Not its constant rate: that low, a frame is too small for the
+# header that tells the encoder's delay, and everything would sound 1,105 samples late.
 MP3 = {"bitrate_mode": "AVERAGE", "compression_level": 0.89}
 RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)  # Hz that MP3 knows
 
@@ -69,7 +69,7 @@ def data_uri(audio: Audio) -> str:
 
 
 def outline(peaks: Sequence[float], height: int = HEIGHT) -> str:
-    """SVG path of the envelope mirrored about its middle, WIDTH wide. peaks: (P,) in [0, 1]; empty gives a flat line."""
+    """SVG path of the envelope mirrored about its middle, WIDTH wide. peaks: (P,) in [0, 1]; empty: a flat line."""
     values = list(peaks) or [0.0]
     step, middle = WIDTH / len(values), height / 2
     points = [(step * (i + 0.5), max(0.6, v * (middle - 3))) for i, v in enumerate(values)]

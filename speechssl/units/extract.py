@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from speechssl.artefacts import read_json, replacing, write_json
 from speechssl.audio import read_audio
-from speechssl.corpora.records import Passage, Question, load_corpus
+from speechssl.corpora.records import Passage, Question, first_passages, load_corpus
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength
@@ -110,13 +110,18 @@ def single_threaded(workers: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def extract_corpus(extractor: UnitExtractor, corpus: Path, split: str, out: Path, workers: int = 2) -> dict[str, str]:
-    """Write the units of all passages and questions of a split, once. Returns the items set aside: id -> why."""
-    card = extractor.card | {"corpus": read_json(corpus / "card.json")["manifests"], "split": split}
+def extract_corpus(
+    extractor: UnitExtractor, corpus: Path, split: str, out: Path, workers: int = 2, passages: int | None = None
+) -> dict[str, str]:
+    """Write the units of the first `passages` passages (None: all) of a split and of their questions, once.
+
+    Returns the items set aside: id -> why.
+    """
+    card = extractor.card | {"corpus": read_json(corpus / "card.json")["manifests"], "split": split, "passages": passages}
     path = out / f"{split}.safetensors"
     if path.is_file() and read_json(path.with_suffix(".card.json")).get("made_from") == card:
         return dict(read_json(path.with_suffix(".card.json"))["failed"])
-    data = load_corpus(corpus, split)
+    data = first_passages(load_corpus(corpus, split), passages)
     records: list[Passage | Question] = [*data.passages.values(), *data.questions]
     items = {r.id: (lambda p=data.path(r): read_audio(p)) for r in records}
     outcome = extract_many(extractor, items, workers, f"units of {split}")

@@ -36,6 +36,7 @@ class IterationOptions:
     mask: MaskOptions = field(default_factory=lambda: MaskOptions(visible_weight=1.0))
     crops: int = 10  # a batch
     seconds: float = 4.0  # a crop
+    save_bf16: bool = False  # round the weights of the finished encoder to bf16: what is fitted on it sees them so
 
 
 def pretrain(corpus: Path, out: Path, options: IterationOptions) -> SpeechEncoder:
@@ -50,7 +51,7 @@ def pretrain(corpus: Path, out: Path, options: IterationOptions) -> SpeechEncode
     data = load_labelled(corpus.parent / "packed", out / "targets")
     crop = Cropper(data, grid, options.mask, options.crops, options.seconds, options.training.seed)
     result = fit(model, crop, options.training, out / "checkpoints")
-    save_encoder(encoder, out / "encoder")
+    save_encoder(encoder, out / "encoder", bf16=options.save_bf16)
     write_json(out / "encoder" / "card.json", _card(corpus, options, codebook, result))
     return load_encoder(out / "encoder")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from functools import cache
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -11,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.evaluation.results import Row
-from speechssl.report.figures import Breakdown, bars, score_against_snr, score_against_wer, spread
+from speechssl.report.figures import Breakdown, Drawing, bars, score_against_snr, score_against_wer, spread
 from speechssl.report.series import PALETTE, Condition, arrange
 
 
-def row(system: str, metric: str, value: float, condition: str = "clean", snr: float | None = None, **other: object) -> Row:
+def row(
+    system: str, metric: str, value: float, condition: str = "clean", snr: float | None = None, **other: object
+) -> Row:
     fields = {"encoder": "hubert", "low": None, "high": None, "n": 100, "seed": 0, "card": "abc"} | other
     return Row(system=system, metric=metric, value=value, condition=condition, snr_db=snr, **fields)  # type: ignore[arg-type]
 
@@ -32,6 +36,16 @@ CROSSING = [
 ]
 
 
+@cache
+def curve() -> Drawing:
+    return score_against_snr(arrange(CROSSING))
+
+
+@cache
+def crossing() -> Drawing:
+    return score_against_wer(arrange(CROSSING))
+
+
 def line_points(svg: str, slot: int) -> list[tuple[float, float]]:
     """The corners of the one long line in a series' colour."""
     colour = f"var(--s{slot}, {PALETTE[slot][0]})"
@@ -41,8 +55,7 @@ def line_points(svg: str, slot: int) -> list[tuple[float, float]]:
 
 
 def test_points_lie_where_their_numbers_say():
-    drawing = score_against_snr(arrange(CROSSING))
-    dual, cascade = line_points(drawing.svg, 0), line_points(drawing.svg, 1)
+    dual, cascade = line_points(curve().svg, 0), line_points(curve().svg, 1)
     assert [x for x, _ in dual] == sorted(x for x, _ in dual)  # 0 dB, 10 dB, clean: from left to right
     height = (dual[0][1] - dual[2][1]) / (40.0 - 30.0)  # units a percent point; y points down
     assert cascade[0][1] - cascade[2][1] == pytest.approx(height * (60 - 12), abs=0.01)
@@ -50,7 +63,7 @@ def test_points_lie_where_their_numbers_say():
 
 
 def test_crossing_figure_puts_the_word_error_rate_along():
-    cascade = line_points(score_against_wer(arrange(CROSSING)).svg, 1)
+    cascade = line_points(crossing().svg, 1)
     (a, _), (b, _), (c, _) = cascade
     assert (c - a) / (b - a) == pytest.approx((80 - 10) / (30 - 10), abs=1e-3)
 
@@ -96,17 +109,17 @@ def test_intervals_may_be_missing():
 
 
 def test_same_numbers_same_bytes_and_no_shared_identifiers():
-    first, again = score_against_snr(arrange(CROSSING)), score_against_snr(arrange(CROSSING))
-    other = score_against_wer(arrange(CROSSING))
-    assert first == again
+    first, other = curve(), crossing()
+    assert score_against_snr(arrange(CROSSING)) == first
     ids = [set(re.findall(r'id="([^"]*)"', d.svg)) for d in (first, other)]
     assert ids[0] and ids[1] and not ids[0] & ids[1]
     for drawing, known in zip((first, other), ids, strict=True):
-        assert set(re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', drawing.svg)) <= {(i, "") for i in known} | {("", i) for i in known}
+        used = re.findall(r'(?:href="|url\()#([^")]*)', drawing.svg)
+        assert used and set(used) <= known
 
 
 def test_figures_are_well_formed_text_and_without_outside():
-    for drawing in (score_against_snr(arrange(CROSSING)), score_against_wer(arrange(CROSSING))):
+    for drawing in (curve(), crossing()):
         texts = ["".join(e.itertext()) for e in ElementTree.fromstring(drawing.svg).iter("text")]
         assert "DUAL" in texts and "Cascade (CTC)" in texts
         assert "http" not in drawing.svg and "<style" not in drawing.svg and "font-family" not in drawing.svg
@@ -127,20 +140,21 @@ def test_bars_follow_the_order_given_and_say_how_many():
 
 
 def test_alternative_text_holds_every_number():
-    alt = score_against_wer(arrange(CROSSING)).alt
-    assert all(f"{r.value:.1f}" in alt for r in CROSSING)
+    assert all(f"{r.value:.1f}" in crossing().alt for r in CROSSING)
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=9))
 def test_spread_keeps_order_distance_and_range(places: list[float]):
     moved = spread(places, 5.0, 0.0, 100.0)
     order = sorted(range(len(places)), key=lambda i: places[i])
-    assert all(moved[b] - moved[a] > 4.0 for a, b in zip(order, order[1:], strict=False))
+    assert all(moved[b] - moved[a] > 4.0 for a, b in pairwise(order))
     assert min(moved) >= 0 and max(moved) <= 100
 
 
 def test_conditions_from_easy_to_hard_and_seeds_as_mean():
-    rows = [row("d", "FF1", 10.0, c, snr) for c, snr in (("reverb", None), ("pink", 0.0), ("pink", 20.0), ("clean", None))]
+    rows = [
+        row("d", "FF1", 10.0, c, snr) for c, snr in (("reverb", None), ("pink", 0.0), ("pink", 20.0), ("clean", None))
+    ]
     rows += [row("d", "ff1", 20.0, seed=1, low=15.0, high=22.0), row("d", "ff1", 12.0, seed=0, low=11.0, high=13.0)]
     results = arrange(rows)
     assert [c.label for c in results.conditions("ff1")] == [

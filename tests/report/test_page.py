@@ -30,7 +30,19 @@ def rows() -> list[Row]:
     scores = {("dual", "ff1"): 41.3, ("cascade-ctc", "ff1"): 63.7, ("cascade-ctc", "wer"): 12.9}
     steps = {("dual", "ff1"): -2.1, ("cascade-ctc", "ff1"): -17.3, ("cascade-ctc", "wer"): 21.7}
     return [
-        Row(s, "hubert", c, snr, m, round(v + i * steps[s, m], 2), round(v + i * steps[s, m] - 1.5, 2), None, 1204, 7, "c0ffee")
+        Row(
+            s,
+            "hubert",
+            c,
+            snr,
+            m,
+            round(v + i * steps[s, m], 2),
+            round(v + i * steps[s, m] - 1.5, 2),
+            None,
+            1204,
+            7,
+            "c0ffee",
+        )
         for (s, m), v in scores.items()
         for i, (c, snr) in enumerate(CONDITIONS)
     ]
@@ -58,7 +70,10 @@ def page(tmp_path: Path, *arguments: object, **options: object) -> str:
     return (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-BREAKDOWNS = [Breakdown(system="dual", bucket=b, value=v, low=v - 3, high=v + 3, n=9) for b, v in (("< 1 s", 30.0), ("> 1 s", 50.0))]
+BREAKDOWNS = [
+    Breakdown(system="dual", bucket=b, value=v, low=v - 3, high=v + 3, n=9)
+    for b, v in (("< 1 s", 30.0), ("> 1 s", 50.0))
+]
 TABLES = [Table("Unit quality", ("Codebook", "K", "PNMI"), (("base", 64, 0.6034), ("base", 128, 0.6421)), "On dev.")]
 
 
@@ -113,8 +128,12 @@ def test_every_row_appears(tmp_path: Path):
 
 def test_best_of_a_column_is_bold(tmp_path: Path):
     best = re.findall(r'<td class="best">([\d.]+)', page(tmp_path, [r for r in rows() if r.metric == "ff1"]))
-    assert best == ["39.2", "37.1", "35.0", "63.7", "46.4"][:0] + sorted(best, key=best.index)
-    assert set(best) == {"63.7", "46.4", "37.1", "35.0"}
+    assert best == [
+        "37.1",
+        "35.0",
+        "63.7",
+        "46.4",
+    ]  # DUAL in the noise at 0 dB and with reverberation, then the cascade
 
 
 def test_least_word_error_rate_is_best(tmp_path: Path):
@@ -123,7 +142,7 @@ def test_least_word_error_rate_is_best(tmp_path: Path):
 
 
 def test_hostile_text_stays_text(tmp_path: Path):
-    evil = '<script>alert(1)</script>"\'><img src=x onerror=alert(2)>'
+    evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
     hostile = example(
         id=evil, question_text=evil, passage_text=evil, answer_text="alert(1)", condition=evil,
         predictions=(Prediction(evil, 0.0, 1.0, 0.5, 1.0, evil, "alert(2)"),),
@@ -161,7 +180,8 @@ def test_same_input_same_bytes(tmp_path: Path):
 
 def test_spans_are_drawn_where_they_are(tmp_path: Path):
     text = page(tmp_path, [], [example()])
-    gold, dual = re.findall(r'<g class="region[^>]*data-start="([\d.]+)" data-end="([\d.]+)".*?class="pill" x="([\d.]+)" y="\d+" width="([\d.]+)"', text)
+    drawn = r'data-start="([\d.]+)" data-end="([\d.]+)".*?class="pill" x="([\d.]+)" y="\d+" width="([\d.]+)"'
+    gold, dual = re.findall(drawn, text)
     assert [float(v) for v in gold] == [1.0, 2.0, 250.0, 250.0]  # a passage of 4 seconds, 1000 units wide
     assert [float(v) for v in dual] == [1.0, 1.5, 250.0, 125.0]
     assert 'data-seconds="4.0"' in text

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# MiniSQA from nothing to the table: corpus, encoder, units, DUAL, cascade, evaluation, report.
+# Run from the repository root. Every stage skips what is done and goes on where it was killed.
+#   bash recipes/minisqa/run.sh                      the published run (about 2 hours of 2 cores, no GPU needed)
+#   bash recipes/minisqa/run.sh recipes/minisqa/smoke.yaml exp/smoke     the same in about two minutes, good for nothing else
+set -euo pipefail
+CONFIG=${1:-recipes/minisqa/base.yaml}
+EXP=${2:-exp/minisqa}
+MODELS=$EXP/models
+stage() { echo "== $1"; }
+with() { echo "--config $CONFIG --stage $1"; }
+
+stage "1 corpus: text from a generator, speech by espeak-ng"
+speechssl prepare minisqa "$EXP/corpus" $(with corpus)
+
+stage "2 HuBERT, iteration 1: predict MFCC clusters"
+speechssl pretrain "$EXP/corpus" "$EXP/hubert-1" $(with hubert-1)
+
+stage "3 HuBERT, iteration 2: predict clusters of iteration 1"
+speechssl pretrain "$EXP/corpus" "$EXP/hubert-2" $(with hubert-2)
+mkdir -p "$MODELS" && cp -r "$EXP/hubert-2/encoder" "$MODELS/"
+
+stage "4 units: k-means on a layer, then the whole training set"
+speechssl units fit "$EXP/corpus" "$MODELS/encoder" "$MODELS/units.safetensors" $(with units)
+speechssl units inspect "$EXP/corpus" "$MODELS/encoder" "$MODELS/units.safetensors" --out "$EXP/unit-quality.json"
+speechssl units extract "$EXP/corpus" "$MODELS/encoder" "$MODELS/units.safetensors" "$EXP/units" $(with extract)
+
+stage "5 DUAL: a text BERT learns to answer from units, five ways of giving units to it"
+speechssl train dual "$EXP/corpus" "$MODELS/units.safetensors" "$EXP/units" "$MODELS/dual" --encoder "$MODELS/encoder" $(with dual)
+for assignment in least-frequent random re-init scratch; do
+  speechssl train dual "$EXP/corpus" "$MODELS/units.safetensors" "$EXP/units" "$MODELS/dual-$assignment" \
+    --encoder "$MODELS/encoder" --assignment $assignment $(with dual)
+done
+
+stage "6 the cascade: a CTC head on the same encoder, and the same text BERT on words"
+speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc" $(with ctc)
+speechssl train text-qa "$EXP/corpus" "$MODELS/text-qa" $(with text-qa)
+
+stage "7 evaluation on unseen voices, passages and values"
+speechssl evaluate "$EXP/corpus" "$EXP" --models "$MODELS" $(with evaluate)
+speechssl evaluate "$EXP/corpus" "$EXP" --models "$MODELS" $(with assignments)
+speechssl evaluate "$EXP/corpus" "$EXP" --models "$MODELS" $(with pocketsphinx)
+
+stage "8 report"
+speechssl report "$EXP" "$EXP/corpus"

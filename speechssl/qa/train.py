@@ -1,0 +1,133 @@
+"""Training of span models: DUAL on units, the cascade's text QA on words. Both are the same reader on other symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from speechssl.artefacts import read_json
+from speechssl.corpora.records import Corpus, Question, load_corpus
+from speechssl.errors import InputError
+from speechssl.qa.cascade import TextCodec, text_example
+from speechssl.qa.dual import example
+from speechssl.qa.reader import Example, ExampleBatches, Layout, SpanModel
+from speechssl.qa.weights import save_reader
+from speechssl.textlm.mapping import special_ids, symbol_encoder
+from speechssl.textlm.pretrained import load_text_encoder, without_dropout
+from speechssl.timing import FrameGrid
+from speechssl.training import TrainingOptions, fit
+from speechssl.units.extract import load_units
+
+
+@dataclass(frozen=True)
+class QaOptions:
+    """How a span model is trained."""
+
+    training: TrainingOptions
+    text_encoder: str = "minilm"
+    batch: int = 16
+    empty: float = 0.1  # share of windows without the answer
+    window: int = 320  # passage tokens
+    stride: int = 160
+    answer: int = 275  # longest answer in tokens
+    dropout: bool = False
+
+
+def train_dual(corpus: Path, units: Path, out: Path, grid: FrameGrid, symbols: int, assignment: str, options: QaOptions) -> None:
+    """Train DUAL's reader on the answerable questions of the train split; once.
+
+    units: the folder of `speechssl units extract`; symbols: K. Questions whose audio gave no units are left out and counted.
+    """
+    if (out / "card.json").is_file():
+        return
+    data = load_corpus(corpus, "train")
+    sequences = load_units(units / "train.safetensors")
+    examples = dual_examples(data, sequences, grid)
+    model, tokenizer = load_text_encoder(options.text_encoder)
+    encoder, table = symbol_encoder(model, tokenizer, symbols, assignment, options.training.seed)
+    layout = _layout(options, *special_ids(symbols))
+    made = read_json(units / "train.card.json")["made_from"]
+    card = {"what": "DUAL reader", "assignment": assignment, "units": made, "corpus": read_json(corpus / "card.json")}
+    _train(encoder, table, examples, layout, options, out, card | {"left_out": len(data.answerable) - len(examples)})
+
+
+def dual_examples(data: Corpus, units: dict[str, Any], grid: FrameGrid) -> list[Example]:
+    """One example a question: the first annotation with times."""
+    found = []
+    for question in data.answerable:
+        answer = next((a for a in question.answers if a.start is not None and a.end is not None), None)
+        if answer is None or question.id not in units or question.passage not in units:
+            continue
+        assert answer.start is not None and answer.end is not None
+        found.append(example(grid, units[question.id], units[question.passage], answer.start, answer.end))
+    return found
+
+
+def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
+    """Train the cascade's text QA on the words of the train split; once. The tokeniser is saved beside the model."""
+    if (out / "card.json").is_file():
+        return
+    model, tokenizer = load_text_encoder(options.text_encoder)
+    codec = TextCodec(tokenizer)
+    examples = text_examples(load_corpus(corpus, "train"), codec)
+    rows = model.get_input_embeddings().weight.detach()
+    table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
+    layout = _layout(options, tokenizer.cls_token_id, tokenizer.sep_token_id, pad)
+    tokenizer.save_pretrained(out)
+    card = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": read_json(corpus / "card.json")}
+    _train(model, table, examples, layout, options, out, card)
+
+
+def text_examples(data: Corpus, codec: TextCodec) -> list[Example]:
+    """One example a question, from the manifest's words."""
+    found = []
+    for question in data.answerable:
+        passage = data.passages[question.passage]
+        words = [w.text for w in passage.words]
+        first, last = _answer_words(question, [w.start for w in passage.words], [w.end for w in passage.words])
+        made = text_example(codec, question.text.split(), words, first, last)
+        if made is not None:
+            found.append(made)
+    return found
+
+
+def _answer_words(question: Question, starts: Sequence[float], ends: Sequence[float]) -> tuple[int, int]:
+    """Words that lie in the first annotation's time, by their middles."""
+    answer = question.answers[0]
+    if answer.start is None or answer.end is None:
+        raise InputError(f"question {question.id} has no answer times; text QA is trained on words with times")
+    middles = (np.asarray(starts) + np.asarray(ends)) / 2
+    inside = np.flatnonzero((middles >= answer.start) & (middles < answer.end))
+    return int(inside[0]), int(inside[-1])
+
+
+def _layout(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
+    return Layout(cls, sep, pad, size=options.window, stride=options.stride, answer=options.answer)
+
+
+def _train(
+    encoder: Any,
+    table: nn.Embedding,
+    examples: Sequence[Example],
+    layout: Layout,
+    options: QaOptions,
+    out: Path,
+    card: dict[str, Any],
+) -> None:
+    if not examples:
+        raise InputError("the train split has no answerable question with times; there is nothing to train on")
+    if not options.dropout:
+        without_dropout(encoder)
+    torch.manual_seed(options.training.seed)
+    model = SpanModel(encoder, table)
+    batches = ExampleBatches(examples, layout, options.batch, options.empty, options.training.seed)
+    result = fit(model, batches, options.training, out / "checkpoints")
+    facts = {"options": asdict(replace(options)), "examples": len(examples), "training": result}
+    save_reader(out, model, layout, card | facts)

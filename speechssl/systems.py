@@ -1,0 +1,218 @@
+"""The two systems, put together from one folder of models.
+
+A model folder holds `encoder/`, `units.safetensors` (+ card), `dual/`, `ctc/` and `text-qa/`; `speechssl.models` carries one,
+`minisqa-en`. Each part has a card; parts that do not belong together are refused when they are loaded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from speechssl.artefacts import read_json
+from speechssl.asr.ctc import CtcRecogniser
+from speechssl.asr.protocol import Recogniser, Transcript
+from speechssl.audio import read_audio
+from speechssl.encoders.speech_encoder import SHIPPED, SpeechEncoder, load_encoder
+from speechssl.errors import InputError
+from speechssl.qa.cascade import Cascade, TextCodec
+from speechssl.qa.dual import Dual, TimedAnswer
+from speechssl.qa.reader import Reader
+from speechssl.qa.weights import load_reader
+from speechssl.timing import FrameGrid, RunLength
+from speechssl.units.extract import UnitExtractor
+from speechssl.units.kmeans import load_codebook
+
+DEFAULT = "minisqa-en"
+ENGINES = ("ctc", "pocketsphinx")
+
+
+class System(Protocol):
+    """Hears every recording once, then answers all questions."""
+
+    name: str
+    card: Mapping[str, Any]
+
+    def hear(self, samples: np.ndarray) -> Any: ...
+    def answer_all(self, items: Sequence[tuple[Any, Any]]) -> list[TimedAnswer]:
+        """(question, passage) as `hear` gave them -> answers."""
+        ...
+
+
+@dataclass(frozen=True)
+class DualSystem:
+    dual: Dual
+    card: Mapping[str, Any]
+    name: str = "dual"
+
+    def hear(self, samples: np.ndarray) -> RunLength:
+        return self.dual.extractor.units(samples)
+
+    def answer_all(self, items: Sequence[tuple[RunLength, RunLength]]) -> list[TimedAnswer]:
+        return self.dual.answer_units(items)
+
+
+@dataclass(frozen=True)
+class CascadeSystem:
+    cascade: Cascade
+    card: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"cascade-{self.cascade.recogniser.name}"
+
+    def hear(self, samples: np.ndarray) -> Transcript:
+        return self.cascade.recogniser.transcribe(samples)
+
+    def answer_all(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
+        return self.cascade.answer_transcripts(items)
+
+
+@dataclass
+class SharedEncoder:
+    """A speech encoder that remembers, in every thread, what it last encoded: systems that hear one array encode it once."""
+
+    inner: SpeechEncoder
+    last: threading.local = field(default_factory=threading.local)
+
+    @property
+    def grid(self) -> FrameGrid:
+        return self.inner.grid
+
+    @property
+    def hash(self) -> str:
+        return self.inner.hash
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def layers(self) -> int:
+        return self.inner.layers
+
+    @property
+    def width(self) -> int:
+        return self.inner.width
+
+    def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
+        if getattr(self.last, "samples", None) is not samples:
+            self.last.states = self.inner.hidden_states(samples)
+            self.last.samples = samples
+        return self.last.states
+
+    def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
+        return self.hidden_states(samples)[layer]
+
+
+def model_folder(name: str | Path = DEFAULT) -> Path:
+    """A shipped set of models by name, or a folder. Raises InputError where there is neither."""
+    for folder in (Path(name), SHIPPED / str(name)):
+        if (folder / "encoder").is_dir():
+            return folder
+    known = sorted(p.parent.name for p in SHIPPED.glob("*/encoder"))
+    raise InputError(f"{name} is neither a folder with encoder/ in it nor a shipped model; shipped: {', '.join(known) or 'none'}")
+
+
+def shared_encoder(models: Path) -> SharedEncoder:
+    return SharedEncoder(load_encoder(models / "encoder"))
+
+
+def load_dual(models: Path, encoder: SharedEncoder, name: str = "dual", bf16: bool = False) -> DualSystem:
+    """The reader in `models`/`name`. Raises InputError when the codebook or the reader were made for other units."""
+    extractor = UnitExtractor(encoder, load_codebook(models / "units.safetensors"))  # type: ignore[arg-type]
+    model, layout, card = load_reader(models / name)
+    units = card["units"]
+    if units.get("codebook") != extractor.codebook.hash:
+        raise InputError(f"{models / name} was trained on other units than {models / 'units.safetensors'} gives; train it again")
+    return DualSystem(Dual(extractor, Reader(model, layout, bf16=bf16)), {"dual": card["weights"], **extractor.card}, name)
+
+
+def load_cascade(models: Path, engine: str, encoder: SharedEncoder, bf16: bool = False) -> CascadeSystem:
+    """engine: `ctc`, `pocketsphinx`, or the folder or hub id of a Hugging Face recogniser."""
+    from transformers import AutoTokenizer
+
+    recogniser, made = _recogniser(models, engine, encoder)
+    model, layout, card = load_reader(models / "text-qa")
+    codec = TextCodec(AutoTokenizer.from_pretrained(models / "text-qa"))
+    return CascadeSystem(
+        Cascade(recogniser, codec, Reader(model, layout, bf16=bf16)), {"asr": made, "text_qa": card["weights"]}
+    )
+
+
+def _recogniser(models: Path, engine: str, encoder: SharedEncoder) -> tuple[Recogniser, Any]:
+    if engine == "ctc":
+        recogniser = CtcRecogniser.load(models / "ctc", encoder)
+        return recogniser, read_json(models / "ctc" / "card.json").get("weights", encoder.hash)
+    if engine == "pocketsphinx":
+        from speechssl.asr.pocketsphinx import PocketSphinxRecogniser
+
+        return PocketSphinxRecogniser(), "pocketsphinx en-us"
+    from speechssl.asr.huggingface import HuggingFaceRecogniser
+
+    return HuggingFaceRecogniser(engine), engine
+
+
+def load_systems(models: Path, names: list[str]) -> list[System]:
+    """names: `dual` (or `dual-...`, a reader folder of that name), `cascade-ctc`, `cascade-pocketsphinx`, `cascade-<folder or id>`."""
+    encoder = shared_encoder(models)
+    systems: list[System] = []
+    for name in names:
+        if name == "dual" or name.startswith("dual-"):
+            systems.append(load_dual(models, encoder, name))
+        elif name.startswith("cascade-"):
+            systems.append(load_cascade(models, name.removeprefix("cascade-"), encoder))
+        else:
+            raise InputError(f"there is no system {name!r}; choose dual, cascade-ctc, cascade-pocketsphinx or cascade-<folder>")
+    return systems
+
+
+def answer(
+    passage: Path | str | np.ndarray,
+    question: Path | str | np.ndarray,
+    system: str = "both",
+    models: Path | str = DEFAULT,
+    asr: str = "ctc",
+) -> dict[str, TimedAnswer]:
+    """Ask a spoken passage a spoken question.
+
+    passage, question: audio files, or samples (N,) float32 at 16 kHz. system: `dual`, `cascade` or `both`. asr: see `load_cascade`.
+    Returns system name -> answer with start and end in seconds, confidence in [0, 1] and, for the cascade, the words.
+    Raises InputError for audio that cannot be used and models that cannot be found.
+    """
+    names = {"dual": ["dual"], "cascade": [f"cascade-{asr}"], "both": ["dual", f"cascade-{asr}"]}.get(system)
+    if names is None:
+        raise InputError(f"there is no system {system!r}; choose dual, cascade or both")
+    heard_passage, heard_question = _samples(passage), _samples(question)
+    answers = {}
+    for loaded in load_systems(model_folder(models), names):
+        pair = (_hear(loaded, heard_question, question), _hear(loaded, heard_passage, passage))
+        answers[loaded.name] = loaded.answer_all([pair])[0]
+    return answers
+
+
+def _hear(system: System, samples: np.ndarray, source: Any) -> Any:
+    try:
+        return system.hear(samples)
+    except ValueError as error:
+        where = source if isinstance(source, (str, Path)) else "the samples given"
+        raise InputError(f"{where} cannot be understood ({error}); give a longer recording") from error
+
+
+def _samples(source: Path | str | np.ndarray) -> np.ndarray:
+    return source if isinstance(source, np.ndarray) else read_audio(source)
+
+
+def describe(models: Path | str = DEFAULT) -> str:
+    """One line: which models, and what they were trained on."""
+    folder = model_folder(models)
+    card = read_json(folder / "encoder" / "card.json") if (folder / "encoder" / "card.json").is_file() else {}
+    corpus = card.get("corpus", {})
+    trained = f"{corpus.get('corpus', 'unknown data')}, {corpus.get('synthetic', 'recorded speech')}"
+    return f"models: {folder.name}, trained on {trained}; speech of another kind will often not be understood"
