@@ -36,9 +36,10 @@ ENGINES = ("ctc", "pocketsphinx")
 class System(Protocol):
     """Hears every recording once, then answers all questions."""
 
-    name: str
-    card: Mapping[str, Any]
-
+    @property
+    def name(self) -> str: ...
+    @property
+    def card(self) -> Mapping[str, Any]: ...
     def hear(self, samples: np.ndarray) -> Any: ...
     def answer_all(self, items: Sequence[tuple[Any, Any]]) -> list[TimedAnswer]:
         """(question, passage) as `hear` gave them -> answers."""
@@ -160,7 +161,7 @@ def _recogniser(models: Path, engine: str, encoder: SharedEncoder) -> tuple[Reco
 
 
 def load_systems(models: Path, names: list[str]) -> list[System]:
-    """names: `dual` (or `dual-...`, a reader folder of that name), `cascade-ctc`, `cascade-pocketsphinx`, `cascade-<folder or id>`."""
+    """names: `dual` (or `dual-...`, a reader folder of that name), `cascade-ctc`, `cascade-pocketsphinx`, `cascade-<model>`."""
     encoder = shared_encoder(models)
     systems: list[System] = []
     for name in names:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
 
 from speechssl.artefacts import read_json
 
@@ -109,6 +109,7 @@ class _Trainer(Trainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.scalars: dict[str, list[float]] = {}
+        self.model_accepts_loss_kwargs = False  # a loss is a mean over its batch, whatever the signature of forward
 
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> None:
         return None  # in order: the order is the seed's business, in StepBatches
@@ -118,8 +119,7 @@ class _Trainer(Trainer):
         for name, value in outputs.items():
             if name != "loss" and torch.is_tensor(value) and value.numel() == 1:
                 self.scalars.setdefault(name, []).append(float(value))
-        loss = outputs["loss"] / (self.args.gradient_accumulation_steps if self.args.gradient_accumulation_steps > 1 else 1)
-        return (loss, outputs) if return_outputs else loss
+        return (outputs["loss"], outputs) if return_outputs else outputs["loss"]  # Trainer divides by the accumulation
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         logs |= {name: round(math.fsum(v) / len(v), 5) for name, v in self.scalars.items() if v}
@@ -134,9 +134,9 @@ def fit(model: nn.Module, batch: Callable[[int], Batch], options: TrainingOption
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    last = get_last_checkpoint(str(folder))
-    if last is not None and (state := read_json(Path(last) / "trainer_state.json"))["global_step"] >= options.steps:
-        model.load_state_dict(load_file(Path(last) / "model.safetensors"))
+    last = last_checkpoint(folder)
+    if last is not None and (state := read_json(last / "trainer_state.json"))["global_step"] >= options.steps:
+        model.load_state_dict(load_file(last / "model.safetensors"))
         return {"steps": state["global_step"], "skipped": 0, "loss": _last_loss(state)}
     guard = SkipNonFinite()
     trainer = _Trainer(
@@ -146,11 +146,18 @@ def fit(model: nn.Module, batch: Callable[[int], Batch], options: TrainingOption
         data_collator=lambda batches: batches[0],
         callbacks=[guard, StopAt(options.steps), ScalarLog(folder / "log.jsonl")],
     )
-    result = trainer.train(resume_from_checkpoint=last)
+    result = trainer.train(resume_from_checkpoint=str(last) if last else None)
     return {"steps": result.global_step, "skipped": guard.skipped, "loss": _last_loss(vars(trainer.state))}
 
 
-def _last_loss(state: dict[str, Any]) -> float | None:
+def last_checkpoint(folder: Path) -> Path | None:
+    """The latest whole checkpoint. Trainer writes `trainer_state.json` last: without it, the run was killed while saving."""
+    steps = {int(p.name.removeprefix("checkpoint-")): p for p in folder.glob("checkpoint-*") if re.search(r"-\d+$", p.name)}
+    whole = [step for step, path in steps.items() if (path / "trainer_state.json").is_file()]
+    return steps[max(whole)] if whole else None
+
+
+def _last_loss(state: Mapping[str, Any]) -> float | None:
     """Training loss of the last logging interval."""
     return next((entry["loss"] for entry in reversed(state["log_history"]) if "loss" in entry), None)
 

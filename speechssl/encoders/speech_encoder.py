@@ -105,11 +105,13 @@ def _load_weights(source: str) -> torch.nn.Module:
     try:
         model, info = AutoModel.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
     except Exception as error:  # safetensors, torch and transformers each have their own for a damaged file
-        raise InputError(f"cannot load the weights of {source} ({_first_line(error)}); fetch or make the checkpoint again") from error
+        reason = _first_line(error)
+        raise InputError(f"cannot load the weights of {source} ({reason}); fetch or make the checkpoint again") from error
     missing = sorted(set(info["missing_keys"]) - {"masked_spec_embed"})
     if missing or info["mismatched_keys"]:
         keys = missing or sorted(str(k) for k in info["mismatched_keys"])
-        raise InputError(f"the checkpoint {source} lacks {len(keys)} weights ({', '.join(keys[:3])} ...); it would answer at random")
+        some = ", ".join(keys[:3])
+        raise InputError(f"the checkpoint {source} lacks {len(keys)} weights ({some} ...); fetch or make it again")
     return model.eval().requires_grad_(False)
 
 

@@ -20,6 +20,7 @@ from speechssl.evaluation.results import read_rows
 from speechssl.evaluation.spoken_qa import Scored, by_length, score_questions
 from speechssl.noise import Condition, Distorter, parse_condition
 from speechssl.report.examples import Example, Prediction
+from speechssl.report.figures import Breakdown
 from speechssl.report.page import Table, build_report
 from speechssl.report.waveform import encode_audio, envelope
 
@@ -36,13 +37,14 @@ def write_report(
     found = {c: _predictions(out, c) for c in parsed}
     found = {c: answers for c, answers in found.items() if answers}
     if not found:
-        raise InputError(f"{out / 'predictions'} holds none of the conditions {', '.join(conditions)}; run `speechssl evaluate` first")
+        wanted = ", ".join(conditions)
+        raise InputError(f"{out / 'predictions'} holds none of the conditions {wanted}; run `speechssl evaluate` first")
     examples: list[Example] = []
     for number, (condition, answers) in enumerate(found.items()):
         share = count // len(found) + (number < count % len(found))
         examples += _examples(data, condition, answers, share, seed)
     clean = found.get(Condition("clean"), {})
-    bars = [bar for system, p in clean.items() for bar in by_length(_answered(p, data), system, seed)]
+    bars = [Breakdown(**bar) for system, p in clean.items() for bar in by_length(_answered(p, data), system, seed)]
     build_report(out / "report.html", rows, examples, bars, [_table(t) for t in tables], provenance(corpus))
 
 

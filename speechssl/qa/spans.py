@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 
-Vector = np.ndarray | torch.Tensor | Sequence[float]
+Vector: TypeAlias = np.ndarray | torch.Tensor | Sequence[float]
 
 MAX_TOKENS = 275
 START_WEIGHT = 0.4

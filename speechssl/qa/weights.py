@@ -71,5 +71,6 @@ def load_reader(folder: Path) -> tuple[SpanModel, Layout, dict[str, Any]]:
     found = model.load_state_dict(dequantise(packed), strict=False)
     if found.missing_keys or found.unexpected_keys:
         keys = [*found.missing_keys, *found.unexpected_keys]
-        raise InputError(f"{path} does not fit its config: {len(keys)} weights are missing or left over ({', '.join(keys[:3])} ...)")
+        some = ", ".join(keys[:3])
+        raise InputError(f"{path} does not fit its config: {len(keys)} weights missing or left over ({some} ...); train it again")
     return model.eval().requires_grad_(False), Layout(**card["layout"]), card

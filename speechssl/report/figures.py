@@ -1,7 +1,7 @@
 """The figures of a report as inline SVG: no file, no font, no identifier shared between two figures of a page.
 
-Text stays text. Colours are written as CSS variables with the colour itself as the fallback, so that a page can recolour
-a figure for a dark background and the SVG still looks right alone. Same numbers, same bytes.
+Text stays text. Colours are written as CSS variables with the colour itself as the fallback, so that a page can
+recolour a figure for a dark background and the SVG still looks right alone. Same numbers, same bytes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def score_against_wer(results: Results, metric: str = "ff1") -> Drawing | None:
     if not cascades or not others:
         return None
     above = max(len(name) for s in cascades for name in _short_names(_common(results, s, metric)).values())
-    with _figure(len(cascades), 3.3, above=above, legend=True) as (figure, axes):
+    with _figure(len(cascades), 3.3, above=above, legend=len(cascades) + len(others)) as (figure, axes):
         shown = [cell for (s, m, _), cell in results.cells.items() if m == metric and s in (*cascades, *others)]
         for cascade, ax in zip(cascades, axes, strict=True):
             _crossing_panel(ax, results, cascade, others, metric)
@@ -110,14 +110,14 @@ def score_against_wer(results: Results, metric: str = "ff1") -> Drawing | None:
 
 
 def bars(results: Results, breakdowns: Sequence[Breakdown], metric: str = "ff1") -> Drawing | None:
-    """Grouped bars with intervals, a group a bucket in order of appearance. None where nothing finite is to be drawn."""
+    """Grouped bars with intervals, a group a bucket in order of appearance. None where nothing finite is there."""
     cells = {(b["bucket"], b["system"]): _bar(b) for b in breakdowns if b["value"] == b["value"]}
     buckets = list(dict.fromkeys(bucket for bucket, _ in cells))
     found = {system: results.named(system) for _, system in cells}
     series = sorted({s for s in found.values() if s}, key=lambda s: s.slot)
     if not buckets or not series:
         return None
-    with _figure(1, 3.2, legend=True) as (figure, (ax,)):
+    with _figure(1, 3.2, legend=len(series)) as (figure, (ax,)):
         for (bucket, system), cell in cells.items():
             if drawn := found[system]:
                 _draw_bar(ax, buckets.index(bucket), series.index(drawn), len(series), drawn, cell)
@@ -212,10 +212,11 @@ def _noise_panel(ax: Axes, lines: Sequence[tuple[Series, Points]], top: float, n
 def _name_lines(ax: Axes, lines: Sequence[tuple[Series, Points]], top: float) -> None:
     """The systems' names at the right ends of their lines, instead of a legend."""
     ends = [points[-1][1].value for _, points in lines]
+    inch = ax.figure.dpi / ax.get_window_extent().width  # in parts of the axis
     for (series, _), y in zip(lines, spread(ends, 0.068 * top, 0.02 * top, 0.98 * top), strict=True):
         style: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "clip_on": False}
-        ax.plot([1.025], [y], marker=series.marker, color=series.colour, markersize=5.5, **style)
-        ax.text(1.045, y, series.label, va="center", **style)
+        ax.plot([1 + 0.16 * inch], [y], marker=series.marker, color=series.colour, markersize=5.5, **style)
+        ax.text(1 + 0.27 * inch, y, series.label, va="center", **style)
 
 
 def _draw_line(ax: Axes, xs: Sequence[float], cells: Sequence[Cell], series: Series, joined: bool = True) -> None:
@@ -309,12 +310,12 @@ def _top(cells: Any) -> float:
 
 @contextmanager
 def _figure(
-    panels: int, height: float, names: int = 0, above: int = 0, legend: bool = False
+    panels: int, height: float, names: int = 0, above: int = 0, legend: int = 0
 ) -> Iterator[tuple[Figure, list[Axes]]]:
     """A figure with panels side by side.
 
-    height: inches without the room above. names: letters of the longest name at the right. above: letters of the longest
-    upright label. legend: whether there is one at the top.
+    height: inches without the room above. names: letters of the longest name at the right. above: letters of the
+    longest upright label. legend: number of its entries, at the top.
     """
     try:
         import matplotlib
@@ -322,11 +323,11 @@ def _figure(
     except ImportError as error:
         raise MissingExtra("drawing a report", "report") from error
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, "backend": matplotlib.rcParams["backend"], **STYLE}):
-        room = 0.1 + 0.3 * legend + (0.12 + 0.058 * min(above, 24) if above else 0)
+        room = 0.1 + (0.12 + 0.18 * -(-legend // 4) if legend else 0) + (0.12 + 0.058 * min(above, 24) if above else 0)
         height += room
         figure = Figure(figsize=(INCHES, height))
         axes = figure.subplots(1, panels, sharey=True, squeeze=False)[0]
-        right = 1 - (0.3 + 0.073 * min(names, 34)) / INCHES if names else 0.985
+        right = 1 - (0.35 + 0.073 * min(names, 34)) / INCHES if names else 0.985
         figure.subplots_adjust(left=0.062, right=right, bottom=0.55 / height, top=1 - room / height, wspace=0.07)
         yield figure, list(axes)
 

@@ -1,4 +1,4 @@
-"""One HTML page from rows and examples. It holds all that it shows, figures as SVG and sound as data: it works offline."""
+"""One HTML page from rows and examples. It holds all that it shows, figures as SVG and sound as data."""
 
 from __future__ import annotations
 

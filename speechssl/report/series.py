@@ -1,4 +1,4 @@
-"""Which systems, conditions and metrics the rows hold: their order, names and colours, and a cell for each combination."""
+"""Which systems, conditions and metrics the rows hold: order, names and colours, and a cell for each combination."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from speechssl.evaluation.results import Row
 
-# Okabe and Ito (2008), safe for colour-blind readers. Yellow is kept for the gold answers. The second colour of a pair is
-# the same hue, lighter, for dark backgrounds.
+# Okabe and Ito (2008), safe for colour-blind readers. Yellow is kept for the gold answers. The second colour of a
+# pair is the same hue, lighter, for dark backgrounds.
 PALETTE = (
     ("#0072b2", "#4ba6e3"),  # blue
     ("#d55e00", "#f28a45"),  # vermillion
@@ -151,7 +151,7 @@ def _series(names: list[tuple[str, str]], also: Sequence[str]) -> tuple[Series, 
 
 def _label(system: str, encoder: str, ambiguous: bool) -> str:
     label = SYSTEMS.get(system, system)
-    return f"{label}, {encoder}" if ambiguous and encoder else label
+    return f"{label} · {encoder}" if ambiguous and encoder else label
 
 
 def _cell(rows: Sequence[Row]) -> Cell:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from speechssl.report.series import LOWER_IS_BETTER, Cell, Condition, Results, Series, decibels, metric_name
 
+MOST = 4  # systems in one sentence
+
 
 def summarise(results: Results, metric: str = "ff1") -> str:
-    """A few plain sentences about one metric, or about the first there is where it is missing. Empty without numbers."""
+    """A few plain sentences about one metric, or about the first there is where it is missing. Empty without any."""
     if metric not in results.metrics:
         metric = next(iter(results.metrics), "")
     conditions = results.conditions(metric)
@@ -32,12 +34,14 @@ def _hardest(conditions: Sequence[Condition]) -> Condition | None:
 
 
 def _scores(results: Results, metric: str, condition: Condition) -> str:
-    cells = _ranked(results, metric, condition)
+    ranked = _ranked(results, metric, condition)
+    cells = ranked[:MOST]
     told = [
         f"{s.label} {'reaches ' + metric_name(metric) + ' ' if not i else ''}{_number(c)}"
         for i, (s, c) in enumerate(cells)
     ]
-    return f"{_place(condition)} {_listed(told)}."
+    more = f" ({len(ranked) - MOST} more in the table)" if len(ranked) > MOST else ""
+    return f"{_place(condition)} {_listed(told)}{more}."
 
 
 def _change(results: Results, metric: str, easy: Condition, hard: Condition) -> str:

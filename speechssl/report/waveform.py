@@ -19,8 +19,8 @@ from speechssl.report.examples import Audio
 
 WIDTH, HEIGHT = 1000, 88
 LEAST = 3.0  # width below which a span could not be seen or clicked
-# LAME's average rate: about 105 kB for 30 seconds of speech. Not its constant rate: that low, a frame is too small for the
-# header that tells the encoder's delay, and everything would sound 1,105 samples late.
+# LAME's average rate: about 105 kB for 30 seconds of speech. Not its constant rate: that low, a frame is too small for
+# the header that tells the encoder's delay, and everything would sound 1,105 samples late.
 MP3 = {"bitrate_mode": "AVERAGE", "compression_level": 0.89}
 RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)  # Hz that MP3 knows
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +120,13 @@ def extract_corpus(
     """
     card = extractor.card | {"corpus": read_json(corpus / "card.json")["manifests"], "split": split, "passages": passages}
     path = out / f"{split}.safetensors"
-    if path.is_file() and read_json(path.with_suffix(".card.json")).get("made_from") == card:
-        return dict(read_json(path.with_suffix(".card.json"))["failed"])
+    if path.is_file() and path.with_suffix(".card.json").is_file():
+        made = read_json(path.with_suffix(".card.json"))
+        if made.get("made_from") == card:
+            return dict(made["failed"])
     data = first_passages(load_corpus(corpus, split), passages)
     records: list[Passage | Question] = [*data.passages.values(), *data.questions]
-    items = {r.id: (lambda p=data.path(r): read_audio(p)) for r in records}
+    items = {r.id: partial(read_audio, data.path(r)) for r in records}
     outcome = extract_many(extractor, items, workers, f"units of {split}")
     save_units(path, outcome.done, {"made_from": card, "failed": outcome.failed, "frame_rate": extractor.grid.frame_rate})
     return outcome.failed
@@ -132,11 +135,13 @@ def extract_corpus(
 def save_units(path: Path, units: Mapping[str, RunLength], card: dict[str, Any]) -> None:
     """Write unit sequences by id. The card is written last and marks the file as whole."""
     values = list(units.values())
-    arrays = {
-        "units": np.concatenate([u.units for u in values]).astype(np.int32),
-        "lengths": np.concatenate([u.lengths for u in values]).astype(np.int32),
+    nothing = np.zeros(0, np.int32)  # there may be no units at all
+    arrays: dict[str, np.ndarray] = {
+        "units": np.concatenate([nothing, *(u.units for u in values)]).astype(np.int32),
+        "lengths": np.concatenate([nothing, *(u.lengths for u in values)]).astype(np.int32),
         "bounds": np.cumsum([0] + [len(u) for u in values]).astype(np.int64),
     }
+    path.with_suffix(".card.json").unlink(missing_ok=True)  # the old card must not stand beside the new file
     with replacing(path) as temporary:
         save_file(arrays, temporary)
     write_json(path.with_suffix(".card.json"), card | {"ids": list(units)})
@@ -148,7 +153,9 @@ def load_units(path: Path) -> dict[str, RunLength]:
         arrays = load_file(path)
     except (OSError, SafetensorError) as error:
         raise InputError(f"cannot read the units {path} ({error}); extract them with `speechssl units extract`") from error
-    ids, bounds = read_json(path.with_suffix(".card.json"))["ids"], arrays["bounds"]
+    ids, bounds = read_json(path.with_suffix(".card.json")).get("ids", []), arrays.get("bounds", np.zeros(0, np.int64))
+    if len(bounds) != len(ids) + 1:
+        raise InputError(f"{path} is not the file its card describes; extract it with `speechssl units extract`")
     return {
         name: RunLength(arrays["units"][a:b].astype(np.int64), arrays["lengths"][a:b].astype(np.int64))
         for name, a, b in zip(ids, bounds[:-1], bounds[1:], strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def inspect_units(
     spoken = speak_pairs(language, split, pairs)
     sides = [[extractor.units(side[i]).units for side in spoken] for i in (0, 1)]
     alike = same_text(*sides)
-    found = extract_many(extractor, {p.id: (lambda p=p: read_audio(data.path(p))) for p in data.passages.values()})
+    found = extract_many(extractor, {p.id: partial(read_audio, data.path(p)) for p in data.passages.values()})
     names: dict[str, int] = {}
     phones = [
         phone_frames([(s.text, s.start, s.end) for s in data.passages[i].phones], extractor.grid, u.frames, names)

@@ -167,5 +167,5 @@ def test_conditions_from_easy_to_hard_and_seeds_as_mean():
 def test_series_are_told_apart_by_encoder_only_where_needed():
     rows = [row("dual", "ff1", 1.0), row("dual", "ff1", 2.0, encoder="wavlm"), row("cascade", "ff1", 3.0)]
     results = arrange(rows, also=["dual", "cascade", "dual/wavlm", "new"])
-    assert [s.label for s in results.series] == ["DUAL, hubert", "DUAL, wavlm", "Cascade", "new"]
+    assert [s.label for s in results.series] == ["DUAL · hubert", "DUAL · wavlm", "Cascade", "new"]
     assert results.named("dual/wavlm") == results.series[1] and results.named("nobody") is None

@@ -277,6 +277,11 @@ def test_summary_admits_overlap():
     assert "a leads at both ends, though the intervals of the first two overlap." in summarise(arrange(close))
 
 
+def test_summary_of_many_systems_stays_short():
+    many = [Row(f"s{i}", "h", "clean", None, "ff1", 90.0 - i, None, None, 9, 0, "") for i in range(7)]
+    assert "and s3 87.0 (3 more in the table)." in summarise(arrange(many))
+
+
 def test_ragged_tables_and_lengthless_examples_are_refused(tmp_path: Path):
     with pytest.raises(InputError, match="'Ragged' has 2 columns"):
         page(tmp_path, [], tables=[Table("Ragged", ("a", "b"), ((1,),))])

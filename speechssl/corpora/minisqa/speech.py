@@ -112,7 +112,7 @@ def _write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
 
 def _parallel(function: Callable[..., None], jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[None]:
     if workers <= 1:
-        yield from (function(job) for job in jobs)
+        yield from map(function, jobs)
         return
     with get_context("spawn").Pool(workers) as pool:
         yield from pool.imap_unordered(function, jobs, chunksize=4)

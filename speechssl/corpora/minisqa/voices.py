@@ -1,8 +1,8 @@
 """The speakers of MiniSQA: espeak-ng variants, each with its own rate and pitch, disjoint between the splits.
 
 The split of a speaker is part of this table and does not depend on the seed of a corpus, so a model trained on one corpus has
-never heard the test speakers of another. Variants that whisper, buzz or read as a robot are left out, and so are six (f2, f3, f5, Alicia, sandro,
-victor) whose samples differ from run to run (espeak-ng reads uninitialised memory for them).
+never heard the test speakers of another. Variants that whisper, buzz or read as a robot are left out, and so are six (f2, f3, f5,
+Alicia, sandro, victor) whose samples differ from run to run (espeak-ng reads uninitialised memory for them).
 """
 
 from __future__ import annotations

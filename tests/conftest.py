@@ -1,0 +1,137 @@
+"""Tiny models and a tiny corpus, made on the spot: no test reaches for the network or for a downloaded checkpoint."""
+
+import json
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: an unknown name fails at once
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_torch_thread():
+    import torch
+
+    torch.set_num_threads(1)
+
+
+# ---- speech
+
+
+def hubert_config(norm, **changes):
+    """HuBERT's front end (hop 320, receptive field 400) with 2 layers of 32. norm: "layer" or "group", as in the two sizes."""
+    from transformers import HubertConfig
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    front = {"conv_dim": (16,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
+    kind = {"feat_extract_norm": norm, "do_stable_layer_norm": norm == "layer"}
+    return HubertConfig(**sizes | front | kind | changes)
+
+
+@pytest.fixture(scope="session")
+def hubert_folder(tmp_path_factory):
+    """A function (norm, **changes of the config) -> folder of a Hugging Face checkpoint with random weights."""
+    import torch
+    from transformers import HubertModel, Wav2Vec2FeatureExtractor
+
+    made = {}
+
+    def make(norm="layer", **changes):
+        key = json.dumps([norm, changes], sort_keys=True)
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("hubert")
+            torch.manual_seed(0)
+            HubertModel(hubert_config(norm, **changes)).save_pretrained(made[key])
+            Wav2Vec2FeatureExtractor(sampling_rate=16_000, do_normalize=norm == "layer").save_pretrained(made[key])
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def encoder(hubert_folder):
+    """A loaded SpeechEncoder: 2 layers of 32, hop 320, receptive field 400."""
+    from speechssl.encoders.speech_encoder import load_encoder
+
+    return load_encoder(hubert_folder("layer"))
+
+
+@pytest.fixture
+def mini_corpus(tmp_path):
+    """A function (lengths in samples) -> a corpus folder whose split `train` has a passage and a question for each length."""
+    from speechssl.audio import write_flac
+
+    def make(lengths=(16_000, 24_123, 9_999)):
+        rng, root = np.random.default_rng(0), tmp_path / "corpus"
+        passages, questions = [], []
+        for i, length in enumerate(lengths):
+            passage = {"id": f"p{i}", "audio": f"train/audio/p{i}.flac", "seconds": length / 16_000, "text": "a b"}
+            question = {"id": f"q{i}", "audio": f"train/audio/q{i}.flac", "seconds": 0.5, "text": "a", "passage": f"p{i}"}
+            for record, samples in ((passage, length), (question, 8_000)):
+                record |= {"speaker": "s", "language": "en"}
+                write_flac(root / record["audio"], rng.uniform(-0.5, 0.5, samples))
+            passages.append(passage)
+            questions.append(question)
+        for name, records in (("passages", passages), ("questions", questions)):
+            (root / "train" / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+        (root / "card.json").write_text(json.dumps({"manifests": "0123"}))
+        return root
+
+    return make
+
+
+# ---- text
+
+WORDS = """
+    the of and to in is was for as on with by he at from his an were are which this be or has had first one their its
+    new after but who not they have her she two been other when time during there into school more years over only
+    anna peter silver lantern lost born paris london market""".split()
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory):
+    """A WordPiece tokeniser: five specials, letters, continuations, then WORDS from the commonest to the rarest."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
+    listed = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"!.", *letters, *(f"##{c}" for c in letters), *WORDS]
+    core = Tokenizer(models.WordPiece({t: i for i, t in enumerate(listed)}, unk_token="[UNK]"))
+    core.normalizer = normalizers.BertNormalizer(lowercase=True)
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    names = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+    return PreTrainedTokenizerFast(tokenizer_object=core, **{f"{k}_token": v for k, v in names.items()})
+
+
+@pytest.fixture(scope="session")
+def text_encoder(tokenizer):
+    """A function (kind, **changes of the config) -> a text encoder with random weights, in eval mode."""
+    import torch
+    import transformers
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    common = sizes | {"vocab_size": len(tokenizer), "max_position_embeddings": 128}
+    narrow = common | {"embedding_size": 16}
+    distil = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
+    configs = {
+        "bert": ("BertConfig", common),
+        "roberta": ("RobertaConfig", common | {"type_vocab_size": 1, "pad_token_id": 1}),
+        "distilbert": ("DistilBertConfig", distil | {"vocab_size": len(tokenizer), "max_position_embeddings": 128}),
+        "electra": ("ElectraConfig", narrow),
+        "albert": ("AlbertConfig", narrow),
+        "longformer": ("LongformerConfig", common | {"attention_window": 8, "type_vocab_size": 1, "pad_token_id": 1}),
+        "modernbert": (
+            "ModernBertConfig",
+            common | {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
+            | {"local_attention": 8, "global_attn_every_n_layers": 2},
+        ),
+    }  # fmt: skip
+
+    def make(kind="bert", **changes):
+        name, values = configs[kind]
+        torch.manual_seed(0)
+        return transformers.AutoModel.from_config(getattr(transformers, name)(**values | changes)).eval()
+
+    return make

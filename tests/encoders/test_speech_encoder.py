@@ -1,0 +1,211 @@
+"""The encoder against transformers' own model, long audio against one pass, and every way a checkpoint can be wrong."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, HubertModel, Wav2Vec2FeatureExtractor
+
+from speechssl.encoders import speech_encoder
+from speechssl.encoders.speech_encoder import hash_weights, load_encoder
+from speechssl.errors import InputError
+
+
+def noise(samples, seed=0):
+    """Noise that grows and shrinks, so that frames differ."""
+    rng = np.random.default_rng(seed)
+    shape = np.interp(np.arange(samples), np.linspace(0, samples, 30), rng.uniform(0.05, 0.5, 30))
+    return (rng.standard_normal(samples) * shape + 0.1).astype(np.float32)
+
+
+@pytest.fixture
+def copied(hubert_folder, tmp_path):
+    """A checkpoint that may be damaged."""
+    return shutil.copytree(hubert_folder("layer"), tmp_path / "copied")
+
+
+# ---- golden
+
+
+@pytest.mark.parametrize("norm", ["layer", "group"])
+def test_hidden_states_are_those_of_transformers(hubert_folder, norm):
+    folder, samples = hubert_folder(norm), noise(16_777)
+    inputs = Wav2Vec2FeatureExtractor.from_pretrained(folder)(samples, sampling_rate=16_000, return_tensors="pt")
+    model = HubertModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        expected = torch.cat(model(inputs.input_values, output_hidden_states=True).hidden_states)
+    encoder = load_encoder(folder)
+    assert (encoder.layers, encoder.width, encoder.normalise) == (2, 32, norm == "layer")
+    assert encoder.grid.frames(len(samples)) == expected.shape[1]
+    torch.testing.assert_close(encoder.hidden_states(samples), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_normalisation_hides_level_and_offset_only_where_the_checkpoint_asks_for_it(hubert_folder):
+    samples = noise(8_000)
+    for norm in ("layer", "group"):
+        encoder = load_encoder(hubert_folder(norm, feat_extract_activation="relu"))
+        plain, louder = (encoder.features(s, 2) for s in (samples, 0.5 * samples + 0.2))
+        assert torch.allclose(plain, louder, atol=1e-3) == (norm == "layer")
+
+
+def test_features_are_one_of_the_hidden_states(encoder):
+    samples = noise(5_000)
+    states = encoder.hidden_states(samples)
+    assert states.shape == (3, encoder.grid.frames(5_000), 32) and states.dtype == torch.float32
+    for layer in range(3):
+        assert torch.equal(encoder.features(samples, layer), states[layer])
+    assert not torch.equal(states[1], states[2])
+
+
+@pytest.mark.parametrize("samples", [400, 401, 719, 720, 1_039, 1_040, 15_999])
+def test_the_number_of_frames_is_the_grids(encoder, samples):
+    frames = encoder.hidden_states(noise(samples)).shape[1]
+    assert frames == encoder.grid.frames(samples) == int(encoder.model._get_feat_extract_output_lengths(samples))
+
+
+def test_less_than_one_receptive_field_has_no_frames(encoder):
+    with pytest.raises(ValueError, match="399 samples are fewer than the 400"):
+        encoder.hidden_states(noise(399))
+
+
+def test_double_precision_and_strided_samples_are_the_same_samples(encoder):
+    samples = noise(4_000)
+    both = np.stack([samples, samples], axis=1).astype(np.float64)
+    assert torch.equal(encoder.hidden_states(both[:, 0]), encoder.hidden_states(samples))
+
+
+def test_a_loaded_encoder_is_frozen(encoder):
+    assert not encoder.model.training
+    assert not any(p.requires_grad for p in encoder.model.parameters())
+    assert not encoder.hidden_states(noise(1_000)).requires_grad
+
+
+@pytest.mark.parametrize("kind", ["Wav2Vec2", "WavLM", "Data2VecAudio"])
+def test_other_families_load_with_their_own_grid(tmp_path, kind):
+    import transformers
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    front = {"conv_dim": (16,) * 3, "conv_kernel": (10, 8, 4), "conv_stride": (5, 8, 4), "num_conv_pos_embeddings": 5}
+    config = getattr(transformers, f"{kind}Config")(**sizes | front | {"num_conv_pos_embedding_groups": 4})
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    encoder = load_encoder(tmp_path)
+    assert (encoder.grid.hop, encoder.grid.receptive) == (160, 10 + 7 * 5 + 3 * 40)
+    assert encoder.hidden_states(noise(2_000)).shape == (3, encoder.grid.frames(2_000), 32)
+
+
+# ---- long audio
+
+
+@pytest.mark.parametrize("frames", [51, 99, 100, 101, 163])
+@pytest.mark.parametrize("norm", ["layer", "group"])
+def test_long_audio_in_pieces_is_nearly_one_pass(hubert_folder, monkeypatch, norm, frames):
+    encoder = load_encoder(hubert_folder(norm))
+    samples = noise(encoder.grid.samples_for(frames) + 100)
+    whole = encoder.hidden_states(samples)
+    monkeypatch.setattr(speech_encoder, "CHUNK_SECONDS", 1.0)
+    monkeypatch.setattr(speech_encoder, "CONTEXT_SECONDS", 0.5)
+    pieces = encoder.hidden_states(samples)
+    assert pieces.shape == whole.shape == (3, frames, 32)
+    assert not torch.equal(pieces, whole)
+    if norm == "layer":  # layer 0 sees eight frames to either side, less than the context: the same to the last frame
+        torch.testing.assert_close(pieces[0], whole[0], atol=1e-4, rtol=1e-4)
+    assert torch.cosine_similarity(pieces, whole, dim=-1).min() > {"layer": 0.97, "group": 0.9}[norm]
+
+
+def test_audio_of_exactly_one_piece_is_one_pass(encoder, monkeypatch):
+    samples = noise(encoder.grid.samples_for(50))
+    whole = encoder.hidden_states(samples)
+    monkeypatch.setattr(speech_encoder, "CHUNK_SECONDS", 1.0)
+    assert torch.equal(encoder.hidden_states(samples), whole)
+
+
+# ---- what identifies an encoder
+
+
+def test_the_hash_is_of_the_weights(encoder, copied):
+    same = load_encoder(copied)
+    assert same.hash == encoder.hash == hash_weights(encoder.model)
+    weights = load_file(copied / "model.safetensors")
+    name = next(n for n in weights if n.endswith("k_proj.bias"))
+    save_file(weights | {name: weights[name] + 1e-3}, copied / "model.safetensors", {"format": "pt"})
+    assert load_encoder(copied).hash != encoder.hash
+
+
+def test_a_card_is_read_where_there_is_one(encoder, copied):
+    assert encoder.card == {}
+    (copied / "card.json").write_text('{"what": "toy"}')
+    assert load_encoder(copied).card == {"what": "toy"}
+
+
+def test_a_shipped_model_is_found_by_its_name(copied, monkeypatch, encoder):
+    monkeypatch.setattr(speech_encoder, "SHIPPED", copied.parent)
+    found = load_encoder("copied")
+    assert (found.name, found.hash) == ("copied", encoder.hash)
+
+
+@pytest.mark.parametrize(("norm", "expected"), [("layer", True), ("group", False)])
+def test_without_a_feature_extractor_the_norm_decides(hubert_folder, tmp_path, norm, expected):
+    folder = shutil.copytree(hubert_folder(norm), tmp_path / "bare")
+    (folder / "preprocessor_config.json").unlink()
+    assert load_encoder(folder).normalise is expected
+    (folder / "preprocessor_config.json").write_text(json.dumps({"do_normalize": not expected}))
+    assert load_encoder(folder).normalise is not expected
+
+
+# ---- wrong input
+
+
+@pytest.mark.parametrize("layer", [-1, 3])
+def test_a_layer_out_of_range_is_refused(encoder, layer):
+    with pytest.raises(InputError, match=f"has the layers 0 to 2, not {layer}"):
+        encoder.features(noise(1_000), layer)
+
+
+def test_missing_weights_are_named(copied):
+    weights = load_file(copied / "model.safetensors")
+    lost = [name for name in weights if "layers.1.attention" in name]
+    save_file({n: w for n, w in weights.items() if n not in lost}, copied / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=rf"copied lacks {len(lost)} weights \(encoder.layers.1.attention.*at random"):
+        load_encoder(copied)
+
+
+def test_a_weight_of_another_shape_is_refused(copied):
+    weights = load_file(copied / "model.safetensors")
+    weights["feature_projection.projection.weight"] = torch.zeros(32, 17)
+    save_file(weights, copied / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match="copied"):
+        load_encoder(copied)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 1_000, -1])
+def test_damaged_weights_are_named(copied, keep):
+    path = copied / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(InputError, match="cannot load the weights of .*copied.*again"):
+        load_encoder(copied)
+
+
+def test_a_folder_without_weights_is_refused(copied):
+    (copied / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="cannot load the weights of .*copied"):
+        load_encoder(copied)
+
+
+@pytest.mark.parametrize("name", ["no-such-encoder", "/no/such/folder", "no such name at all"])
+def test_an_unknown_name_says_what_to_give(name):
+    with pytest.raises(InputError, match=f"found no speech encoder at {name}.*give a folder with config.json"):
+        load_encoder(name)
+
+
+def test_a_folder_without_config_says_what_to_give(tmp_path):
+    with pytest.raises(InputError, match="give a folder with config.json"):
+        load_encoder(tmp_path)
+
+
+def test_a_text_model_is_not_a_speech_encoder(text_encoder, tmp_path):
+    text_encoder("bert").save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="is a bert model; an encoder must be one of hubert, wav2vec2"):
+        load_encoder(tmp_path)

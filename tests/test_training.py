@@ -1,0 +1,192 @@
+"""The Trainer adapter: resumed runs end with the same bits, bad gradients are dropped, schedules keep their horizon."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from speechssl.training import TrainingOptions, fit
+
+
+class Toy(nn.Module):
+    """A regression with dropout: the state of the random generator decides the weights too."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 1))
+
+    def forward(self, x, y):
+        loss = (self.net(x)[:, 0] - y).square().mean()
+        return {"loss": loss, "error": loss.detach().sqrt()}
+
+
+def batch(step):
+    x = torch.from_numpy(np.random.default_rng([7, step]).standard_normal((8, 4)).astype(np.float32))
+    return {"x": x, "y": x.sum(1)}
+
+
+def options(**changes):
+    return TrainingOptions(**{"steps": 10, "learning_rate": 1e-2, "warmup_steps": 2, "save_every": 3, "log_every": 1} | changes)
+
+
+def weights(model):
+    return torch.cat([p.detach().ravel() for p in model.parameters()])
+
+
+def trained(folder, make=batch, **changes):
+    model = Toy()
+    return fit(model, make, options(**changes), folder), weights(model)
+
+
+def logged(folder):
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+class Killed(BaseException):
+    pass
+
+
+def killing(at):
+    def make(step):
+        if step == at:
+            raise Killed
+        return batch(step)
+
+    return make
+
+
+def test_training_lowers_the_loss_and_says_what_it_did(tmp_path):
+    result, _ = trained(tmp_path, steps=60, save_every=100)
+    losses = [row["loss"] for row in logged(tmp_path) if "loss" in row]
+    assert result["steps"] == len(losses) == 60 and result["skipped"] == 0
+    assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10])
+    assert result["loss"] == pytest.approx(np.mean(losses), abs=1e-3)
+
+
+@pytest.mark.parametrize("at", [2, 5, 8])  # before the first checkpoint, between two, after the last
+def test_a_killed_run_that_is_resumed_ends_with_the_same_bits(tmp_path, at):
+    _, whole = trained(tmp_path / "whole")
+    with pytest.raises(Killed):
+        trained(tmp_path / "killed", killing(at))
+    result, resumed = trained(tmp_path / "killed")
+    assert result["steps"] == 10
+    assert torch.equal(resumed, whole)
+
+
+def test_a_run_killed_with_a_horizon_ends_with_the_same_bits(tmp_path):
+    _, whole = trained(tmp_path / "whole", horizon=20, schedule="cosine")
+    with pytest.raises(Killed):
+        trained(tmp_path / "killed", killing(7), horizon=20, schedule="cosine")
+    assert torch.equal(trained(tmp_path / "killed", horizon=20, schedule="cosine")[1], whole)
+
+
+@pytest.mark.parametrize("lost", ["trainer_state.json", "optimizer.pt"])
+def test_a_checkpoint_cut_short_by_the_kill_is_passed_over(tmp_path, lost):
+    _, whole = trained(tmp_path / "whole")
+    with pytest.raises(Killed):
+        trained(tmp_path / "killed", killing(8))
+    half = tmp_path / "killed" / "checkpoint-9"
+    shutil.copytree(tmp_path / "killed" / "checkpoint-6", half)
+    (half / "trainer_state.json").unlink()  # it is written last
+    (half / lost).unlink(missing_ok=True)
+    assert torch.equal(trained(tmp_path / "killed")[1], whole)
+
+
+@pytest.mark.parametrize("horizon", [None, 20])
+def test_a_finished_run_is_not_trained_further(tmp_path, horizon):
+    first, once = trained(tmp_path, horizon=horizon)
+    again, twice = trained(tmp_path, horizon=horizon)
+    assert again["steps"] == first["steps"] == 10
+    assert torch.equal(once, twice)
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing(tmp_path, broken):
+    def make(step):
+        return batch(step) if step != 4 else batch(step) | {"y": torch.full((8,), broken)}
+
+    same = {"schedule": "constant", "horizon": 20}
+    _, before = trained(tmp_path / "before", steps=4, **same)
+    result, after = trained(tmp_path / "after", make, steps=5, **same)
+    assert result["skipped"] == 1 and torch.equal(before, after)
+    result, later = trained(tmp_path / "later", make, steps=8, **same)
+    assert (result["steps"], result["skipped"]) == (8, 1)
+    assert torch.isfinite(later).all() and not torch.equal(before, later)
+
+
+def broken_batch(step):
+    return batch(step) | {"y": torch.full((8,), float("nan"))}
+
+
+def test_too_many_bad_gradients_in_a_row_stop_the_run(tmp_path):
+    with pytest.raises(FloatingPointError, match="21 times in a row at step 20; lower the learning rate"):
+        trained(tmp_path, broken_batch, steps=60)
+
+
+def test_bad_gradients_that_are_not_in_a_row_do_not_stop_the_run(tmp_path):
+    result, after = trained(tmp_path, lambda step: (broken_batch if step % 2 else batch)(step), steps=60, save_every=100)
+    assert (result["steps"], result["skipped"]) == (60, 30)
+    assert torch.isfinite(after).all()
+
+
+def test_the_schedule_is_laid_out_for_the_horizon_and_training_stops_before(tmp_path):
+    result, _ = trained(tmp_path, steps=5, horizon=10, warmup_steps=0, save_every=100)
+    rates = {row["step"]: row["learning_rate"] for row in logged(tmp_path) if "learning_rate" in row}
+    assert result["steps"] == 5 and set(rates) == {1, 2, 3, 4, 5}
+    assert (tmp_path / "checkpoint-5" / "model.safetensors").is_file()
+    assert rates[1] - rates[5] == pytest.approx(0.4 * 1e-2)
+
+
+def test_accumulated_batches_weigh_as_one_large_batch(tmp_path):
+    def double(step):
+        halves = [batch(2 * step), batch(2 * step + 1)]
+        return {name: torch.cat([half[name] for half in halves]) for name in ("x", "y")}
+
+    class Plain(Toy):
+        def __init__(self):
+            super().__init__()
+            self.net[2] = nn.Identity()  # dropout would differ
+
+    found = []
+    for make, accumulation in ((double, 1), (batch, 2)):
+        model, folder = Plain(), tmp_path / str(accumulation)
+        # A large epsilon and no clipping: else Adam hides the scale of the gradient.
+        fit(model, make, options(accumulation=accumulation, adam_epsilon=1.0, clip=1e9, bf16=False), folder)
+        found.append((weights(model), [row["loss"] for row in logged(folder) if "loss" in row]))
+    torch.testing.assert_close(found[0][0], found[1][0], atol=1e-6, rtol=1e-5)
+    assert found[0][1] == pytest.approx(found[1][1], rel=1e-3)
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_every_batch_is_used_once_and_in_order(tmp_path, accumulation):
+    class Recording(Toy):
+        def forward(self, number, **inputs):
+            seen.append(int(number))
+            return super().forward(**inputs)
+
+    seen = []
+    fit(Recording(), lambda s: batch(s) | {"number": torch.tensor(s)}, options(steps=4, accumulation=accumulation), tmp_path)
+    assert seen == list(range(4 * accumulation))
+
+
+def test_what_the_module_reports_is_averaged_over_the_logging_interval(tmp_path):
+    class Reporting(Toy):
+        def forward(self, number, **inputs):
+            return super().forward(**inputs) | {"number": number, "vector": inputs["x"]}
+
+    fit(Reporting(), lambda s: batch(s) | {"number": torch.tensor(float(s))}, options(steps=6, log_every=3), tmp_path)
+    rows = [row for row in logged(tmp_path) if "number" in row]
+    assert [(row["step"], row["number"]) for row in rows] == [(3, 1.0), (6, 4.0)]
+    assert not any("vector" in row for row in rows)
+
+
+def test_weights_stay_in_full_precision_under_bf16(tmp_path):
+    model = Toy()
+    fit(model, batch, options(steps=3, bf16=True), tmp_path)
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+    rounded = weights(model).bfloat16().float()
+    assert not torch.equal(rounded, weights(model))

@@ -1,0 +1,198 @@
+"""Codebooks: assignment against brute force, the reservoir against chance, files against tampering."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from safetensors.numpy import load_file, save_file
+
+from speechssl.errors import InputError
+from speechssl.units.kmeans import Codebook, Reservoir, fit_kmeans, load_codebook, smooth
+
+CARD = {"encoder": "abc", "layer": 1, "frame_rate": 50.0}
+
+
+# ---- assignment
+
+
+@st.composite
+def integer_problems(draw):
+    """Features and centroids of small integers: all arithmetic is exact, and ties are frequent."""
+    frames, clusters, width = draw(st.integers(1, 12)), draw(st.integers(1, 9)), draw(st.integers(1, 5))
+    small = st.integers(-4, 4).map(float)
+    return draw(arrays(np.float32, (frames, width), elements=small)), draw(arrays(np.float32, (clusters, width), elements=small))
+
+
+@settings(deadline=None)
+@given(integer_problems())
+def test_assignment_is_the_first_nearest_centroid(problem):
+    features, centroids = problem
+    distances = np.square(features[:, None] - centroids[None]).sum(-1)
+    found = Codebook(centroids, CARD).assign(torch.from_numpy(features))
+    assert found.dtype == np.int64
+    assert np.array_equal(found, distances.argmin(1))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6), st.floats(-20, 20), st.sampled_from([0.1, 1.0, 30.0]))
+def test_assignment_of_real_numbers_is_as_near_as_any(seed, offset, scale):
+    rng = np.random.default_rng(seed)
+    features, centroids = (offset + scale * rng.standard_normal((n, 16)).astype(np.float32) for n in (200, 20))
+    distances = np.square(features[:, None].astype(np.float64) - centroids[None]).sum(-1)
+    found = Codebook(centroids.astype(np.float32), CARD).assign(torch.from_numpy(features.astype(np.float32)))
+    excess = distances[np.arange(200), found] - distances.min(1)
+    assert excess.max() <= 1e-5 * np.square(features).sum(1).max()
+
+
+def test_half_precision_features_are_taken():
+    features = torch.randn(20, 4)
+    book = Codebook(np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32), CARD)
+    assert np.array_equal(book.assign(features.bfloat16()), book.assign(features.bfloat16().float()))
+
+
+def test_features_of_another_width_are_refused():
+    with pytest.raises(ValueError, match="features have 3 dimensions, the codebook 4"):
+        Codebook(np.zeros((5, 4), np.float32), CARD).assign(torch.zeros(2, 3))
+
+
+# ---- smoothing
+
+
+@settings(deadline=None)
+@given(st.integers(1, 15), st.sampled_from([1, 3, 5, 9]), st.integers(0, 99))
+def test_smoothing_is_the_mean_over_the_neighbours_there_are(frames, width, seed):
+    features = np.random.default_rng(seed).standard_normal((frames, 3)).astype(np.float32)
+    half = width // 2
+    expected = np.stack([features[max(t - half, 0) : t + half + 1].mean(0) for t in range(frames)])
+    np.testing.assert_allclose(smooth(torch.from_numpy(features), width).numpy(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("width", [0, 2, -1, 4])
+def test_smoothing_takes_an_odd_number(width):
+    with pytest.raises(ValueError, match=f"odd number of frames, not {width}"):
+        smooth(torch.zeros(4, 2), width)
+
+
+# ---- the reservoir
+
+
+def kept(budget, sizes, seed):
+    reservoir, at = Reservoir(budget, seed), 0
+    for size in sizes:
+        reservoir.add(np.arange(at, at + size, dtype=np.float32)[:, None])
+        at += size
+    assert reservoir.seen == at
+    return reservoir.sample[:, 0].astype(int)
+
+
+@given(st.integers(1, 30), st.lists(st.integers(0, 12), min_size=1, max_size=8), st.integers(0, 999))
+def test_a_reservoir_keeps_different_frames_of_the_stream(budget, sizes, seed):
+    found = kept(budget, sizes, seed)
+    assert len(found) == len(set(found)) == min(budget, sum(sizes))
+    assert set(found) <= set(range(sum(sizes)))
+    if sum(sizes) <= budget:
+        assert np.array_equal(found, np.arange(sum(sizes)))
+    assert np.array_equal(found, kept(budget, sizes, seed))
+
+
+def test_every_frame_is_as_likely_as_every_other():
+    budget, sizes, runs = 10, (3, 9, 1, 20, 7), 4_000
+    counts = np.bincount(np.concatenate([kept(budget, sizes, seed) for seed in range(runs)]), minlength=40)
+    expected = runs * budget / 40
+    spread = (expected * (1 - budget / 40)) ** 0.5
+    assert np.abs(counts - expected).max() < 4.5 * spread
+    assert ((counts - expected) ** 2 / spread**2).sum() < 75  # chi-square, 39 degrees of freedom: p = 0.0005
+
+
+def test_an_empty_reservoir_has_no_sample():
+    with pytest.raises(ValueError, match="no frames were added"):
+        Reservoir(5, 0).sample
+
+
+# ---- fitting
+
+
+def blobs(seed=0, count=60):
+    rng = np.random.default_rng(seed)
+    centres = np.array([[0, 0], [10, 0], [0, 10], [10, 10]], np.float32)
+    return centres, [centres[i % 4] + rng.normal(0, 0.3, (20, 2)).astype(np.float32) for i in range(count)]
+
+
+def test_clusters_are_found():
+    centres, stream = blobs()
+    book = fit_kmeans(iter(stream), 4, CARD, budget=500)
+    distances = np.linalg.norm(book.centroids[:, None] - centres[None], axis=-1)
+    assert sorted(distances.argmin(1)) == [0, 1, 2, 3] and distances.min(1).max() < 0.2
+    assert book.centroids.dtype == np.float32 and book.size == 4
+    assert {"encoder": "abc", "layer": 1, "frames": 1_200, "budget": 500, "seed": 0}.items() <= book.card.items()
+    assert book.card["inertia"] == pytest.approx(2 * 0.3**2, rel=0.2)
+
+
+def test_fitting_is_decided_by_the_seed():
+    _, stream = blobs()
+    first, again, other = (fit_kmeans(iter(stream), 7, CARD, budget=300, seed=seed).hash for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_fewer_frames_than_clusters_are_refused():
+    with pytest.raises(ValueError, match="3 frames cannot make 4 clusters"):
+        fit_kmeans([np.zeros((3, 2))], 4, CARD)
+
+
+# ---- files
+
+
+@pytest.fixture
+def saved(tmp_path):
+    book = Codebook(np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32), CARD)
+    book.save(tmp_path / "book.safetensors")
+    return book, tmp_path / "book.safetensors"
+
+
+def test_a_codebook_comes_back_as_it_was(saved):
+    book, path = saved
+    loaded = load_codebook(str(path))
+    assert np.array_equal(loaded.centroids, book.centroids) and loaded.hash == book.hash
+    assert loaded.card == CARD | {"K": 6, "hash": book.hash}
+    assert sorted(p.name for p in path.parent.iterdir()) == ["book.card.json", "book.safetensors"]
+
+
+def test_a_codebook_of_strided_centroids_comes_back(tmp_path):
+    wide = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
+    Codebook(wide[:, ::2], CARD).save(tmp_path / "book.safetensors")
+    assert np.array_equal(load_codebook(tmp_path / "book.safetensors").centroids, wide[:, ::2])
+
+
+def test_tampered_centroids_are_refused(saved):
+    _, path = saved
+    centroids = load_file(path)["centroids"]
+    centroids[2, 1] += 1e-4
+    save_file({"centroids": centroids}, path)
+    with pytest.raises(InputError, match="book.safetensors is not the codebook its card describes; fit it again"):
+        load_codebook(path)
+
+
+def test_a_card_without_a_hash_is_refused(saved):
+    _, path = saved
+    path.with_suffix(".card.json").write_text(json.dumps(CARD))
+    with pytest.raises(InputError, match="not the codebook its card describes"):
+        load_codebook(path)
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "no card", "other tensors"])
+def test_damaged_files_are_named(saved, damage):
+    _, path = saved
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-4])
+    elif damage == "gone":
+        path.unlink()
+    elif damage == "no card":
+        path.with_suffix(".card.json").unlink()
+    else:
+        save_file({"weights": np.zeros(3)}, path)
+    with pytest.raises(InputError, match="cannot read .*book"):
+        load_codebook(path)
