@@ -149,7 +149,7 @@ def reverberate(speech: np.ndarray, impulse: np.ndarray, sample_rate: int = SAMP
 
 def pitch_shift(samples: np.ndarray, semitones: float, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
     """Raise the pitch by semitones, timing kept (phase vocoder of librosa). samples: (N,). Returns float32 (N,)."""
-    from librosa import effects  # slow to import
+    from librosa import effects  # type: ignore[attr-defined]  # slow to import
 
     shifted = effects.pitch_shift(np.asarray(samples, np.float32), sr=sample_rate, n_steps=semitones, n_fft=512)
     return _guard(shifted)

@@ -186,4 +186,5 @@ def _arguments(options: TrainingOptions, folder: Path) -> TrainingArguments:
         remove_unused_columns=False,
         dataloader_num_workers=options.workers,
         use_cpu=not torch.cuda.is_available(),
+        disable_tqdm=False,
     )

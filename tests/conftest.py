@@ -7,6 +7,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: an unk
 
 import numpy as np
 import pytest
+from hypothesis import settings
+
+settings.register_profile("speechssl", deadline=None, derandomize=True)  # the same cases everywhere, on machines of any speed
+settings.load_profile("speechssl")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -86,9 +86,7 @@ def test_runs_of_a_plain_list() -> None:
     assert (runs.units.tolist(), runs.lengths.tolist()) == ([5, 7, 5], [2, 1, 1])
 
 
-@pytest.mark.parametrize(
-    ("units", "lengths"), [([1, 2], [1]), ([1], [0]), ([1], [-1]), ([[1]], [[1]]), ([1, 2], [3, 0])]
-)
+@pytest.mark.parametrize(("units", "lengths"), [([1, 2], [1]), ([1], [0]), ([1], [-1]), ([[1]], [[1]]), ([1, 2], [3, 0])])
 def test_damaged_runs(units: list[int], lengths: list[int]) -> None:
     with pytest.raises(ValueError, match="vectors of one size"):
         RunLength(np.array(units), np.array(lengths))
@@ -140,9 +138,7 @@ def test_units_tile_the_seconds(runs: RunLength) -> None:
     assert pieces[-1][1] == HUBERT.samples_for(runs.frames) / HUBERT.sample_rate
 
 
-@pytest.mark.parametrize(
-    ("start", "end"), [(1.0, 1.0), (2.0, 1.0), (float("nan"), 1.0), (0.0, float("inf")), (float("-inf"), 1.0)]
-)
+@pytest.mark.parametrize(("start", "end"), [(1.0, 1.0), (2.0, 1.0), (float("nan"), 1.0), (0.0, float("inf")), (float("-inf"), 1.0)])
 def test_what_is_not_an_interval(start: float, end: float) -> None:
     with pytest.raises(ValueError, match="is not an interval"):
         units_of_interval(HUBERT, RunLength(np.array([1]), np.array([9])), start, end)

@@ -120,7 +120,7 @@ def _normalises(folder: Path, config: Any) -> bool:
     path = folder / "preprocessor_config.json"
     if path.is_file():
         return bool(read_json(path).get("do_normalize", True))
-    return config.feat_extract_norm == "layer"
+    return getattr(config, "feat_extract_norm", "layer") == "layer"  # data2vec has no other
 
 
 def hash_weights(model: torch.nn.Module) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import date
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tqdm import tqdm
 
@@ -44,7 +44,7 @@ def write_report(
         share = count // len(found) + (number < count % len(found))
         examples += _examples(data, condition, answers, share, seed)
     clean = found.get(Condition("clean"), {})
-    bars = [Breakdown(**bar) for system, p in clean.items() for bar in by_length(_answered(p, data), system, seed)]
+    bars = [cast(Breakdown, b) for system, p in clean.items() for b in by_length(_answered(p, data), system, seed)]
     build_report(out / "report.html", rows, examples, bars, [_table(t) for t in tables], provenance(corpus))
 
 
@@ -81,7 +81,7 @@ def _example(
     heard = distorter.apply(read_audio(data.path(passage)), condition, passage.id)
     asked = distorter.apply(read_audio(data.path(question)), condition, question.id)
     return Example(
-        id=f"{question.id}, {condition.label}",
+        id=question.id,
         question_text=question.text,
         question_audio=encode_audio(asked, SAMPLE_RATE),
         passage_text=passage.text,

@@ -72,6 +72,10 @@ def _run(
     systems: Sequence[System], corpus: Corpus, condition: Condition, out: Path, distorter: Distorter, workers: int
 ) -> None:
     heard, failed = _hear(systems, corpus, condition, distorter, workers)
+    for name, reason in failed.items():
+        tqdm.write(f"set aside {name}: {reason}")
+    if failed:
+        tqdm.write(f"{len(failed)} of {len(heard) + len(failed)} recordings set aside; their questions count as not answered")
     questions = [q for q in corpus.answerable if q.id in heard and q.passage in heard]
     for system in systems:
         items = [(heard[q.id][system.name], heard[q.passage][system.name]) for q in questions]

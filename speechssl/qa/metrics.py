@@ -39,9 +39,7 @@ def overlap_score(predicted: Interval | None, gold: Sequence[Interval]) -> float
     return _best_over(predicted, gold, lambda shared, left, right: shared / (left + right - shared))
 
 
-def _best_over(
-    predicted: Interval | None, gold: Sequence[Interval], score: Callable[[float, float, float], float]
-) -> float:
+def _best_over(predicted: Interval | None, gold: Sequence[Interval], score: Callable[[float, float, float], float]) -> float:
     for interval in gold:
         _check_interval(interval, "gold", allow_empty=False)
     if predicted is None:
@@ -120,9 +118,7 @@ def word_error_rate(references: Sequence[str], hypotheses: Sequence[str], langua
     text.
     """
     if len(references) != len(hypotheses):
-        raise InputError(
-            f"there are {len(references)} references and {len(hypotheses)} hypotheses; give one for every utterance"
-        )
+        raise InputError(f"there are {len(references)} references and {len(hypotheses)} hypotheses; give one for every utterance")
     wanted = [tokens(text, language) for text in references]
     if not any(wanted):
         raise InputError("the references have no words to count errors against; check the texts and their language")

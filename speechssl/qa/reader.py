@@ -47,13 +47,15 @@ class SpanModel(nn.Module):
 
     def __init__(self, encoder: PreTrainedModel, embedding: nn.Embedding) -> None:
         super().__init__()
-        encoder.set_input_embeddings(nn.Embedding(1, embedding.embedding_dim))  # inputs_embeds are given instead
+        accepted = inspect.signature(encoder.forward).parameters
+        self.glances = "global_attention_mask" in accepted
+        # inputs_embeds are given instead; Longformer still looks up its own padding, to fill its last attention window
+        rows = 1 + (getattr(encoder.config, "pad_token_id", None) or 0) if self.glances else 1
+        encoder.set_input_embeddings(nn.Embedding(rows, embedding.embedding_dim))
         self.encoder = encoder
         self.embedding = embedding
         self.head = nn.Linear(encoder.config.hidden_size, 2)
-        accepted = inspect.signature(encoder.forward).parameters
         self.segments = "token_type_ids" in accepted and getattr(encoder.config, "type_vocab_size", 0) > 1
-        self.glances = "global_attention_mask" in accepted
 
     def logits(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """ids, mask, segments: (B, S). Returns (B, S, 2): start and end logits; IGNORED outside [CLS] and the window."""

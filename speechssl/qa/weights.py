@@ -68,7 +68,10 @@ def load_reader(folder: Path) -> tuple[SpanModel, Layout, dict[str, Any]]:
         raise InputError(f"{path} is not the file its card describes; train or fetch the model again")
     rows, width = config.pop("symbols")
     model = SpanModel(AutoModel.from_config(AutoConfig.for_model(**config)), nn.Embedding(rows, width))
-    found = model.load_state_dict(dequantise(packed), strict=False)
+    try:
+        found = model.load_state_dict(dequantise(packed), strict=False)
+    except RuntimeError as error:  # torch lists every weight of another shape
+        raise InputError(f"{path} does not fit its config: weights have other shapes; train or fetch the model again") from error
     if found.missing_keys or found.unexpected_keys:
         keys = [*found.missing_keys, *found.unexpected_keys]
         some = ", ".join(keys[:3])

@@ -70,7 +70,7 @@ def assign_tokens(tokenizer: PreTrainedTokenizerBase, symbols: int, assignment: 
 def plain_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Ids of whole words of at least two letters, in the order of the vocabulary."""
     special = set(tokenizer.all_special_ids)
-    word = re.compile(r"^[Ġ▁]?[^\W\d_]{2,}$")
+    word = re.compile(r"^[Ġ▁]?[^\W\d_Ġ]{2,}$")  # Ġ and ▁ mark the beginning of a word; Ġ counts as a letter itself
     ordered = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     return [index for token, index in ordered if index not in special and word.match(token)]
 

@@ -28,6 +28,9 @@ from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.kmeans import Codebook, smooth
 
 
+PART = 500  # recordings that are written down together while a corpus is extracted
+
+
 @dataclass(frozen=True)
 class UnitExtractor:
     """Turns samples into units. Layer and smoothing are the codebook's: it was fitted on them."""
@@ -126,10 +129,34 @@ def extract_corpus(
             return dict(made["failed"])
     data = first_passages(load_corpus(corpus, split), passages)
     records: list[Passage | Question] = [*data.passages.values(), *data.questions]
-    items = {r.id: partial(read_audio, data.path(r)) for r in records}
-    outcome = extract_many(extractor, items, workers, f"units of {split}")
-    save_units(path, outcome.done, {"made_from": card, "failed": outcome.failed, "frame_rate": extractor.grid.frame_rate})
-    return outcome.failed
+    units: dict[str, RunLength] = {}
+    failed: dict[str, str] = {}
+    parts = []
+    for number, first in enumerate(range(0, len(records), PART)):
+        chosen = {r.id: partial(read_audio, data.path(r)) for r in records[first : first + PART]}
+        part = out / "parts" / f"{split}-{number:05d}.safetensors"
+        outcome = _extract_part(extractor, chosen, part, card, workers)
+        units |= outcome.done
+        failed |= outcome.failed
+        parts.append(part)
+    save_units(path, units, {"made_from": card, "failed": failed, "frame_rate": extractor.grid.frame_rate})
+    for part in parts:
+        part.unlink()
+        part.with_suffix(".card.json").unlink()
+    return failed
+
+
+def _extract_part(
+    extractor: UnitExtractor, items: Mapping[str, Callable[[], np.ndarray]], path: Path, card: dict[str, Any], workers: int
+) -> Outcome:
+    """Units of a part of a split; what a killed run finished is read back."""
+    if path.with_suffix(".card.json").is_file():
+        made = read_json(path.with_suffix(".card.json"))
+        if made["made_from"] == card and set(made["ids"]) | set(made["failed"]) == set(items):
+            return Outcome(load_units(path), made["failed"])
+    outcome = extract_many(extractor, items, workers, f"units, {path.stem}")
+    save_units(path, outcome.done, {"made_from": card, "failed": outcome.failed})
+    return outcome
 
 
 def save_units(path: Path, units: Mapping[str, RunLength], card: dict[str, Any]) -> None:

@@ -24,12 +24,8 @@ from speechssl.corpora.records import (
 )
 from speechssl.errors import InputError
 
-PASSAGE = Passage(
-    "p1", "audio/p1.flac", 4.0, "the cat sat", "amy", "en", (Span("the", 0.0, 0.3), Span("cat", 0.3, 0.8))
-)
-QUESTION = Question(
-    "q1", "p1", "audio/q1.flac", 1.5, "who sat", "bob", "en", (Answer("the cat", 0.0, 0.8, 0),), ("cat", "dog"), 0
-)
+PASSAGE = Passage("p1", "audio/p1.flac", 4.0, "the cat sat", "amy", "en", (Span("the", 0.0, 0.3), Span("cat", 0.3, 0.8)))
+QUESTION = Question("q1", "p1", "audio/q1.flac", 1.5, "who sat", "bob", "en", (Answer("the cat", 0.0, 0.8, 0),), ("cat", "dog"), 0)
 
 texts = st.text(max_size=12)
 times = st.floats(0, 1000).map(lambda x: round(x, 5))

@@ -34,7 +34,6 @@ def hubert(hubert_folder):
 # ---- masks
 
 
-@settings(deadline=None)
 @given(st.integers(1, 300), st.floats(0, 1), st.integers(1, 20), st.integers(0, 10**6))
 def test_masks_are_made_of_whole_spans(frames, probability, length, seed):
     mask = span_mask(np.random.default_rng(seed), frames, probability, length)
@@ -45,12 +44,12 @@ def test_masks_are_made_of_whole_spans(frames, probability, length, seed):
     assert mask.sum() <= max(int(frames * probability / length + 1), 2) * length
 
 
-@pytest.mark.parametrize(("probability", "expected"), [(0.65, 0.48), (0.8, 0.55), (0.1, 0.095)])
-def test_the_share_that_is_hidden(probability, expected):
-    """Starts are drawn without replacement, spans overlap: 1 - exp(-p) of the frames or slightly more."""
+@pytest.mark.parametrize("probability", [0.1, 0.65, 0.8])
+def test_the_share_that_is_hidden(probability):
+    """A frame is seen when none of the ten places whose spans would cover it was drawn."""
     rng = np.random.default_rng(0)
     shares = [span_mask(rng, 1_000, probability, 10).mean() for _ in range(200)]
-    assert np.mean(shares) == pytest.approx(expected, abs=0.015)
+    assert np.mean(shares) == pytest.approx(1 - (1 - probability / 10) ** 10, abs=0.01)
 
 
 def test_masks_reach_all_over_the_crop():
@@ -79,7 +78,7 @@ def expected_samples(data, labels):
     return (cut - cut.mean()) / cut.std()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.lists(st.integers(6_000, 30_000), min_size=1, max_size=5), st.sampled_from([0.1, 0.34]), st.integers(0, 999), st.integers(0, 99)
 )
@@ -178,7 +177,7 @@ def test_a_few_steps_learn_a_toy_problem(hubert):
         optimiser.zero_grad()
         found["loss"].backward()
         optimiser.step()
-        losses.append(float(found["loss"]))
+        losses.append(found["loss"].item())
     assert losses[-1] < 0.5 * losses[0]
     assert found["visible_accuracy"] > 0.8
 

@@ -43,12 +43,13 @@ def test_hidden_states_are_those_of_transformers(hubert_folder, norm):
     torch.testing.assert_close(encoder.hidden_states(samples), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_normalisation_hides_level_and_offset_only_where_the_checkpoint_asks_for_it(hubert_folder):
+def test_normalisation_hides_level_and_offset_only_where_the_checkpoint_asks_for_it(copied):
     samples = noise(8_000)
-    for norm in ("layer", "group"):
-        encoder = load_encoder(hubert_folder(norm, feat_extract_activation="relu"))
+    for asked in (True, False):
+        (copied / "preprocessor_config.json").write_text(json.dumps({"do_normalize": asked}))
+        encoder = load_encoder(copied)
         plain, louder = (encoder.features(s, 2) for s in (samples, 0.5 * samples + 0.2))
-        assert torch.allclose(plain, louder, atol=1e-3) == (norm == "layer")
+        assert torch.allclose(plain, louder, atol=1e-3) == asked
 
 
 def test_features_are_one_of_the_hidden_states(encoder):

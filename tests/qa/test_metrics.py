@@ -35,9 +35,7 @@ intervals = st.tuples(seconds, st.floats(0.01, 20)).map(lambda pair: (pair[0], p
         ((0.0, 1.0), [], 0.0, 0.0),
     ],
 )
-def test_time_scores(
-    predicted: tuple[float, float] | None, gold: list[tuple[float, float]], f1: float, aos: float
-) -> None:
+def test_time_scores(predicted: tuple[float, float] | None, gold: list[tuple[float, float]], f1: float, aos: float) -> None:
     assert frame_f1(predicted, gold) == pytest.approx(f1)
     assert overlap_score(predicted, gold) == pytest.approx(aos)
 

@@ -243,9 +243,7 @@ def test_oracle_on_answers_of_a_third_to_three_seconds(mean: float, least: float
     assert np.mean(scores) >= least
     # A run that holds a given instant has E[L^2] / E[L] frames, and half of it lies outside the answer, at both ends.
     spare = (mean - 1 + mean**2) / mean / HUBERT.frame_rate
-    assert np.mean(scores) == pytest.approx(
-        np.mean([2 / (2 + spare / (end - start)) for start, end in spans]), abs=0.004
-    )
+    assert np.mean(scores) == pytest.approx(np.mean([2 / (2 + spare / (end - start)) for start, end in spans]), abs=0.004)
 
 
 def test_oracle_on_real_answers() -> None:

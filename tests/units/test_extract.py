@@ -14,11 +14,11 @@ from speechssl.units.extract import UnitExtractor, extract_corpus, extract_many,
 from speechssl.units.kmeans import Codebook
 
 
-def codebook_for(encoder, seed=0, **card):
+def codebook_for(model, seed=0, **card):
     """Eight frames of noise as centroids."""
-    features = encoder.features(noise(8_000, 99), 1).numpy()
+    features = model.features(noise(8_000, 99), 1).numpy()
     chosen = np.random.default_rng(seed).choice(len(features), 8, replace=False)
-    return Codebook(features[chosen], {"encoder": encoder.hash, "layer": 1, "frame_rate": 50.0} | card)
+    return Codebook(features[chosen], {"encoder": model.hash, "layer": 1, "frame_rate": 50.0} | card)
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,15 @@ def test_a_corpus_becomes_a_file_of_units(extractor, mini_corpus, tmp_path):
     assert same(loaded["p1"], extractor.units(read_audio(root / "train/audio/p1.flac")))
     assert loaded["p1"].frames == extractor.grid.frames(24_123)
     card = json.loads((out / "train.card.json").read_text())
-    assert card["made_from"] == extractor.card | {"corpus": "0123", "split": "train"} and card["frame_rate"] == 50
+    assert card["made_from"] == extractor.card | {"corpus": "0123", "split": "train", "passages": None} and card["frame_rate"] == 50
+
+
+def test_the_first_passages_come_with_their_questions(extractor, mini_corpus, tmp_path):
+    root, out = mini_corpus(), tmp_path / "units"
+    extract_corpus(extractor, root, "train", out, passages=2)
+    assert set(load_units(out / "train.safetensors")) == {"p0", "p1", "q0", "q1"}
+    extract_corpus(extractor, root, "train", out)
+    assert len(load_units(out / "train.safetensors")) == 6
 
 
 def test_finished_work_is_not_done_again_and_other_work_is(extractor, encoder, mini_corpus, tmp_path, monkeypatch):

@@ -27,7 +27,6 @@ def integer_problems(draw):
     return draw(arrays(np.float32, (frames, width), elements=small)), draw(arrays(np.float32, (clusters, width), elements=small))
 
 
-@settings(deadline=None)
 @given(integer_problems())
 def test_assignment_is_the_first_nearest_centroid(problem):
     features, centroids = problem
@@ -37,7 +36,7 @@ def test_assignment_is_the_first_nearest_centroid(problem):
     assert np.array_equal(found, distances.argmin(1))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.floats(-20, 20), st.sampled_from([0.1, 1.0, 30.0]))
 def test_assignment_of_real_numbers_is_as_near_as_any(seed, offset, scale):
     rng = np.random.default_rng(seed)
@@ -62,7 +61,6 @@ def test_features_of_another_width_are_refused():
 # ---- smoothing
 
 
-@settings(deadline=None)
 @given(st.integers(1, 15), st.sampled_from([1, 3, 5, 9]), st.integers(0, 99))
 def test_smoothing_is_the_mean_over_the_neighbours_there_are(frames, width, seed):
     features = np.random.default_rng(seed).standard_normal((frames, 3)).astype(np.float32)

@@ -56,9 +56,13 @@ class _Reading:
 def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, Any]:
     """Write the corpus to `out` and return its card. A finished corpus is left alone; a killed run goes on where it was.
 
-    The bytes depend on the settings only, not on `workers`. Raises InputError when `out` holds a corpus of other settings.
+    The bytes depend on the settings only, not on `workers`. Raises InputError when `out` holds a corpus of other settings, for an
+    unknown language, or unless there is a number of passages for every split.
     """
     out = Path(out)
+    speakers(settings.language, SPLITS[0])
+    if sorted(settings.passages) != sorted(SPLITS):
+        raise InputError(f"passages are given for {', '.join(settings.passages)}; give their number for {', '.join(SPLITS)}")
     wanted = {"corpus": "minisqa", "version": VERSION, "settings": asdict(settings)}
     _claim(out, wanted)
     if (out / "card.json").is_file():

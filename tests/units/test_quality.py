@@ -1,0 +1,125 @@
+"""Unit quality against brute force and scikit-learn."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics
+
+from speechssl.timing import FrameGrid
+from speechssl.units.quality import normalised_distance, phone_frames, purity, same_text
+
+GRID = FrameGrid(16_000, 320, 400)
+sequences = st.lists(st.integers(0, 4), max_size=8).map(lambda x: np.array(x, np.int64))
+
+
+def edits(a, b):
+    """Edit distance by the textbook recursion."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        row, before = [i], row
+        for j, y in enumerate(b, 1):
+            row.append(min(row[-1] + 1, before[j] + 1, before[j - 1] + (x != y)))
+    return row[-1]
+
+
+# ---- the same text by two voices
+
+
+@given(sequences, sequences)
+def test_distance_is_edits_over_the_longer_length(a, b):
+    longer = max(len(a), len(b))
+    assert normalised_distance(a, b) == pytest.approx(edits(a, b) / longer if longer else 0)
+    assert normalised_distance(a, b) == normalised_distance(b, a)
+    assert normalised_distance(a, a) == 0
+
+
+@given(st.lists(st.tuples(sequences, sequences), min_size=2, max_size=5))
+def test_distance_and_auc_are_those_of_all_pairs(pairs):
+    first, second = zip(*pairs, strict=True)
+    table = [[normalised_distance(a, b) for b in second] for a in first]
+    same = [table[i][i] for i in range(len(pairs))]
+    other = [table[i][j] for i in range(len(pairs)) for j in range(len(pairs)) if i != j]
+    wins = [1.0 if s < o else 0.5 if s == o else 0.0 for s in same for o in other]
+    found = same_text(first, second)
+    assert found.distance == pytest.approx(np.mean(same))
+    assert found.auc == pytest.approx(np.mean(wins))
+    labels, scores = [1] * len(same) + [0] * len(other), [-d for d in same + other]
+    assert found.auc == pytest.approx(metrics.roc_auc_score(labels, scores))
+    assert found.pairs == len(pairs)
+    assert found.length == pytest.approx(np.mean([len(x) for x in first + second]))
+
+
+def test_identical_readings_are_perfect():
+    rng = np.random.default_rng(0)
+    readings = [rng.integers(0, 100, 30) for _ in range(10)]
+    found = same_text(readings, [r.copy() for r in readings])
+    assert (found.distance, found.auc) == (0, 1)
+
+
+def test_readings_of_nothing_alike_are_blind():
+    rng = np.random.default_rng(0)
+    found = same_text([rng.integers(0, 5, 40) for _ in range(30)], [rng.integers(0, 5, 40) for _ in range(30)])
+    assert found.auc == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (0, 0), (2, 3)])
+def test_two_sentences_at_least_and_as_many_of_each_voice(sizes):
+    first, second = ([np.array([1, 2])] * n for n in sizes)
+    with pytest.raises(ValueError, match="equally long lists of at least two"):
+        same_text(first, second)
+
+
+# ---- purity
+
+
+labelled = st.lists(st.tuples(st.integers(0, 4), st.integers(10, 13)), min_size=1, max_size=40)
+
+
+@given(st.lists(labelled, min_size=1, max_size=3))
+def test_purity_and_pnmi_are_those_of_scikit_learn(utterances):
+    units = [np.array([u for u, _ in pairs]) for pairs in utterances]
+    phones = [np.array([p for _, p in pairs]) for pairs in utterances]
+    u, p = np.concatenate(units), np.concatenate(phones)
+    table = metrics.cluster.contingency_matrix(p, u)
+    found = purity(units, phones)
+    assert found.phone == pytest.approx(table.max(0).sum() / len(u))
+    assert found.cluster == pytest.approx(table.max(1).sum() / len(u))
+    assert found.pnmi == pytest.approx(metrics.homogeneity_score(p, u), abs=1e-9)
+
+
+def test_units_that_are_phones_are_pure():
+    phones = np.random.default_rng(0).integers(0, 30, 500)
+    found = purity([phones * 7 + 3], [phones])
+    assert [found.phone, found.cluster, found.pnmi] == pytest.approx([1, 1, 1])
+
+
+def test_one_unit_for_all_says_nothing():
+    phones = np.repeat([0, 1], [30, 10])
+    found = purity([np.zeros(40, int)], [phones])
+    assert found.phone == 0.75 and found.cluster == 1 and found.pnmi == pytest.approx(0)
+
+
+@pytest.mark.parametrize("nothing", [[], [np.zeros(0, int)]])
+def test_no_frames_have_no_purity(nothing):
+    with pytest.raises(ValueError):
+        purity(nothing, nothing)
+
+
+# ---- phones of frames
+
+
+def test_a_frame_has_the_phone_in_its_middle():
+    phones = [("a", 0.0, 0.1), ("b", 0.1, 0.15), ("a", 0.15, 0.4)]
+    names = {"z": 0}
+    found = phone_frames(phones, GRID, 20, names)
+    assert names == {"z": 0, "a": 1, "b": 2}
+    for frame, phone in enumerate(found):
+        middle = (GRID.first_sample(frame) if frame else GRID.offset) / 16_000 + 0.01
+        at = min(middle, 0.3999)
+        assert phone == names[next(n for n, start, end in phones if start <= at < end)], frame
+
+
+def test_frames_beyond_the_last_phone_have_the_last_and_before_the_first_the_first():
+    found = phone_frames([("a", 0.1, 0.2), ("b", 0.2, 0.3)], GRID, 30, {})
+    assert found[0] == 0 and found[-1] == 1

@@ -1,0 +1,183 @@
+"""Targets of pre-training: read at the right time of the right reading, packed to the sample."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechssl.audio import read_audio, write_flac
+from speechssl.corpora.records import Passage
+from speechssl.encoders.pretraining import Cropper, MaskOptions
+from speechssl.timing import FrameGrid
+from speechssl.units import targets
+from speechssl.units.kmeans import Codebook
+from speechssl.units.targets import Teacher, fit_targets, load_labelled, pack_audio, teachers, write_targets
+
+GRID = FrameGrid(16_000, 320, 400)
+BOOK = Codebook(np.linspace(-0.05, 0.05, 8, dtype=np.float32)[:, None], {"encoder": "toy"})
+
+
+def features(samples):
+    """(T, 1) mean of the samples a frame owns."""
+    frames = GRID.frames(len(samples))
+    owned = samples[GRID.offset : GRID.offset + frames * GRID.hop].reshape(frames, GRID.hop)
+    return torch.from_numpy(owned.mean(1, keepdims=True))
+
+
+def teacher(anchors=None):
+    return Teacher(Passage("p", "p.flac", 4.0, "a", "s", "en"), Path("p.flac"), None if anchors is None else np.array(anchors))
+
+
+# ---- anchors
+
+
+def test_without_anchors_a_frame_is_its_own_teacher():
+    assert teacher().frames(GRID, 5, 5).tolist() == [0, 1, 2, 3, 4]
+    assert teacher().frames(GRID, 5, 4).tolist() == [0, 1, 2, 3, 3]
+
+
+def test_equal_readings_map_every_frame_to_itself():
+    assert teacher([[0, 0], [1.5, 1.5], [4, 4]]).frames(GRID, 199, 199).tolist() == list(range(199))
+
+
+@given(st.floats(0.5, 2.0), st.integers(2, 150))
+def test_a_reading_that_is_slower_throughout(rate, count):
+    found = teacher([[0, 0], [10, 10 * rate]]).frames(GRID, count, 1_000)
+    middles = (np.arange(count) * 320 + 200) / 16_000
+    expected = (middles * rate * 16_000 - 200) / 320
+    assert np.abs(found - expected).max() <= 0.5 + 1e-6 or found[0] == 0
+
+
+@given(st.lists(st.tuples(st.floats(0.05, 0.5), st.floats(0.05, 0.5)), min_size=1, max_size=10), st.integers(1, 200))
+def test_a_frame_is_read_in_the_same_phone(durations, count):
+    """Phones with other lengths in either reading: a frame's middle and its teacher's middle lie in the same phone."""
+    anchors = np.vstack([[0, 0], np.cumsum(durations, 0)])
+    there = GRID.frames(int(anchors[-1, 1] * 16_000))
+    if there == 0:
+        return
+    found = teacher(anchors).frames(GRID, count, there)
+    assert (np.diff(found) >= 0).all() and found.min() >= 0 and found.max() < there
+    half = 0.011  # seconds: the teacher's middle is at most half a frame from the point meant
+    for own, other in enumerate(found):
+        here = (own * 320 + 200) / 16_000
+        if not (0 < other < there - 1 and here < anchors[-1, 0]):
+            continue
+        phone = int(np.searchsorted(anchors[:, 0], here, side="right")) - 1
+        assert anchors[phone, 1] - half <= (other * 320 + 200) / 16_000 <= anchors[phone + 1, 1] + half
+
+
+# ---- teachers of a corpus
+
+
+def with_reference(root):
+    """A second reading of p1, a quarter slower, and what it says."""
+    write_flac(root / "train/reference/p1.flac", np.random.default_rng(5).uniform(-0.5, 0.5, 30_154))
+    row = {"id": "p1", "audio": "train/reference/p1.flac", "anchors": [[0.0, 0.0], [24_123 / 16_000, 30_154 / 16_000]]}
+    (root / "train/reference.jsonl").write_text(json.dumps(row) + "\n")
+
+
+def test_a_passage_is_taught_by_its_reference_where_it_has_one(mini_corpus):
+    root = mini_corpus()
+    assert all(t.anchors is None for t in teachers(root))
+    with_reference(root)
+    found = teachers(root)
+    assert [t.passage.id for t in found] == ["p0", "p1", "p2"]
+    assert [t.audio.relative_to(root).as_posix() for t in found] == [
+        "train/audio/p0.flac", "train/reference/p1.flac", "train/audio/p2.flac",
+    ]  # fmt: skip
+    assert found[1].anchors.shape == (2, 2) and found[0].anchors is found[2].anchors is None
+
+
+def test_clusters_are_fitted_on_the_first_passages(mini_corpus):
+    root, seen = mini_corpus(), []
+
+    def watched(samples):
+        seen.append(len(samples))
+        return features(samples)
+
+    book = fit_targets(root, watched, 6, {"encoder": "toy"}, passages=2)
+    assert seen == [16_000, 24_123] and book.size == 6
+    assert book.card["encoder"] == "toy" and book.card["reference_reading"] is False
+
+
+# ---- files
+
+
+def test_labels_fit_the_packed_audio_to_the_frame(mini_corpus, tmp_path):
+    root = mini_corpus()
+    with_reference(root)
+    pack_audio(root, tmp_path / "packed")
+    write_targets(root, tmp_path / "targets", GRID, features, BOOK)
+    data = load_labelled(tmp_path / "packed", tmp_path / "targets")
+    assert np.diff(data.sample_bounds).tolist() == [16_000, 24_123, 9_999]
+    assert np.diff(data.label_bounds).tolist() == [GRID.frames(n) for n in (16_000, 24_123, 9_999)]
+    assert data.samples.dtype == data.labels.dtype == np.int16 and len(data) == 3
+    for i in (0, 2):
+        audio = read_audio(root / f"train/audio/p{i}.flac")
+        cut = data.samples[data.sample_bounds[i] : data.sample_bounds[i + 1]]
+        np.testing.assert_allclose(cut, audio * 32767, atol=0.51)
+        labels = data.labels[data.label_bounds[i] : data.label_bounds[i + 1]]
+        assert np.array_equal(labels, BOOK.assign(features(audio)))
+    slow = BOOK.assign(features(read_audio(root / "train/reference/p1.flac")))
+    mapped = teachers(root)[1].frames(GRID, GRID.frames(24_123), len(slow))
+    assert np.array_equal(data.labels[slice(*data.label_bounds[1:3])], slow[mapped])
+
+
+def test_crops_of_what_was_written_hold_their_own_labels(mini_corpus, tmp_path):
+    """End to end: the label of every frame of every crop can be found again from the crop's samples."""
+    root = mini_corpus((16_000, 32_000))
+    pack_audio(root, tmp_path / "packed")
+    write_targets(root, tmp_path / "targets", GRID, features, BOOK)
+    data = load_labelled(tmp_path / "packed", tmp_path / "targets")
+    for step in range(5):
+        made = Cropper(data, GRID, MaskOptions(), crops=3, seconds=0.5)(step)
+        for samples, labels in zip(made["samples"].numpy(), made["labels"].numpy(), strict=True):
+            means = features(samples)[:, 0].numpy()  # normalised, so the order of the means decides
+            assert np.corrcoef(means, labels)[0, 1] > 0.9
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_files_do_not_depend_on_the_workers(mini_corpus, tmp_path, workers):
+    root = mini_corpus()
+    for name, number in (("a", 2), ("b", workers)):
+        pack_audio(root, tmp_path / f"{name}-packed", number)
+        write_targets(root, tmp_path / f"{name}-targets", GRID, features, BOOK, number)
+    for file in ("packed/samples.npy", "packed/bounds.npy", "targets/labels.npy", "targets/bounds.npy"):
+        assert (tmp_path / f"a-{file}").read_bytes() == (tmp_path / f"b-{file}").read_bytes()
+
+
+def test_finished_work_is_not_done_again_and_a_killed_run_is(mini_corpus, tmp_path, monkeypatch):
+    root = mini_corpus()
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(targets, "_save", killed)
+        for run in (
+            lambda: pack_audio(root, tmp_path / "packed"),
+            lambda: write_targets(root, tmp_path / "targets", GRID, features, BOOK),
+        ):
+            with pytest.raises(KeyboardInterrupt):
+                run()
+    pack_audio(root, tmp_path / "packed")
+    write_targets(root, tmp_path / "targets", GRID, features, BOOK)
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.glob("*/*.npy")}
+    assert len(before) == 4
+    pack_audio(root, tmp_path / "packed")
+    write_targets(root, tmp_path / "targets", GRID, killed, BOOK)
+    assert before == {p: p.stat().st_mtime_ns for p in tmp_path.glob("*/*.npy")}
+    other = Codebook(BOOK.centroids * 1.1, BOOK.card)
+    write_targets(root, tmp_path / "targets", GRID, features, other)
+    assert json.loads((tmp_path / "targets/card.json").read_text())["codebook"] == other.hash
+
+
+def test_labels_that_are_nearly_all_the_same_are_refused(mini_corpus, tmp_path):
+    few = Codebook(BOOK.centroids[2:6], {})
+    with pytest.raises(ValueError, match="use only 4 clusters; look at the features"):
+        write_targets(mini_corpus(), tmp_path / "targets", GRID, features, few)
+    assert not (tmp_path / "targets").exists()
