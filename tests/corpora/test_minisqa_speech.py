@@ -141,7 +141,9 @@ def test_speakers_are_disjoint_between_splits_and_differ_within_a_passage(corpor
         assert heard[split] <= {v.name for v in speakers(language, split)}
         assert all(q.speaker != corpus.passages[q.passage].speaker for q in corpus.questions)
     assert not any(heard[a] & heard[b] for a, b in combinations(SPLITS, 2))
-    assert not any({v.variant for v in speakers("en", a)} & {v.variant for v in speakers("zh", b)} for a, b in combinations(SPLITS, 2))
+    assert not any(
+        {v.variant for v in speakers("en", a)} & {v.variant for v in speakers("zh", b)} for a, b in combinations(SPLITS, 2)
+    )
 
 
 # ---- the reference reading

@@ -122,8 +122,8 @@ def test_only_letters_that_are_spoken(language, split, options):
 @passages()
 def test_english_sentences_are_of_speakable_length(language, split, options):
     passage = generate_passage("en", split, **options)
-    assert all(5 <= len(sentence.split()) <= 16 for sentence in passage.sentences)
-    assert all(4 <= len(question.text.split()) <= 11 for question in passage.questions)
+    assert all(6 <= len(sentence.split()) <= 17 for sentence in passage.sentences)
+    assert all(5 <= len(question.text.split()) <= 10 for question in passage.questions)
 
 
 @each_language

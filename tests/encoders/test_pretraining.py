@@ -80,7 +80,10 @@ def expected_samples(data, labels):
 
 @settings(max_examples=30)
 @given(
-    st.lists(st.integers(6_000, 30_000), min_size=1, max_size=5), st.sampled_from([0.1, 0.34]), st.integers(0, 999), st.integers(0, 99)
+    st.lists(st.integers(6_000, 30_000), min_size=1, max_size=5),
+    st.sampled_from([0.1, 0.34]),
+    st.integers(0, 999),
+    st.integers(0, 99),
 )
 def test_every_label_belongs_to_the_samples_its_frame_sees(lengths, seconds, seed, step):
     data, frames = numbered(lengths, seed), round(seconds * 50)

@@ -133,7 +133,7 @@ def test_recordings_are_recognised_and_not_mixed_up(codec):
     reader = FinderReader(codec, "owls")
     found = Cascade(recogniser, codec, reader).answer(passage=np.array([1.0, 0]), question=np.array([0.0, 0]))
     assert (found.start, found.end, found.text) == (1.5, 1.9, "owls")
-    (question, passage), = reader.asked
+    ((question, passage),) = reader.asked
     assert np.array_equal(question, codec.encode("what did Anna lose".split())[0])
     assert np.array_equal(passage, codec.encode("Anna lost the owls in Paris".split())[0])
 
@@ -175,7 +175,9 @@ def test_with_a_real_reader_answers_are_words_of_the_passage(codec, tokenizer, t
     layout = Layout(cls=2, sep=3, pad=0, size=16, stride=8, answer=6)
     cascade = Cascade(FakeRecogniser([]), codec, Reader(SpanModel(encoder, table).eval(), layout))
     passage = transcript(SENTENCE * 5)
-    found = cascade.answer_transcripts([(transcript(["who", "lost"]), passage), (transcript(["when"]), transcript(["the", "owls"]))])
+    found = cascade.answer_transcripts(
+        [(transcript(["who", "lost"]), passage), (transcript(["when"]), transcript(["the", "owls"]))]
+    )
     for answer, words in zip(found, (passage.words, transcript(["the", "owls"]).words), strict=True):
         inside = [w for w in words if answer.start <= w.start and w.end <= answer.end]
         assert inside and answer.text == " ".join(w.text for w in inside)

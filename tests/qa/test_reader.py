@@ -144,7 +144,9 @@ def test_labels_point_at_the_answers_tokens(examples, empty, size, step):
     layout = Layout(cls=2_000, sep=2_001, pad=2_002, size=16, stride=8, question=5)
     batch = ExampleBatches(examples, layout, size, empty, seed=3)(step)
     assert len(batch["ids"]) == min(size, len(examples))
-    for ids, mask, segments, first, last in zip(*(batch[n].numpy() for n in ("ids", "mask", "segments", "first", "last")), strict=True):
+    for ids, mask, segments, first, last in zip(
+        *(batch[n].numpy() for n in ("ids", "mask", "segments", "first", "last")), strict=True
+    ):
         window = ids[segments == 1]
         example = next(e for e in examples if is_cut_of(window, e.passage))
         answer = example.passage[example.first : example.last + 1]

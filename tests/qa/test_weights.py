@@ -40,7 +40,9 @@ def saved(span_model, tmp_path):
 
 
 @given(
-    arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 9)), elements=st.floats(-1e6, 1e6, width=32, allow_subnormal=False))
+    arrays(
+        np.float32, st.tuples(st.integers(1, 6), st.integers(1, 9)), elements=st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
+    )
 )
 def test_a_weight_is_off_by_at_most_a_254th_of_its_rows_largest(values):
     matrix = torch.from_numpy(values)

@@ -12,7 +12,6 @@ SYMBOLS = 20
 KEPT = ("most-frequent", "least-frequent", "random")
 
 
-
 # ---- which tokens
 
 

@@ -177,6 +177,27 @@ def test_finished_work_is_not_done_again_and_other_work_is(extractor, encoder, m
     assert json.loads((out / "train.card.json").read_text())["made_from"]["corpus"] == "4567"
 
 
+def test_what_a_killed_run_finished_is_not_extracted_again(extractor, mini_corpus, tmp_path, monkeypatch):
+    root, out, read = mini_corpus(), tmp_path / "units", []
+
+    def reading(path):
+        read.append(path.name)
+        if len(read) == 4:
+            raise KeyboardInterrupt
+        return read_audio(path)
+
+    monkeypatch.setattr(extract, "PART", 2)
+    monkeypatch.setattr(extract, "read_audio", reading)
+    with pytest.raises(KeyboardInterrupt):
+        extract_corpus(extractor, root, "train", out, workers=1)
+    extract_corpus(extractor, root, "train", out, workers=1)
+    assert read[:2] == ["p0.flac", "p1.flac"] and sorted(set(read[4:])) == ["p2.flac", "q0.flac", "q1.flac", "q2.flac"]
+    loaded = load_units(out / "train.safetensors")
+    assert list(loaded) == ["p0", "p1", "p2", "q0", "q1", "q2"]
+    assert all(same(units, extractor.units(read_audio(root / f"train/audio/{i}.flac"))) for i, units in loaded.items())
+    assert not [p for p in out.rglob("*") if p.is_file() and p.parent != out]
+
+
 @pytest.mark.parametrize("old", [False, True])
 def test_a_run_killed_before_its_card_is_done_again(extractor, encoder, mini_corpus, tmp_path, monkeypatch, old):
     """Whether there was no card yet or that of other units: a file without its own card is not whole."""
