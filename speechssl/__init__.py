@@ -1,8 +1,8 @@
 """speechssl: speech in, units out, questions answered; self-supervised encoders, DUAL and the cascade beside it.
 
-    import speechssl
-    speechssl.answer("passage.wav", "question.wav")["dual"].start
-    speechssl.load_encoder("minisqa-en/encoder").features(samples, layer=5)
+import speechssl
+speechssl.answer("passage.wav", "question.wav")["dual"].start
+speechssl.load_encoder("minisqa-en/encoder").features(samples, layer=5)
 """
 
 from __future__ import annotations

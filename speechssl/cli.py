@@ -260,9 +260,7 @@ def _add_train(verbs: Any) -> None:
     dual.add_argument("units", type=Path, help="folder of `speechssl units extract`")
     dual.add_argument("out", type=Path)
     dual.add_argument("--encoder", required=True, help="the encoder of the units")
-    dual.add_argument(
-        "--assignment", default="most-frequent", help="most-frequent, least-frequent, random, re-init or scratch"
-    )
+    dual.add_argument("--assignment", default="most-frequent", help="most-frequent, least-frequent, random, re-init or scratch")
     _qa_flags(dual)
     text = _verb(what, "text-qa", _train_text, "train the cascade's text QA on the words of the corpus")
     text.add_argument("corpus", type=Path)
@@ -292,9 +290,7 @@ def _qa_flags(verb: argparse.ArgumentParser) -> None:
 def _qa_options(o: argparse.Namespace) -> Any:
     from speechssl.qa.train import QaOptions
 
-    return QaOptions(
-        _training(o), o.text_encoder, o.batch, window=o.window, stride=o.stride, answer=o.answer, dropout=o.dropout
-    )
+    return QaOptions(_training(o), o.text_encoder, o.batch, window=o.window, stride=o.stride, answer=o.answer, dropout=o.dropout)
 
 
 def _train_dual(o: argparse.Namespace) -> None:

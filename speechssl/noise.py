@@ -78,9 +78,7 @@ def mix(
     return _guard(np.asarray(speech, np.float64) + gain * noise)
 
 
-def fit_length(
-    noise: np.ndarray, n: int, rng: np.random.Generator | None = None, sample_rate: int = SAMPLE_RATE
-) -> np.ndarray:
+def fit_length(noise: np.ndarray, n: int, rng: np.random.Generator | None = None, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
     """Noise (M,) to (n,): cropped at a random offset where longer, repeated with cross-fades where shorter.
 
     rng None: from the beginning. The fades are of equal power, so that the level does not dip at a join.

@@ -14,9 +14,7 @@ RT60_RANGE = (0.05, 5.0)  # seconds
 FARTHEST = 1.7  # metres between talker and microphone that fit into every room drawn here
 
 
-def room_impulse(
-    rng: np.random.Generator, rt60: float, distance: float = 1.5, sample_rate: int = SAMPLE_RATE
-) -> np.ndarray:
+def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
     """Impulse response (M,) of a random room of 60 to 170 cubic metres; sample 0 is the direct path, of height about 1.
 
     rt60: seconds in which sound falls by 60 dB, in [0.05, 5]; distance of talker and microphone: metres, at most 1.7.

@@ -142,9 +142,7 @@ def load_cascade(models: Path, engine: str, encoder: SharedEncoder, bf16: bool =
     recogniser, made = _recogniser(models, engine, encoder)
     model, layout, card = load_reader(models / "text-qa")
     codec = TextCodec(AutoTokenizer.from_pretrained(models / "text-qa"))
-    return CascadeSystem(
-        Cascade(recogniser, codec, Reader(model, layout, bf16=bf16)), {"asr": made, "text_qa": card["weights"]}
-    )
+    return CascadeSystem(Cascade(recogniser, codec, Reader(model, layout, bf16=bf16)), {"asr": made, "text_qa": card["weights"]})
 
 
 def _recogniser(models: Path, engine: str, encoder: SharedEncoder) -> tuple[Recogniser, Any]:

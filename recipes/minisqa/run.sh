@@ -43,3 +43,8 @@ speechssl evaluate "$EXP/corpus" "$EXP" --models "$MODELS" $(with pocketsphinx)
 
 stage "8 report"
 speechssl report "$EXP" "$EXP/corpus"
+
+# What ships is copied from here, without checkpoints and features:
+#   for part in encoder dual ctc text-qa; do mkdir -p speechssl/models/minisqa-en/$part;
+#     find "$MODELS/$part" -maxdepth 1 -type f -exec cp {} speechssl/models/minisqa-en/$part/ \; ; done
+#   cp "$MODELS"/units.* speechssl/models/minisqa-en/

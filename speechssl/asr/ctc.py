@@ -163,9 +163,7 @@ class CtcHead(nn.Module):
 
 def _lstm(shape: HeadShape) -> nn.LSTM:
     between = shape.dropout if shape.lstm_layers > 1 else 0.0
-    return nn.LSTM(
-        shape.projection, shape.lstm_width, shape.lstm_layers, batch_first=True, dropout=between, bidirectional=True
-    )
+    return nn.LSTM(shape.projection, shape.lstm_width, shape.lstm_layers, batch_first=True, dropout=between, bidirectional=True)
 
 
 def blank_rate(log_probs: Tensor, lengths: Tensor) -> Tensor:
@@ -249,9 +247,7 @@ class CtcRecogniser:
     Raises ValueError where head, vocabulary and layer do not fit each other.
     """
 
-    def __init__(
-        self, encoder: Encoder, head: CtcHead, vocabulary: CtcVocabulary, name: str, layer: int | None = None
-    ) -> None:
+    def __init__(self, encoder: Encoder, head: CtcHead, vocabulary: CtcVocabulary, name: str, layer: int | None = None) -> None:
         if head.shape.symbols != len(vocabulary):
             raise ValueError(f"the head has {head.shape.symbols} symbols and the vocabulary {len(vocabulary)}")
         if (layer is None) != (head.shape.states > 1):
@@ -330,6 +326,4 @@ def _load_weights(head: CtcHead, path: Path, expected: str | None) -> None:
             raise ValueError("its contents are not those the card was written for")
     except (OSError, SafetensorError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(
-            f"{path} does not hold the weights of its card ({reason}); restore it or train again"
-        ) from error
+        raise InputError(f"{path} does not hold the weights of its card ({reason}); restore it or train again") from error

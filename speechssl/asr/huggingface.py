@@ -92,9 +92,7 @@ class _Ctc:
         inputs = self._extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt").input_values
         logits = self._model(inputs.to(self._model.device)).logits[0]
         if len(logits) != self._grid.frames(len(samples)):
-            raise InputError(
-                f"{self._source} changes its frame rate after the convolutions; give a CTC model without adapter"
-            )
+            raise InputError(f"{self._source} changes its frame rate after the convolutions; give a CTC model without adapter")
         spans = greedy_spans(logits.float().log_softmax(-1).cpu(), self._blank)
         return timed_words([s for s in spans if self._symbols[s.token]], self._symbols, self._separator, self._grid)
 
@@ -137,9 +135,7 @@ def _model(loader: Any, source: str, device: str) -> Any:
     """The model for inference. A weight that the checkpoint lacks would be random, so it is refused."""
     model, found = _load(loader, source, "weights", output_loading_info=True)
     if lacking := sorted(k for k in found["missing_keys"] if not k.endswith(_NOT_NEEDED)):
-        raise InputError(
-            f"{source} lacks the weight {lacking[0]} (of {len(lacking)} missing); give a fine-tuned checkpoint"
-        )
+        raise InputError(f"{source} lacks the weight {lacking[0]} (of {len(lacking)} missing); give a fine-tuned checkpoint")
     return model.eval().to(device)
 
 

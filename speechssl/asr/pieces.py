@@ -11,9 +11,7 @@ import numpy as np
 from speechssl.asr.protocol import TimedWord
 
 STEP_SECONDS = 0.01  # cuts fall on multiples of this
-PAUSE_SECONDS = (
-    0.2  # the energy is averaged over this: longer than a stop closure, shorter than a pause between phrases
-)
+PAUSE_SECONDS = 0.2  # the energy is averaged over this: longer than a stop closure, shorter than a pause between phrases
 
 
 def split_at_pauses(samples: np.ndarray, longest: float, sample_rate: int) -> list[tuple[int, int]]:

@@ -50,9 +50,7 @@ class PocketSphinxRecogniser:
         return Transcript(transcribe_pieces(check_samples(samples), LONGEST, SAMPLE_RATE, self._decode))
 
     def _decode(self, samples: np.ndarray) -> list[TimedWord]:
-        with (
-            warnings.catch_warnings()
-        ):  # it is called unnecessary, but without it the noise tracker remembers the last utterance
+        with warnings.catch_warnings():  # it is called unnecessary, but without it the noise tracker remembers the last utterance
             warnings.simplefilter("ignore", DeprecationWarning)
             self._decoder.start_stream()
         self._decoder.start_utt()
@@ -75,9 +73,7 @@ def _decoder(settings: DecoderSettings) -> Any:
     try:
         return pocketsphinx.Decoder(samprate=SAMPLE_RATE, loglevel="FATAL", **asdict(settings))
     except (RuntimeError, ValueError, KeyError) as error:
-        raise InputError(
-            f"PocketSphinx does not accept {settings} ({error}); reinstall it or use other settings"
-        ) from error
+        raise InputError(f"PocketSphinx does not accept {settings} ({error}); reinstall it or use other settings") from error
 
 
 def _pcm(samples: np.ndarray) -> bytes:

@@ -108,9 +108,7 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
         width=encoder.width, symbols=len(vocabulary), states=1, projection=options.projection, lstm_width=options.lstm_width
     )
     head = CtcHead(shape)
-    batches = SegmentBatches(
-        features, recordings, vocabulary, encoder.grid, options.batch, options.longest, options.training.seed
-    )
+    batches = SegmentBatches(features, recordings, vocabulary, encoder.grid, options.batch, options.longest, options.training.seed)
     result = fit(_HeadTraining(head), batches, options.training, out / "checkpoints")
     recogniser = CtcRecogniser(encoder, head.eval(), vocabulary, "ctc", layer=options.layer)
     recogniser.save(out)
@@ -119,9 +117,7 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
     return recogniser
 
 
-def _features(
-    corpus: Path, encoder: SpeechEncoder, folder: Path, options: CtcOptions
-) -> tuple[np.ndarray, list[_Recording]]:
+def _features(corpus: Path, encoder: SpeechEncoder, folder: Path, options: CtcOptions) -> tuple[np.ndarray, list[_Recording]]:
     """Features of one layer of the chosen recordings, in one float16 array on disk."""
     data = load_corpus(corpus, "train")
     passages = list(data.passages.values())[: options.passages]

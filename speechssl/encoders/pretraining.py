@@ -129,9 +129,7 @@ class Cropper:
         return {
             "samples": torch.from_numpy(np.stack([s for s, _ in crops])),
             "labels": torch.from_numpy(np.stack([x for _, x in crops])),
-            "mask": torch.from_numpy(
-                np.stack([span_mask(rng, frames, self.mask.probability, self.mask.length) for _ in crops])
-            ),
+            "mask": torch.from_numpy(np.stack([span_mask(rng, frames, self.mask.probability, self.mask.length) for _ in crops])),
         }
 
     def _long_enough(self, frames: int) -> np.ndarray:
@@ -150,5 +148,3 @@ def save_encoder(encoder: HubertModel, folder: Path, normalise: bool = True, bf1
     """Save an ordinary Hugging Face folder: config, safetensors, feature extractor. bf16: half the bytes, weights rounded."""
     encoder.to(torch.bfloat16 if bf16 else torch.float32).save_pretrained(folder)
     Wav2Vec2FeatureExtractor(sampling_rate=SAMPLE_RATE, do_normalize=normalise).save_pretrained(folder)
-
-

@@ -68,9 +68,7 @@ def _is_done(path: Path, system: System, corpus: Corpus, distorter: Distorter) -
     return path.is_file() and read_json(path).get("made_from") == _made_from(system, corpus, distorter)
 
 
-def _run(
-    systems: Sequence[System], corpus: Corpus, condition: Condition, out: Path, distorter: Distorter, workers: int
-) -> None:
+def _run(systems: Sequence[System], corpus: Corpus, condition: Condition, out: Path, distorter: Distorter, workers: int) -> None:
     heard, failed = _hear(systems, corpus, condition, distorter, workers)
     for name, reason in failed.items():
         tqdm.write(f"set aside {name}: {reason}")
@@ -192,5 +190,3 @@ def by_length(scored: Sequence[Scored], system: str, seed: int) -> list[dict[str
             bucket = f"{low:g}-{high:g} s" if np.isfinite(high) else f"over {low:g} s"
             found.append({"system": system, "bucket": bucket, "value": v.value, "low": v.low, "high": v.high, "n": v.n})
     return found
-
-

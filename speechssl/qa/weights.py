@@ -52,6 +52,7 @@ def save_reader(folder: Path, model: SpanModel, layout: Layout, card: dict[str, 
     with replacing(folder / "model.safetensors") as temporary:
         save_file(quantise(model.state_dict()), temporary)
     config = model.encoder.config.to_dict() | {"symbols": list(model.embedding.weight.shape)}
+    config.pop("_name_or_path", None)  # a path of the machine it was trained on
     write_json(folder / "config.json", config)
     write_json(folder / "card.json", card | {"layout": asdict(layout), "weights": hash_files([folder / "model.safetensors"])})
 

@@ -57,9 +57,7 @@ def read_examples(path: Path | str) -> tuple[Example, ...]:
     try:
         return tuple(_unpacked(v) for v in values)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path} does not hold examples of a report ({error}); make it again with `write_examples`"
-        ) from error
+        raise InputError(f"{path} does not hold examples of a report ({error}); make it again with `write_examples`") from error
 
 
 def _packed(example: Example) -> dict[str, Any]:

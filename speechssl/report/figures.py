@@ -152,9 +152,7 @@ Points = list[tuple[Condition, Cell]]
 
 def _lines(results: Results, metric: str, noise: str) -> list[tuple[Series, Points]]:
     """For every system its points in this noise, hardest first, clean last."""
-    wanted = [
-        c for c in results.conditions(metric) if c == Condition("clean") or (c.name == noise and c.snr_db is not None)
-    ]
+    wanted = [c for c in results.conditions(metric) if c == Condition("clean") or (c.name == noise and c.snr_db is not None)]
     lines = [(s, [(c, cell) for c in wanted[::-1] if (cell := results.get(s, metric, c))]) for s in results.series]
     return [(s, points) for s, points in lines if points]
 
@@ -194,9 +192,7 @@ def _crossing_told(results: Results, cascades: Sequence[Series], others: Sequenc
 def _noise_panel(ax: Axes, lines: Sequence[tuple[Series, Points]], top: float, named: bool) -> None:
     ratios = sorted({c.snr_db for _, points in lines for c, _ in points if c.snr_db is not None})
     clean = ratios[-1] + max(5.0, (ratios[-1] - ratios[0]) / 4)
-    places = {r: decibels(r) for r in ratios} | (
-        {clean: "clean"} if any(c.snr_db is None for _, p in lines for c, _ in p) else {}
-    )
+    places = {r: decibels(r) for r in ratios} | ({clean: "clean"} if any(c.snr_db is None for _, p in lines for c, _ in p) else {})
     unit = (clean - ratios[0]) / 90  # so that error bars of one condition stand side by side
     for number, (series, points) in enumerate(lines):
         aside = (number - (len(lines) - 1) / 2) * unit
@@ -223,14 +219,10 @@ def _draw_line(ax: Axes, xs: Sequence[float], cells: Sequence[Cell], series: Ser
     ys = [cell.value for cell in cells]
     for x, cell in zip(xs, cells, strict=True):
         if cell.low is not None and cell.high is not None:
-            ax.plot(
-                [x, x], [cell.low, cell.high], color=series.colour, linewidth=1.3, alpha=0.55, solid_capstyle="round"
-            )
+            ax.plot([x, x], [cell.low, cell.high], color=series.colour, linewidth=1.3, alpha=0.55, solid_capstyle="round")
     line = "-" if joined else "none"
     face = series.colour if joined else "none"
-    ax.plot(
-        xs, ys, line, marker=series.marker, color=series.colour, markersize=5.5, markerfacecolor=face, linewidth=1.8
-    )
+    ax.plot(xs, ys, line, marker=series.marker, color=series.colour, markersize=5.5, markerfacecolor=face, linewidth=1.8)
 
 
 def _crossing_panel(ax: Axes, results: Results, cascade: Series, others: Sequence[Series], metric: str) -> None:
@@ -267,9 +259,7 @@ def _name_conditions(ax: Axes, wer: Mapping[Condition, float], far: float) -> No
     for (condition, x), place in zip(wer.items(), places, strict=True):
         style: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "clip_on": False}
         ax.plot([x, x, place], [0.985, 1.0, 1.04], color=RULE, linewidth=0.8, **style)
-        ax.text(
-            place, 1.055, names[condition], rotation=90, ha="center", va="bottom", fontsize=7.5, color=MUTED, **style
-        )
+        ax.text(place, 1.055, names[condition], rotation=90, ha="center", va="bottom", fontsize=7.5, color=MUTED, **style)
 
 
 def _short_names(conditions: Sequence[Condition]) -> dict[Condition, str]:
@@ -286,20 +276,14 @@ def _draw_bar(ax: Axes, group: int, number: int, count: int, series: Series, cel
     if cell.low is not None and cell.high is not None:
         ax.plot([x, x], [cell.low, cell.high], color=INK, linewidth=1.1, solid_capstyle="round")
     top = cell.high if cell.high is not None else cell.value
-    ax.annotate(
-        f"{cell.value:.0f}", (x, top), (0, 3), textcoords="offset points", ha="center", fontsize=7.5, color=MUTED
-    )
+    ax.annotate(f"{cell.value:.0f}", (x, top), (0, 3), textcoords="offset points", ha="center", fontsize=7.5, color=MUTED)
 
 
 def _legend(figure: Figure, series: Sequence[Series]) -> None:
     from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D([], [], linestyle="none", marker=s.marker, color=s.colour, markersize=6, label=s.label) for s in series
-    ]
-    figure.legend(
-        handles=handles, loc="upper left", bbox_to_anchor=(0.055, 1.0), ncols=min(len(handles), 4), handletextpad=0.2
-    )
+    handles = [Line2D([], [], linestyle="none", marker=s.marker, color=s.colour, markersize=6, label=s.label) for s in series]
+    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.055, 1.0), ncols=min(len(handles), 4), handletextpad=0.2)
 
 
 def _top(cells: Any) -> float:
@@ -309,9 +293,7 @@ def _top(cells: Any) -> float:
 
 
 @contextmanager
-def _figure(
-    panels: int, height: float, names: int = 0, above: int = 0, legend: int = 0
-) -> Iterator[tuple[Figure, list[Axes]]]:
+def _figure(panels: int, height: float, names: int = 0, above: int = 0, legend: int = 0) -> Iterator[tuple[Figure, list[Axes]]]:
     """A figure with panels side by side.
 
     height: inches without the room above. names: letters of the longest name at the right. above: letters of the

@@ -130,9 +130,7 @@ def locate(text: str, answer: str, near: float = 0.5) -> tuple[str, str, str] | 
     words = re.escape(answer.strip())
     if not words:
         return None
-    found = list(re.finditer(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE)) or list(
-        re.finditer(words, text, re.IGNORECASE)
-    )
+    found = list(re.finditer(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE)) or list(re.finditer(words, text, re.IGNORECASE))
     if not found:
         return None
     best = min(found, key=lambda m: abs((m.start() + m.end()) / 2 - near * len(text)))
@@ -145,9 +143,7 @@ def _template() -> Any:
     except ImportError as error:
         raise MissingExtra("writing a report", "report") from error
     source = resources.files("speechssl.report").joinpath("template.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"data_uri": data_uri, "outline": outline, "number": _number, "span": _span}
     environment.globals |= {"decibels": decibels, "ticks": ticks}
     return environment.from_string(source)
@@ -156,14 +152,10 @@ def _template() -> Any:
 def _check(examples: Sequence[Example], tables: Sequence[Table]) -> None:
     for table in tables:
         if any(len(row) != len(table.columns) for row in table.rows):
-            raise InputError(
-                f"the table {table.title!r} has {len(table.columns)} columns; give every row as many values"
-            )
+            raise InputError(f"the table {table.title!r} has {len(table.columns)} columns; give every row as many values")
     for example in examples:
         if not example.seconds > 0:
-            raise InputError(
-                f"the example {example.id} lasts {example.seconds} s; give the length of its passage in seconds"
-            )
+            raise InputError(f"the example {example.id} lasts {example.seconds} s; give the length of its passage in seconds")
 
 
 # ---- tables --------------------------------------------------------------------------------------
@@ -177,9 +169,7 @@ def _grid(results: Results, metric: str) -> Grid:
     groups = [(c.family, sum(d.family == c.family for d in conditions)) for c in conditions]
     about = METRICS[metric][1] if metric in METRICS else ""
     every = [cell for cells in columns.values() for cell in cells]
-    return Grid(
-        metric, metric_name(metric), about, conditions, tuple(dict.fromkeys(groups)), lines, _note(metric, every)
-    )
+    return Grid(metric, metric_name(metric), about, conditions, tuple(dict.fromkeys(groups)), lines, _note(metric, every))
 
 
 def _best(cells: Sequence[Cell], metric: str) -> str | None:
@@ -254,16 +244,12 @@ def _number(value: float) -> str:
 
 def _printed(table: Table) -> list[tuple[str, ...]]:
     """The values of a table as text: a column of fractions with three decimals, other decimal numbers with one."""
-    small = [
-        all(abs(v) <= 1 for row in table.rows if isinstance(v := row[i], float)) for i in range(len(table.columns))
-    ]
+    small = [all(abs(v) <= 1 for row in table.rows if isinstance(v := row[i], float)) for i in range(len(table.columns))]
     return [tuple(_value(v, 3 if s else 1) for v, s in zip(row, small, strict=True)) for row in table.rows]
 
 
 def _value(value: Any, decimals: int) -> str:
-    return (
-        "–" if value is None or value != value else f"{value:.{decimals}f}" if isinstance(value, float) else str(value)
-    )
+    return "–" if value is None or value != value else f"{value:.{decimals}f}" if isinstance(value, float) else str(value)
 
 
 def _span(region: Region) -> str:

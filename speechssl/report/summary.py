@@ -36,10 +36,7 @@ def _hardest(conditions: Sequence[Condition]) -> Condition | None:
 def _scores(results: Results, metric: str, condition: Condition) -> str:
     ranked = _ranked(results, metric, condition)
     cells = ranked[:MOST]
-    told = [
-        f"{s.label} {'reaches ' + metric_name(metric) + ' ' if not i else ''}{_number(c)}"
-        for i, (s, c) in enumerate(cells)
-    ]
+    told = [f"{s.label} {'reaches ' + metric_name(metric) + ' ' if not i else ''}{_number(c)}" for i, (s, c) in enumerate(cells)]
     more = f" ({len(ranked) - MOST} more in the table)" if len(ranked) > MOST else ""
     return f"{_place(condition)} {_listed(told)}{more}."
 
@@ -53,9 +50,7 @@ def _change(results: Results, metric: str, easy: Condition, hard: Condition) -> 
     sure = "" if _apart(first, second) else ", though the intervals of the first two overlap"
     if leader == before[0][0]:
         return f"{leader.label} leads at both ends{sure}."
-    return (
-        f"The order changes on the way: {before[0][0].label} leads {_where(easy)}, {leader.label} {_where(hard)}{sure}."
-    )
+    return f"The order changes on the way: {before[0][0].label} leads {_where(easy)}, {leader.label} {_where(hard)}{sure}."
 
 
 def _wer(results: Results, hard: Condition) -> str:

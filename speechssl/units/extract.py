@@ -98,9 +98,7 @@ def extract_many(
     with single_threaded(workers), ThreadPoolExecutor(workers) as pool:
         found = list(tqdm(pool.map(one, items.values()), total=len(items), desc=what, unit="file"))
     pairs = list(zip(items, found, strict=True))
-    return Outcome(
-        {i: f for i, f in pairs if not isinstance(f, str)}, {i: f for i, f in pairs if isinstance(f, str)}
-    )
+    return Outcome({i: f for i, f in pairs if not isinstance(f, str)}, {i: f for i, f in pairs if isinstance(f, str)})
 
 
 @contextmanager

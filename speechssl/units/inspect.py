@@ -16,9 +16,7 @@ from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook
 from speechssl.units.quality import phone_frames, purity, same_text
 
 
-def fit_units(
-    corpus: Path, encoder: str, layer: int, clusters: int, smooth: int, passages: int, seed: int, out: Path
-) -> Codebook:
+def fit_units(corpus: Path, encoder: str, layer: int, clusters: int, smooth: int, passages: int, seed: int, out: Path) -> Codebook:
     """Fit on the first `passages` training passages, all voices; once."""
     if out.is_file() and out.with_suffix(".card.json").is_file():
         return load_codebook(out)

@@ -54,9 +54,7 @@ def teachers(corpus: Path, split: str = "train") -> list[Teacher]:
     return [Teacher(p, *known.get(p.id, (data.path(p), None))) for p in data.passages.values()]
 
 
-def fit_targets(
-    corpus: Path, features: Features, clusters: int, card: dict, seed: int = 0, passages: int = 400
-) -> Codebook:
+def fit_targets(corpus: Path, features: Features, clusters: int, card: dict, seed: int = 0, passages: int = 400) -> Codebook:
     """K-means on the teachers of the first `passages` passages (about 10 % of the data is enough: section IV-A)."""
     chosen = teachers(corpus)[:passages]
     stream = (features(read_audio(t.audio)).numpy() for t in tqdm(chosen, desc="features for k-means", unit="file"))

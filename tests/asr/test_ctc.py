@@ -75,9 +75,7 @@ def test_characters_outside_the_vocabulary_are_refused(text):
         ENGLISH.encode(text)
 
 
-@pytest.mark.parametrize(
-    "symbols, separator", [((), ""), (("a", "b"), ""), (("<blank>", "a", "a"), ""), (("<blank>", "a"), "|")]
-)
+@pytest.mark.parametrize("symbols, separator", [((), ""), (("a", "b"), ""), (("<blank>", "a", "a"), ""), (("<blank>", "a"), "|")])
 def test_a_vocabulary_must_make_sense(symbols, separator):
     with pytest.raises(ValueError):
         CtcVocabulary(symbols, separator)
@@ -248,8 +246,7 @@ def test_loss_is_by_symbol_and_counts_what_does_not_fit():
     fits = model.loss(features, lengths, [[3, 4], [5]])
     log_probs = model(features, lengths).transpose(0, 1)
     by_hand = [
-        torch.nn.functional.ctc_loss(log_probs[:, i : i + 1], torch.tensor([t]), (4,), (len(t),), reduction="sum")
-        / len(t)
+        torch.nn.functional.ctc_loss(log_probs[:, i : i + 1], torch.tensor([t]), (4,), (len(t),), reduction="sum") / len(t)
         for i, t in enumerate(([3, 4], [5]))
     ]
     torch.testing.assert_close(fits["loss"], sum(by_hand) / 2)

@@ -51,9 +51,7 @@ def whisper_folder(tmp_path_factory) -> Path:
     from tokenizers.pre_tokenizers import ByteLevel
 
     folder = tmp_path_factory.mktemp("checkpoints") / "tiny-whisper"
-    tokenizer = transformers.WhisperTokenizer(
-        vocab={c: i for i, c in enumerate(sorted(ByteLevel.alphabet()))}, merges=[]
-    )
+    tokenizer = transformers.WhisperTokenizer(vocab={c: i for i, c in enumerate(sorted(ByteLevel.alphabet()))}, merges=[])
     names = ("endoftext", "startoftranscript", "en", "zh", "translate", "transcribe", "startoflm", "startofprev")
     names += ("nospeech", "notimestamps")
     tokenizer.add_special_tokens({"additional_special_tokens": [f"<|{n}|>" for n in names]})
@@ -105,9 +103,7 @@ def test_ctc_without_spaces_gives_characters(ctc_folder):
     recogniser = HuggingFaceRecogniser(ctc_folder, separator="")
     transcript = recogniser.transcribe(say(recogniser, "_AAB_|_C"))
     assert transcript.text == "ABC"
-    assert [(w.start, w.end) for w in transcript.words] == [
-        (GRID.seconds(a), GRID.seconds(b)) for a, b in ((1, 3), (3, 4), (7, 8))
-    ]
+    assert [(w.start, w.end) for w in transcript.words] == [(GRID.seconds(a), GRID.seconds(b)) for a, b in ((1, 3), (3, 4), (7, 8))]
 
 
 def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
@@ -171,9 +167,7 @@ def test_whisper_without_alignment_heads_is_refused(whisper_folder, tmp_path):
 
 def test_kinds_without_word_times_are_refused(ctc_folder, tmp_path):
     folder = edited(ctc_folder, tmp_path / "s2t", "config.json", architectures=["Speech2TextForConditionalGeneration"])
-    with pytest.raises(
-        InputError, match=r"Speech2TextForConditionalGeneration, which has no word times; give a CTC model"
-    ):
+    with pytest.raises(InputError, match=r"Speech2TextForConditionalGeneration, which has no word times; give a CTC model"):
         HuggingFaceRecogniser(folder)
 
 

@@ -40,9 +40,7 @@ def test_it_hears_words_of_the_sentence_where_they_are(recogniser, speech):
     assert len(common) >= 3, transcript.text
     for text in common:
         assert heard[text].start == pytest.approx(marks[text][0], abs=0.1)
-        assert heard[text].end == pytest.approx(
-            marks[text][1], abs=0.2
-        )  # a closure before the next word is silence to it
+        assert heard[text].end == pytest.approx(marks[text][1], abs=0.2)  # a closure before the next word is silence to it
 
 
 def test_words_are_clean_in_order_and_inside_the_audio(recogniser, speech):
@@ -82,9 +80,7 @@ def test_stereo_is_refused(recogniser):
 
 def test_fillers_and_alternate_marks_are_removed(recogniser, monkeypatch):
     names = ("<s>", "the(2)", "<sil>", "[NOISE]", "++UM++", "it's", "</s>")
-    segments = [
-        SimpleNamespace(word=w, start_frame=10 * i, end_frame=10 * i + 9, prob=1.1) for i, w in enumerate(names)
-    ]
+    segments = [SimpleNamespace(word=w, start_frame=10 * i, end_frame=10 * i + 9, prob=1.1) for i, w in enumerate(names)]
     nothing = {name: lambda *_, **__: None for name in ("start_stream", "start_utt", "process_raw", "end_utt")}
     fake = SimpleNamespace(hyp=lambda: "something", seg=lambda: iter(segments), **nothing)
     monkeypatch.setattr(recogniser, "_decoder", fake)

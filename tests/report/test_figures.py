@@ -17,9 +17,7 @@ from speechssl.report.figures import Breakdown, Drawing, bars, score_against_snr
 from speechssl.report.series import PALETTE, Condition, arrange
 
 
-def row(
-    system: str, metric: str, value: float, condition: str = "clean", snr: float | None = None, **other: object
-) -> Row:
+def row(system: str, metric: str, value: float, condition: str = "clean", snr: float | None = None, **other: object) -> Row:
     fields = {"encoder": "hubert", "low": None, "high": None, "n": 100, "seed": 0, "card": "abc"} | other
     return Row(system=system, metric=metric, value=value, condition=condition, snr_db=snr, **fields)  # type: ignore[arg-type]
 
@@ -152,9 +150,7 @@ def test_spread_keeps_order_distance_and_range(places: list[float]):
 
 
 def test_conditions_from_easy_to_hard_and_seeds_as_mean():
-    rows = [
-        row("d", "FF1", 10.0, c, snr) for c, snr in (("reverb", None), ("pink", 0.0), ("pink", 20.0), ("clean", None))
-    ]
+    rows = [row("d", "FF1", 10.0, c, snr) for c, snr in (("reverb", None), ("pink", 0.0), ("pink", 20.0), ("clean", None))]
     rows += [row("d", "ff1", 20.0, seed=1, low=15.0, high=22.0), row("d", "ff1", 12.0, seed=0, low=11.0, high=13.0)]
     results = arrange(rows)
     assert [c.label for c in results.conditions("ff1")] == [

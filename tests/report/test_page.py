@@ -71,8 +71,7 @@ def page(tmp_path: Path, *arguments: object, **options: object) -> str:
 
 
 BREAKDOWNS = [
-    Breakdown(system="dual", bucket=b, value=v, low=v - 3, high=v + 3, n=9)
-    for b, v in (("< 1 s", 30.0), ("> 1 s", 50.0))
+    Breakdown(system="dual", bucket=b, value=v, low=v - 3, high=v + 3, n=9) for b, v in (("< 1 s", 30.0), ("> 1 s", 50.0))
 ]
 TABLES = [Table("Unit quality", ("Codebook", "K", "PNMI"), (("base", 64, 0.6034), ("base", 128, 0.6421)), "On dev.")]
 

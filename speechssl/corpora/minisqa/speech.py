@@ -169,9 +169,7 @@ def _shift(mark: Mark, position: int, spoken: Spoken) -> Span:
     return Span(mark.text, (position + mark.start) / spoken.sample_rate, (position + mark.end) / spoken.sample_rate)
 
 
-def _passage(
-    name: str, split: str, text: TextPassage, reading: _Reading, voice: Voice, language: str, joiner: str
-) -> Passage:
+def _passage(name: str, split: str, text: TextPassage, reading: _Reading, voice: Voice, language: str, joiner: str) -> Passage:
     return Passage(
         id=name,
         audio=f"{split}/audio/{name}.flac",
@@ -223,9 +221,7 @@ def _answer(text: TextPassage, question: TextQuestion, reading: _Reading, joiner
     return Answer(question.answer, round(inside[0].start, 5), round(inside[-1].end, 5), start)
 
 
-def _reference(
-    out: Path, name: str, text: TextPassage, voice: Voice, reading: _Reading, joiner: str
-) -> dict[str, Any]:
+def _reference(out: Path, name: str, text: TextPassage, voice: Voice, reading: _Reading, joiner: str) -> dict[str, Any]:
     """Read the passage by the neutral voice; anchors are [seconds in the passage, seconds in this reading]."""
     neutral = _read(text.sentences, reference(voice), joiner)
     audio = f"train/reference/{name}.flac"
