@@ -27,7 +27,6 @@ from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.kmeans import Codebook, smooth
 
-
 PART = 500  # recordings that are written down together while a corpus is extracted
 
 

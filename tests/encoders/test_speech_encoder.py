@@ -169,7 +169,7 @@ def test_missing_weights_are_named(copied):
     weights = load_file(copied / "model.safetensors")
     lost = [name for name in weights if "layers.1.attention" in name]
     save_file({n: w for n, w in weights.items() if n not in lost}, copied / "model.safetensors", {"format": "pt"})
-    with pytest.raises(InputError, match=rf"copied lacks {len(lost)} weights \(encoder.layers.1.attention.*at random"):
+    with pytest.raises(InputError, match=rf"copied lacks {len(lost)} weights \(encoder.layers.1.attention.*again"):
         load_encoder(copied)
 
 
