@@ -15,7 +15,7 @@ from speechssl.errors import InputError, MissingExtra
 
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
 
-ENGLISH, CHINESE = speakers("en", "train")[0], speakers("zh", "test")[2]
+ENGLISH = speakers("en", "train")[0]
 TEXT = "the birthplace of the old baker is in the middle of nowhere and it isn't far"
 SENTENCES = [
     (voice, sentence)
@@ -83,23 +83,25 @@ def test_rate_pitch_and_variant_are_heard():
 # ---- the same samples
 
 
-@pytest.mark.parametrize("voice", [ENGLISH, CHINESE, *speakers("en", "dev")[:3]])
-def test_the_same_text_is_the_same_samples_whatever_came_between(voice):
-    first = digest(speak("the baker 一月 is old", voice))
-    speak(TEXT, speakers("en", "test")[1])
-    assert digest(speak("the baker 一月 is old", voice)) == first
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_same_text_is_the_same_samples_whatever_came_between(language):
+    """All voices, then all again in another order: some draw breath noise from the C library's generator."""
+    everybody = [voice for split in ("train", "dev", "test") for voice in speakers(language, split)]
+    first = {voice.name: digest(speak("the baker 一月 is old", voice)) for voice in everybody}
+    again = {voice.name: digest(speak("the baker 一月 is old", voice)) for voice in reversed(everybody)}
+    assert first == again and len(set(first.values())) == len(everybody)
 
 
 def test_another_process_speaks_the_same_samples():
     code = (
         "import sys, hashlib; from speechssl.corpora.espeak import speak; from speechssl.corpora.minisqa.voices import speakers\n"
-        "for v in speakers('en', 'dev'):\n"
+        "for v in speakers('en', 'test'):\n"
         "    s = speak(sys.argv[1], v)\n"
         "    print(hashlib.sha256(s.samples.tobytes() + repr((s.words, s.phones)).encode()).hexdigest())"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "MALLOC_PERTURB_": "165"}
     found = subprocess.run([sys.executable, "-c", code, TEXT], env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == [digest(speak(TEXT, voice)) for voice in speakers("en", "dev")]
+    assert found.stdout.split() == [digest(speak(TEXT, voice)) for voice in speakers("en", "test")]
 
 
 # ---- refusals
