@@ -19,6 +19,7 @@ check: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "speechssl needs Python 3.11 or newer; say which with make PYTHON=...")'
-	$(PYTHON) -m venv .venv
+	@# Debian's python3 without python3-venv has no ensurepip; its pip can fill the environment instead
+	$(PYTHON) -m venv .venv || { $(PYTHON) -m venv --clear --without-pip .venv && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	touch $@

@@ -219,8 +219,9 @@ def _add_units(verbs: Any) -> None:
     extract.add_argument("--passages", type=int, help="only the first N passages and their questions")
     extract.add_argument("--workers", type=int, default=2)
     inspect = _verb(what, "inspect", _units_inspect, "same-text distance, purity and PNMI of units, on held-out voices")
-    for name in ("corpus", "encoder", "codebook"):
-        inspect.add_argument(name, type=str if name == "encoder" else Path)
+    inspect.add_argument("corpus", type=Path)
+    inspect.add_argument("encoder", help="encoder folder, hub id or shipped name; mfcc; or phones: the manifest's phones as units")
+    inspect.add_argument("codebook", type=Path, nargs="?", help="not for phones")
     inspect.add_argument("--split", default="test")
     inspect.add_argument("--pairs", type=int, default=100, help="questions spoken by two voices each")
     inspect.add_argument("--out", type=Path, help="write the figures as JSON")
@@ -284,13 +285,25 @@ def _qa_flags(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--stride", type=int, default=160)
     verb.add_argument("--answer", type=int, default=275, help="longest answer in tokens")
     verb.add_argument("--dropout", action="store_true", help="keep the text encoder's dropout in training")
+    verb.add_argument("--short-window", type=int, default=0, help="passage tokens a window in the first --short-steps steps")
+    verb.add_argument("--short-steps", type=int, default=0, help="steps on short windows before those on whole ones")
     _training_flags(verb, 600, 3e-4, 50)
 
 
 def _qa_options(o: argparse.Namespace) -> Any:
     from speechssl.qa.train import QaOptions
 
-    return QaOptions(_training(o), o.text_encoder, o.batch, window=o.window, stride=o.stride, answer=o.answer, dropout=o.dropout)
+    return QaOptions(
+        _training(o),
+        o.text_encoder,
+        o.batch,
+        window=o.window,
+        stride=o.stride,
+        answer=o.answer,
+        dropout=o.dropout,
+        short_window=o.short_window,
+        short_steps=o.short_steps,
+    )
 
 
 def _train_dual(o: argparse.Namespace) -> None:
@@ -351,12 +364,13 @@ def _add_report(verbs: Any) -> None:
     verb.add_argument("--condition", nargs="+", default=["clean", "pink@5"], help="conditions the examples are taken from")
     verb.add_argument("--seed", type=int, default=0)
     verb.add_argument("--tables", type=Path, nargs="*", default=[], help="JSON tables to print beside the results")
+    verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings that `evaluate` made babble from")
 
 
 def _report(o: argparse.Namespace) -> None:
     from speechssl.evaluation.listening import write_report
 
-    write_report(o.out, o.corpus, o.split, o.examples, o.condition, o.seed, o.tables)
+    write_report(o.out, o.corpus, o.split, o.examples, o.condition, o.seed, o.tables, o.voices)
     print(f"{o.out / 'report.html'}: open it in a browser")
 
 

@@ -99,8 +99,9 @@ class ScalarLog(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):  # type: ignore[no-untyped-def]
         if state.is_world_process_zero and logs:
+            values = {k: v if not isinstance(v, float) or math.isfinite(v) else None for k, v in logs.items()}  # NaN is not JSON
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": state.global_step} | logs) + "\n")
+                file.write(json.dumps({"step": state.global_step} | values) + "\n")
 
 
 class _Trainer(Trainer):

@@ -3,7 +3,7 @@
 set -euo pipefail
 EXP=${EXP:-exp/demo}
 SEED=${SEED:-1}
-speechssl prepare minisqa "$EXP/corpus" --passages 0 --dev-passages 0 --test-passages "${PASSAGES:-60}" --seed "$SEED"
+speechssl prepare minisqa "$EXP/corpus" --passages 0 --dev-passages 0 --test-passages "${PASSAGES:-40}" --seed "$SEED"
 speechssl evaluate "$EXP/corpus" "$EXP" --systems dual cascade-ctc
 speechssl evaluate "$EXP/corpus" "$EXP" --systems cascade-pocketsphinx --conditions clean pink@5 --passages "${SPHINX_PASSAGES:-8}"
 speechssl report "$EXP" "$EXP/corpus"

@@ -22,7 +22,13 @@ mkdir -p "$MODELS" && cp -r "$EXP/hubert-2/encoder" "$MODELS/"
 
 stage "4 units: k-means on a layer, then the whole training set"
 speechssl units fit "$EXP/corpus" "$MODELS/encoder" "$MODELS/units.safetensors" $(with units)
-speechssl units inspect "$EXP/corpus" "$MODELS/encoder" "$MODELS/units.safetensors" --out "$EXP/unit-quality.json"
+speechssl units fit "$EXP/corpus" "$EXP/hubert-1/encoder" "$EXP/units-iteration-1.safetensors" $(with units)
+mkdir -p "$EXP/quality"
+inspect() { [ -f "$EXP/quality/$1.json" ] || speechssl units inspect "$EXP/corpus" "${@:2}" --out "$EXP/quality/$1.json" $(with inspect); }
+inspect phones phones
+inspect mfcc mfcc "$EXP/hubert-1/targets.safetensors"
+inspect iteration-1 "$EXP/hubert-1/encoder" "$EXP/units-iteration-1.safetensors"
+inspect shipped "$MODELS/encoder" "$MODELS/units.safetensors"
 speechssl units extract "$EXP/corpus" "$MODELS/encoder" "$MODELS/units.safetensors" "$EXP/units" $(with extract)
 
 stage "5 DUAL: a text BERT learns to answer from units, five ways of giving units to it"
@@ -42,9 +48,8 @@ speechssl evaluate "$EXP/corpus" "$EXP" --models "$MODELS" $(with assignments)
 speechssl evaluate "$EXP/corpus" "$EXP" --models "$MODELS" $(with pocketsphinx)
 
 stage "8 report"
-speechssl report "$EXP" "$EXP/corpus"
+python recipes/minisqa/tables.py "$EXP"
+speechssl report "$EXP" "$EXP/corpus" --tables "$EXP"/tables/units.json "$EXP"/tables/assignments.json
 
-# What ships is copied from here, without checkpoints and features:
-#   for part in encoder dual ctc text-qa; do mkdir -p speechssl/models/minisqa-en/$part;
-#     find "$MODELS/$part" -maxdepth 1 -type f -exec cp {} speechssl/models/minisqa-en/$part/ \; ; done
-#   cp "$MODELS"/units.* speechssl/models/minisqa-en/
+stage "9 what ships: $EXP/minisqa-en, to be copied to speechssl/models/"
+python recipes/minisqa/ship.py "$EXP" "$EXP/minisqa-en"

@@ -7,6 +7,7 @@ package `pocketsphinx` (`pip install "speechssl[pocketsphinx]"`), whose wheel ho
 from __future__ import annotations
 
 import re
+import threading
 import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -42,23 +43,30 @@ class PocketSphinxRecogniser:
 
     def __init__(self, settings: DecoderSettings = DecoderSettings(), name: str = "pocketsphinx") -> None:
         self.name, self.settings = name, settings
-        self._decoder = _decoder(settings)
-        self._frame_rate = int(self._decoder.config["frate"])
+        self._own = threading.local()
+        self._frame_rate = int(self._thread_decoder().config["frate"])
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
         """samples: (N,) float32 at 16 kHz. The words depend on these samples alone, not on what was decoded before."""
         return Transcript(transcribe_pieces(check_samples(samples), LONGEST, SAMPLE_RATE, self._decode))
 
+    def _thread_decoder(self) -> Any:
+        """This thread's decoder: it holds one utterance at a time."""
+        if not hasattr(self._own, "decoder"):
+            self._own.decoder = _decoder(self.settings)
+        return self._own.decoder
+
     def _decode(self, samples: np.ndarray) -> list[TimedWord]:
+        decoder = self._thread_decoder()
         with warnings.catch_warnings():  # it is called unnecessary, but without it the noise tracker remembers the last utterance
             warnings.simplefilter("ignore", DeprecationWarning)
-            self._decoder.start_stream()
-        self._decoder.start_utt()
-        self._decoder.process_raw(_pcm(samples), full_utt=True)
-        self._decoder.end_utt()
-        if self._decoder.hyp() is None:
+            decoder.start_stream()
+        decoder.start_utt()
+        decoder.process_raw(_pcm(samples), full_utt=True)
+        decoder.end_utt()
+        if decoder.hyp() is None:
             return []
-        return [self._word(segment) for segment in self._decoder.seg() if not _FILLER.match(segment.word)]
+        return [self._word(segment) for segment in decoder.seg() if not _FILLER.match(segment.word)]
 
     def _word(self, segment: Any) -> TimedWord:
         start, end = segment.start_frame / self._frame_rate, (segment.end_frame + 1) / self._frame_rate

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -101,15 +102,17 @@ def _fresh_library(voice: Voice) -> Iterator[tuple[ctypes.CDLL, int]]:
         rate = lib.espeak_Initialize(_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), _INIT_PHONEME_EVENTS)
         if rate <= 0:
             raise OSError("espeak-ng found no voice data; reinstall the package espeakng-loader")
-        _set_voice(lib, voice)
+        _set_voice(lib, voice, Path(espeakng_loader.get_data_path()))
         yield lib, rate
     finally:
         lib.espeak_Terminate()
         _ctypes.dlclose(lib._handle)
 
 
-def _set_voice(lib: ctypes.CDLL, voice: Voice) -> None:
+def _set_voice(lib: ctypes.CDLL, voice: Voice, data: Path) -> None:
     name = f"{voice.language}+{voice.variant}" if voice.variant else voice.language
+    if voice.variant and not (data / "voices" / "!v" / voice.variant).is_file():  # espeak-ng would leave the variant out
+        raise ValueError(f"espeak-ng has no variant {voice.variant!r}")
     if lib.espeak_SetVoiceByName(name.encode()) != 0:
         raise ValueError(f"espeak-ng has no voice {name!r}")
     for parameter, value in ((_RATE, voice.rate), (_PITCH, voice.pitch), (_RANGE, voice.range)):

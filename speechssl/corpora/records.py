@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from speechssl.artefacts import write_text
+from speechssl.artefacts import hash_files, write_text
 from speechssl.errors import InputError
 
 R = TypeVar("R", "Passage", "Question")
@@ -137,6 +137,11 @@ def _build_answer(**values: Any) -> Answer:
     if answer.start is not None and answer.end is not None and not math.isfinite(answer.start + answer.end):
         raise ValueError(f"its times are {answer.start} and {answer.end}")
     return answer
+
+
+def data_hash(root: Path | str) -> str:
+    """Hash of all manifests of a corpus; what is made from it carries this, and is made again when it changes."""
+    return hash_files(sorted(Path(root).glob("*/*.jsonl")))
 
 
 def load_corpus(root: Path | str, split: str) -> Corpus:

@@ -18,6 +18,7 @@ from torch.nn import functional
 from transformers import HubertConfig, HubertModel, Wav2Vec2FeatureExtractor
 
 from speechssl.audio import SAMPLE_RATE
+from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 from speechssl.training import Batch
 
@@ -47,7 +48,7 @@ def small_config() -> HubertConfig:
 
 @dataclass(frozen=True)
 class MaskOptions:
-    """Spans of frames to hide: about `probability` of all frames start... see `span_mask` (HuBERT: 0.80, length 10)."""
+    """Spans of frames to hide: `probability` times the frames, were there no overlap (`span_mask`; HuBERT: 0.80, length 10)."""
 
     probability: float = 0.65
     length: int = 10
@@ -133,7 +134,10 @@ class Cropper:
         }
 
     def _long_enough(self, frames: int) -> np.ndarray:
-        return np.flatnonzero(np.diff(self.data.label_bounds) > frames)
+        found = np.flatnonzero(np.diff(self.data.label_bounds) > frames)
+        if not len(found):
+            raise InputError(f"no recording is longer than a crop of {self.seconds} s; give a smaller --crop-seconds")
+        return found
 
     def _crop(self, rng: np.random.Generator, index: int, frames: int) -> tuple[np.ndarray, np.ndarray]:
         first, last = self.data.label_bounds[index : index + 2]

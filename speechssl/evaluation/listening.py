@@ -28,7 +28,14 @@ Answers = dict[str, dict[str, Any]]  # system -> what `evaluate` left for one co
 
 
 def write_report(
-    out: Path, corpus: Path, split: str, count: int, conditions: Sequence[str], seed: int, tables: Sequence[Path]
+    out: Path,
+    corpus: Path,
+    split: str,
+    count: int,
+    conditions: Sequence[str],
+    seed: int,
+    tables: Sequence[Path],
+    voices: Sequence[Path] = (),
 ) -> None:
     """Write `out`/report.html from `out`/results.jsonl and `out`/predictions. Raises InputError when they are not there."""
     rows = read_rows(out / "results.jsonl")
@@ -40,9 +47,12 @@ def write_report(
         wanted = ", ".join(conditions)
         raise InputError(f"{out / 'predictions'} holds none of the conditions {wanted}; run `speechssl evaluate` first")
     examples: list[Example] = []
+    distorter = Distorter(seed, tuple(voices))
+    for condition in found:
+        distorter.check(condition)
     for number, (condition, answers) in enumerate(found.items()):
         share = count // len(found) + (number < count % len(found))
-        examples += _examples(data, condition, answers, share, seed)
+        examples += _examples(data, condition, answers, share, distorter)
     clean = found.get(Condition("clean"), {})
     bars = [cast(Breakdown, b) for system, p in clean.items() for b in by_length(_answered(p, data), system, seed)]
     build_report(out / "report.html", rows, examples, bars, [_table(t) for t in tables], provenance(corpus))
@@ -57,14 +67,13 @@ def _answered(predictions: dict[str, Any], data: Corpus) -> list[Scored]:
     return [s for s in score_questions(predictions, data) if s.id in predictions["answers"]]
 
 
-def _examples(data: Corpus, condition: Condition, answers: Answers, count: int, seed: int) -> list[Example]:
+def _examples(data: Corpus, condition: Condition, answers: Answers, count: int, distorter: Distorter) -> list[Example]:
     """A random draw (not a choice) of the questions that most systems answered, no passage twice."""
     often = max(len(a["answers"]) for a in answers.values())
     full = [a for a in answers.values() if len(a["answers"]) == often]
     questions = [q for q in data.answerable if all(q.id in a["answers"] for a in full)]
-    random.Random(f"examples {condition.label} {seed}").shuffle(questions)
+    random.Random(f"examples {condition.label} {distorter.seed}").shuffle(questions)
     first = list({q.passage: q for q in questions}.values())[:count]
-    distorter = Distorter(seed)
     scores = {system: {s.id: s for s in score_questions(p, data)} for system, p in answers.items()}
     return [_example(data, q, condition, answers, scores, distorter) for q in tqdm(first, desc="examples", unit="question")]
 

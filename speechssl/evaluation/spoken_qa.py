@@ -18,7 +18,7 @@ from tqdm import tqdm
 from speechssl.artefacts import hash_json, read_json, write_json
 from speechssl.asr.protocol import Transcript
 from speechssl.audio import read_audio
-from speechssl.corpora.records import Corpus, Passage, Question
+from speechssl.corpora.records import Corpus, Passage, Question, data_hash
 from speechssl.errors import InputError
 from speechssl.evaluation.bootstrap import Interval, mean_interval, ratio_interval
 from speechssl.evaluation.results import Row
@@ -61,7 +61,7 @@ def _path(out: Path, system: System, condition: Condition) -> Path:
 
 def _made_from(system: System, corpus: Corpus, distorter: Distorter) -> str:
     ids = [q.id for q in corpus.answerable]
-    return hash_json([dict(system.card), read_json(corpus.root / "card.json").get("manifests"), ids, distorter.seed])
+    return hash_json([dict(system.card), data_hash(corpus.root), ids, distorter.seed])
 
 
 def _is_done(path: Path, system: System, corpus: Corpus, distorter: Distorter) -> bool:

@@ -137,6 +137,22 @@ class ExampleBatches:
 
 
 @dataclass(frozen=True)
+class ShortFirst:
+    """Batches of short windows for the first `steps` steps, of whole ones after.
+
+    To match a question with one of three sentences is learnt long before one of ten: from a whole passage the reader sits on a
+    plateau (it points at any fact) for hundreds of steps. A batch of short windows holds as many tokens as one of whole windows.
+    """
+
+    short: ExampleBatches
+    whole: ExampleBatches
+    steps: int
+
+    def __call__(self, step: int) -> Batch:
+        return (self.short if step < self.steps else self.whole)(step)
+
+
+@dataclass(frozen=True)
 class Reader:
     """A trained span model that answers."""
 

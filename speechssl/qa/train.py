@@ -16,7 +16,7 @@ from speechssl.corpora.records import Corpus, Question, load_corpus
 from speechssl.errors import InputError
 from speechssl.qa.cascade import TextCodec, text_example
 from speechssl.qa.dual import example
-from speechssl.qa.reader import Example, ExampleBatches, Layout, SpanModel
+from speechssl.qa.reader import Example, ExampleBatches, Layout, ShortFirst, SpanModel
 from speechssl.qa.weights import save_reader
 from speechssl.textlm.mapping import special_ids, symbol_encoder
 from speechssl.textlm.pretrained import load_text_encoder, without_dropout
@@ -37,6 +37,8 @@ class QaOptions:
     stride: int = 160
     answer: int = 275  # longest answer in tokens
     dropout: bool = False
+    short_window: int = 0  # passage tokens a window in the first `short_steps` steps; 0: none
+    short_steps: int = 0
 
 
 def train_dual(corpus: Path, units: Path, out: Path, grid: FrameGrid, symbols: int, assignment: str, options: QaOptions) -> None:
@@ -127,7 +129,15 @@ def _train(
         without_dropout(encoder)
     torch.manual_seed(options.training.seed)
     model = SpanModel(encoder, table)
-    batches = ExampleBatches(examples, layout, options.batch, options.empty, options.training.seed)
-    result = fit(model, batches, options.training, out / "checkpoints")
+    result = fit(model, _batches(examples, layout, options), options.training, out / "checkpoints")
     facts = {"options": asdict(replace(options)), "examples": len(examples), "training": result}
     save_reader(out, model, layout, card | facts)
+
+
+def _batches(examples: Sequence[Example], layout: Layout, options: QaOptions) -> ExampleBatches | ShortFirst:
+    whole = ExampleBatches(examples, layout, options.batch, options.empty, options.training.seed)
+    if not (options.short_window and options.short_steps):
+        return whole
+    size = options.batch * options.window // options.short_window
+    short = replace(whole, layout=replace(layout, size=options.short_window), size=size)
+    return ShortFirst(short, whole, options.short_steps)

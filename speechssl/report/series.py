@@ -40,7 +40,7 @@ LOWER_IS_BETTER = frozenset({"wer", "cer", "per", "eer", "der"})
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a figure. slot: index into PALETTE and MARKERS (they repeat after seven)."""
+    """One line of a figure. slot: index into PALETTE and MARKERS (after seven a colour comes again with another marker)."""
 
     system: str
     encoder: str
@@ -53,7 +53,7 @@ class Series:
 
     @property
     def marker(self) -> str:
-        return MARKERS[self.slot % len(MARKERS)]
+        return MARKERS[(self.slot + self.slot // len(PALETTE)) % len(MARKERS)]
 
 
 @dataclass(frozen=True)

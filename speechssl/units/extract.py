@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from speechssl.artefacts import read_json, replacing, write_json
 from speechssl.audio import read_audio
-from speechssl.corpora.records import Passage, Question, first_passages, load_corpus
+from speechssl.corpora.records import Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength
@@ -56,7 +56,8 @@ class UnitExtractor:
     @property
     def card(self) -> dict[str, Any]:
         """What decides the units."""
-        return {"encoder": self.encoder.hash, "layer": self.layer, "codebook": self.codebook.hash}
+        smoothing = int(self.codebook.card.get("smooth", 1))
+        return {"encoder": self.encoder.hash, "layer": self.layer, "smooth": smoothing, "codebook": self.codebook.hash}
 
     def frames(self, samples: np.ndarray) -> np.ndarray:
         """(N,) float32 at 16 kHz -> (T,) the unit of every frame."""
@@ -118,7 +119,7 @@ def extract_corpus(
 
     Returns the items set aside: id -> why.
     """
-    card = extractor.card | {"corpus": read_json(corpus / "card.json")["manifests"], "split": split, "passages": passages}
+    card = extractor.card | {"corpus": data_hash(corpus), "split": split, "passages": passages}
     path = out / f"{split}.safetensors"
     if path.is_file() and path.with_suffix(".card.json").is_file():
         made = read_json(path.with_suffix(".card.json"))

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from tqdm import tqdm
+
 from speechssl.artefacts import write_json
-from speechssl.audio import read_audio
+from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.corpora.minisqa.speech import speak_pairs
-from speechssl.corpora.records import load_corpus
+from speechssl.corpora.records import Corpus, load_corpus
+from speechssl.encoders.pretraining import small_config
 from speechssl.encoders.speech_encoder import load_encoder
-from speechssl.units.extract import UnitExtractor, extract_many, layer_features
+from speechssl.errors import InputError
+from speechssl.timing import FrameGrid, RunLength
+from speechssl.units.extract import UnitExtractor, layer_features
 from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook
+from speechssl.units.mfcc import mfcc
 from speechssl.units.quality import phone_frames, purity, same_text
+
+MFCC_GRID = FrameGrid.of_convolutions(SAMPLE_RATE, small_config().conv_kernel, small_config().conv_stride)  # as in `pretrain`
 
 
 def fit_units(corpus: Path, encoder: str, layer: int, clusters: int, smooth: int, passages: int, seed: int, out: Path) -> Codebook:
@@ -22,8 +31,6 @@ def fit_units(corpus: Path, encoder: str, layer: int, clusters: int, smooth: int
         return load_codebook(out)
     model, data = load_encoder(encoder), load_corpus(corpus, "train")
     card: dict[str, Any] = {"encoder": model.hash, "layer": layer, "smooth": smooth, "frame_rate": model.grid.frame_rate}
-    from tqdm import tqdm
-
     chosen = tqdm(list(data.passages.values())[:passages], desc="features for k-means", unit="file")
     stream = (layer_features(model, read_audio(data.path(p)), card).numpy() for p in chosen)
     codebook = fit_kmeans(stream, clusters, card, seed=seed)
@@ -32,34 +39,62 @@ def fit_units(corpus: Path, encoder: str, layer: int, clusters: int, smooth: int
 
 
 def inspect_units(
-    corpus: Path, encoder: str, codebook: Path, split: str, pairs: int, out: Path | None = None
+    corpus: Path, encoder: str, codebook: Path | None, split: str, pairs: int, out: Path | None = None
 ) -> dict[str, float | int]:
-    """Quality on held-out voices. The sentence pairs are spoken on the spot (needs speechssl[synth])."""
-    extractor = UnitExtractor(load_encoder(encoder), load_codebook(codebook))
+    """Quality on held-out voices. The sentence pairs are spoken on the spot (needs speechssl[synth]).
+
+    encoder: folder, hub id or shipped name; `mfcc` for a codebook on MFCCs; `phones` for the phones of the manifest as units (the
+    topline, without a codebook).
+    """
+    units, grid, size = _source(encoder, codebook)
     data = load_corpus(corpus, split)
     language = next(iter(data.passages.values())).language
-    spoken = speak_pairs(language, split, pairs)
-    sides = [[extractor.units(side[i]).units for side in spoken] for i in (0, 1)]
-    alike = same_text(*sides)
-    found = extract_many(extractor, {p.id: partial(read_audio, data.path(p)) for p in data.passages.values()})
     names: dict[str, int] = {}
-    phones = [
-        phone_frames([(s.text, s.start, s.end) for s in data.passages[i].phones], extractor.grid, u.frames, names)
-        for i, u in found.done.items()
-    ]
-    pure = purity([u.expand() for u in found.done.values()], phones)
-    seconds = sum(data.passages[i].seconds for i in found.done)
+    spoken = speak_pairs(language, split, pairs)
+    if units is None:
+        sides = [[np.array([names.setdefault(p.text, len(names)) for p in side[i].phones]) for side in spoken] for i in (0, 1)]
+    else:
+        sides = [[units(side[i].samples).units for side in spoken] for i in (0, 1)]
+    alike = same_text(*sides)
     values: dict[str, float | int] = {
-        "K": extractor.codebook.size,
+        "K": size or len(names),
         "same_text_distance": alike.distance,
         "same_text_auc": alike.auc,
-        "phone_purity": pure.phone,
-        "cluster_purity": pure.cluster,
-        "pnmi": pure.pnmi,
-        "units_a_second": sum(len(u) for u in found.done.values()) / seconds,
-        "phones_a_second": sum(len(p.phones) for p in data.passages.values()) / seconds,
         "pairs": alike.pairs,
+        "phones_a_second": sum(len(p.phones) for p in data.passages.values()) / sum(p.seconds for p in data.passages.values()),
     }
+    if units is not None:
+        values |= _purity(data, units, grid, names)
     if out:
         write_json(out, values)
     return values
+
+
+def _source(encoder: str, codebook: Path | None) -> tuple[Callable[[np.ndarray], RunLength] | None, FrameGrid, int]:
+    """What turns samples into units (None: the phones of the manifest), its frames and K."""
+    if encoder == "phones":
+        return None, MFCC_GRID, 0
+    if codebook is None:
+        raise InputError(f"units of {encoder} need a codebook; name the file that `speechssl units fit` wrote")
+    book = load_codebook(codebook)
+    if encoder == "mfcc":
+        return (lambda samples: RunLength.of_frames(book.assign(mfcc(samples, MFCC_GRID)))), MFCC_GRID, book.size
+    extractor = UnitExtractor(load_encoder(encoder), book)
+    return extractor.units, extractor.grid, book.size
+
+
+def _purity(data: Corpus, units: Callable[[np.ndarray], RunLength], grid: FrameGrid, names: dict[str, int]) -> dict[str, float]:
+    """Purity, PNMI and rate over all passages of a split."""
+    passages = list(data.passages.values())
+    found = [units(read_audio(data.path(p))) for p in tqdm(passages, desc="units", unit="file")]
+    phones = [
+        phone_frames([(s.text, s.start, s.end) for s in p.phones], grid, u.frames, names)
+        for p, u in zip(passages, found, strict=True)
+    ]
+    pure = purity([u.expand() for u in found], phones)
+    return {
+        "phone_purity": pure.phone,
+        "cluster_purity": pure.cluster,
+        "pnmi": pure.pnmi,
+        "units_a_second": sum(map(len, found)) / sum(p.seconds for p in passages),
+    }

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from speechssl.artefacts import read_json, replacing, write_json
 from speechssl.audio import read_audio
-from speechssl.corpora.records import Passage, load_corpus
+from speechssl.corpora.records import Passage, data_hash, load_corpus
 from speechssl.encoders.pretraining import LabelledAudio
 from speechssl.timing import FrameGrid
 from speechssl.units.kmeans import Codebook, fit_kmeans
@@ -63,7 +63,8 @@ def fit_targets(corpus: Path, features: Features, clusters: int, card: dict, see
 
 def write_targets(corpus: Path, out: Path, grid: FrameGrid, features: Features, codebook: Codebook, workers: int = 2) -> None:
     """Write `out`/labels.npy (int16, all frames of all passages in manifest order) with its bounds and card; once."""
-    if (out / "card.json").is_file() and read_json(out / "card.json").get("codebook") == codebook.hash:
+    made_from = {"codebook": codebook.hash, "corpus": data_hash(corpus)}
+    if (out / "card.json").is_file() and made_from.items() <= read_json(out / "card.json").items():
         return
 
     def label(teacher: Teacher) -> np.ndarray:
@@ -75,12 +76,13 @@ def write_targets(corpus: Path, out: Path, grid: FrameGrid, features: Features, 
     _guard(labels)
     _save(out / "labels.npy", np.concatenate(labels))
     _save(out / "bounds.npy", np.cumsum([0] + [len(x) for x in labels]))
-    write_json(out / "card.json", {"codebook": codebook.hash, "frame_rate": grid.frame_rate, "card": codebook.card})
+    write_json(out / "card.json", made_from | {"frame_rate": grid.frame_rate, "card": codebook.card})
 
 
 def pack_audio(corpus: Path, out: Path, workers: int = 2) -> None:
-    """Write all training audio into one memory-mapped array, `out`/samples.npy (int16), with bounds; once."""
-    if (out / "bounds.npy").is_file():
+    """Write all training audio into one memory-mapped array, `out`/samples.npy (int16), with bounds and card; once."""
+    made_from = {"corpus": data_hash(corpus)}
+    if (out / "card.json").is_file() and read_json(out / "card.json") == made_from:
         return
     data = load_corpus(corpus, "train")
     paths = [data.path(p) for p in data.passages.values()]
@@ -93,6 +95,7 @@ def pack_audio(corpus: Path, out: Path, workers: int = 2) -> None:
             array[first:last] = samples
         array.flush()
     _save(out / "bounds.npy", bounds)
+    write_json(out / "card.json", made_from)
 
 
 def load_labelled(audio: Path, targets: Path) -> LabelledAudio:

@@ -1,6 +1,7 @@
 """PocketSphinx: words, times, fillers, long audio, and that an utterance does not depend on the one before it."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -58,6 +59,12 @@ def test_an_utterance_does_not_depend_on_the_one_before(recogniser, speech):
     assert recogniser.transcribe(speech[0]) == first
 
 
+def test_threads_hear_side_by_side_what_one_hears_alone(recogniser, speech):
+    alone = [recogniser.transcribe(samples) for samples in speech]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(recogniser.transcribe, speech * 3)) == alone * 3
+
+
 def test_pieces_of_long_audio_are_heard_as_if_alone(recogniser, speech, monkeypatch):
     monkeypatch.setattr("speechssl.asr.pocketsphinx.LONGEST", 4.0)
     parts = [np.pad(x, (0, int(3.5 * RATE) - len(x))) for x in speech]  # 3.5 s each, the rest of it silent
@@ -83,7 +90,7 @@ def test_fillers_and_alternate_marks_are_removed(recogniser, monkeypatch):
     segments = [SimpleNamespace(word=w, start_frame=10 * i, end_frame=10 * i + 9, prob=1.1) for i, w in enumerate(names)]
     nothing = {name: lambda *_, **__: None for name in ("start_stream", "start_utt", "process_raw", "end_utt")}
     fake = SimpleNamespace(hyp=lambda: "something", seg=lambda: iter(segments), **nothing)
-    monkeypatch.setattr(recogniser, "_decoder", fake)
+    monkeypatch.setattr(recogniser._own, "decoder", fake)
     words = recogniser.transcribe(np.zeros(RATE)).words
     assert [(w.text, w.start, w.end, w.confidence) for w in words] == [("the", 0.1, 0.2, 1.0), ("it's", 0.5, 0.6, 1.0)]
 

@@ -1,5 +1,7 @@
 """The span reader on every family of text encoders: padding is not seen, labels point at answers, answers can be learnt."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from speechssl.qa.reader import IGNORED, Example, ExampleBatches, Layout, Reader, SpanModel, collate
+from speechssl.qa.reader import IGNORED, Example, ExampleBatches, Layout, Reader, ShortFirst, SpanModel, collate
 
 KINDS = ("bert", "roberta", "distilbert", "electra", "albert", "longformer", "modernbert")
 SYMBOLS = 30
@@ -188,6 +190,15 @@ def test_answers_stand_everywhere_in_the_window_and_some_windows_are_empty():
     assert set(held) == set(range(24 - 3 + 1))
     # A quarter is put anywhere in 77 places, of which 22 hold the answer.
     assert np.mean(firsts == 0) == pytest.approx(0.25 * (1 - 22 / 77), abs=0.04)
+
+
+def test_short_windows_come_first_and_whole_ones_after():
+    whole = ExampleBatches(long_examples(12), LAYOUT, size=4)
+    short = replace(whole, layout=replace(LAYOUT, size=8), size=12)
+    batches = ShortFirst(short, whole, steps=3)
+    windows = [int(batches(step)["segments"].sum(1).max()) for step in range(6)]
+    assert windows == [8, 8, 8, 24, 24, 24]
+    assert [len(batches(step)["ids"]) for step in (2, 3)] == [12, 4]
 
 
 # ---- reading

@@ -172,10 +172,12 @@ def test_finished_work_is_not_done_again_and_other_work_is(extractor, encoder, m
     before = (out / "train.safetensors").read_bytes()
     extract_corpus(UnitExtractor(encoder, codebook_for(encoder, seed=1)), root, "train", out)
     assert (out / "train.safetensors").read_bytes() != before
-    (root / "card.json").write_text('{"manifests": "4567"}')
+    made_from = json.loads((out / "train.card.json").read_text())["made_from"]["corpus"]
+    manifest = root / "train/questions.jsonl"
+    manifest.write_text("".join(manifest.read_text().splitlines(keepends=True)[:-1]))
     extract_corpus(extractor, root, "train", out)
-    assert (out / "train.safetensors").read_bytes() == before
-    assert json.loads((out / "train.card.json").read_text())["made_from"]["corpus"] == "4567"
+    assert set(load_units(out / "train.safetensors")) == {"p0", "p1", "q0", "q1"}
+    assert json.loads((out / "train.card.json").read_text())["made_from"]["corpus"] != made_from
 
 
 def test_what_a_killed_run_finished_is_not_extracted_again(extractor, mini_corpus, tmp_path, monkeypatch):

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.artefacts import hash_files, read_json, write_json, write_text
+from speechssl.artefacts import read_json, write_json, write_text
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.corpora.espeak import Mark, Spoken, Voice, speak
 from speechssl.corpora.minisqa.text import TextPassage, TextQuestion, generate_passage
 from speechssl.corpora.minisqa.voices import reference, speakers
-from speechssl.corpora.records import Answer, Passage, Question, Span, compact
+from speechssl.corpora.records import Answer, Passage, Question, Span, compact, data_hash
 from speechssl.errors import InputError
 
 VERSION = 1  # of the generator; part of the card, so that corpora of different generators are never mixed up
@@ -44,7 +44,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class _Reading:
+class Reading:
     """Sentences read by one voice: samples at 16 kHz, and marks in seconds."""
 
     samples: np.ndarray
@@ -69,10 +69,9 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
         return read_json(out / "card.json")
     for split in SPLITS:
         _prepare_split(out, split, settings, workers)
-    manifests = sorted(out.glob("*/*.jsonl"))
     card = wanted | {
         "made_by": f"speechssl prepare minisqa --language {settings.language} --seed {settings.seed}",
-        "manifests": hash_files(manifests),
+        "manifests": data_hash(out),
         "synthetic": "speech by espeak-ng",
     }
     write_json(out / "card.json", card)
@@ -94,7 +93,7 @@ def _claim(out: Path, wanted: dict[str, Any]) -> None:
 def _prepare_split(out: Path, split: str, settings: Settings, workers: int) -> None:
     folder, parts = out / split, out / split / "parts"
     if (folder / "questions.jsonl").is_file():
-        return
+        return _remove(parts)
     todo = [i for i in range(settings.passages[split]) if not (parts / f"{i:06d}.json").is_file()]
     jobs = [(out, split, i, settings) for i in todo]
     for _ in tqdm(_parallel(_speak_passage, jobs, workers), total=len(jobs), desc=f"speaking {split}", unit="passage"):
@@ -104,6 +103,10 @@ def _prepare_split(out: Path, split: str, settings: Settings, workers: int) -> N
         _write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
     _write_lines(folder / "passages.jsonl", [r["passage"] for r in records])
     _write_lines(folder / "questions.jsonl", [q for r in records for q in r["questions"]])
+    _remove(parts)
+
+
+def _remove(parts: Path) -> None:
     for part in parts.glob("*.json"):
         part.unlink()
     if parts.is_dir():
@@ -145,7 +148,7 @@ def _speak_passage(job: tuple[Path, str, int, Settings]) -> None:
     write_json(out / split / "parts" / f"{index:06d}.json", record)
 
 
-def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> _Reading:
+def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> Reading:
     """Read the sentences one after another, PAUSE seconds apart."""
     pieces: list[np.ndarray] = []
     words: list[Span] = []
@@ -162,14 +165,14 @@ def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> _Reading:
         position += len(spoken.samples) + len(silence)
         offset += len(sentence) + len(joiner)
     samples = np.concatenate(pieces).astype(np.float32) / 32768
-    return _Reading(resample(samples, spoken.sample_rate, SAMPLE_RATE), tuple(words), tuple(phones), tuple(characters))
+    return Reading(resample(samples, spoken.sample_rate, SAMPLE_RATE), tuple(words), tuple(phones), tuple(characters))
 
 
 def _shift(mark: Mark, position: int, spoken: Spoken) -> Span:
     return Span(mark.text, (position + mark.start) / spoken.sample_rate, (position + mark.end) / spoken.sample_rate)
 
 
-def _passage(name: str, split: str, text: TextPassage, reading: _Reading, voice: Voice, language: str, joiner: str) -> Passage:
+def _passage(name: str, split: str, text: TextPassage, reading: Reading, voice: Voice, language: str, joiner: str) -> Passage:
     return Passage(
         id=name,
         audio=f"{split}/audio/{name}.flac",
@@ -189,8 +192,8 @@ def _question(
     text: TextPassage,
     question: TextQuestion,
     passage: Passage,
-    reading: _Reading,
-    spoken: _Reading,
+    reading: Reading,
+    spoken: Reading,
     voice: Voice,
     joiner: str,
 ) -> Question:
@@ -212,7 +215,7 @@ def _question(
     )
 
 
-def _answer(text: TextPassage, question: TextQuestion, reading: _Reading, joiner: str) -> Answer:
+def _answer(text: TextPassage, question: TextQuestion, reading: Reading, joiner: str) -> Answer:
     """The answer with the times of its first and last word."""
     assert question.answer is not None
     start = sum(len(s) + len(joiner) for s in text.sentences[: question.sentence]) + question.start
@@ -221,7 +224,7 @@ def _answer(text: TextPassage, question: TextQuestion, reading: _Reading, joiner
     return Answer(question.answer, round(inside[0].start, 5), round(inside[-1].end, 5), start)
 
 
-def _reference(out: Path, name: str, text: TextPassage, voice: Voice, reading: _Reading, joiner: str) -> dict[str, Any]:
+def _reference(out: Path, name: str, text: TextPassage, voice: Voice, reading: Reading, joiner: str) -> dict[str, Any]:
     """Read the passage by the neutral voice; anchors are [seconds in the passage, seconds in this reading]."""
     neutral = _read(text.sentences, reference(voice), joiner)
     audio = f"train/reference/{name}.flac"
@@ -233,12 +236,12 @@ def _reference(out: Path, name: str, text: TextPassage, voice: Voice, reading: _
     return {"id": name, "audio": audio, "anchors": anchors}
 
 
-def speak_pairs(language: str, split: str, count: int, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
-    """`count` different questions, each spoken by two voices of the split: samples at 16 kHz, for the same-text distance."""
-    pairs: list[tuple[np.ndarray, np.ndarray]] = []
+def speak_pairs(language: str, split: str, count: int, seed: int = 0) -> list[tuple[Reading, Reading]]:
+    """`count` different questions, each spoken by two voices of the split, for the same-text distance."""
+    pairs: list[tuple[Reading, Reading]] = []
     for index in range(count):
         question = generate_passage(language, split, index, seed).questions[0]
         voices = random.Random(f"pair {language} {split} {index} {seed}").sample(speakers(language, split), k=2)
-        first, second = (_read((question.text,), voice, "").samples for voice in voices)
+        first, second = (_read((question.text,), voice, "") for voice in voices)
         pairs.append((first, second))
     return pairs
