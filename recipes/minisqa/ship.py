@@ -1,0 +1,60 @@
+"""Copy what the package ships out of a finished run: weights and cards, without checkpoints, the cards completed with their scores.
+
+python recipes/minisqa/ship.py EXP OUT      e.g. exp/minisqa speechssl/models/minisqa-en
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+from speechssl.artefacts import read_json, write_json
+from speechssl.evaluation.results import read_rows
+
+RECIPE = "recipes/minisqa/run.sh, base.yaml"
+LIMIT = 60  # MB, of all that ships
+
+
+def scores(exp: Path) -> dict[str, dict]:
+    """Part -> what it reaches on the test set."""
+    rows = [r for r in read_rows(exp / "results.jsonl") if r.system in ("dual", "cascade-ctc")]
+    cells = {(r.system, r.metric, r.condition, r.snr_db): {"value": r.value, "low": r.low, "high": r.high, "n": r.n} for r in rows}
+
+    def of(system: str, *metrics: str) -> dict:
+        return {
+            f"{metric}, {condition}" + (f" {snr:g} dB" if snr is not None else ""): cell
+            for (name, metric, condition, snr), cell in cells.items()
+            if name == system and metric in metrics
+        }
+
+    quality = read_json(exp / "quality" / "shipped.json")
+    return {
+        "encoder": quality,
+        "units": quality,
+        "dual": of("dual", "ff1", "aos"),
+        "ctc": of("cascade-ctc", "wer"),
+        "text-qa": of("cascade-ctc", "em", "f1", "ff1", "aos"),
+    }
+
+
+def main(exp: Path, out: Path) -> None:
+    found, models = scores(exp), exp / "models"
+    for part in ("encoder", "dual", "ctc", "text-qa"):
+        (out / part).mkdir(parents=True, exist_ok=True)
+        for path in (p for p in (models / part).iterdir() if p.is_file()):
+            shutil.copyfile(path, out / part / path.name)
+        _complete(out / part / "card.json", found[part])
+    for name in ("units.safetensors", "units.card.json"):
+        shutil.copyfile(models / name, out / name)
+    _complete(out / "units.card.json", found["units"])
+    size = sum(p.stat().st_size for p in out.rglob("*") if p.is_file()) / 1e6
+    print(f"{out}: {size:.1f} MB")
+    if size > LIMIT:
+        sys.exit(f"{out} is larger than {LIMIT} MB; the package must stay small")
+
+
+def _complete(path: Path, reached: dict) -> None:
+    write_json(path, read_json(path) | {"recipe": RECIPE, "scores": reached})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

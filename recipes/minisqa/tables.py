@@ -1,0 +1,76 @@
+"""The two further tables of the recipe, for the page (JSON) and for README.md (printed): unit quality, and the five assignments.
+
+python recipes/minisqa/tables.py EXP      reads EXP/quality/*.json and EXP/results.jsonl, writes EXP/tables/*.json
+"""
+
+import sys
+from pathlib import Path
+
+from speechssl.artefacts import read_json, write_json
+from speechssl.evaluation.results import read_rows
+
+UNITS = {
+    "phones": "phones of the synthesiser",
+    "mfcc": "MFCC",
+    "iteration-1": "HuBERT, iteration 1",
+    "shipped": "HuBERT, iteration 2 (shipped)",
+}
+ASSIGNMENTS = {
+    "dual": "most frequent",
+    "dual-least-frequent": "least frequent",
+    "dual-random": "random",
+    "dual-re-init": "re-initialised embeddings",
+    "dual-scratch": "from scratch",
+}
+PUBLISHED = {  # FF1 / AOS on the dev set of NMSQA, arXiv 2203.04911
+    "dual": "54.2 / 48.5",
+    "dual-least-frequent": "46.9 / 41.7",
+    "dual-random": "51.7 / 46.2",
+    "dual-re-init": "8.9 / 7.2",
+    "dual-scratch": "6.1 / 4.9",
+}
+
+
+def unit_quality(exp: Path) -> dict:
+    rows = []
+    for name, label in UNITS.items():
+        path = exp / "quality" / f"{name}.json"
+        if path.is_file():
+            q = read_json(path)
+            cells = [q["K"], _number(q, "same_text_distance"), _number(q, "same_text_auc"), _number(q, "phone_purity")]
+            rows.append([label, *cells, _number(q, "cluster_purity"), _number(q, "pnmi"), _number(q, "units_a_second", 1)])
+    columns = ["units", "K", "same-text distance", "AUC", "phone purity", "cluster purity", "PNMI", "units a second"]
+    note = "On the voices of the test set; the distance is between the units of one question spoken by two of them."
+    return {"title": "Quality of the units", "columns": columns, "rows": rows, "note": note}
+
+
+def _number(values: dict, name: str, places: int = 3) -> str:
+    return f"{values[name]:.{places}f}" if name in values else "–"
+
+
+def assignments(exp: Path) -> dict:
+    clean = {(r.system, r.metric): r for r in read_rows(exp / "results.jsonl") if r.condition == "clean"}
+    rows = []
+    for system, label in ASSIGNMENTS.items():
+        if (system, "ff1") in clean:
+            f, a = clean[system, "ff1"], clean[system, "aos"]
+            cells = [f"{x.value:.1f} [{x.low:.1f}, {x.high:.1f}]" for x in (f, a)]
+            rows.append([label, *cells, PUBLISHED[system]])
+    columns = ["rows of the text encoder given to the units", "FF1", "AOS", "published, NMSQA dev"]
+    note = "DUAL on clean test speech, equal steps for all, 95 % intervals."
+    return {"title": "Five ways of giving units to a text encoder", "columns": columns, "rows": rows, "note": note}
+
+
+def markdown(table: dict) -> str:
+    lines = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def main(exp: Path) -> None:
+    for name, table in (("units", unit_quality(exp)), ("assignments", assignments(exp))):
+        write_json(exp / "tables" / f"{name}.json", table)
+        print(f"\n{table['title']}. {table['note']}\n\n{markdown(table)}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

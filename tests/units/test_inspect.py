@@ -1,0 +1,49 @@
+"""The table of unit quality: phones as the topline, MFCC as the floor, and what an encoder without a codebook is told."""
+
+import json
+
+import pytest
+
+from speechssl.encoders.speech_encoder import load_encoder
+from speechssl.errors import InputError
+from speechssl.units.inspect import MFCC_GRID, fit_units, inspect_units
+from speechssl.units.kmeans import fit_kmeans
+from speechssl.units.mfcc import mfcc
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    pytest.importorskip("espeakng_loader")
+    from speechssl.corpora.minisqa.speech import Settings, prepare
+
+    root = tmp_path_factory.mktemp("minisqa") / "corpus"
+    prepare(root, Settings("en", {"train": 1, "dev": 2, "test": 0}, seed=0))
+    return root
+
+
+def test_phones_are_alike_for_two_voices_and_mfcc_units_are_not(corpus, tmp_path):
+    from speechssl.audio import read_audio
+    from speechssl.corpora.records import load_corpus
+
+    phones = inspect_units(corpus, "phones", None, "dev", 4, tmp_path / "phones.json")
+    assert phones["same_text_distance"] < 0.1 and phones["same_text_auc"] == 1
+    assert json.loads((tmp_path / "phones.json").read_text()) == phones
+    data = load_corpus(corpus, "train")
+    features = [mfcc(read_audio(data.path(p)), MFCC_GRID).numpy() for p in data.passages.values()]
+    fit_kmeans(features, 20, {"encoder": "mfcc"}).save(tmp_path / "book.safetensors")
+    floor = inspect_units(corpus, "mfcc", tmp_path / "book.safetensors", "dev", 4)
+    assert floor["K"] == 20 and floor["same_text_distance"] > 0.4
+    assert 0 < floor["pnmi"] < 1 and floor["units_a_second"] > floor["phones_a_second"]
+
+
+def test_an_encoder_is_inspected_on_its_own_codebook(corpus, hubert_folder, tmp_path):
+    folder = str(hubert_folder("layer"))
+    fit_units(corpus, folder, 1, 8, 3, 1, 0, tmp_path / "units.safetensors")
+    found = inspect_units(corpus, folder, tmp_path / "units.safetensors", "dev", 2)
+    assert found["K"] == 8 and 0 <= found["same_text_distance"] <= 1
+    assert load_encoder(folder).hash in (tmp_path / "units.card.json").read_text()
+
+
+def test_without_a_codebook_there_is_one_sentence(corpus):
+    with pytest.raises(InputError, match="need a codebook"):
+        inspect_units(corpus, "mfcc", None, "dev", 2)
