@@ -46,18 +46,29 @@ def test_bad_config_is_one_sentence(content: str, stage: str, said: str, tmp_pat
     assert said in message and message.count("\n") == 1
 
 
-@pytest.mark.parametrize("stage", ["corpus", "hubert-1", "hubert-2", "units", "inspect", "extract", "dual", "ctc", "text-qa", "evaluate"])
+STAGES = {
+    "corpus": "prepare minisqa",
+    "hubert-1": "pretrain",
+    "hubert-2": "pretrain",
+    "units": "units fit",
+    "inspect": "units inspect",
+    "extract": "units extract",
+    "dual": "train dual",
+    "assignment": "train dual",
+    "ctc": "train ctc",
+    "text-qa": "train text-qa",
+    "evaluate": "evaluate",
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("recipe", ["base", "smoke"])
 def test_recipe_sections_hold_only_options_that_exist(recipe: str, stage: str) -> None:
     import yaml
 
     verbs = {v.prog.removeprefix("speechssl "): {a.dest for a in v._actions} for v in _verbs(build_parser())}
-    verb = {
-        "corpus": "prepare minisqa", "hubert-1": "pretrain", "hubert-2": "pretrain", "units": "units fit",
-        "inspect": "units inspect", "extract": "units extract", "dual": "train dual", "ctc": "train ctc", "text-qa": "train text-qa", "evaluate": "evaluate",
-    }[stage]  # fmt: skip
     section = yaml.safe_load((ROOT / f"recipes/minisqa/{recipe}.yaml").read_text())[stage]
-    assert {k.replace("-", "_") for k in section} <= verbs[verb]
+    assert {k.replace("-", "_") for k in section} <= verbs[STAGES[stage]]
 
 
 @pytest.mark.parametrize(

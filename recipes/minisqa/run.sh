@@ -31,11 +31,11 @@ inspect iteration-1 "$EXP/hubert-1/encoder" "$EXP/units-iteration-1.safetensors"
 inspect shipped "$MODELS/encoder" "$MODELS/units.safetensors"
 speechssl units extract "$EXP/corpus" "$MODELS/encoder" "$MODELS/units.safetensors" "$EXP/units" $(with extract)
 
-stage "5 DUAL: a text BERT learns to answer from units, five ways of giving units to it"
+stage "5 DUAL: a text BERT learns to answer from units; then, shorter, the five ways of giving units to it"
 speechssl train dual "$EXP/corpus" "$MODELS/units.safetensors" "$EXP/units" "$MODELS/dual" --encoder "$MODELS/encoder" $(with dual)
-for assignment in least-frequent random re-init scratch; do
+for assignment in most-frequent least-frequent random re-init scratch; do
   speechssl train dual "$EXP/corpus" "$MODELS/units.safetensors" "$EXP/units" "$MODELS/dual-$assignment" \
-    --encoder "$MODELS/encoder" --assignment $assignment $(with dual)
+    --encoder "$MODELS/encoder" --assignment $assignment $(with assignment)
 done
 
 stage "6 the cascade: a CTC head on the same encoder, and the same text BERT on words"
