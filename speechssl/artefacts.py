@@ -51,6 +51,30 @@ def read_json(path: Path | str) -> Any:
         raise InputError(f"cannot read {path} as JSON ({error}); make it again with the command that wrote it") from error
 
 
+def claim(folder: Path, made_from: dict[str, Any]) -> None:
+    """Write what a folder is made from before anything else goes into it.
+
+    Raises InputError where it was begun or finished from other inputs: what is in it would be taken for what is wanted.
+    """
+    path, wanted = folder / "made_from.json", json.loads(json.dumps(made_from))
+    if not path.is_file():
+        if folder.is_dir() and any(folder.iterdir()):
+            raise InputError(f"{folder} is not empty and does not say what it was made from; choose another folder or delete it")
+        write_json(path, wanted)
+        return
+    there = read_json(path)
+    if there != wanted:
+        names = ", ".join(_differing(there, wanted))
+        raise InputError(f"{folder} was made from other inputs ({names} differ); choose another folder or delete it")
+
+
+def _differing(a: Any, b: Any, name: str = "") -> list[str]:
+    """Dotted names of the leaves that are not equal."""
+    if not (isinstance(a, dict) and isinstance(b, dict)):
+        return [] if a == b else [name or "all"]
+    return [x for key in sorted(a.keys() | b.keys()) for x in _differing(a.get(key), b.get(key), f"{name}.{key}".strip("."))]
+
+
 def hash_bytes(*parts: bytes) -> str:
     """16 hex digits of the SHA-256 of the parts."""
     digest = hashlib.sha256()

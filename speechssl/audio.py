@@ -37,7 +37,7 @@ def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
     with _opened(path) as file:
         blocks = _mono_blocks(file, path, _promised(file, path))
         samples = _collect(_resampled(blocks, file.samplerate, sample_rate))
-    _check(samples, sample_rate, path)
+    check_audio(samples, sample_rate, str(path))
     return samples
 
 
@@ -75,14 +75,20 @@ def write_clip(path: Path | str, samples: np.ndarray, start: float, end: float, 
     Raises InputError for another suffix or an interval that holds no sample.
     """
     path = Path(path)
-    container = path.suffix[1:].upper()
-    if container not in ("WAV", "FLAC", "OGG", "MP3"):
-        raise InputError(f"cannot write a clip as {path}; end its name in .wav, .flac, .ogg or .mp3")
+    container = check_clip(path)
     clip = samples[max(round(start * sample_rate), 0) : max(round(end * sample_rate), 0)]
     if not len(clip):
         length = len(samples) / sample_rate
         raise InputError(f"no audio in [{start}, {end}) s to write as {path}; the recording has {length:.2f} s")
     _write(path, to_int16(clip), sample_rate, container)
+
+
+def check_clip(path: Path) -> str:
+    """The container that the suffix names. Raises InputError where `write_clip` cannot write it."""
+    container = path.suffix[1:].upper()
+    if container not in ("WAV", "FLAC", "OGG", "MP3"):
+        raise InputError(f"cannot write a clip as {path}; end its name in .wav, .flac, .ogg or .mp3")
+    return container
 
 
 def to_int16(samples: np.ndarray) -> np.ndarray:
@@ -191,7 +197,10 @@ def _collect(blocks: Iterable[np.ndarray]) -> np.ndarray:
     return samples
 
 
-def _check(samples: np.ndarray, sample_rate: int, path: Path) -> None:
+def check_audio(samples: np.ndarray, sample_rate: int, path: str) -> None:
+    """Raises InputError for samples that are not (N,), silent, not finite, or shorter than MIN_SECONDS. path: for the message."""
+    if samples.ndim != 1:
+        raise InputError(f"{path} has the shape {samples.shape}; give one channel, (N,)")
     if len(samples) == 0:
         raise InputError(f"{path} holds no samples; record or download it again")
     lowest, highest = samples.min(), samples.max()  # NaN where any sample is; no copy of an hour of audio

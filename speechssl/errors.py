@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+
+from tqdm import tqdm
+
 
 class InputError(Exception):
     """Bad input. The message is one sentence that names the file or the option and what to do about it."""
@@ -11,4 +16,16 @@ class MissingExtra(InputError):
     """An optional dependency is not installed."""
 
     def __init__(self, purpose: str, extra: str) -> None:
+        self.purpose, self.extra = purpose, extra
         super().__init__(f'{purpose} needs an optional package: pip install "speechssl[{extra}]"')
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
+        return MissingExtra, (self.purpose, self.extra)  # or a worker process could not hand it to its parent
+
+
+def tell_set_aside(failed: Mapping[str, str], what: str) -> None:
+    """List on stderr, and count, the items of a batch that could not be used. failed: id -> why; what: they were needed for."""
+    for name, reason in failed.items():
+        tqdm.write(f"set aside {name}: {reason}", file=sys.stderr)
+    if failed:
+        tqdm.write(f"{what}: {len(failed)} recordings set aside", file=sys.stderr)

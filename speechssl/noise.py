@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from scipy import fft, signal
 
-from speechssl.audio import SAMPLE_RATE, read_audio
+from speechssl.audio import SAMPLE_RATE, duration, read_audio
 from speechssl.errors import InputError
 from speechssl.room import RT60_RANGE, room_impulse
 
@@ -176,6 +176,13 @@ class Condition:
     band: tuple[float, float] | None = None  # of band: removed, in Hz
 
     @property
+    def short(self) -> str:
+        """For `results.jsonl`, which has a column for the SNR: "clean", "pink", "reverb" (of the usual length), "reverb 0.9 s"."""
+        if self.name == "noise":
+            return Path(self.kind).stem
+        return "reverb" if self.rt60 == RT60 else self.label
+
+    @property
     def label(self) -> str:
         """For tables and figures: "clean", "pink 10 dB", "reverb 0.6 s", "pitch +2", "no 1000-2000 Hz"."""
         return {
@@ -257,9 +264,16 @@ class Distorter:
     _banks: dict[str, NoiseBank] = field(default_factory=dict, repr=False, compare=False)
 
     def check(self, condition: Condition) -> None:
-        """Raises InputError where `apply` would for want of a noise file or of voices; call it before a long run."""
-        if condition.name == "noise":
-            self._bank(condition.kind)
+        """Raises InputError where `apply` would for want of voices or a noise file that can be read; call it before a long run."""
+        for path in self._files(condition):
+            duration(path)
+
+    def sources(self, condition: Condition) -> list[tuple[str, int]]:
+        """Name and size in bytes of the recordings that a condition draws on."""
+        return [(path.name, path.stat().st_size) for path in self._files(condition)]
+
+    def _files(self, condition: Condition) -> tuple[Path, ...]:
+        return self._bank(condition.kind).files if condition.name == "noise" else ()
 
     def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray:
         """samples: (N,) at 16 kHz. Returns float32 (N,); "clean" gives the samples themselves.

@@ -7,18 +7,19 @@ A model folder holds `encoder/`, `units.safetensors` (+ card), `dual/`, `ctc/` a
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from speechssl.artefacts import read_json
 from speechssl.asr.ctc import CtcRecogniser
 from speechssl.asr.protocol import Recogniser, Transcript
-from speechssl.audio import read_audio
+from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
 from speechssl.encoders.speech_encoder import SHIPPED, SpeechEncoder, load_encoder
 from speechssl.errors import InputError
 from speechssl.qa.cascade import Cascade, TextCodec
@@ -103,13 +104,16 @@ class SharedEncoder:
         return self.inner.width
 
     def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
-        if getattr(self.last, "samples", None) is not samples:
-            self.last.states = self.inner.hidden_states(samples)
-            self.last.samples = samples
-        return self.last.states
+        return self._remembered(samples, None, self.inner.hidden_states)
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
-        return self.hidden_states(samples)[layer]
+        return self._remembered(samples, layer, lambda x: self.inner.features(x, layer))
+
+    def _remembered(self, samples: np.ndarray, layer: int | None, encode: Callable[[np.ndarray], torch.Tensor]) -> torch.Tensor:
+        if getattr(self.last, "samples", None) is not samples or self.last.layer != layer:
+            self.last.states = encode(samples)
+            self.last.samples, self.last.layer = samples, layer
+        return self.last.states
 
 
 def model_folder(name: str | Path = DEFAULT) -> Path:
@@ -129,20 +133,29 @@ def load_dual(models: Path, encoder: SharedEncoder, name: str = "dual", bf16: bo
     """The reader in `models`/`name`. Raises InputError when the codebook or the reader were made for other units."""
     extractor = UnitExtractor(encoder, load_codebook(models / "units.safetensors"))  # type: ignore[arg-type]
     model, layout, card = load_reader(models / name)
-    units = card["units"]
-    if units.get("codebook") != extractor.codebook.hash:
+    units = card.get("units")
+    if not isinstance(units, dict) or units.get("codebook") != extractor.codebook.hash:
         raise InputError(f"{models / name} was trained on other units than {models / 'units.safetensors'} gives; train it again")
     return DualSystem(Dual(extractor, Reader(model, layout, bf16=bf16)), {"dual": card["weights"], **extractor.card}, name)
 
 
 def load_cascade(models: Path, engine: str, encoder: SharedEncoder, bf16: bool = False) -> CascadeSystem:
     """engine: `ctc`, `pocketsphinx`, or the folder or hub id of a Hugging Face recogniser."""
-    from transformers import AutoTokenizer
-
     recogniser, made = _recogniser(models, engine, encoder)
     model, layout, card = load_reader(models / "text-qa")
-    codec = TextCodec(AutoTokenizer.from_pretrained(models / "text-qa"))
+    codec = TextCodec(_tokenizer(models / "text-qa", model.embedding.num_embeddings))
     return CascadeSystem(Cascade(recogniser, codec, Reader(model, layout, bf16=bf16)), {"asr": made, "text_qa": card["weights"]})
+
+
+def _tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
+    """transformers makes an empty tokeniser where files are missing; its ids would mean nothing to the reader."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{folder} has no tokeniser that can be read; train or fetch the model again") from error
+    if not rows - 256 < len(tokenizer) <= rows:  # some tables are padded to a round number
+        raise InputError(f"the tokeniser in {folder} has {len(tokenizer)} entries and its model {rows}; train or fetch it again")
+    return tokenizer
 
 
 def _recogniser(models: Path, engine: str, encoder: SharedEncoder) -> tuple[Recogniser, Any]:
@@ -205,13 +218,17 @@ def _hear(system: System, samples: np.ndarray, source: Any) -> Any:
 
 
 def _samples(source: Path | str | np.ndarray) -> np.ndarray:
-    return source if isinstance(source, np.ndarray) else read_audio(source)
+    if not isinstance(source, np.ndarray):
+        return read_audio(source)
+    check_audio(source, SAMPLE_RATE, "the array given")
+    return source.astype(np.float32, copy=False)
 
 
-def describe(models: Path | str = DEFAULT) -> str:
-    """One line: which models, and what they were trained on."""
+def describe(models: Path | str = DEFAULT, asr: str = "ctc") -> str:
+    """One line: which models, and what they were trained on. asr: the cascade's engine."""
     folder = model_folder(models)
     card = read_json(folder / "encoder" / "card.json") if (folder / "encoder" / "card.json").is_file() else {}
     corpus = card.get("corpus", {})
     trained = f"{corpus.get('corpus', 'unknown data')}, {corpus.get('synthetic', 'recorded speech')}"
-    return f"models: {folder.name}, trained on {trained}; speech of another kind will often not be understood"
+    engine = "" if asr == "ctc" else f"; words by {asr}"
+    return f"models: {folder.name}, trained on {trained}{engine}; speech of another kind will often not be understood"

@@ -15,6 +15,7 @@ def test_every_verb_has_help_for_every_option() -> None:
     for verb in _verbs(build_parser()):
         assert verb.description, verb.prog
         assert verb.format_help()
+        assert not [a.dest for a in verb._actions if not a.help], verb.prog
 
 
 def test_config_section_gives_defaults_and_typing_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

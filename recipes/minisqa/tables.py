@@ -38,9 +38,13 @@ def unit_quality(exp: Path) -> dict:
         if path.is_file():
             q = read_json(path)
             cells = [q["K"], _number(q, "same_text_distance"), _number(q, "same_text_auc"), _number(q, "phone_purity")]
-            rows.append([label, *cells, _number(q, "cluster_purity"), _number(q, "pnmi"), _number(q, "units_a_second", 1)])
-    columns = ["units", "K", "same-text distance", "AUC", "phone purity", "cluster purity", "PNMI", "units a second"]
-    note = "On the voices of the test set; the distance is between the units of one question spoken by two of them."
+            more = [_number(q, name) for name in ("cluster_purity", "pnmi", "oracle_ff1")]
+            rows.append([label, *cells, *more, _number(q, "units_a_second", 1)])
+    columns = ["units", "K", "same-text distance", "AUC", "phone purity", "cluster purity", "PNMI", "oracle FF1", "units a second"]
+    note = (
+        "On the voices of the test set; the distance is between the units of one question spoken by two of them; "
+        "the oracle labels the answers with units and decodes the labels."
+    )
     return {"title": "Quality of the units", "columns": columns, "rows": rows, "note": note}
 
 

@@ -239,6 +239,10 @@ class Encoder(Protocol):
         """samples: (N,) float32 at 16 kHz, any length. Returns (layers + 1, T, D) float32."""
         ...
 
+    def features(self, samples: np.ndarray, layer: int) -> Tensor:
+        """One of them: (T, D)."""
+        ...
+
 
 class CtcRecogniser:
     """An encoder and a head as a recogniser. The head is put into evaluation mode.
@@ -255,11 +259,14 @@ class CtcRecogniser:
         self.encoder, self.head, self.vocabulary, self.name, self.layer = encoder, head.eval(), vocabulary, name, layer
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
-        """Greedy decoding. samples: (N,) float32 at 16 kHz; audio shorter than a frame gives no words."""
+        """Greedy decoding; word times by forced alignment of what was decoded.
+
+        samples: (N,) float32 at 16 kHz; audio shorter than a frame gives no words.
+        """
         log_probs = self.log_probs(samples)
-        symbols, separator = self.vocabulary.symbols, self.vocabulary.separator
-        words = timed_words(greedy_spans(log_probs), symbols, separator, self.encoder.grid)
-        return Transcript(tuple(words), " " if separator else "")
+        text = greedy_decode(log_probs, self.vocabulary)
+        words = align_words(log_probs, text, self.vocabulary, self.encoder.grid)
+        return Transcript(tuple(words), " " if self.vocabulary.separator else "")
 
     def align(self, samples: np.ndarray, text: str) -> list[TimedWord]:
         """`align_words` of a known normalised text."""
@@ -270,8 +277,9 @@ class CtcRecogniser:
         """(T, V) on the CPU, T by the encoder's grid."""
         if self.encoder.grid.frames(len(check_samples(samples))) == 0:
             return torch.zeros(0, len(self.vocabulary))
-        states = self.encoder.hidden_states(check_samples(samples))
-        chosen = states if self.layer is None else states[self.layer : self.layer + 1]
+        checked = check_samples(samples)
+        one = None if self.layer is None else self.encoder.features(checked, self.layer)[None]
+        chosen = self.encoder.hidden_states(checked) if one is None else one
         features = chosen[None].to(self.head.output.weight.device)
         return self.head(features, torch.tensor([features.shape[-2]]))[0].cpu()
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +17,16 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from speechssl.artefacts import read_json, replacing, write_json
+from speechssl.artefacts import claim, read_json, replacing, write_json
 from speechssl.asr.ctc import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
 from speechssl.audio import read_audio
-from speechssl.corpora.records import Passage, Question, Span, load_corpus
+from speechssl.corpora.records import Corpus, Passage, Question, Span, data_hash, first_passages, load_corpus
 from speechssl.encoders.speech_encoder import SpeechEncoder
+from speechssl.errors import InputError, tell_set_aside
 from speechssl.timing import FrameGrid
 from speechssl.training import Batch, TrainingOptions, fit
 
+_NO_LETTER = re.compile("[^a-z']")
 MARGIN = 0.1  # seconds of context left around a cut segment
 
 
@@ -98,12 +103,20 @@ class SegmentBatches:
 
 
 def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptions) -> CtcRecogniser:
-    """Train (once) and save a recogniser in `out`; features are kept in `out`/features until it is done."""
+    """Train (once) and save a recogniser in `out`; features are kept in `out`/features until it is done.
+
+    Recordings that cannot be read are set aside and listed. Raises InputError where `out` was made from other inputs.
+    """
+    claim(out, {"data": data_hash(corpus, "train"), "encoder": encoder.hash, "options": asdict(options)})
     if (out / "card.json").is_file():
         return CtcRecogniser.load(out, encoder)
     torch.manual_seed(options.training.seed)
-    features, recordings = _features(corpus, encoder, out / "features", options)
-    vocabulary = CtcVocabulary.english()
+    data = first_passages(load_corpus(corpus, "train"), options.passages)
+    if not data.passages:
+        raise InputError(f"{corpus / 'train'} has no passages; prepare the corpus with some")
+    language = next(iter(data.passages.values())).language
+    features, recordings = _features(data, language, encoder, out / "features", options)
+    vocabulary = _vocabulary(recordings, language)
     shape = HeadShape(
         width=encoder.width, symbols=len(vocabulary), states=1, projection=options.projection, lstm_width=options.lstm_width
     )
@@ -114,25 +127,64 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
     recogniser.save(out)
     facts: dict[str, Any] = {"options": asdict(options), "training": result, "corpus": read_json(corpus / "card.json")}
     write_json(out / "card.json", read_json(out / "card.json") | facts)
+    shutil.rmtree(out / "features")
     return recogniser
 
 
-def _features(corpus: Path, encoder: SpeechEncoder, folder: Path, options: CtcOptions) -> tuple[np.ndarray, list[_Recording]]:
-    """Features of one layer of the chosen recordings, in one float16 array on disk."""
-    data = load_corpus(corpus, "train")
-    passages = list(data.passages.values())[: options.passages]
-    names = {p.id for p in passages}
-    records: list[Passage | Question] = [*passages, *(q for q in data.questions if q.passage in names)]
-    frames = [encoder.grid.frames(round(r.seconds * encoder.grid.sample_rate)) for r in records]
-    bounds = np.cumsum([0, *frames])
-    path = folder / "features.npy"
-    if not path.is_file():
-        with replacing(path) as temporary:
-            array = np.lib.format.open_memmap(temporary, "w+", np.float16, (int(bounds[-1]), encoder.width))
-            with ThreadPoolExecutor(2) as pool:
-                found = pool.map(lambda r: encoder.features(read_audio(data.path(r)), options.layer).numpy(), records)
-                for first, rows in zip(bounds, tqdm(found, total=len(records), desc="features for CTC", unit="file"), strict=False):
-                    array[first : first + len(rows)] = rows
-            array.flush()
-    recordings = [_Recording(r.words, int(a), n) for r, a, n in zip(records, bounds, frames, strict=False)]
-    return np.load(path, mmap_mode="r"), [r for r in recordings if r.words]
+def _vocabulary(recordings: Sequence[_Recording], language: str) -> CtcVocabulary:
+    """Letters for English; for other languages the characters that occur."""
+    if language == "en":
+        return CtcVocabulary.english()
+    return CtcVocabulary.of_characters(w.text for r in recordings for w in r.words)
+
+
+def _spelt(words: Sequence[Span], language: str) -> tuple[Span, ...]:
+    """Words in the symbols of the vocabulary: lower-case letters and apostrophes in English."""
+    if language != "en":
+        return tuple(words)
+    spelt = (replace(w, text=_NO_LETTER.sub("", w.text.lower())) for w in words)
+    return tuple(w for w in spelt if w.text.strip("'"))
+
+
+def _features(
+    data: Corpus, language: str, encoder: SpeechEncoder, folder: Path, options: CtcOptions
+) -> tuple[np.ndarray, list[_Recording]]:
+    """Features of one layer of all recordings with words, in one float16 array on disk."""
+    everything: list[Passage | Question] = [*data.passages.values(), *data.questions]
+    records = [r for r in everything if r.words]
+    path, index = folder / "features.f16", folder / "index.json"
+    if not index.is_file():
+        write_json(index, _write_features(data, records, encoder, options.layer, path))
+    bounds = read_json(index)["bounds"]
+    recordings = [
+        _Recording(_spelt(r.words, language), first, last - first)
+        for r, (first, last) in zip(records, itertools.pairwise(bounds), strict=True)
+        if last > first
+    ]
+    if not recordings:
+        raise InputError("no training recording has words with times; a CTC head cannot be trained on this corpus")
+    return np.memmap(path, np.float16, "r", shape=(bounds[-1], encoder.width)), recordings
+
+
+def _write_features(
+    data: Corpus, records: Sequence[Passage | Question], encoder: SpeechEncoder, layer: int, path: Path
+) -> dict[str, Any]:
+    """A raw (F, D) float16 array that grows as recordings are heard. A recording that cannot be read has no rows."""
+
+    def one(record: Passage | Question) -> np.ndarray | str:
+        try:
+            return encoder.features(read_audio(data.path(record)), layer).numpy().astype(np.float16)
+        except (InputError, ValueError) as error:
+            return str(error)
+
+    bounds, failed = [0], {}
+    with replacing(path) as temporary, temporary.open("wb") as file, ThreadPoolExecutor(2) as pool:
+        found = tqdm(pool.map(one, records), total=len(records), desc="features for CTC", unit="file")
+        for record, rows in zip(records, found, strict=True):
+            if isinstance(rows, str):
+                failed[record.id] = rows
+            else:
+                file.write(rows.tobytes())
+            bounds.append(bounds[-1] + (0 if isinstance(rows, str) else len(rows)))
+    tell_set_aside(failed, "features for CTC")
+    return {"bounds": bounds, "failed": failed}

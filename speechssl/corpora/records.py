@@ -139,9 +139,9 @@ def _build_answer(**values: Any) -> Answer:
     return answer
 
 
-def data_hash(root: Path | str) -> str:
-    """Hash of all manifests of a corpus; what is made from it carries this, and is made again when it changes."""
-    return hash_files(sorted(Path(root).glob("*/*.jsonl")))
+def data_hash(root: Path | str, split: str) -> str:
+    """Hash of the manifests of a split; what is made from it carries this, and is made again when it changes."""
+    return hash_files(sorted((Path(root) / split).glob("*.jsonl")))
 
 
 def load_corpus(root: Path | str, split: str) -> Corpus:

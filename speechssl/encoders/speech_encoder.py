@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tqdm import tqdm
 from transformers import AutoConfig, AutoModel
 
 from speechssl.artefacts import hash_bytes, read_json
@@ -21,6 +22,7 @@ from speechssl.timing import FrameGrid
 
 SHIPPED = Path(__file__).parent.parent / "models"
 CHUNK_SECONDS = 40.0  # longer audio is encoded in pieces of this length
+LONG_PIECES = 15  # from here on (10 minutes) there is a progress bar
 CONTEXT_SECONDS = 2.0  # that see this much of their neighbours on either side
 MODEL_TYPES = ("hubert", "wav2vec2", "wavlm", "data2vec-audio")
 
@@ -38,13 +40,23 @@ class SpeechEncoder:
     hash: str  # of the weights
     card: dict[str, Any]
 
-    @torch.inference_mode()
     def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
         """All layers of one utterance of any length. samples: (N,) float32 at 16 kHz. Returns (L + 1, T, D) float32.
 
         T is what one pass would give (`grid.frames(N)`): audio longer than CHUNK_SECONDS is encoded in overlapping pieces that
         are joined frame by frame. Raises ValueError for fewer samples than one receptive field.
         """
+        return self._pieces(samples, None)
+
+    def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
+        """One layer of one utterance: (T, D) float32. Raises InputError for a layer the encoder does not have."""
+        if not 0 <= layer <= self.layers:
+            raise InputError(f"{self.name} has the layers 0 to {self.layers}, not {layer}")
+        return self._pieces(samples, layer)[0]
+
+    @torch.inference_mode()
+    def _pieces(self, samples: np.ndarray, layer: int | None) -> torch.Tensor:
+        """(1, T, D) of one layer, or (L + 1, T, D) of all."""
         frames = self.grid.frames(len(samples))
         if frames == 0:
             raise ValueError(f"{len(samples)} samples are fewer than the {self.grid.receptive} that one frame needs")
@@ -53,26 +65,21 @@ class SpeechEncoder:
             wave = (wave - wave.mean()) / torch.sqrt(wave.var(correction=0) + 1e-7)  # as transformers' feature extractor
         size = round(CHUNK_SECONDS * self.grid.frame_rate)
         if frames <= size:
-            return self._encode(wave)
-        pieces = [self._piece(wave, first, min(first + size, frames), frames) for first in range(0, frames, size)]
-        return torch.cat(pieces, dim=1)
+            return self._encode(wave, layer)
+        starts = range(0, frames, size)
+        bar = tqdm(starts, desc="encoding", unit=f"{CHUNK_SECONDS:g} s", leave=False, disable=len(starts) < LONG_PIECES)
+        return torch.cat([self._piece(wave, first, min(first + size, frames), frames, layer) for first in bar], dim=1)
 
-    def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
-        """One layer of one utterance: (T, D) float32. Raises InputError for a layer the encoder does not have."""
-        if not 0 <= layer <= self.layers:
-            raise InputError(f"{self.name} has the layers 0 to {self.layers}, not {layer}")
-        return self.hidden_states(samples)[layer]
-
-    def _piece(self, wave: torch.Tensor, first: int, last: int, frames: int) -> torch.Tensor:
+    def _piece(self, wave: torch.Tensor, first: int, last: int, frames: int, layer: int | None) -> torch.Tensor:
         """Frames first..last - 1, encoded with context on both sides."""
         context = round(CONTEXT_SECONDS * self.grid.frame_rate)
         left, right = max(first - context, 0), min(last + context, frames)
         part = wave[left * self.grid.hop : (right - 1) * self.grid.hop + self.grid.receptive]
-        return self._encode(part)[:, first - left : last - left]
+        return self._encode(part, layer)[:, first - left : last - left].clone()  # not a view that keeps the context alive
 
-    def _encode(self, wave: torch.Tensor) -> torch.Tensor:
-        outputs = self.model(wave[None], output_hidden_states=True)
-        return torch.cat(outputs.hidden_states).float()
+    def _encode(self, wave: torch.Tensor, layer: int | None) -> torch.Tensor:
+        states = self.model(wave[None], output_hidden_states=True).hidden_states
+        return (torch.cat(states) if layer is None else states[layer]).float()
 
 
 def load_encoder(name: str | Path) -> SpeechEncoder:

@@ -47,7 +47,12 @@ def write_report(
         wanted = ", ".join(conditions)
         raise InputError(f"{out / 'predictions'} holds none of the conditions {wanted}; run `speechssl evaluate` first")
     examples: list[Example] = []
-    distorter = Distorter(seed, tuple(voices))
+    seeds = {p["seed"] for answers in found.values() for p in answers.values()}
+    if len(seeds) > 1:
+        raise InputError(
+            f"{out / 'predictions'} were heard in noise of several seeds ({sorted(seeds)}); evaluate them again with one"
+        )
+    distorter = Distorter(seeds.pop(), tuple(voices))
     for condition in found:
         distorter.check(condition)
     for number, (condition, answers) in enumerate(found.items()):
@@ -71,7 +76,8 @@ def _examples(data: Corpus, condition: Condition, answers: Answers, count: int, 
     """A random draw (not a choice) of the questions that most systems answered, no passage twice."""
     often = max(len(a["answers"]) for a in answers.values())
     full = [a for a in answers.values() if len(a["answers"]) == often]
-    questions = [q for q in data.answerable if all(q.id in a["answers"] for a in full)]
+    timed = [q for q in data.answerable if any(a.start is not None for a in q.answers)]
+    questions = [q for q in timed if all(q.id in a["answers"] for a in full)]
     random.Random(f"examples {condition.label} {distorter.seed}").shuffle(questions)
     first = list({q.passage: q for q in questions}.values())[:count]
     scores = {system: {s.id: s for s in score_questions(p, data)} for system, p in answers.items()}
@@ -100,7 +106,7 @@ def _example(
         gold=tuple((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None),
         answer_text=question.answers[0].text,
         predictions=tuple(
-            _prediction(system, p, question, 100 * scores[system][question.id].ff1)
+            _prediction(system, p, question, 100 * (scores[system][question.id].ff1 or 0.0))
             for system, p in answers.items()
             if question.id in p["answers"]
         ),

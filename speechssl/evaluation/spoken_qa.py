@@ -19,7 +19,7 @@ from speechssl.artefacts import hash_json, read_json, write_json
 from speechssl.asr.protocol import Transcript
 from speechssl.audio import read_audio
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash
-from speechssl.errors import InputError
+from speechssl.errors import InputError, tell_set_aside
 from speechssl.evaluation.bootstrap import Interval, mean_interval, ratio_interval
 from speechssl.evaluation.results import Row
 from speechssl.noise import Condition, Distorter
@@ -46,12 +46,18 @@ def evaluate(
     rows: list[Row] = []
     for condition in conditions:
         distorter.check(condition)
+    if twins := [c.label for i, c in enumerate(conditions) if c.label in {d.label for d in conditions[:i]}]:
+        raise InputError(
+            f"two conditions are both called {twins[0]!r}; rename a noise file, or evaluate them one by one into two folders"
+        )
     for condition in conditions:
-        missing = [s for s in systems if not _is_done(_path(out, s, condition), s, corpus, distorter)]
+        missing = [s for s in systems if not _is_done(_path(out, s, condition), s, corpus, condition, distorter)]
         if missing:
             _run(missing, corpus, condition, out, distorter, workers)
         for system in systems:
-            rows += score(read_json(_path(out, system, condition)), corpus, condition, system, distorter.seed, encoder_name)
+            predictions = read_json(_path(out, system, condition))
+            tell_set_aside(predictions["failed"], f"{system.name}, {condition.label} (their questions count as not answered)")
+            rows += score(predictions, corpus, condition, system, distorter.seed, encoder_name)
     return rows
 
 
@@ -59,21 +65,27 @@ def _path(out: Path, system: System, condition: Condition) -> Path:
     return out / "predictions" / system.name / f"{condition.label.replace(' ', '-')}.json"
 
 
-def _made_from(system: System, corpus: Corpus, distorter: Distorter) -> str:
+def _made_from(system: System, corpus: Corpus, condition: Condition, distorter: Distorter) -> str:
     ids = [q.id for q in corpus.answerable]
-    return hash_json([dict(system.card), data_hash(corpus.root), ids, distorter.seed])
+    data = data_hash(corpus.root, corpus.split)
+    return hash_json([dict(system.card), data, ids, asdict(condition), distorter.sources(condition), distorter.seed])
 
 
-def _is_done(path: Path, system: System, corpus: Corpus, distorter: Distorter) -> bool:
-    return path.is_file() and read_json(path).get("made_from") == _made_from(system, corpus, distorter)
+def _is_done(path: Path, system: System, corpus: Corpus, condition: Condition, distorter: Distorter) -> bool:
+    """Whether these predictions exist. Those with recordings that could not be read are made again: they may have been mended."""
+    if not path.is_file():
+        return False
+    there = read_json(path)
+    return there.get("made_from") == _made_from(system, corpus, condition, distorter) and not there.get("failed")
 
 
 def _run(systems: Sequence[System], corpus: Corpus, condition: Condition, out: Path, distorter: Distorter, workers: int) -> None:
     heard, failed = _hear(systems, corpus, condition, distorter, workers)
-    for name, reason in failed.items():
-        tqdm.write(f"set aside {name}: {reason}")
-    if failed:
-        tqdm.write(f"{len(failed)} of {len(heard) + len(failed)} recordings set aside; their questions count as not answered")
+    if not heard:
+        first = next(iter(failed.values()))
+        raise InputError(
+            f"none of the {len(failed)} recordings could be heard in the condition {condition.label} ({first}); mend them"
+        )
     questions = [q for q in corpus.answerable if q.id in heard and q.passage in heard]
     for system in systems:
         items = [(heard[q.id][system.name], heard[q.passage][system.name]) for q in questions]
@@ -83,7 +95,8 @@ def _run(systems: Sequence[System], corpus: Corpus, condition: Condition, out: P
         write_json(
             _path(out, system, condition),
             {
-                "made_from": _made_from(system, corpus, distorter),
+                "made_from": _made_from(system, corpus, condition, distorter),
+                "seed": distorter.seed,
                 "answers": {q.id: asdict(a) for q, a in zip(questions, answers, strict=True)},
                 "transcripts": {i: h[system.name].text for i, h in heard.items() if isinstance(h[system.name], Transcript)},
                 "failed": failed,
@@ -115,13 +128,13 @@ def _hear(
 
 @dataclass(frozen=True)
 class Scored:
-    """One question's scores, 0 to 1; em and f1 are None where the system gives no text."""
+    """One question's scores, 0 to 1; ff1 and aos are None without annotated times, em and f1 where the system gives no text."""
 
     id: str
     passage: str
     seconds: float  # length of the answer
-    ff1: float
-    aos: float
+    ff1: float | None
+    aos: float | None
     em: float | None
     f1: float | None
 
@@ -141,8 +154,8 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Scor
                 question.id,
                 question.passage,
                 gold[0][1] - gold[0][0] if gold else 0.0,
-                frame_f1(span, gold) if gold else 0.0,
-                overlap_score(span, gold) if gold else 0.0,
+                frame_f1(span, gold) if gold else None,
+                overlap_score(span, gold) if gold else None,
                 exact_match(said, texts, question.language) if has_text else None,
                 token_f1(said, texts, question.language) if has_text else None,
             )
@@ -155,20 +168,18 @@ def score(
 ) -> list[Row]:
     """Rows in percent with 95 % bootstrap intervals; the questions of one passage are drawn together."""
     scored = score_questions(predictions, corpus)
-    groups = [s.passage for s in scored]
     values: dict[str, Interval] = {}
     for metric in ("ff1", "aos", "em", "f1"):
-        column = [getattr(s, metric) for s in scored]
-        if column[0] is not None:
-            values[metric] = mean_interval(column, groups, seed)
+        column = [(getattr(s, metric), s.passage) for s in scored if getattr(s, metric) is not None]
+        if column:
+            values[metric] = mean_interval([v for v, _ in column], [p for _, p in column], seed)
     if predictions["transcripts"]:
         values["wer"] = _word_errors(predictions["transcripts"], corpus, seed)
-    name = Path(condition.kind).stem if condition.name == "noise" else condition.name
     card = hash_json(dict(system.card))
 
     def row(metric: str, v: Interval) -> Row:
         p = v.percent
-        return Row(system.name, encoder, name, condition.snr_db, metric, p.value, p.low, p.high, p.n, seed, card)
+        return Row(system.name, encoder, condition.short, condition.snr_db, metric, p.value, p.low, p.high, p.n, seed, card)
 
     return [row(metric, interval) for metric, interval in values.items()]
 
@@ -184,9 +195,9 @@ def by_length(scored: Sequence[Scored], system: str, seed: int) -> list[dict[str
     """FF1 in percent by length of the answer."""
     found = []
     for low, high in BUCKETS:
-        inside = [s for s in scored if low <= s.seconds < high]
+        inside = [(s.ff1, s.passage) for s in scored if s.ff1 is not None and low <= s.seconds < high]
         if inside:
-            v = mean_interval([s.ff1 for s in inside], [s.passage for s in inside], seed).percent
+            v = mean_interval([f for f, _ in inside], [p for _, p in inside], seed).percent
             bucket = f"{low:g}-{high:g} s" if np.isfinite(high) else f"over {low:g} s"
             found.append({"system": system, "bucket": bucket, "value": v.value, "low": v.low, "high": v.high, "n": v.n})
     return found

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from speechssl.artefacts import read_json
-from speechssl.corpora.records import Corpus, Question, load_corpus
+from speechssl.artefacts import claim, read_json
+from speechssl.corpora.records import Corpus, Question, data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.qa.cascade import TextCodec, text_example
 from speechssl.qa.dual import example
@@ -45,7 +45,10 @@ def train_dual(corpus: Path, units: Path, out: Path, grid: FrameGrid, symbols: i
     """Train DUAL's reader on the answerable questions of the train split; once.
 
     units: the folder of `speechssl units extract`; symbols: K. Questions whose audio gave no units are left out and counted.
+    Raises InputError where `out` holds a reader that was made from other inputs.
     """
+    made = read_json(units / "train.card.json")["made_from"]
+    claim(out, _made_from(corpus, options) | {"units": made, "assignment": assignment})
     if (out / "card.json").is_file():
         return
     data = load_corpus(corpus, "train")
@@ -54,7 +57,6 @@ def train_dual(corpus: Path, units: Path, out: Path, grid: FrameGrid, symbols: i
     model, tokenizer = load_text_encoder(options.text_encoder)
     encoder, table = symbol_encoder(model, tokenizer, symbols, assignment, options.training.seed)
     layout = _layout(options, *special_ids(symbols))
-    made = read_json(units / "train.card.json")["made_from"]
     card = {"what": "DUAL reader", "assignment": assignment, "units": made, "corpus": read_json(corpus / "card.json")}
     _train(encoder, table, examples, layout, options, out, card | {"left_out": len(data.answerable) - len(examples)})
 
@@ -72,7 +74,11 @@ def dual_examples(data: Corpus, units: dict[str, Any], grid: FrameGrid) -> list[
 
 
 def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
-    """Train the cascade's text QA on the words of the train split; once. The tokeniser is saved beside the model."""
+    """Train the cascade's text QA on the words of the train split; once. The tokeniser is saved beside the model.
+
+    Raises InputError where `out` holds a reader that was made from other inputs.
+    """
+    claim(out, _made_from(corpus, options))
     if (out / "card.json").is_file():
         return
     model, tokenizer = load_text_encoder(options.text_encoder)
@@ -107,10 +113,23 @@ def _answer_words(question: Question, starts: Sequence[float], ends: Sequence[fl
         raise InputError(f"question {question.id} has no answer times; text QA is trained on words with times")
     middles = (np.asarray(starts) + np.asarray(ends)) / 2
     inside = np.flatnonzero((middles >= answer.start) & (middles < answer.end))
+    if not len(inside):
+        raise InputError(
+            f"passage {question.passage} has no word in the answer of question {question.id}; text QA needs word times"
+        )
     return int(inside[0]), int(inside[-1])
 
 
+def _made_from(corpus: Path, options: QaOptions) -> dict[str, Any]:
+    return {"data": data_hash(corpus, "train"), "options": asdict(options)}
+
+
 def _layout(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
+    if not 1 <= options.stride <= options.window or options.short_window > options.window:
+        raise InputError(
+            f"windows of {options.window} tokens {options.stride} apart (short ones: {options.short_window}) leave gaps; "
+            f"give --stride and --short-window of at most --window"
+        )
     return Layout(cls, sep, pad, size=options.window, stride=options.stride, answer=options.answer)
 
 
@@ -127,10 +146,16 @@ def _train(
         raise InputError("the train split has no answerable question with times; there is nothing to train on")
     if not options.dropout:
         without_dropout(encoder)
+    longest = getattr(encoder.config, "max_position_embeddings", None)
+    if longest is not None and layout.size + layout.question + 3 > longest:
+        raise InputError(
+            f"a window of {layout.size} tokens with a question of up to {layout.question} does not fit into the {longest} "
+            f"positions of {options.text_encoder}; give a smaller --window"
+        )
     torch.manual_seed(options.training.seed)
     model = SpanModel(encoder, table)
     result = fit(model, _batches(examples, layout, options), options.training, out / "checkpoints")
-    facts = {"options": asdict(replace(options)), "examples": len(examples), "training": result}
+    facts = {"options": asdict(options), "examples": len(examples), "training": result}
     save_reader(out, model, layout, card | facts)
 
 

@@ -18,7 +18,7 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     """An encoder with its pre-trained weights, and its tokeniser. Raises InputError when it cannot be found or loaded."""
     source = find_text_encoder(name)
     try:
-        model = AutoModel.from_pretrained(source, dtype=torch.float32)
+        model, info = AutoModel.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
         tokenizer = AutoTokenizer.from_pretrained(source)
     except Exception as error:  # transformers, safetensors and the hub client each raise their own
         reason = (str(error).strip().splitlines() or [""])[0][:160]
@@ -26,6 +26,10 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
             f"cannot load the text encoder {source} ({reason}); give a folder that holds config, weights and tokeniser, "
             f'or "{MINILM}" for the one in the extra `speechssl[minilm]`'
         ) from error
+    missing = sorted(k for k in info["missing_keys"] if not k.startswith("pooler."))  # the pooler is not used
+    if missing:
+        some = ", ".join(missing[:3])
+        raise InputError(f"the checkpoint {source} lacks {len(missing)} weights ({some} ...); fetch or make it again")
     return model, tokenizer
 
 

@@ -41,8 +41,8 @@ class UnitExtractor:
         card = self.codebook.card
         if card.get("encoder") != self.encoder.hash:
             raise InputError(
-                f"the codebook was fitted on encoder {card.get('encoder')}, not on {self.encoder.name} ({self.encoder.hash}); "
-                f"fit one for this encoder with `speechssl units fit`"
+                f"{self.codebook.name} was fitted on encoder {card.get('encoder')}, not on {self.encoder.name} "
+                f"({self.encoder.hash}); fit one for this encoder with `speechssl units fit`"
             )
 
     @property
@@ -119,12 +119,12 @@ def extract_corpus(
 
     Returns the items set aside: id -> why.
     """
-    card = extractor.card | {"corpus": data_hash(corpus), "split": split, "passages": passages}
+    card = extractor.card | {"corpus": data_hash(corpus, split), "split": split, "passages": passages}
     path = out / f"{split}.safetensors"
     if path.is_file() and path.with_suffix(".card.json").is_file():
         made = read_json(path.with_suffix(".card.json"))
-        if made.get("made_from") == card:
-            return dict(made["failed"])
+        if made.get("made_from") == card and not made["failed"]:  # what failed may have been mended since
+            return {}
     data = first_passages(load_corpus(corpus, split), passages)
     records: list[Passage | Question] = [*data.passages.values(), *data.questions]
     units: dict[str, RunLength] = {}

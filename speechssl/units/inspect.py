@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,27 +13,39 @@ from tqdm import tqdm
 from speechssl.artefacts import write_json
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.corpora.minisqa.speech import speak_pairs
-from speechssl.corpora.records import Corpus, load_corpus
+from speechssl.corpora.records import Corpus, data_hash, load_corpus
 from speechssl.encoders.pretraining import small_config
 from speechssl.encoders.speech_encoder import load_encoder
 from speechssl.errors import InputError
-from speechssl.timing import FrameGrid, RunLength
+from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 from speechssl.units.extract import UnitExtractor, layer_features
 from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook
 from speechssl.units.mfcc import mfcc
 from speechssl.units.quality import phone_frames, purity, same_text
+from speechssl.units.targets import readable
 
 MFCC_GRID = FrameGrid.of_convolutions(SAMPLE_RATE, small_config().conv_kernel, small_config().conv_stride)  # as in `pretrain`
 
 
 def fit_units(corpus: Path, encoder: str, layer: int, clusters: int, smooth: int, passages: int, seed: int, out: Path) -> Codebook:
-    """Fit on the first `passages` training passages, all voices; once."""
-    if out.is_file() and out.with_suffix(".card.json").is_file():
-        return load_codebook(out)
+    """Fit on the first `passages` training passages, all voices; once.
+
+    Raises InputError where `out` is a codebook that was made from other inputs.
+    """
+    if smooth < 1 or smooth % 2 == 0:
+        raise InputError(f"features are averaged over an odd number of frames, not {smooth}; change --smooth")
     model, data = load_encoder(encoder), load_corpus(corpus, "train")
+    if not data.passages:
+        raise InputError(f"{corpus / 'train'} has no passages to fit a codebook on; prepare the corpus with some")
     card: dict[str, Any] = {"encoder": model.hash, "layer": layer, "smooth": smooth, "frame_rate": model.grid.frame_rate}
-    chosen = tqdm(list(data.passages.values())[:passages], desc="features for k-means", unit="file")
-    stream = (layer_features(model, read_audio(data.path(p)), card).numpy() for p in chosen)
+    card |= {"data": data_hash(corpus, "train"), "passages": passages}
+    chosen = [data.path(p) for p in list(data.passages.values())[:passages]]
+    stream = (layer_features(model, samples, card).numpy() for samples in readable(chosen, "features for k-means"))
+    if out.is_file() and out.with_suffix(".card.json").is_file():
+        made = load_codebook(out)
+        if differing := [k for k, v in (card | {"K": clusters, "seed": seed}).items() if made.card.get(k) != v]:
+            raise InputError(f"{out} was made from other inputs ({', '.join(differing)} differ); choose another file or delete it")
+        return made
     codebook = fit_kmeans(stream, clusters, card, seed=seed)
     codebook.save(out)
     return codebook
@@ -78,9 +91,23 @@ def _source(encoder: str, codebook: Path | None) -> tuple[Callable[[np.ndarray],
         raise InputError(f"units of {encoder} need a codebook; name the file that `speechssl units fit` wrote")
     book = load_codebook(codebook)
     if encoder == "mfcc":
+        if book.card.get("encoder") != "mfcc":
+            raise InputError(f"{codebook} was not fitted on MFCCs but on encoder {book.card.get('encoder')}; name that encoder")
         return (lambda samples: RunLength.of_frames(book.assign(mfcc(samples, MFCC_GRID)))), MFCC_GRID, book.size
     extractor = UnitExtractor(load_encoder(encoder), book)
     return extractor.units, extractor.grid, book.size
+
+
+def _oracle(data: Corpus, units: dict[str, RunLength], grid: FrameGrid) -> float:
+    """FF1 (0 to 1) of the annotated answers after label -> decode: what no reader of these units can beat."""
+    scores = []
+    for question in data.answerable:
+        for start, end in [(a.start, a.end) for a in question.answers if a.start is not None and a.end is not None][:1]:
+            passage = units[question.passage]
+            first, last = interval_of_units(grid, passage, *units_of_interval(grid, passage, start, end))
+            shared = max(min(last, end) - max(first, start), 0.0)
+            scores.append(2 * shared / (last - first + end - start))
+    return float(np.mean(scores)) if scores else math.nan
 
 
 def _purity(data: Corpus, units: Callable[[np.ndarray], RunLength], grid: FrameGrid, names: dict[str, int]) -> dict[str, float]:
@@ -96,5 +123,6 @@ def _purity(data: Corpus, units: Callable[[np.ndarray], RunLength], grid: FrameG
         "phone_purity": pure.phone,
         "cluster_purity": pure.cluster,
         "pnmi": pure.pnmi,
+        "oracle_ff1": _oracle(data, dict(zip(data.passages, found, strict=True)), grid),
         "units_a_second": sum(map(len, found)) / sum(p.seconds for p in passages),
     }

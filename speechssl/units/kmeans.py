@@ -29,6 +29,7 @@ class Codebook:
 
     centroids: np.ndarray
     card: dict[str, Any]
+    name: str = "the codebook"  # its file, for messages
 
     @property
     def size(self) -> int:
@@ -61,7 +62,7 @@ def load_codebook(path: Path | str) -> Codebook:
         centroids = load_file(path)["centroids"]
     except (OSError, SafetensorError, KeyError) as error:
         raise InputError(f"cannot read the codebook {path} ({error}); fit it again with `speechssl units fit`") from error
-    codebook = Codebook(centroids, read_json(path.with_suffix(".card.json")))
+    codebook = Codebook(centroids, read_json(path.with_suffix(".card.json")), str(path))
     if codebook.card.get("hash") != codebook.hash:
         raise InputError(f"{path} is not the codebook its card describes; fit it again with `speechssl units fit`")
     return codebook

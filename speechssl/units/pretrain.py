@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from transformers import HubertModel
 
-from speechssl.artefacts import read_json, write_json
+from speechssl.artefacts import claim, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
+from speechssl.corpora.records import data_hash
 from speechssl.encoders.pretraining import Cropper, HubertPretraining, MaskOptions, save_encoder, small_config
 from speechssl.encoders.speech_encoder import SpeechEncoder, load_encoder
+from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 from speechssl.training import TrainingOptions, fit
 from speechssl.units.extract import layer_features
@@ -40,15 +42,20 @@ class IterationOptions:
 
 
 def pretrain(corpus: Path, out: Path, options: IterationOptions) -> SpeechEncoder:
-    """Run one iteration; everything it makes lies in `out`, the encoder in `out`/encoder. Finished work is not done again."""
+    """Run one iteration; what it makes lies in `out`, the encoder in `out`/encoder. Finished work is not done again.
+
+    The training audio is packed once for all iterations, beside `out`: in packed-<hash of the data>.
+    Raises InputError where `out` was made from other inputs.
+    """
+    claim(out, _made_from(corpus, options))
     if (out / "encoder" / "card.json").is_file():
         return load_encoder(out / "encoder")
     torch.manual_seed(options.training.seed)
-    encoder = HubertModel.from_pretrained(options.start) if options.start else HubertModel(small_config())
+    encoder = _start(options.start) if options.start else HubertModel(small_config())
     grid = FrameGrid.of_convolutions(SAMPLE_RATE, encoder.config.conv_kernel, encoder.config.conv_stride)
     codebook = make_targets(corpus, out, grid, options)
     model = HubertPretraining(encoder, options.clusters, visible_weight=options.mask.visible_weight)
-    data = load_labelled(corpus.parent / "packed", out / "targets")
+    data = load_labelled(packed(corpus, out), out / "targets")
     crop = Cropper(data, grid, options.mask, options.crops, options.seconds, options.training.seed)
     result = fit(model, crop, options.training, out / "checkpoints")
     save_encoder(encoder, out / "encoder", bf16=options.save_bf16)
@@ -56,15 +63,35 @@ def pretrain(corpus: Path, out: Path, options: IterationOptions) -> SpeechEncode
     return load_encoder(out / "encoder")
 
 
+def packed(corpus: Path, out: Path) -> Path:
+    """Where the training audio of a corpus lies in one array."""
+    return out.parent / f"packed-{data_hash(corpus, 'train')}"
+
+
+def _made_from(corpus: Path, options: IterationOptions) -> dict[str, Any]:
+    named = {"teacher": options.teacher, "start": options.start}
+    hashes = {k: load_encoder(v).hash if v and v != "mfcc" else v for k, v in named.items()}
+    return {"data": data_hash(corpus, "train"), "options": asdict(options) | hashes}
+
+
+def _start(name: str) -> HubertModel:
+    """The encoder to go on from, every weight of it, in float32. Raises InputError for one that is not a HuBERT."""
+    model = load_encoder(name).model
+    if not isinstance(model, HubertModel):
+        raise InputError(f"{name} is a {model.config.model_type} encoder; pre-training goes on from HuBERT encoders")
+    return model.train().requires_grad_(True)
+
+
 def make_targets(corpus: Path, out: Path, grid: FrameGrid, options: IterationOptions) -> Codebook:
     """Codebook and labels of an iteration."""
-    pack_audio(corpus, corpus.parent / "packed")
+    pack_audio(corpus, packed(corpus, out))
     features, made_from = _teacher(grid, options)
     path = out / "targets.safetensors"
     if not path.is_file():
         fit_targets(corpus, features, options.clusters, made_from, options.training.seed).save(path)
     codebook = load_codebook(path)
-    write_targets(corpus, out / "targets", grid, features, codebook)
+    lengths = np.diff(np.load(packed(corpus, out) / "bounds.npy")).tolist()
+    write_targets(corpus, out / "targets", grid, features, codebook, samples=lengths)
     return codebook
 
 

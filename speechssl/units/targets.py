@@ -7,7 +7,7 @@ so that one sound has one target whoever speaks; else they come from the recordi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from speechssl.artefacts import read_json, replacing, write_json
 from speechssl.audio import read_audio
 from speechssl.corpora.records import Passage, data_hash, load_corpus
 from speechssl.encoders.pretraining import LabelledAudio
+from speechssl.errors import InputError, tell_set_aside
 from speechssl.timing import FrameGrid
 from speechssl.units.kmeans import Codebook, fit_kmeans
 
@@ -57,22 +58,40 @@ def teachers(corpus: Path, split: str = "train") -> list[Teacher]:
 def fit_targets(corpus: Path, features: Features, clusters: int, card: dict, seed: int = 0, passages: int = 400) -> Codebook:
     """K-means on the teachers of the first `passages` passages (about 10 % of the data is enough: section IV-A)."""
     chosen = teachers(corpus)[:passages]
-    stream = (features(read_audio(t.audio)).numpy() for t in tqdm(chosen, desc="features for k-means", unit="file"))
+    if not chosen:
+        raise InputError(f"{corpus / 'train'} has no passages to fit clusters on; prepare the corpus with some")
+    stream = (features(samples).numpy() for samples in readable([t.audio for t in chosen], "features for k-means"))
     return fit_kmeans(stream, clusters, card | {"reference_reading": chosen[0].anchors is not None}, seed=seed)
 
 
-def write_targets(corpus: Path, out: Path, grid: FrameGrid, features: Features, codebook: Codebook, workers: int = 2) -> None:
-    """Write `out`/labels.npy (int16, all frames of all passages in manifest order) with its bounds and card; once."""
-    made_from = {"codebook": codebook.hash, "corpus": data_hash(corpus)}
+def write_targets(
+    corpus: Path,
+    out: Path,
+    grid: FrameGrid,
+    features: Features,
+    codebook: Codebook,
+    workers: int = 2,
+    samples: Sequence[int] | None = None,
+) -> None:
+    """Write `out`/labels.npy (int16, all frames of all passages in manifest order) with its bounds and card; once.
+
+    samples: length of every recording as `pack_audio` found it, 0 for those it set aside; None: as the manifest says.
+    """
+    made_from = {"codebook": codebook.hash, "corpus": data_hash(corpus, "train")}
     if (out / "card.json").is_file() and made_from.items() <= read_json(out / "card.json").items():
         return
 
-    def label(teacher: Teacher) -> np.ndarray:
-        frames = grid.frames(round(teacher.passage.seconds * grid.sample_rate))
+    def label(item: tuple[Teacher, int]) -> np.ndarray:
+        teacher, length = item
+        frames = grid.frames(length)
+        if frames == 0:
+            return np.zeros(0, np.int16)
         clusters = codebook.assign(features(read_audio(teacher.audio)))
         return clusters[teacher.frames(grid, frames, len(clusters))].astype(np.int16)
 
-    labels = list(_progress(label, teachers(corpus), workers, "targets"))
+    known = teachers(corpus)
+    lengths = [round(t.passage.seconds * grid.sample_rate) for t in known] if samples is None else samples
+    labels = list(_progress(label, list(zip(known, lengths, strict=True)), workers, "targets"))
     _guard(labels)
     _save(out / "labels.npy", np.concatenate(labels))
     _save(out / "bounds.npy", np.cumsum([0] + [len(x) for x in labels]))
@@ -80,28 +99,47 @@ def write_targets(corpus: Path, out: Path, grid: FrameGrid, features: Features, 
 
 
 def pack_audio(corpus: Path, out: Path, workers: int = 2) -> None:
-    """Write all training audio into one memory-mapped array, `out`/samples.npy (int16), with bounds and card; once."""
-    made_from = {"corpus": data_hash(corpus)}
+    """Write all training audio into one raw array, `out`/samples.s16 (int16), with bounds and card; once."""
+    made_from = {"corpus": data_hash(corpus, "train")}
     if (out / "card.json").is_file() and read_json(out / "card.json") == made_from:
         return
     data = load_corpus(corpus, "train")
-    paths = [data.path(p) for p in data.passages.values()]
-    lengths = [round(p.seconds * 16_000) for p in data.passages.values()]
-    bounds = np.cumsum([0] + lengths)
-    with replacing(out / "samples.npy") as temporary:
-        array = np.lib.format.open_memmap(temporary, "w+", np.int16, (int(bounds[-1]),))
-        whole = _progress(lambda path: np.round(read_audio(path) * 32767).astype(np.int16), paths, workers, "packing audio")
-        for first, last, samples in zip(bounds[:-1], bounds[1:], whole, strict=True):
-            array[first:last] = samples
-        array.flush()
-    _save(out / "bounds.npy", bounds)
+    bounds, failed = [0], {}
+
+    def read(path: Path) -> np.ndarray | str:
+        try:
+            return np.round(read_audio(path) * 32767).astype(np.int16)
+        except InputError as error:
+            return str(error)
+
+    with replacing(out / "samples.s16") as temporary, temporary.open("wb") as file:
+        paths = [data.path(p) for p in data.passages.values()]
+        for name, samples in zip(data.passages, _progress(read, paths, workers, "packing audio"), strict=True):
+            if isinstance(samples, str):
+                failed[name] = samples
+            else:
+                file.write(samples.tobytes())
+            bounds.append(bounds[-1] + (0 if isinstance(samples, str) else len(samples)))
+    tell_set_aside(failed, "packing audio")
+    _save(out / "bounds.npy", np.array(bounds))
     write_json(out / "card.json", made_from)
+
+
+def readable(paths: Sequence[Path], what: str) -> Iterator[np.ndarray]:
+    """The recordings that can be read, one after another; the others are listed and counted."""
+    failed = {}
+    for path in tqdm(paths, desc=what, unit="file"):
+        try:
+            yield read_audio(path)
+        except InputError as error:
+            failed[path.name] = str(error)
+    tell_set_aside(failed, what)
 
 
 def load_labelled(audio: Path, targets: Path) -> LabelledAudio:
     """What `pack_audio` and `write_targets` wrote, memory-mapped."""
     return LabelledAudio(
-        np.load(audio / "samples.npy", mmap_mode="r"),
+        np.memmap(audio / "samples.s16", np.int16, "r"),
         np.load(audio / "bounds.npy"),
         np.load(targets / "labels.npy"),
         np.load(targets / "bounds.npy"),

@@ -305,6 +305,9 @@ class FakeEncoder:
         states = torch.nn.functional.one_hot(torch.from_numpy(centres * 100).round().long(), 29).float()
         return torch.stack([torch.zeros_like(states), states, states])
 
+    def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
+        return self.hidden_states(samples)[layer]
+
 
 def transparent_head(states: int) -> CtcHead:
     """A linear head that copies its input."""

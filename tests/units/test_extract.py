@@ -64,7 +64,7 @@ def test_a_codebook_of_another_encoder_is_refused(encoder, card):
 
 
 def test_the_card_tells_different_units_apart(encoder, extractor):
-    assert extractor.card == {"encoder": encoder.hash, "layer": 1, "codebook": extractor.codebook.hash}
+    assert extractor.card == {"encoder": encoder.hash, "layer": 1, "smooth": 1, "codebook": extractor.codebook.hash}
     assert UnitExtractor(encoder, codebook_for(encoder, seed=1)).card != extractor.card
     assert UnitExtractor(encoder, codebook_for(encoder, layer=2)).card != extractor.card
 

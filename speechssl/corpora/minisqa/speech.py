@@ -26,7 +26,7 @@ from speechssl.corpora.minisqa.voices import reference, speakers
 from speechssl.corpora.records import Answer, Passage, Question, Span, compact, data_hash
 from speechssl.errors import InputError
 
-VERSION = 1  # of the generator; part of the card, so that corpora of different generators are never mixed up
+VERSION = 2  # of the generator; part of the card, so that corpora of different generators are never mixed up
 PAUSE = 0.25  # seconds between sentences
 SPLITS = ("train", "dev", "test")
 
@@ -41,6 +41,15 @@ class Settings:
     questions: int = 5  # a passage
     unanswerable: float = 0.1  # share of questions the passage does not answer
     reference: bool = False  # read the training passages a second time by the neutral voice
+
+    @property
+    def command(self) -> str:
+        """What makes this corpus again."""
+        counts = (
+            f"--passages {self.passages['train']} --dev-passages {self.passages['dev']} --test-passages {self.passages['test']}"
+        )
+        other = f"--questions {self.questions} --unanswerable {self.unanswerable}" + " --reference" * self.reference
+        return f"speechssl prepare minisqa OUT --language {self.language} {counts} {other} --seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -70,8 +79,8 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
     for split in SPLITS:
         _prepare_split(out, split, settings, workers)
     card = wanted | {
-        "made_by": f"speechssl prepare minisqa --language {settings.language} --seed {settings.seed}",
-        "manifests": data_hash(out),
+        "made_by": settings.command,
+        "manifests": {split: data_hash(out, split) for split in SPLITS},
         "synthetic": "speech by espeak-ng",
     }
     write_json(out / "card.json", card)

@@ -20,7 +20,7 @@ _VARIANTS = {
         "norbert pablo quincy robert shelby steph travis zac pedro"
     ),
     "dev": "david f4 klatt5 m3 Marco steph2 antonio john",
-    "test": "caleb grandpa klatt6 m5 m7 michel paul rob steph3 Andrea",
+    "test": "caleb grandpa klatt6 m5 m7 paul rob Andrea",
 }
 _RATES = (150, 165, 180, 195, 210)
 _PITCHES = (35, 50, 65, 42, 58, 72, 28)
