@@ -265,6 +265,8 @@ def _add_train(verbs: Any) -> None:
     dual.add_argument("units", type=Path, help="folder of `speechssl units extract`")
     dual.add_argument("out", type=Path, help="folder for the trained model")
     dual.add_argument("--encoder", required=True, help="the encoder of the units")
+    dual.add_argument("--start", type=Path, help="reader of the same units to go on from; default: the text encoder")
+    dual.add_argument("--noise", type=float, default=0.0, help="share of units replaced by random ones in training")
     dual.add_argument("--assignment", default="most-frequent", help="most-frequent, least-frequent, random, re-init or scratch")
     _qa_flags(dual)
     text = _verb(what, "text-qa", _train_text, "train the cascade's text QA on the words of the corpus")
@@ -307,6 +309,7 @@ def _qa_options(o: argparse.Namespace) -> Any:
         dropout=o.dropout,
         short_window=o.short_window,
         short_steps=o.short_steps,
+        noise=getattr(o, "noise", 0.0),
     )
 
 
@@ -316,7 +319,7 @@ def _train_dual(o: argparse.Namespace) -> None:
     from speechssl.units.kmeans import load_codebook
 
     grid, symbols = load_encoder(o.encoder).grid, load_codebook(o.codebook).size
-    train_dual(o.corpus, o.units, o.out, grid, symbols, o.assignment, _qa_options(o))
+    train_dual(o.corpus, o.units, o.out, grid, symbols, o.assignment, _qa_options(o), o.start)
     print(f"{o.out}: DUAL reader, {o.assignment}")
 
 

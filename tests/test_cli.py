@@ -54,6 +54,7 @@ STAGES = {
     "units": "units fit",
     "inspect": "units inspect",
     "extract": "units extract",
+    "dual-1": "train dual",
     "dual": "train dual",
     "assignment": "train dual",
     "ctc": "train ctc",

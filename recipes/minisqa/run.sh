@@ -32,10 +32,11 @@ inspect shipped "$MODELS/encoder" "$MODELS/units.safetensors"
 speechssl units extract "$EXP/corpus" "$MODELS/encoder" "$MODELS/units.safetensors" "$EXP/units" $(with extract)
 
 stage "5 DUAL: a text BERT learns to answer from units; then, shorter, the five ways of giving units to it"
-speechssl train dual "$EXP/corpus" "$MODELS/units.safetensors" "$EXP/units" "$MODELS/dual" --encoder "$MODELS/encoder" $(with dual)
+dual() { speechssl train dual "$EXP/corpus" "$MODELS/units.safetensors" "$EXP/units" "$1" --encoder "$MODELS/encoder" "${@:2}"; }
+dual "$EXP/dual-1" $(with dual-1)
+dual "$MODELS/dual" --start "$EXP/dual-1" $(with dual)
 for assignment in most-frequent least-frequent random re-init scratch; do
-  speechssl train dual "$EXP/corpus" "$MODELS/units.safetensors" "$EXP/units" "$MODELS/dual-$assignment" \
-    --encoder "$MODELS/encoder" --assignment $assignment $(with assignment)
+  dual "$MODELS/dual-$assignment" --assignment $assignment $(with assignment)
 done
 
 stage "6 the cascade: a CTC head on the same encoder, and the same text BERT on words"

@@ -51,19 +51,16 @@ class PocketSphinxRecogniser:
         return Transcript(transcribe_pieces(check_samples(samples), LONGEST, SAMPLE_RATE, self._decode))
 
     def _thread_decoder(self) -> Any:
-        """This thread's decoder: it holds one utterance at a time."""
+        """This thread's decoder: it holds one utterance at a time. Noise comes first: the first utterance is unlike all others."""
         if not hasattr(self._own, "decoder"):
-            self._own.decoder = _decoder(self.settings)
+            decoder = _decoder(self.settings)
+            _utter(decoder, np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE))
+            self._own.decoder = decoder
         return self._own.decoder
 
     def _decode(self, samples: np.ndarray) -> list[TimedWord]:
         decoder = self._thread_decoder()
-        with warnings.catch_warnings():  # it is called unnecessary, but without it the noise tracker remembers the last utterance
-            warnings.simplefilter("ignore", DeprecationWarning)
-            decoder.start_stream()
-        decoder.start_utt()
-        decoder.process_raw(_pcm(samples), full_utt=True)
-        decoder.end_utt()
+        _utter(decoder, samples)
         if decoder.hyp() is None:
             return []
         return [self._word(segment) for segment in decoder.seg() if not _FILLER.match(segment.word)]
@@ -71,6 +68,15 @@ class PocketSphinxRecogniser:
     def _word(self, segment: Any) -> TimedWord:
         start, end = segment.start_frame / self._frame_rate, (segment.end_frame + 1) / self._frame_rate
         return TimedWord(_ALTERNATE.sub("", segment.word), start, end, min(float(segment.prob), 1.0))
+
+
+def _utter(decoder: Any, samples: np.ndarray) -> None:
+    with warnings.catch_warnings():  # it is called unnecessary, but without it the noise tracker remembers the last utterance
+        warnings.simplefilter("ignore", DeprecationWarning)
+        decoder.start_stream()
+    decoder.start_utt()
+    decoder.process_raw(_pcm(samples), full_utt=True)
+    decoder.end_utt()
 
 
 def _decoder(settings: DecoderSettings) -> Any:

@@ -109,6 +109,8 @@ class ExampleBatches:
     size: int = 16  # B
     empty: float = 0.1
     seed: int = 0
+    noise: float = 0.0  # share of the question's and the passage's tokens that are replaced
+    symbols: int = 0  # by one of these ids, 0..symbols - 1
 
     def __call__(self, step: int) -> Batch:
         epoch_steps = max(len(self.examples) // self.size, 1)
@@ -131,9 +133,17 @@ class ExampleBatches:
             low, high = 0, latest
         window = Window(int(rng.integers(low, high + 1)), min(size, total))
         sequence, offset = self.layout.sequence(example.question, example.passage[window.first : window.stop])
+        if self.noise:
+            self._disturb(rng, sequence, offset)
         inside = window.local(example.first, example.last)
         first, last = (offset + inside[0], offset + inside[1]) if inside else (0, 0)
         return (sequence, offset), first, last
+
+    def _disturb(self, rng: np.random.Generator, sequence: np.ndarray, offset: int) -> None:
+        """Replace tokens in place, as another voice would; [CLS] and the two [SEP] stay."""
+        where = np.flatnonzero(rng.random(len(sequence)) < self.noise)
+        where = where[(where > 0) & (where != offset - 1) & (where < len(sequence) - 1)]
+        sequence[where] = rng.integers(self.symbols, size=len(where))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from speechssl.errors import InputError
 from speechssl.qa.cascade import TextCodec, text_example
 from speechssl.qa.dual import example
 from speechssl.qa.reader import Example, ExampleBatches, Layout, ShortFirst, SpanModel
-from speechssl.qa.weights import save_reader
+from speechssl.qa.weights import load_reader, save_reader
 from speechssl.textlm.mapping import special_ids, symbol_encoder
 from speechssl.textlm.pretrained import load_text_encoder, without_dropout
 from speechssl.timing import FrameGrid
@@ -39,26 +39,53 @@ class QaOptions:
     dropout: bool = False
     short_window: int = 0  # passage tokens a window in the first `short_steps` steps; 0: none
     short_steps: int = 0
+    noise: float = 0.0  # share of units replaced by random ones (DUAL)
 
 
-def train_dual(corpus: Path, units: Path, out: Path, grid: FrameGrid, symbols: int, assignment: str, options: QaOptions) -> None:
+def train_dual(
+    corpus: Path,
+    units: Path,
+    out: Path,
+    grid: FrameGrid,
+    symbols: int,
+    assignment: str,
+    options: QaOptions,
+    start: Path | None = None,
+) -> None:
     """Train DUAL's reader on the answerable questions of the train split; once.
 
-    units: the folder of `speechssl units extract`; symbols: K. Questions whose audio gave no units are left out and counted.
-    Raises InputError where `out` holds a reader that was made from other inputs.
+    units: the folder of `speechssl units extract`; symbols: K; start: a reader of the same units to go on from, in the place of a
+    text encoder. Questions whose audio gave no units are left out and counted.
+    Raises InputError where `out` holds a reader that was made from other inputs, or `start` one for other units.
     """
     made = read_json(units / "train.card.json")["made_from"]
-    claim(out, _made_from(corpus, options) | {"units": made, "assignment": assignment})
+    begun = read_json(start / "card.json").get("weights") if start else None
+    claim(out, _made_from(corpus, options) | {"units": made, "assignment": assignment, "start": begun})
     if (out / "card.json").is_file():
         return
     data = load_corpus(corpus, "train")
     sequences = load_units(units / "train.safetensors")
     examples = dual_examples(data, sequences, grid)
-    model, tokenizer = load_text_encoder(options.text_encoder)
-    encoder, table = symbol_encoder(model, tokenizer, symbols, assignment, options.training.seed)
+    model = _go_on(start, made) if start else _new(options, symbols, assignment)
     layout = _layout(options, *special_ids(symbols))
     card = {"what": "DUAL reader", "assignment": assignment, "units": made, "corpus": read_json(corpus / "card.json")}
-    _train(encoder, table, examples, layout, options, out, card | {"left_out": len(data.answerable) - len(examples)})
+    card |= {"start": begun} if start else {}
+    _train(model, examples, layout, options, out, card | {"left_out": len(data.answerable) - len(examples)})
+
+
+def _new(options: QaOptions, symbols: int, assignment: str) -> SpanModel:
+    model, tokenizer = load_text_encoder(options.text_encoder)
+    encoder, table = symbol_encoder(model, tokenizer, symbols, assignment, options.training.seed)
+    torch.manual_seed(options.training.seed)
+    return SpanModel(encoder, table)
+
+
+def _go_on(start: Path, units: dict[str, Any]) -> SpanModel:
+    """A trained reader, to be trained further."""
+    model, _, card = load_reader(start)
+    if card.get("units") != units:
+        raise InputError(f"the reader {start} was trained on other units; start from one of these units, or from none")
+    return model.train().requires_grad_(True)
 
 
 def dual_examples(data: Corpus, units: dict[str, Any], grid: FrameGrid) -> list[Example]:
@@ -88,9 +115,10 @@ def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
     table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
     layout = _layout(options, tokenizer.cls_token_id, tokenizer.sep_token_id, pad)
+    torch.manual_seed(options.training.seed)
     tokenizer.save_pretrained(out)
     card = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": read_json(corpus / "card.json")}
-    _train(model, table, examples, layout, options, out, card)
+    _train(SpanModel(model, table), examples, layout, options, out, card)
 
 
 def text_examples(data: Corpus, codec: TextCodec) -> list[Example]:
@@ -134,8 +162,7 @@ def _layout(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
 
 
 def _train(
-    encoder: Any,
-    table: nn.Embedding,
+    model: SpanModel,
     examples: Sequence[Example],
     layout: Layout,
     options: QaOptions,
@@ -145,22 +172,21 @@ def _train(
     if not examples:
         raise InputError("the train split has no answerable question with times; there is nothing to train on")
     if not options.dropout:
-        without_dropout(encoder)
-    longest = getattr(encoder.config, "max_position_embeddings", None)
+        without_dropout(model.encoder)
+    longest = getattr(model.encoder.config, "max_position_embeddings", None)
     if longest is not None and layout.size + layout.question + 3 > longest:
         raise InputError(
             f"a window of {layout.size} tokens with a question of up to {layout.question} does not fit into the {longest} "
             f"positions of {options.text_encoder}; give a smaller --window"
         )
-    torch.manual_seed(options.training.seed)
-    model = SpanModel(encoder, table)
     result = fit(model, _batches(examples, layout, options), options.training, out / "checkpoints")
     facts = {"options": asdict(options), "examples": len(examples), "training": result}
     save_reader(out, model, layout, card | facts)
 
 
 def _batches(examples: Sequence[Example], layout: Layout, options: QaOptions) -> ExampleBatches | ShortFirst:
-    whole = ExampleBatches(examples, layout, options.batch, options.empty, options.training.seed)
+    seed, symbols = options.training.seed, min(layout.cls, layout.sep, layout.pad)
+    whole = ExampleBatches(examples, layout, options.batch, options.empty, seed, options.noise, symbols)
     if not (options.short_window and options.short_steps):
         return whole
     size = options.batch * options.window // options.short_window

@@ -123,8 +123,8 @@ def extract_corpus(
     path = out / f"{split}.safetensors"
     if path.is_file() and path.with_suffix(".card.json").is_file():
         made = read_json(path.with_suffix(".card.json"))
-        if made.get("made_from") == card and not made["failed"]:  # what failed may have been mended since
-            return {}
+        if made.get("made_from") == card:
+            return dict(made["failed"]) and _retry(extractor, corpus, path, made, workers)
     data = first_passages(load_corpus(corpus, split), passages)
     records: list[Passage | Question] = [*data.passages.values(), *data.questions]
     units: dict[str, RunLength] = {}
@@ -142,6 +142,19 @@ def extract_corpus(
         part.unlink()
         part.with_suffix(".card.json").unlink()
     return failed
+
+
+def _retry(extractor: UnitExtractor, corpus: Path, path: Path, made: dict[str, Any], workers: int) -> dict[str, str]:
+    """Try what was set aside once more: it may have been mended since. Returns what is still set aside."""
+    data = load_corpus(corpus, made["made_from"]["split"])
+    records: list[Passage | Question] = [*data.passages.values(), *data.questions]
+    again = {r.id: partial(read_audio, data.path(r)) for r in records if r.id in made["failed"]}
+    outcome = extract_many(extractor, again, workers, "units, set aside before")
+    if outcome.done:
+        units = load_units(path) | outcome.done
+        ordered = {r.id: units[r.id] for r in records if r.id in units}
+        save_units(path, ordered, {k: v for k, v in made.items() if k != "ids"} | {"failed": outcome.failed})
+    return outcome.failed
 
 
 def _extract_part(

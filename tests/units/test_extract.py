@@ -8,6 +8,7 @@ import torch
 
 from speechssl.artefacts import write_json
 from speechssl.audio import read_audio
+from speechssl.corpora.records import data_hash
 from speechssl.errors import InputError
 from speechssl.timing import RunLength
 from speechssl.units import extract
@@ -149,7 +150,10 @@ def test_a_corpus_becomes_a_file_of_units(extractor, mini_corpus, tmp_path):
     assert same(loaded["p1"], extractor.units(read_audio(root / "train/audio/p1.flac")))
     assert loaded["p1"].frames == extractor.grid.frames(24_123)
     card = json.loads((out / "train.card.json").read_text())
-    assert card["made_from"] == extractor.card | {"corpus": "0123", "split": "train", "passages": None} and card["frame_rate"] == 50
+    assert (
+        card["made_from"] == extractor.card | {"corpus": data_hash(root, "train"), "split": "train", "passages": None}
+        and card["frame_rate"] == 50
+    )
 
 
 def test_the_first_passages_come_with_their_questions(extractor, mini_corpus, tmp_path):
@@ -166,9 +170,11 @@ def test_finished_work_is_not_done_again_and_other_work_is(extractor, encoder, m
     failed = extract_corpus(extractor, root, "train", out)
     assert list(failed) == ["p2"] and "p2.flac" in failed["p2"]
     assert set(load_units(out / "train.safetensors")) == {"p0", "p1", "q0", "q1", "q2"}
+    asked = []
     with monkeypatch.context() as patched:
-        patched.setattr(extract, "extract_many", lambda *_: pytest.fail("this was done before"))
+        patched.setattr(extract, "extract_many", lambda *a: asked.extend(a[1]) or extract_many(*a))
         assert extract_corpus(extractor, root, "train", out) == failed
+    assert asked == ["p2"]
     before = (out / "train.safetensors").read_bytes()
     extract_corpus(UnitExtractor(encoder, codebook_for(encoder, seed=1)), root, "train", out)
     assert (out / "train.safetensors").read_bytes() != before
@@ -178,6 +184,19 @@ def test_finished_work_is_not_done_again_and_other_work_is(extractor, encoder, m
     extract_corpus(extractor, root, "train", out)
     assert set(load_units(out / "train.safetensors")) == {"p0", "p1", "q0", "q1"}
     assert json.loads((out / "train.card.json").read_text())["made_from"]["corpus"] != made_from
+
+
+def test_what_was_set_aside_is_taken_in_when_it_was_mended(extractor, mini_corpus, tmp_path):
+    root, whole, out = mini_corpus(), tmp_path / "whole", tmp_path / "units"
+    extract_corpus(extractor, root, "train", whole)
+    audio = root / "train/audio/p1.flac"
+    content = audio.read_bytes()
+    audio.write_bytes(b"no audio")
+    assert list(extract_corpus(extractor, root, "train", out)) == ["p1"]
+    audio.write_bytes(content)
+    assert extract_corpus(extractor, root, "train", out) == {}
+    for name in ("train.safetensors", "train.card.json"):
+        assert (out / name).read_bytes() == (whole / name).read_bytes()
 
 
 def test_what_a_killed_run_finished_is_not_extracted_again(extractor, mini_corpus, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from speechssl.audio import read_audio, write_flac
 from speechssl.corpora.records import Passage
 from speechssl.encoders.pretraining import Cropper, MaskOptions
+from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 from speechssl.units import targets
 from speechssl.units.kmeans import Codebook
@@ -146,7 +147,7 @@ def test_files_do_not_depend_on_the_workers(mini_corpus, tmp_path, workers):
     for name, number in (("a", 2), ("b", workers)):
         pack_audio(root, tmp_path / f"{name}-packed", number)
         write_targets(root, tmp_path / f"{name}-targets", GRID, features, BOOK, number)
-    for file in ("packed/samples.npy", "packed/bounds.npy", "targets/labels.npy", "targets/bounds.npy"):
+    for file in ("packed/samples.s16", "packed/bounds.npy", "targets/labels.npy", "targets/bounds.npy"):
         assert (tmp_path / f"a-{file}").read_bytes() == (tmp_path / f"b-{file}").read_bytes()
 
 
@@ -166,14 +167,38 @@ def test_finished_work_is_not_done_again_and_a_killed_run_is(mini_corpus, tmp_pa
                 run()
     pack_audio(root, tmp_path / "packed")
     write_targets(root, tmp_path / "targets", GRID, features, BOOK)
-    before = {p: p.stat().st_mtime_ns for p in tmp_path.glob("*/*.npy")}
-    assert len(before) == 4
+    files = [tmp_path / f for f in ("packed/samples.s16", "packed/bounds.npy", "targets/labels.npy", "targets/bounds.npy")]
+    before = {p: p.stat().st_mtime_ns for p in files}
     pack_audio(root, tmp_path / "packed")
     write_targets(root, tmp_path / "targets", GRID, killed, BOOK)
-    assert before == {p: p.stat().st_mtime_ns for p in tmp_path.glob("*/*.npy")}
+    assert before == {p: p.stat().st_mtime_ns for p in files}
     other = Codebook(BOOK.centroids * 1.1, BOOK.card)
     write_targets(root, tmp_path / "targets", GRID, features, other)
     assert json.loads((tmp_path / "targets/card.json").read_text())["codebook"] == other.hash
+
+
+def test_a_bad_recording_is_set_aside_and_the_rest_is_done(mini_corpus, tmp_path, capsys):
+    root = mini_corpus((16_000, 24_123, 9_999))
+    (root / "train/audio/p1.flac").write_bytes(b"no audio")
+    pack_audio(root, tmp_path / "packed")
+    said = capsys.readouterr().err
+    assert "set aside p1" in said and "1 recordings set aside" in said
+    lengths = np.diff(np.load(tmp_path / "packed/bounds.npy")).tolist()
+    assert lengths == [16_000, 0, 9_999]
+    write_targets(root, tmp_path / "targets", GRID, features, BOOK, samples=lengths)
+    data = load_labelled(tmp_path / "packed", tmp_path / "targets")
+    assert np.diff(data.label_bounds).tolist() == [GRID.frames(16_000), 0, GRID.frames(9_999)]
+    fit_targets(root, features, 6, {"encoder": "toy"})
+    assert "p1.flac" in capsys.readouterr().err
+
+
+def test_crops_longer_than_every_recording_are_refused(mini_corpus, tmp_path):
+    root = mini_corpus()
+    pack_audio(root, tmp_path / "packed")
+    write_targets(root, tmp_path / "targets", GRID, features, BOOK)
+    data = load_labelled(tmp_path / "packed", tmp_path / "targets")
+    with pytest.raises(InputError, match="--crop-seconds"):
+        Cropper(data, GRID, MaskOptions(), crops=1, seconds=60)(0)
 
 
 def test_labels_that_are_nearly_all_the_same_are_refused(mini_corpus, tmp_path):

@@ -1,0 +1,170 @@
+"""Evaluation of any system on any corpus: every annotation counts, bad items are set aside, a killed run goes on."""
+
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from speechssl.asr.protocol import TimedWord, Transcript
+from speechssl.audio import write_flac
+from speechssl.corpora.records import load_corpus
+from speechssl.errors import InputError
+from speechssl.evaluation.spoken_qa import by_length, evaluate, score_questions
+from speechssl.noise import Distorter, parse_condition
+from speechssl.qa.dual import TimedAnswer
+
+CLEAN = parse_condition("clean")
+ANSWERS = {
+    "q0": [{"text": "red boat", "start": 0.5, "end": 1.0}],
+    "q1": [{"text": "two", "start": 1.5, "end": 1.6}, {"text": "two cats", "start": 0.2, "end": 0.6}],
+    "q2": [{"text": "paris"}],
+    "q3": [],
+}
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Four questions on four passages of 2 s: one annotation, two, one without times, and none."""
+    root, rng = tmp_path / "corpus", np.random.default_rng(0)
+    rows = {"passages": [], "questions": []}
+    for i, (name, answers) in enumerate(ANSWERS.items()):
+        common = {"speaker": "s", "language": "en"}
+        for kind, record in (
+            ("passages", {"id": f"p{i}", "audio": f"test/audio/p{i}.flac", "seconds": 2.0, "text": "a red boat"}),
+            ("questions", {"id": name, "audio": f"test/audio/{name}.flac", "seconds": 1.0, "text": "a", "passage": f"p{i}"}),
+        ):
+            write_flac(root / record["audio"], rng.uniform(-0.5, 0.5, round(record["seconds"] * 16_000)))
+            rows[kind].append(record | common | ({"answers": answers} if kind == "questions" else {}))
+    for kind, records in rows.items():
+        (root / "test" / f"{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    return root
+
+
+@dataclass
+class Oracle:
+    """Answers with what it was told; counts what it heard. text: it is a cascade."""
+
+    spans: dict = field(default_factory=lambda: {"q0": (0.5, 1.0), "q1": (0.2, 0.6), "q2": (0.0, 1.0)})
+    text: bool = False
+    name: str = "oracle"
+    heard: list = field(default_factory=list)
+
+    @property
+    def card(self):
+        return {"name": self.name}
+
+    def hear(self, samples):
+        self.heard.append(samples)
+        return Transcript((TimedWord("a", 0, 1, 1), TimedWord("boat", 1, 2, 1))) if self.text else len(samples)
+
+    def answer_all(self, items):
+        return [TimedAnswer(*span, 0.9, "red boat" if self.text else None) for span in list(self.spans.values())[: len(items)]]
+
+
+def run(systems, corpus, out, conditions=("clean",), seed=0, voices=()):
+    parsed = [parse_condition(c) for c in conditions]
+    return evaluate(systems, load_corpus(corpus, "test"), parsed, out, Distorter(seed, voices))
+
+
+def values(rows):
+    return {(r.system, r.condition, r.snr_db, r.metric): (r.value, r.n) for r in rows}
+
+
+def test_the_best_annotation_counts_and_text_only_answers_have_no_ff1(corpus, tmp_path):
+    found = values(run([Oracle()], corpus, tmp_path / "out"))
+    assert found == {("oracle", "clean", None, "ff1"): (100, 2), ("oracle", "clean", None, "aos"): (100, 2)}
+
+
+def test_a_cascade_is_scored_on_its_words_too(corpus, tmp_path):
+    found = values(run([Oracle(text=True, name="cascade-x")], corpus, tmp_path / "out"))
+    assert found["cascade-x", "clean", None, "em"] == (pytest.approx(100 / 3), 3)
+    assert found["cascade-x", "clean", None, "wer"] == (
+        pytest.approx(100 / 3),
+        3,
+    )  # "boat" alone differs: one of three words is lost
+
+
+def test_unanswerable_questions_are_not_asked_and_their_passages_not_heard(corpus, tmp_path):
+    system = Oracle()
+    run([system], corpus, tmp_path / "out")
+    assert len(system.heard) == 6
+
+
+def test_systems_hear_the_same_noise_and_another_seed_gives_other_noise(corpus, tmp_path):
+    one, two, other = Oracle(name="a"), Oracle(name="b"), Oracle(name="c")
+    evaluate([one, two], load_corpus(corpus, "test"), [parse_condition("pink@5")], tmp_path / "x", Distorter(1), workers=1)
+    evaluate([other], load_corpus(corpus, "test"), [parse_condition("pink@5")], tmp_path / "x", Distorter(2), workers=1)
+    assert all(a is b for a, b in zip(one.heard, two.heard, strict=True))
+    assert not any(np.array_equal(a, b) for a, b in zip(one.heard, other.heard, strict=True))
+
+
+def test_reverberation_of_different_rooms_gives_different_rows(corpus, tmp_path):
+    rows = run([Oracle()], corpus, tmp_path / "out", ["reverb", "reverb@0.3", "band@1000-2000"])
+    assert {r.condition for r in rows} == {"reverb", "reverb 0.3 s", "no 1000-2000 Hz"}
+
+
+def test_bad_recordings_are_set_aside_counted_and_tried_again_when_mended(corpus, tmp_path, capsys):
+    audio = corpus / "test/audio/p0.flac"
+    content = audio.read_bytes()
+    audio.write_bytes(b"no audio")
+    system = Oracle(spans={"q1": (0.2, 0.6), "q2": (0, 1)})
+    assert values(run([system], corpus, tmp_path / "out"))["oracle", "clean", None, "ff1"] == (50, 2)
+    said = capsys.readouterr().err
+    assert "set aside p0" in said and "p0.flac" in said and "1 recordings set aside" in said
+    audio.write_bytes(content)
+    assert values(run([Oracle()], corpus, tmp_path / "out"))["oracle", "clean", None, "ff1"] == (100, 2)
+
+
+def test_nothing_heard_is_an_error_and_not_a_zero(corpus, tmp_path):
+    for path in (corpus / "test/audio").iterdir():
+        path.write_bytes(b"no audio")
+    with pytest.raises(InputError, match="none of the 6 recordings could be heard"):
+        run([Oracle()], corpus, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("content", [None, b"this is no noise"])
+def test_noise_that_cannot_be_read_is_refused_before_anything_is_heard(corpus, tmp_path, content):
+    noise, system = tmp_path / "noise.wav", Oracle()
+    if content:
+        noise.write_bytes(content)
+    with pytest.raises(InputError, match=r"noise\.wav"):
+        run([system], corpus, tmp_path / "out", ["clean", f"{noise}@5"])
+    assert not system.heard
+
+
+def test_a_killed_evaluation_goes_on_with_what_is_missing(corpus, tmp_path):
+    class Killed(Oracle):
+        def answer_all(self, items):
+            if len(self.heard) > 6:
+                raise KeyboardInterrupt
+            return super().answer_all(items)
+
+    conditions = ["clean", "pink@5", "reverb"]
+    whole = run([Oracle()], corpus, tmp_path / "whole", conditions)
+    with pytest.raises(KeyboardInterrupt):
+        run([Killed()], corpus, tmp_path / "out", conditions)
+    system = Oracle()
+    assert run([system], corpus, tmp_path / "out", conditions) == whole
+    assert len(system.heard) == 12  # two of three conditions
+    for path in (tmp_path / "whole").rglob("*.json"):
+        assert path.read_bytes() == (tmp_path / "out" / path.relative_to(tmp_path / "whole")).read_bytes()
+
+
+def test_other_audio_under_a_noises_name_is_heard_anew(corpus, tmp_path):
+    for folder, seconds in (("a", 1), ("b", 2)):
+        write_flac(tmp_path / folder / "hum.flac", np.random.default_rng(0).normal(0, 0.1, 16_000 * seconds))
+    first, second = Oracle(), Oracle()
+    run([first], corpus, tmp_path / "out", [f"{tmp_path}/a/hum.flac@5"])
+    run([second], corpus, tmp_path / "out", [f"{tmp_path}/b/hum.flac@5"])
+    assert first.heard and second.heard
+    with pytest.raises(InputError, match="both called 'hum 5 dB'"):
+        run([Oracle()], corpus, tmp_path / "out", [f"{tmp_path}/{f}/hum.flac@5" for f in "ab"])
+
+
+def test_breakdown_by_length_puts_every_timed_answer_into_one_bucket(corpus):
+    answers = {q: {"start": s, "end": e, "text": None} for q, (s, e) in Oracle().spans.items()}
+    scored = score_questions({"answers": answers, "transcripts": {}}, load_corpus(corpus, "test"))
+    found = by_length(scored, "oracle", 0)
+    assert [(b["bucket"], b["n"], b["value"]) for b in found] == [("0-0.5 s", 1, 100), ("0.5-1 s", 1, 100)]

@@ -1,0 +1,115 @@
+"""Training of the readers: what they are made from is written down, other inputs are refused, a killed run goes on."""
+
+import json
+
+import numpy as np
+import pytest
+
+from speechssl.corpora.records import load_corpus
+from speechssl.errors import InputError
+from speechssl.qa import train
+from speechssl.qa.train import QaOptions, dual_examples, train_dual, train_text
+from speechssl.qa.weights import load_reader
+from speechssl.timing import FrameGrid, RunLength
+from speechssl.training import TrainingOptions
+from speechssl.units.extract import save_units
+
+GRID = FrameGrid(16_000, 320, 400)
+K = 6
+
+
+def options(**changes):
+    training = TrainingOptions(steps=2, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False)
+    return QaOptions(**{"training": training, "batch": 2, "window": 16, "stride": 8, "answer": 5} | changes)
+
+
+@pytest.fixture
+def corpus(mini_corpus, tmp_path, text_encoder, tokenizer, monkeypatch):
+    """A corpus with answers and words, its units, and a tiny text encoder in the place of a pre-trained one."""
+    root = mini_corpus((16_000, 24_123, 20_000))
+    words = [["lost", 0.0, 0.3], ["silver", 0.3, 0.6]]
+    for name, more in (("passages", {"words": words}), ("questions", {"answers": [{"text": "silver", "start": 0.3, "end": 0.6}]})):
+        path = root / f"train/{name}.jsonl"
+        path.write_text("".join(json.dumps(json.loads(line) | more) + "\n" for line in path.read_text().splitlines()))
+    rng, data = np.random.default_rng(0), load_corpus(root, "train")
+    frames = {r.id: GRID.frames(round(r.seconds * 16_000)) for r in (*data.passages.values(), *data.questions)}
+    units = {name: RunLength.of_frames(np.repeat(rng.integers(0, K, 200), 3)[:count]) for name, count in frames.items()}
+    save_units(tmp_path / "units/train.safetensors", units, {"made_from": {"codebook": "b"}, "failed": {}})
+    monkeypatch.setattr(train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
+    return root
+
+
+def dual(corpus, tmp_path, out="dual", assignment="most-frequent", **changes):
+    train_dual(corpus, tmp_path / "units", tmp_path / out, GRID, K, assignment, options(**changes))
+    return tmp_path / out
+
+
+def test_a_reader_is_trained_once_and_says_from_what(corpus, tmp_path):
+    out = dual(corpus, tmp_path)
+    model, layout, card = load_reader(out)
+    assert (layout.cls, layout.size, model.embedding.num_embeddings) == (K, 16, K + 3)
+    assert card["assignment"] == "most-frequent" and card["units"] == {"codebook": "b"} and card["examples"] == 3
+    before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+    dual(corpus, tmp_path)
+    assert before == {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("change", [{"assignment": "random"}, {"window": 20}, {"training": TrainingOptions(3, 1e-3)}])
+def test_other_inputs_are_refused_and_named(corpus, tmp_path, change):
+    dual(corpus, tmp_path)
+    with pytest.raises(InputError, match=rf"made from other inputs \(.*{next(iter(change))}"):
+        dual(corpus, tmp_path, **change)
+
+
+def test_other_units_are_refused_even_where_only_a_checkpoint_is_left(corpus, tmp_path):
+    (dual(corpus, tmp_path) / "card.json").unlink()
+    card = tmp_path / "units/train.card.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"made_from": {"codebook": "other"}}))
+    with pytest.raises(InputError, match="units.codebook"):
+        dual(corpus, tmp_path)
+
+
+def test_a_killed_run_ends_with_the_same_bytes(corpus, tmp_path, monkeypatch):
+    training = TrainingOptions(steps=4, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False)
+    whole = dual(corpus, tmp_path, "whole", training=training)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(train.ExampleBatches, "__call__", killing(train.ExampleBatches.__call__))
+        dual(corpus, tmp_path, "killed", training=training)
+    assert list((tmp_path / "killed/checkpoints").glob("checkpoint-*"))
+    killed = dual(corpus, tmp_path, "killed", training=training)
+    for name in ("model.safetensors", "config.json", "made_from.json"):
+        assert (whole / name).read_bytes() == (killed / name).read_bytes()
+
+
+def killing(call):
+    def batch(self, step):
+        if step >= 3:  # the loader is a step ahead
+            raise KeyboardInterrupt
+        return call(self, step)
+
+    return batch
+
+
+def test_text_qa_keeps_its_tokeniser_beside_the_model(corpus, tmp_path):
+    train_text(corpus, tmp_path / "text", options())
+    assert load_reader(tmp_path / "text")[2]["examples"] == 3
+    assert (tmp_path / "text/tokenizer.json").is_file()
+
+
+def test_text_qa_without_word_times_is_one_sentence(corpus, tmp_path):
+    path = corpus / "train/passages.jsonl"
+    path.write_text("".join(json.dumps({**json.loads(line), "words": []}) + "\n" for line in path.read_text().splitlines()))
+    with pytest.raises(InputError, match="no word in the answer"):
+        train_text(corpus, tmp_path / "text", options())
+
+
+@pytest.mark.parametrize("sizes", [{"stride": 17}, {"stride": 0}, {"short_window": 17, "short_steps": 1}, {"window": 134}])
+def test_windows_that_leave_gaps_or_do_not_fit_are_refused(corpus, tmp_path, sizes):
+    with pytest.raises(InputError, match=r"leave gaps|does not fit into the 256 positions"):
+        dual(corpus, tmp_path, **sizes)
+
+
+def test_questions_without_units_or_times_are_left_out(corpus, tmp_path):
+    data = load_corpus(corpus, "train")
+    units = {name: RunLength.of_frames(np.arange(GRID.frames(16_000)) // 3) for name in ("p0", "q0", "p1")}
+    assert len(dual_examples(data, units, GRID)) == 1
