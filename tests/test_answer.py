@@ -65,6 +65,40 @@ def test_bad_audio_is_one_sentence_and_exit_code_2(
     assert not clip.exists()
 
 
+@pytest.mark.parametrize(
+    ("samples", "rate", "said"),
+    [
+        (np.zeros(16_000), 16_000, "is silent"),
+        (np.full(16_000, np.nan), 16_000, "not finite"),
+        (np.zeros(0), 16_000, "holds no samples"),
+        (np.full(100, 0.1), 8_000, "0.013 s long"),
+    ],
+)
+def test_audio_without_speech_is_one_sentence(samples, rate, said, speech: tuple[Path, Path], tmp_path: Path, capsys) -> None:
+    path = tmp_path / "odd.wav"
+    soundfile.write(path, samples, rate, subtype="FLOAT")
+    assert main(["answer", "--passage", str(speech[0]), "--question", str(path)]) == 2
+    message = capsys.readouterr().err
+    assert str(path) in message and said in message and message.count("\n") == 1
+
+
+@pytest.mark.parametrize("samples", [np.zeros(16_000), np.full(16_000, np.nan), np.ones((16_000, 2)), np.zeros(0)])
+def test_arrays_are_checked_like_files(samples, speech: tuple[Path, Path]) -> None:
+    with pytest.raises(InputError, match="the array given"):
+        speechssl.answer(samples, speech[1])
+
+
+def test_ten_minutes_are_answered(speech: tuple[Path, Path]) -> None:
+    passage = np.random.default_rng(0).normal(0, 0.1, 16_000 * 610)
+    found = speechssl.answer(passage, speech[1], system="dual")["dual"]
+    assert 0 <= found.start < found.end <= 610
+
+
+def test_a_clip_in_an_unknown_format_is_refused_before_the_work(speech: tuple[Path, Path], capsys) -> None:
+    assert main(["answer", "--passage", "nowhere.wav", "--question", "nowhere.wav", "--clip", "x.doc"]) == 2
+    assert "x.doc" in capsys.readouterr().err
+
+
 def test_unknown_models_are_named(speech: tuple[Path, Path]) -> None:
     with pytest.raises(InputError, match="minisqa-en"):
         speechssl.answer(*speech, models="no-such-models")

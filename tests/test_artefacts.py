@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.artefacts import hash_bytes, hash_files, hash_json, read_json, replacing, write_json, write_text
+from speechssl.artefacts import claim, hash_bytes, hash_files, hash_json, read_json, replacing, write_json, write_text
 from speechssl.errors import InputError
 
 
@@ -90,3 +90,18 @@ def test_a_hash_of_json_is_of_the_value():
     assert hash_json({"a": 1, "b": [2, 3]}) == hash_json({"b": [2, 3], "a": 1})
     assert hash_json({"a": 1}) != hash_json({"a": "1"})
     assert hash_json([1, 2]) != hash_json([2, 1])
+
+
+def test_a_folder_belongs_to_what_it_was_first_made_from(tmp_path):
+    made = {"data": "1", "options": {"steps": 2, "betas": (0.9, 0.98)}}
+    claim(tmp_path / "a", made)
+    claim(tmp_path / "a", made)  # the same again goes on
+    with pytest.raises(InputError, match=r"other inputs \(options\.steps, seed differ\)"):
+        claim(tmp_path / "a", {"data": "1", "options": {"steps": 3, "betas": [0.9, 0.98]}, "seed": 1})
+
+
+def test_a_folder_that_does_not_say_what_it_holds_is_left_alone(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"x")
+    with pytest.raises(InputError, match="not empty and does not say"):
+        claim(tmp_path, {})
+    assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]

@@ -7,6 +7,7 @@ Letters: B sequences, S tokens in a sequence, E embedding width.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -177,7 +178,12 @@ class Reader:
 
     @torch.inference_mode()
     def read_many(self, items: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[SpanChoice]:
-        """(question, passage) pairs -> one choice each. Windows are sorted by length and run in batches."""
+        """(question, passage) pairs -> one choice each. Windows are sorted by length and run in batches.
+
+        Warns of questions that are longer than the layout allows: they lose their tail.
+        """
+        if long := sum(len(question) > self.layout.question for question, _ in items):
+            warnings.warn(f"{long} of {len(items)} questions lost what is beyond {self.layout.question} tokens", stacklevel=3)
         cut = [(i, w) for i, (_, p) in enumerate(items) for w in windows(len(p), self.layout.size, self.layout.stride)]
         sequences = [self.layout.sequence(items[i][0], items[i][1][w.first : w.stop]) for i, w in cut]
         order = sorted(range(len(cut)), key=lambda n: len(sequences[n][0]))

@@ -204,6 +204,13 @@ def test_short_windows_come_first_and_whole_ones_after():
 # ---- reading
 
 
+def test_a_question_that_loses_its_tail_is_told(text_encoder):
+    torch.manual_seed(0)
+    reader = Reader(SpanModel(text_encoder(), nn.Embedding(SYMBOLS + 3, 32)).eval(), LAYOUT)
+    with pytest.warns(UserWarning, match="1 of 2 questions lost what is beyond 6 tokens"):
+        reader.read_many([(np.arange(7), np.arange(20)), (np.arange(6), np.arange(20))])
+
+
 def asked(count, seed=0):
     rng = np.random.default_rng(seed)
     return [(tokens(int(rng.integers(0, 9)), i), tokens(int(rng.integers(1, 80)), 100 + i)) for i in range(count)]

@@ -1,0 +1,74 @@
+"""Parts that do not belong together are refused by file, and the encoder works once for systems that hear the same."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from speechssl.errors import InputError
+from speechssl.systems import SharedEncoder, load_systems, model_folder
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """A copy of the models that ship, to be damaged."""
+    return Path(shutil.copytree(model_folder("minisqa-en"), tmp_path / "models"))
+
+
+def test_the_shipped_set_loads_whole():
+    assert [s.name for s in load_systems(model_folder("minisqa-en"), ["dual", "cascade-ctc"])] == ["dual", "cascade-ctc"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "system", "said"),
+    [
+        ("dual/model.safetensors", "dual", "model.safetensors"),
+        ("units.safetensors", "dual", "units.safetensors"),
+        ("encoder/model.safetensors", "dual", "encoder"),
+        ("ctc/head.safetensors", "cascade-ctc", "head.safetensors"),
+        ("text-qa/tokenizer.json", "cascade-ctc", "tokeniser"),
+        ("text-qa/card.json", "cascade-ctc", "card.json"),
+    ],
+)
+def test_missing_parts_are_named(models: Path, damage: str, system: str, said: str):
+    (models / damage).unlink()
+    with pytest.raises(InputError, match=said):
+        load_systems(models, [system])
+
+
+def test_a_codebook_of_another_encoder_is_refused_by_file(models: Path):
+    card = models / "units.card.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"encoder": "0123456789abcdef"}))
+    with pytest.raises(InputError, match=r"units\.safetensors was fitted on encoder 0123456789abcdef"):
+        load_systems(models, ["dual"])
+
+
+@pytest.mark.parametrize("units", [{"codebook": "other"}, None])
+def test_a_reader_of_other_units_is_refused(models: Path, units):
+    card = models / "dual/card.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"units": units}))
+    with pytest.raises(InputError, match="trained on other units"):
+        load_systems(models, ["dual"])
+
+
+def test_an_unknown_system_names_the_known():
+    with pytest.raises(InputError, match="choose dual, cascade-ctc"):
+        load_systems(model_folder("minisqa-en"), ["duel"])
+
+
+def test_one_array_is_encoded_once(encoder):
+    calls = []
+
+    class Counting:
+        def features(self, samples, layer):
+            calls.append(layer)
+            return encoder.features(samples, layer)
+
+    shared, samples = SharedEncoder(Counting()), np.random.default_rng(0).normal(size=4_000).astype(np.float32)
+    first = shared.features(samples, 1)
+    assert shared.features(samples, 1) is first and calls == [1]
+    shared.features(samples, 2)
+    shared.features(samples.copy(), 2)
+    assert calls == [1, 2, 2]
