@@ -55,6 +55,7 @@ STAGES = {
     "inspect": "units inspect",
     "extract": "units extract",
     "dual-1": "train dual",
+    "dual-2": "train dual",
     "dual": "train dual",
     "assignment": "train dual",
     "ctc": "train ctc",

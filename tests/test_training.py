@@ -2,13 +2,14 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from speechssl.training import TrainingOptions, fit
+from speechssl.training import ScalarLog, TrainingOptions, fit
 
 
 class Toy(nn.Module):
@@ -190,3 +191,9 @@ def test_weights_stay_in_full_precision_under_bf16(tmp_path):
     assert all(p.dtype == torch.float32 for p in model.parameters())
     rounded = weights(model).bfloat16().float()
     assert not torch.equal(rounded, weights(model))
+
+
+def test_the_log_stays_json_when_a_value_is_not_finite(tmp_path):
+    log, state = ScalarLog(tmp_path / "log.jsonl"), SimpleNamespace(is_world_process_zero=True, global_step=3)
+    log.on_log(None, state, None, logs={"loss": float("nan"), "exact": 0.5})
+    assert json.loads((tmp_path / "log.jsonl").read_text()) == {"step": 3, "loss": None, "exact": 0.5}

@@ -34,7 +34,8 @@ speechssl units extract "$EXP/corpus" "$MODELS/encoder" "$MODELS/units.safetenso
 stage "5 DUAL: a text BERT learns to answer from units; then, shorter, the five ways of giving units to it"
 dual() { speechssl train dual "$EXP/corpus" "$MODELS/units.safetensors" "$EXP/units" "$1" --encoder "$MODELS/encoder" "${@:2}"; }
 dual "$EXP/dual-1" $(with dual-1)
-dual "$MODELS/dual" --start "$EXP/dual-1" $(with dual)
+dual "$EXP/dual-2" --start "$EXP/dual-1" $(with dual-2)
+dual "$MODELS/dual" --start "$EXP/dual-2" $(with dual)
 for assignment in most-frequent least-frequent random re-init scratch; do
   dual "$MODELS/dual-$assignment" --assignment $assignment $(with assignment)
 done

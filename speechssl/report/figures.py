@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from speechssl.errors import MissingExtra
 from speechssl.report.series import PALETTE, Cell, Condition, Results, Series, decibels, metric_name
 
 if TYPE_CHECKING:
@@ -299,11 +298,9 @@ def _figure(panels: int, height: float, names: int = 0, above: int = 0, legend: 
     height: inches without the room above. names: letters of the longest name at the right. above: letters of the
     longest upright label. legend: number of its entries, at the top.
     """
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra("drawing a report", "report") from error
+    import matplotlib  # slow to import
+    from matplotlib.figure import Figure
+
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, "backend": matplotlib.rcParams["backend"], **STYLE}):
         room = 0.1 + (0.12 + 0.18 * -(-legend // 4) if legend else 0) + (0.12 + 0.058 * min(above, 24) if above else 0)
         height += room

@@ -13,8 +13,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import jinja2
+
 from speechssl.artefacts import write_text
-from speechssl.errors import InputError, MissingExtra
+from speechssl.errors import InputError
 from speechssl.evaluation.results import Row
 from speechssl.report.examples import Example, Prediction
 from speechssl.report.figures import Breakdown, Drawing, bars, score_against_snr, score_against_wer
@@ -97,8 +99,7 @@ def build_report(
     rows: percent, as `evaluation.results.read_rows` gives them. breakdowns: FF1 by length of the answer, clean speech.
     provenance: what, value (command, versions, hardware, date); questions, seeds and cards are added from the rows.
     commentary: paragraphs to follow the summary.
-    Raises InputError when there is nothing to show, when a table is ragged or when an example has no length;
-    MissingExtra without jinja2 or matplotlib.
+    Raises InputError when there is nothing to show, when a table is ragged or when an example has no length.
     """
     if not (rows or examples or breakdowns or tables):
         raise InputError(f"there is nothing to write into {out}; give at least one result, example or table")
@@ -138,10 +139,6 @@ def locate(text: str, answer: str, near: float = 0.5) -> tuple[str, str, str] | 
 
 
 def _template() -> Any:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise MissingExtra("writing a report", "report") from error
     source = resources.files("speechssl.report").joinpath("template.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"data_uri": data_uri, "outline": outline, "number": _number, "span": _span}
