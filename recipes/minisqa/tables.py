@@ -65,12 +65,26 @@ def assignments(exp: Path) -> dict:
     return {"title": "Five ways of giving units to a text encoder", "columns": columns, "rows": rows, "note": note}
 
 
+def scores(exp: Path) -> dict:
+    """Systems and metrics against conditions; only printed, for the page has it."""
+    rows = [r for r in read_rows(exp / "results.jsonl") if r.system not in ASSIGNMENTS]
+    conditions = list(dict.fromkeys((r.condition, r.snr_db) for r in rows))
+    cells = {(r.system, r.metric, (r.condition, r.snr_db)): f"{r.value:.1f} [{r.low:.1f}, {r.high:.1f}]" for r in rows}
+    lines = dict.fromkeys(
+        (r.metric, r.system) for r in sorted(rows, key=lambda r: ("ff1", "aos", "em", "f1", "wer").index(r.metric))
+    )
+    table = [[metric.upper(), system, *(cells.get((system, metric, c), "–") for c in conditions)] for metric, system in lines]
+    names = [name if snr is None else f"{name} {snr:g} dB" for name, snr in conditions]
+    return {"title": "Scores", "columns": ["", "system", *names], "rows": table, "note": "Percent, 95 % intervals."}
+
+
 def markdown(table: dict) -> str:
     lines = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def main(exp: Path) -> None:
+    print(markdown(scores(exp)))
     for name, table in (("units", unit_quality(exp)), ("assignments", assignments(exp))):
         write_json(exp / "tables" / f"{name}.json", table)
         print(f"\n{table['title']}. {table['note']}\n\n{markdown(table)}")

@@ -23,12 +23,13 @@ def run_evaluation(
     voices: Sequence[Path] = (),
     seed: int = 0,
     workers: int = 2,
+    bf16: bool = False,
 ) -> str:
     """Evaluate, append the rows, and return the table of everything in `out`/results.jsonl."""
     parsed = [parse_condition(c) for c in conditions]
     folder = model_folder(models)
     data = first_passages(load_corpus(corpus, split), passages)
-    loaded = load_systems(folder, list(systems))
+    loaded = load_systems(folder, list(systems), bf16)
     name = folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
     rows = evaluate(loaded, data, parsed, out, Distorter(seed, tuple(voices)), workers, name)
     append_rows(out / "results.jsonl", rows)
