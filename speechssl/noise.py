@@ -226,7 +226,7 @@ class NoiseBank:
     def of(cls, kind: str, voices: Sequence[Path] = (), seed: int = 0) -> NoiseBank:
         """The bank for a `Condition.kind`. Raises InputError where there is no such noise, or babble without voices."""
         if kind == "babble" and not voices:
-            raise InputError("babble needs voices; name recordings of people other than those it will be mixed with")
+            raise InputError("babble needs voices; name recordings of other people with --voices")
         if kind in ("gaussian", "pink", "babble"):
             return cls(kind, tuple(voices) if kind == "babble" else (), seed)
         path = Path(kind)

@@ -1,0 +1,63 @@
+"""Training of a CTC head: features once, bad recordings set aside, other inputs refused, letters of the language."""
+
+import json
+
+import pytest
+
+from speechssl.asr.ctc import CtcRecogniser
+from speechssl.asr.train import CtcOptions, train_ctc
+from speechssl.errors import InputError
+from speechssl.training import TrainingOptions
+
+
+def options(**changes):
+    training = TrainingOptions(steps=2, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False)
+    return CtcOptions(**{"training": training, "layer": 1, "batch": 2, "lstm_width": 8, "projection": 8} | changes)
+
+
+def with_words(root, words, language="en"):
+    for name in ("passages", "questions"):
+        path = root / f"train/{name}.jsonl"
+        rows = [json.loads(line) | {"words": words, "language": language} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return root
+
+
+@pytest.fixture
+def corpus(mini_corpus):
+    return with_words(mini_corpus(), [["Don't!", 0.0, 0.2], ["go", 0.2, 0.4], ["--", 0.4, 0.45]])
+
+
+def test_a_head_is_trained_once_and_fits_its_encoder(corpus, encoder, tmp_path):
+    made = train_ctc(corpus, encoder, tmp_path / "ctc", options())
+    card = json.loads((tmp_path / "ctc/card.json").read_text())
+    assert made.vocabulary.symbols[1:4] == ("|", "'", "a") and card["training"]["steps"] == 2 and card["layer"] == 1
+    assert not (tmp_path / "ctc/features").exists()
+    before = (tmp_path / "ctc/head.safetensors").stat().st_mtime_ns
+    train_ctc(corpus, encoder, tmp_path / "ctc", options())
+    assert (tmp_path / "ctc/head.safetensors").stat().st_mtime_ns == before
+    assert isinstance(CtcRecogniser.load(tmp_path / "ctc", encoder), CtcRecogniser)
+
+
+def test_other_inputs_are_refused(corpus, encoder, tmp_path):
+    train_ctc(corpus, encoder, tmp_path / "ctc", options())
+    with pytest.raises(InputError, match="options.layer"):
+        train_ctc(corpus, encoder, tmp_path / "ctc", options(layer=2))
+
+
+def test_a_bad_recording_is_set_aside_and_counted(corpus, encoder, tmp_path, capsys):
+    (corpus / "train/audio/p1.flac").write_bytes(b"no audio")
+    train_ctc(corpus, encoder, tmp_path / "ctc", options())
+    said = capsys.readouterr().err
+    assert "set aside p1" in said and "1 recordings set aside" in said
+
+
+def test_chinese_characters_become_the_vocabulary(mini_corpus, encoder, tmp_path):
+    root = with_words(mini_corpus(), [["你", 0.0, 0.2], ["好", 0.2, 0.4]], "zh")
+    made = train_ctc(root, encoder, tmp_path / "ctc", options())
+    assert set(made.vocabulary.symbols[1:]) == {"你", "好"} and made.vocabulary.separator == ""
+
+
+def test_a_corpus_without_words_is_one_sentence(mini_corpus, encoder, tmp_path):
+    with pytest.raises(InputError, match="no training recording has words with times"):
+        train_ctc(mini_corpus(), encoder, tmp_path / "ctc", options())
