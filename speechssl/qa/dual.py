@@ -46,5 +46,5 @@ class Dual:
 
 
 def example(grid: FrameGrid, question: RunLength, passage: RunLength, start: float, end: float) -> Example:
-    """A training example: the units that contain the answer's first and last sample. start, end: seconds."""
+    """A training example: the span of units that fits the answer best. start, end: seconds."""
     return Example(question.units, passage.units, *units_of_interval(grid, passage, start, end))

@@ -226,23 +226,21 @@ def test_the_example_that_scored_nothing() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0, 8), st.floats(0.02, 2))
-def test_perfect_labels_always_overlap_all_of_the_answer(seed: int, start: float, length: float) -> None:
+def test_perfect_labels_always_overlap_the_answer(seed: int, start: float, length: float) -> None:
     runs = random_runs(np.random.default_rng(seed), 10, 2.5)
     gold = start, start + length
     found = interval_of_units(HUBERT, runs, *units_of_interval(HUBERT, runs, *gold))
     assert frame_f1(found, [gold]) > 0
-    half = 0.5 / HUBERT.sample_rate  # times are rounded to the nearest sample
-    assert found[0] - half <= gold[0] < gold[1] <= found[1] + half
 
 
-@pytest.mark.parametrize(("mean", "least"), [(2.0, 0.97), (2.5, 0.97), (3.0, 0.965)])
+@pytest.mark.parametrize(("mean", "least"), [(2.0, 0.985), (3.0, 0.98), (4.0, 0.975)])
 def test_oracle_on_answers_of_a_third_to_three_seconds(mean: float, least: float) -> None:
     generator = np.random.default_rng(0)
     spans = [(start, start + length) for start, length in generator.uniform((0, 0.3), (16, 3), (300, 2))]
     scores = [oracle(random_runs(generator, 20, mean), span) for span in spans]
     assert np.mean(scores) >= least
-    # A run that holds a given instant has E[L^2] / E[L] frames, and half of it lies outside the answer, at both ends.
-    spare = (mean - 1 + mean**2) / mean / HUBERT.frame_rate
+    # A run that holds a given instant has E[L^2] / E[L] frames, and a quarter of it lies between that and its nearer border.
+    spare = (mean - 1 + mean**2) / mean / 2 / HUBERT.frame_rate
     assert np.mean(scores) == pytest.approx(np.mean([2 / (2 + spare / (end - start)) for start, end in spans]), abs=0.004)
 
 
@@ -257,4 +255,4 @@ def test_oracle_on_real_answers() -> None:
     generator = np.random.default_rng(0)
     scores = [oracle(random_runs(generator, end + 1, 2.0), (start, end)) for start, end in spans]
     assert len(scores) > 100
-    assert np.mean(scores) >= 0.965
+    assert np.mean(scores) >= 0.975
