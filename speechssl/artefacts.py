@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -51,11 +52,23 @@ def read_json(path: Path | str) -> Any:
         raise InputError(f"cannot read {path} as JSON ({error}); make it again with the command that wrote it") from error
 
 
-def claim(folder: Path, made_from: dict[str, Any]) -> None:
-    """Write what a folder is made from before anything else goes into it.
+@contextmanager
+def claim(folder: Path, made_from: dict[str, Any]) -> Iterator[None]:
+    """Write what a folder is made from before anything else goes into it; a folder begun here is removed again on InputError.
 
     Raises InputError where it was begun or finished from other inputs: what is in it would be taken for what is wanted.
     """
+    begun = not (folder / "made_from.json").is_file()
+    _claim(folder, made_from)
+    try:
+        yield
+    except InputError:
+        if begun:
+            shutil.rmtree(folder)
+        raise
+
+
+def _claim(folder: Path, made_from: dict[str, Any]) -> None:
     path, wanted = folder / "made_from.json", json.loads(json.dumps(made_from))
     if not path.is_file():
         if folder.is_dir() and any(folder.iterdir()):

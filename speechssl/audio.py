@@ -2,7 +2,8 @@
 
 WAV, FLAC, MP3 and OGG through libsndfile, at any rate, stereo averaged. A file is read in blocks that are made mono,
 float32 and 16 kHz at once, so that an hour of it takes no more memory than the result. A file that is not whole is
-refused, never padded or shortened in silence: times counted in it would be wrong.
+refused, never padded or shortened in silence: times counted in it would be wrong. (An MP3 without a count of its frames that was
+cut exactly between two of them cannot be told from a whole one.)
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ MIN_SECONDS = 0.05  # two receptive fields of HuBERT's front end (25 ms): less g
 SILENT_PEAK = 1e-4  # of full scale (-80 dB): three steps of 16-bit audio
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 UNKNOWN_BYTES = 0x7FFF_0000  # a WAV that states this many or more was streamed: its writer never knew the length
+MPEG1_KBPS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)  # layer III, ISO 11172-3 table 2.4.2.3
+MPEG2_KBPS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 MP3_SLACK = 1152  # frames: one MPEG frame, as some encoders count the header frame among those of sound
 
 
@@ -114,24 +117,30 @@ def _write(path: Path | str, samples: np.ndarray, sample_rate: int, container: s
 @contextmanager
 def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
     """The file, open for reading. Raises InputError where there is no whole audio file."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        raise InputError(f"the audio file {path} does not exist; check the path") from None
+    except OSError as error:
+        raise InputError(f"cannot open the audio file {path} ({error.strerror}); check the path") from error
     if path.is_dir():
         raise InputError(f"{path} is a folder, not an audio file; give the path of one recording")
-    if not path.is_file():
-        raise InputError(f"the audio file {path} does not exist; check the path")
     if path.stat().st_size == 0:
         raise InputError(f"the audio file {path} is empty (0 bytes); copy or download it again")
     try:
         file = soundfile.SoundFile(path)
-    except soundfile.SoundFileError as error:
+    except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a suffix that means samples without a header
         raise InputError(f"cannot read {path} as audio; give a whole WAV, FLAC, MP3 or OGG file") from error
     with file:
-        if _visibly_cut(file):
+        if _visibly_cut(file, path):
             raise InputError(f"{path} is cut off: it ends before its header says; copy or download it again")
         yield file
 
 
-def _visibly_cut(file: soundfile.SoundFile) -> bool:
-    """Whether libsndfile shortened the file to what is there, which it tells only in its log."""
+def _visibly_cut(file: soundfile.SoundFile, path: Path) -> bool:
+    """Whether the file ends early: libsndfile shortens it to what is there and tells so only in its log, or not at all (MP3)."""
+    if file.format == "MP3":
+        return not _has_xing(path) and _ends_within_a_frame(path.read_bytes())
     if file.format == "OGG":
         return "lacks an end-of-stream bit" in file.extra_info or "Junk after the last page" in file.extra_info
     stated = re.search(r"^data : (\d+) \(should be \d+\)", file.extra_info, re.MULTILINE)
@@ -148,11 +157,32 @@ def _promised(file: soundfile.SoundFile, path: Path) -> int:
 def _has_xing(path: Path) -> bool:
     """Whether the first MPEG frame is a Xing or Info header, which counts the frames; else libsndfile extrapolates."""
     with path.open("rb") as file:
-        head = file.read(10)
-        tag = sum((byte & 127) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=False))
-        file.seek(10 + tag if head.startswith(b"ID3") else 0)
+        file.seek(_after_id3(file.read(10)))
         frame = file.read(64)
     return b"Xing" in frame or b"Info" in frame
+
+
+def _ends_within_a_frame(content: bytes) -> bool:
+    """Whether the last MPEG audio frame (layer III) is longer than what is left. A file cut between two frames looks whole."""
+    at = _after_id3(content[:10])
+    while at + 4 <= len(content):
+        header = int.from_bytes(content[at : at + 4], "big")
+        version, layer, bitrate, rate = header >> 19 & 3, header >> 17 & 3, header >> 12 & 15, header >> 10 & 3
+        if header >> 21 != 0x7FF or version == 1 or layer != 1 or bitrate in (0, 15) or rate == 3:
+            return False  # a tag at the end, or something that is not for us to judge
+        first = version == 3  # MPEG-1, else MPEG-2 or 2.5
+        hertz = (44_100, 48_000, 32_000)[rate] // {3: 1, 2: 2, 0: 4}[version]
+        at += (144_000 if first else 72_000) * (MPEG1_KBPS if first else MPEG2_KBPS)[bitrate] // hertz + (header >> 9 & 1)
+    return at > len(content)
+
+
+def _after_id3(head: bytes) -> int:
+    """Where the first frame begins, after the ID3v2 tag if there is one. head: the first 10 bytes."""
+    return (
+        10 + sum((byte & 127) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=False))
+        if head[:3] == b"ID3"
+        else 0
+    )
 
 
 def _mono_blocks(file: soundfile.SoundFile, path: Path, promised: int) -> Iterator[np.ndarray]:

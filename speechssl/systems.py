@@ -41,7 +41,10 @@ class System(Protocol):
     def name(self) -> str: ...
     @property
     def card(self) -> Mapping[str, Any]: ...
-    def hear(self, samples: np.ndarray) -> Any: ...
+    def hear(self, samples: np.ndarray) -> Any:
+        """samples: (N,) float32 at 16 kHz. What the system keeps of a recording."""
+        ...
+
     def answer_all(self, items: Sequence[tuple[Any, Any]]) -> list[TimedAnswer]:
         """(question, passage) as `hear` gave them -> answers."""
         ...
@@ -54,6 +57,7 @@ class DualSystem:
     name: str = "dual"
 
     def hear(self, samples: np.ndarray) -> RunLength:
+        """samples: (N,) float32 at 16 kHz."""
         return self.dual.extractor.units(samples)
 
     def answer_all(self, items: Sequence[tuple[RunLength, RunLength]]) -> list[TimedAnswer]:
@@ -70,6 +74,7 @@ class CascadeSystem:
         return f"cascade-{self.cascade.recogniser.name}"
 
     def hear(self, samples: np.ndarray) -> Transcript:
+        """samples: (N,) float32 at 16 kHz."""
         return self.cascade.recogniser.transcribe(samples)
 
     def answer_all(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
@@ -104,9 +109,11 @@ class SharedEncoder:
         return self.inner.width
 
     def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
+        """samples: (N,) float32 at 16 kHz -> (L + 1, T, D)."""
         return self._remembered(samples, None, self.inner.hidden_states)
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
+        """samples: (N,) float32 at 16 kHz -> (T, D) of one layer."""
         return self._remembered(samples, layer, lambda x: self.inner.features(x, layer))
 
     def _remembered(self, samples: np.ndarray, layer: int | None, encode: Callable[[np.ndarray], torch.Tensor]) -> torch.Tensor:

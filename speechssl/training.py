@@ -75,15 +75,21 @@ class StopAt(TrainerCallback):
 class SkipNonFinite(TrainerCallback):
     """Drops the update of a batch whose gradient is not finite, counts it, and stops when that becomes the rule."""
 
-    def __init__(self, patience: int = 20) -> None:
-        self.patience, self.skipped, self.in_a_row = patience, 0, 0
+    def __init__(self, path: Path, patience: int = 20) -> None:
+        self.path, self.patience, self.in_a_row = path, patience, 0
+
+    @property
+    def skipped(self) -> int:
+        """Batches that were dropped, those before a kill among them."""
+        return len(set(self.path.read_text().split())) if self.path.is_file() else 0
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
         finite = all(p.grad is None or bool(torch.isfinite(p.grad).all()) for p in model.parameters())
         self.in_a_row = 0 if finite else self.in_a_row + 1
         if finite:
             return
-        self.skipped += 1
+        with self.path.open("a") as file:
+            file.write(f"{state.global_step}\n")
         model.zero_grad(set_to_none=True)
         if self.in_a_row > self.patience:
             raise FloatingPointError(
@@ -136,10 +142,10 @@ def fit(model: nn.Module, batch: Callable[[int], Batch], options: TrainingOption
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     last = last_checkpoint(folder)
+    guard = SkipNonFinite(folder / "skipped.txt")
     if last is not None and (state := read_json(last / "trainer_state.json"))["global_step"] >= options.steps:
         model.load_state_dict(load_file(last / "model.safetensors"))
-        return {"steps": state["global_step"], "skipped": 0, "loss": _last_loss(state)}
-    guard = SkipNonFinite()
+        return {"steps": state["global_step"], "skipped": guard.skipped, "loss": _last_loss(state)}
     trainer = _Trainer(
         model=model,
         args=_arguments(options, folder),

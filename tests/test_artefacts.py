@@ -94,14 +94,32 @@ def test_a_hash_of_json_is_of_the_value():
 
 def test_a_folder_belongs_to_what_it_was_first_made_from(tmp_path):
     made = {"data": "1", "options": {"steps": 2, "betas": (0.9, 0.98)}}
-    claim(tmp_path / "a", made)
-    claim(tmp_path / "a", made)  # the same again goes on
-    with pytest.raises(InputError, match=r"other inputs \(options\.steps, seed differ\)"):
-        claim(tmp_path / "a", {"data": "1", "options": {"steps": 3, "betas": [0.9, 0.98]}, "seed": 1})
+    for _ in range(2):  # the same again goes on
+        with claim(tmp_path / "a", made):
+            pass
+    other = {"data": "1", "options": {"steps": 3, "betas": [0.9, 0.98]}, "seed": 1}
+    with pytest.raises(InputError, match=r"other inputs \(options\.steps, seed differ\)"), claim(tmp_path / "a", other):
+        pytest.fail("it was begun from other inputs")
+    assert (tmp_path / "a/made_from.json").is_file()
+
+
+def test_a_refused_command_leaves_no_folder_that_would_refuse_the_mended_one(tmp_path):
+    with pytest.raises(InputError, match="too large"), claim(tmp_path / "a", {"window": 600}):
+        (tmp_path / "a/tokenizer.json").write_text("{}")
+        raise InputError("too large")
+    assert not (tmp_path / "a").exists()
+    with claim(tmp_path / "a", {"window": 300}):
+        pass
+    with pytest.raises(InputError, match="too large"), claim(tmp_path / "a", {"window": 300}):
+        raise InputError("too large")
+    assert (tmp_path / "a").exists()  # what was begun before is kept
+    with pytest.raises(KeyboardInterrupt), claim(tmp_path / "b", {}):
+        raise KeyboardInterrupt
+    assert (tmp_path / "b/made_from.json").is_file()
 
 
 def test_a_folder_that_does_not_say_what_it_holds_is_left_alone(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(InputError, match="not empty and does not say"):
-        claim(tmp_path, {})
+    with pytest.raises(InputError, match="not empty and does not say"), claim(tmp_path, {}):
+        pytest.fail("it holds something else")
     assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]

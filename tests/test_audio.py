@@ -201,6 +201,29 @@ def test_mp3_without_a_count_of_frames(tmp_path: Path) -> None:
     assert abs(len(read_audio(path)) - 48000) < 2 * 1152
 
 
+@pytest.mark.parametrize("rate", [8000, 16000, 22050, 44100, 48000])
+def test_mp3_without_a_count_of_frames_that_is_cut(tmp_path: Path, rate: int) -> None:
+    path = tmp_path / "x.mp3"
+    soundfile.write(path, noise(3 * rate), rate, format="MP3", bitrate_mode="CONSTANT", compression_level=0.5)
+    content = path.read_bytes()
+    same = (i for i in range(4, len(content)) if content[i : i + 2] == content[:2] and content[i + 2] ^ content[2] < 4)
+    whole = content[next(same) :]  # without the first frame, which counts them
+    path.write_bytes(whole)
+    assert abs(len(read_audio(path)) - 48000) < 2 * 1152 * 16000 / rate
+    path.write_bytes(whole + b"TAG" + bytes(125))
+    read_audio(path)
+    for share in (0.3, 0.5, 0.99):
+        path.write_bytes(whole[: int(len(whole) * share) // 2 * 2 - 7])
+        assert "cut off" in refusal(path)
+
+
+def test_names_that_are_no_audio_file(tmp_path: Path) -> None:
+    (tmp_path / "x.raw").write_bytes(b"samples without a header")
+    assert "as audio" in refusal(tmp_path / "x.raw")
+    assert "File name too long" in refusal(tmp_path / ("x" * 300 + ".wav"))
+    assert "Not a directory" in refusal(tmp_path / "x.raw" / "x.wav")
+
+
 def test_mp3_that_counts_its_header_frame(tmp_path: Path) -> None:
     path = tmp_path / "x.mp3"
     write_clip(path, noise(48000), 0, 3)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from speechssl.cli import _verbs, build_parser, main
+from speechssl.cli import _parse, _take_defaults, _verbs, build_parser, main
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,14 +37,61 @@ class _Book:
         ("units:\n  clusers: 7\n", "units", "clusers"),
         ("units: {}\n", "dual", "no section 'dual'"),
         ("units: [", "units", "cannot read the config"),
+        ("units: 7\n", "units", "write its options as `name: value`"),
+        ("1: {}\n", "units", "its sections are 1"),
+        ("units:\n  clusters: many\n", "units", "is not a whole number"),
+        ("units:\n  clusters: 0\n", "units", "give a number from 1"),
+        ("units:\n  clusters: [1, 2]\n", "units", "give one value"),
+        (b"units: \xff\n", "units", "cannot read the config"),
     ],
 )
-def test_bad_config_is_one_sentence(content: str, stage: str, said: str, tmp_path: Path, capsys) -> None:
+def test_bad_config_is_one_sentence(content: str | bytes, stage: str, said: str, tmp_path: Path, capsys) -> None:
     config = tmp_path / "c.yaml"
-    config.write_text(content)
+    config.write_bytes(content.encode() if isinstance(content, str) else content)
     assert main(["units", "fit", "c", "e", "o", "--config", str(config), "--stage", stage]) == 2
     message = capsys.readouterr().err
     assert said in message and message.count("\n") == 1
+
+
+def test_switches_lists_and_required_options_can_stand_in_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("a:\n  encoder: some/encoder\n  no-bf16: true\n  dropout: false\n  learning-rate: 3e-4\n  noise: 0\n")
+    parsed = _parse(build_parser(), ["train", "dual", "c", "k", "u", "o", "--config", str(config), "--stage", "a"])
+    assert (parsed.encoder, parsed.bf16, parsed.dropout, parsed.learning_rate, parsed.noise) == (
+        "some/encoder",
+        False,
+        False,
+        3e-4,
+        0.0,
+    )
+    config.write_text("a:\n  systems: dual\n  voices: [a.wav, b.wav]\n  bf16: true\n")
+    parsed = _parse(build_parser(), ["evaluate", "c", "o", "--config", str(config), "--stage", "a"])
+    assert (parsed.systems, parsed.voices, parsed.bf16) == (["dual"], [Path("a.wav"), Path("b.wav")], True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "c", "o", "--workers", "0"],
+        ["prepare", "minisqa", "o", "--questions", "-1"],
+        ["prepare", "minisqa", "o", "--unanswerable", "1.5"],
+        ["pretrain", "c", "o", "--learning-rate", "0"],
+        ["pretrain", "c", "o", "--crop-seconds", "nan"],
+    ],
+)
+def test_numbers_out_of_range_are_refused_at_once(arguments: list[str], tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2 and "out of range; give a number" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["prepare", "minisqa", str(tmp_path / "file/corpus"), "--passages", "0"]) == 2
+    message = capsys.readouterr().err
+    assert "file" in message and "Not a directory" in message and message.count("\n") == 1
 
 
 STAGES = {
@@ -61,6 +108,8 @@ STAGES = {
     "ctc": "train ctc",
     "text-qa": "train text-qa",
     "evaluate": "evaluate",
+    "assignments": "evaluate",
+    "pocketsphinx": "evaluate",
 }
 
 
@@ -69,9 +118,9 @@ STAGES = {
 def test_recipe_sections_hold_only_options_that_exist(recipe: str, stage: str) -> None:
     import yaml
 
-    verbs = {v.prog.removeprefix("speechssl "): {a.dest for a in v._actions} for v in _verbs(build_parser())}
     section = yaml.safe_load((ROOT / f"recipes/minisqa/{recipe}.yaml").read_text())[stage]
-    assert {k.replace("-", "_") for k in section} <= verbs[STAGES[stage]]
+    (verb,) = [v for v in _verbs(build_parser()) if v.prog == f"speechssl {STAGES[stage]}"]
+    _take_defaults(verb, section, recipe)
 
 
 @pytest.mark.parametrize(

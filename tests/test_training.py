@@ -119,6 +119,20 @@ def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing(tmp_path, bro
     assert torch.isfinite(later).all() and not torch.equal(before, later)
 
 
+def test_dropped_batches_are_counted_over_a_kill(tmp_path):
+    def make(step):
+        return broken_batch(step) if step in (1, 3) else batch(step)
+
+    def killed(step):
+        if step >= 5:
+            raise KeyboardInterrupt
+        return make(step)
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path, killed, save_every=2)
+    assert trained(tmp_path, make, save_every=2)[0]["skipped"] == 2
+
+
 def broken_batch(step):
     return batch(step) | {"y": torch.full((8,), float("nan"))}
 

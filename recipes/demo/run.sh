@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # `make demo`: a new test set is spoken, both systems answer it in clean and noisy speech, a page compares them. Nothing is trained.
 set -euo pipefail
-# Another test set, with other people, values and voices in other places: SEED=2 make demo (goes to exp/demo-2); PASSAGES=N sets its size.
+# Another test set, with other people, values and voices in other places: SEED=2 make demo (goes to exp/demo-2). PASSAGES=100 make demo
+# makes a larger one (exp/demo-100-passages).
+EXP=${EXP:-exp/demo${SEED:+-$SEED}${PASSAGES:+-$PASSAGES-passages}}
 SEED=${SEED:-1}
-EXP=${EXP:-exp/demo$([ "$SEED" = 1 ] || echo "-$SEED")}
 speechssl prepare minisqa "$EXP/corpus" --passages 0 --dev-passages 0 --test-passages "${PASSAGES:-40}" --seed "$SEED"
 speechssl evaluate "$EXP/corpus" "$EXP" --systems dual cascade-ctc
 speechssl evaluate "$EXP/corpus" "$EXP" --systems cascade-pocketsphinx --conditions clean pink@5 --passages "${SPHINX_PASSAGES:-8}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +30,7 @@ from speechssl.timing import FrameGrid
 
 BLANK = 0
 BLANK_NAME = "<blank>"
+ALIGN_FRAMES = 3000  # long recordings are aligned in pieces of this many frames (a minute) or a few more
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,8 @@ def greedy_spans(log_probs: Tensor, blank: int = BLANK) -> list[TokenSpan]:
 def align_spans(log_probs: Tensor, targets: Sequence[int], blank: int = BLANK) -> list[TokenSpan]:
     """Like `greedy_spans`, on the likeliest path that says `targets`.
 
-    log_probs: (T, V). Raises ValueError where the targets do not fit into T frames or a log-probability is not a number.
+    log_probs: (T, V). Raises ValueError where the targets do not fit into T frames, a log-probability is not a number, or frames
+    times states are more than torchaudio can count (about 20 minutes of speech).
     """
     if not targets:
         return []
@@ -199,6 +201,8 @@ def align_spans(log_probs: Tensor, targets: Sequence[int], blank: int = BLANK) -
         raise ValueError(f"{len(targets)} symbols need at least {needed} frames and there are {len(log_probs)}")
     if log_probs.isnan().any():
         raise ValueError("the log-probabilities are not all numbers")
+    if len(log_probs) * (2 * len(targets) + 1) >= 1 << 31:
+        raise ValueError(f"{len(log_probs)} frames and {len(targets)} symbols are too many to align at once; align parts of it")
     batch = log_probs.detach().float().cpu()[None].contiguous()
     path, scores = forced_align(batch, torch.tensor([list(targets)], dtype=torch.int32), blank=blank)
     return merge_tokens(path[0], scores[0], blank)
@@ -211,6 +215,24 @@ def align_words(log_probs: Tensor, text: str, vocabulary: CtcVocabulary, grid: F
     for a text with unknown characters or too long for T frames.
     """
     return timed_words(align_spans(log_probs, vocabulary.encode(text)), vocabulary.symbols, vocabulary.separator, grid)
+
+
+def _between_words(path: Tensor, vocabulary: CtcVocabulary) -> Iterator[tuple[int, int]]:
+    """Tile a greedy path (T,) with [first, last) frames of at least ALIGN_FRAMES that end between words.
+
+    The greedy path is the likeliest one of what it says, so its pieces are aligned as the whole would be; the whole of half an hour
+    is more than `forced_align` can count (frames times states beyond 2^31).
+    """
+    between = vocabulary.symbols.index(vocabulary.separator) if vocabulary.separator else BLANK
+    here = path == between
+    ends = (torch.nonzero(here[:-1] & ~here[1:])[:, 0] + 1).tolist()
+    first = 0
+    for end in ends:
+        if end - first >= ALIGN_FRAMES:
+            yield first, end
+            first = end
+    if first < len(path):
+        yield first, len(path)
 
 
 def timed_words(spans: Iterable[TokenSpan], symbols: Sequence[str], separator: str, grid: FrameGrid) -> list[TimedWord]:
@@ -264,8 +286,12 @@ class CtcRecogniser:
         samples: (N,) float32 at 16 kHz; audio shorter than a frame gives no words.
         """
         log_probs = self.log_probs(samples)
-        text = greedy_decode(log_probs, self.vocabulary)
-        words = align_words(log_probs, text, self.vocabulary, self.encoder.grid)
+        words: list[TimedWord] = []
+        for first, last in _between_words(log_probs.argmax(-1), self.vocabulary):
+            part = log_probs[first:last]
+            spans = align_spans(part, [span.token for span in greedy_spans(part)])
+            moved = [TokenSpan(s.token, s.start + first, s.end + first, s.score) for s in spans]
+            words += timed_words(moved, self.vocabulary.symbols, self.vocabulary.separator, self.encoder.grid)
         return Transcript(tuple(words), " " if self.vocabulary.separator else "")
 
     def align(self, samples: np.ndarray, text: str) -> list[TimedWord]:
@@ -283,8 +309,8 @@ class CtcRecogniser:
         features = chosen[None].to(self.head.output.weight.device)
         return self.head(features, torch.tensor([features.shape[-2]]))[0].cpu()
 
-    def save(self, folder: Path | str) -> None:
-        """Write `head.safetensors` and then `card.json`. The encoder is not saved, only its hash."""
+    def save(self, folder: Path | str, facts: Mapping[str, Any] | None = None) -> None:
+        """Write `head.safetensors` and then `card.json`, with these facts too. The encoder is not saved, only its hash."""
         weights = Path(folder) / "head.safetensors"
         with replacing(weights) as temporary:
             save_file({k: v.detach().cpu().contiguous() for k, v in self.head.state_dict().items()}, temporary)
@@ -299,7 +325,7 @@ class CtcRecogniser:
             "weights": hash_files([weights]),
             "versions": {p: importlib.metadata.version(p) for p in ("torch", "torchaudio")},
         }
-        write_json(Path(folder) / "card.json", card)
+        write_json(Path(folder) / "card.json", card | dict(facts or {}))
 
     @classmethod
     def load(cls, folder: Path | str, encoder: Encoder) -> CtcRecogniser:

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from tqdm import tqdm
 
 from speechssl.asr.protocol import TimedWord
 
 STEP_SECONDS = 0.01  # cuts fall on multiples of this
+MANY_PIECES = 8  # from here on there is a progress bar
 PAUSE_SECONDS = 0.2  # the energy is averaged over this: longer than a stop closure, shorter than a pause between phrases
 
 
@@ -49,7 +51,8 @@ def transcribe_pieces(
 ) -> tuple[TimedWord, ...]:
     """Decode every piece by itself and put the words back where they were said. Times in seconds, never outside their piece."""
     words: list[TimedWord] = []
-    for start, end in split_at_pauses(samples, longest, sample_rate):
+    pieces = split_at_pauses(samples, longest, sample_rate)
+    for start, end in tqdm(pieces, desc="recognising", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES):
         offset, limit = start / sample_rate, end / sample_rate
         for word in decode(samples[start:end]):
             words.append(replace(word, start=min(offset + word.start, limit), end=min(offset + word.end, limit)))

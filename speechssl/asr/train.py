@@ -107,28 +107,29 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
 
     Recordings that cannot be read are set aside and listed. Raises InputError where `out` was made from other inputs.
     """
-    claim(out, {"data": data_hash(corpus, "train"), "encoder": encoder.hash, "options": asdict(options)})
-    if (out / "card.json").is_file():
-        return CtcRecogniser.load(out, encoder)
-    torch.manual_seed(options.training.seed)
-    data = first_passages(load_corpus(corpus, "train"), options.passages)
-    if not data.passages:
-        raise InputError(f"{corpus / 'train'} has no passages; prepare the corpus with some")
-    language = next(iter(data.passages.values())).language
-    features, recordings = _features(data, language, encoder, out / "features", options)
-    vocabulary = _vocabulary(recordings, language)
-    shape = HeadShape(
-        width=encoder.width, symbols=len(vocabulary), states=1, projection=options.projection, lstm_width=options.lstm_width
-    )
-    head = CtcHead(shape)
-    batches = SegmentBatches(features, recordings, vocabulary, encoder.grid, options.batch, options.longest, options.training.seed)
-    result = fit(_HeadTraining(head), batches, options.training, out / "checkpoints")
-    recogniser = CtcRecogniser(encoder, head.eval(), vocabulary, "ctc", layer=options.layer)
-    recogniser.save(out)
-    facts: dict[str, Any] = {"options": asdict(options), "training": result, "corpus": read_json(corpus / "card.json")}
-    write_json(out / "card.json", read_json(out / "card.json") | facts)
-    shutil.rmtree(out / "features")
-    return recogniser
+    with claim(out, {"data": data_hash(corpus, "train"), "encoder": encoder.hash, "options": asdict(options)}):
+        if (out / "card.json").is_file():
+            return CtcRecogniser.load(out, encoder)
+        torch.manual_seed(options.training.seed)
+        data = first_passages(load_corpus(corpus, "train"), options.passages)
+        if not data.passages:
+            raise InputError(f"{corpus / 'train'} has no passages; prepare the corpus with some")
+        language = next(iter(data.passages.values())).language
+        features, recordings = _features(data, language, encoder, out / "features", options)
+        vocabulary = _vocabulary(recordings, language)
+        shape = HeadShape(
+            width=encoder.width, symbols=len(vocabulary), states=1, projection=options.projection, lstm_width=options.lstm_width
+        )
+        head = CtcHead(shape)
+        batches = SegmentBatches(
+            features, recordings, vocabulary, encoder.grid, options.batch, options.longest, options.training.seed
+        )
+        result = fit(_HeadTraining(head), batches, options.training, out / "checkpoints")
+        recogniser = CtcRecogniser(encoder, head.eval(), vocabulary, "ctc", layer=options.layer)
+        facts = {"options": asdict(options), "training": result, "corpus": read_json(corpus / "card.json")}
+        recogniser.save(out, facts)
+        shutil.rmtree(out / "features")
+        return recogniser
 
 
 def _vocabulary(recordings: Sequence[_Recording], language: str) -> CtcVocabulary:

@@ -70,7 +70,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Spoken:
-    samples: np.ndarray  # (T,) int16, T samples
+    samples: np.ndarray  # (N,) int16
     sample_rate: int  # Hz
     words: tuple[Mark, ...]  # text is the piece of the input; for Mandarin a mark is one syllable
     phones: tuple[Mark, ...]  # text is the espeak-ng phone mnemonic, stress marks removed

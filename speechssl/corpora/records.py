@@ -42,8 +42,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Passage:
+    """A recording to ask about; a line of passages.jsonl."""
+
     id: str
-    audio: str
+    audio: str  # path below the corpus
     seconds: float
     text: str
     speaker: str
@@ -54,6 +56,8 @@ class Passage:
 
 @dataclass(frozen=True)
 class Question:
+    """A recorded question about a passage; a line of questions.jsonl."""
+
     id: str
     passage: str  # id of the passage it is about
     audio: str
@@ -105,7 +109,7 @@ def read_passages(path: Path) -> Iterator[Passage]:
 
 def _numbered_passages(path: Path) -> Iterator[tuple[int, Passage]]:
     """Every record with its line, which is not its index where the manifest has blank lines."""
-    for number, values in _read_lines(path):
+    for number, values in read_lines(path):
         yield number, _build(Passage, values, path, number)
 
 
@@ -115,7 +119,7 @@ def read_questions(path: Path) -> Iterator[Question]:
 
 
 def _numbered_questions(path: Path) -> Iterator[tuple[int, Question]]:
-    for number, values in _read_lines(path):
+    for number, values in read_lines(path):
         try:
             values["answers"] = tuple(_build_answer(**a) for a in values.get("answers", ()))
         except (TypeError, ValueError) as error:
@@ -140,8 +144,11 @@ def _build_answer(**values: Any) -> Answer:
 
 
 def data_hash(root: Path | str, split: str) -> str:
-    """Hash of the manifests of a split; what is made from it carries this, and is made again when it changes."""
-    return hash_files(sorted((Path(root) / split).glob("*.jsonl")))
+    """Hash of the manifests of a split; what is made from it carries this, and is made again when it changes.
+
+    Audio is known by its name in the manifest and is not hashed: give new recordings new names or a new corpus.
+    """
+    return hash_files(sorted(p for p in (Path(root) / split).glob("*.jsonl") if not p.name.startswith(".")))  # not what a kill left
 
 
 def load_corpus(root: Path | str, split: str) -> Corpus:
@@ -180,7 +187,8 @@ def first_passages(corpus: Corpus, count: int | None) -> Corpus:
     return replace(corpus, passages=kept, questions=tuple(q for q in corpus.questions if q.passage in kept))
 
 
-def _read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number, object) of every line that is not empty. Raises InputError for a line that is not a JSON object, naming it."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: a text may hold U+0085 or U+2028
     except (OSError, UnicodeDecodeError) as error:

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from speechssl.artefacts import read_json
 from speechssl.audio import SAMPLE_RATE, read_audio
-from speechssl.corpora.records import Corpus, Question, load_corpus
+from speechssl.corpora.records import Corpus, Question, data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.evaluation.results import read_rows
 from speechssl.evaluation.spoken_qa import Scored, by_length, score_questions
@@ -37,7 +37,10 @@ def write_report(
     tables: Sequence[Path],
     voices: Sequence[Path] = (),
 ) -> None:
-    """Write `out`/report.html from `out`/results.jsonl and `out`/predictions. Raises InputError when they are not there."""
+    """Write `out`/report.html from `out`/results.jsonl and `out`/predictions.
+
+    seed: of the draw of examples and of the bootstrap. Raises InputError when they are not there or were made on other data.
+    """
     rows = read_rows(out / "results.jsonl")
     data = load_corpus(corpus, split)
     parsed = [parse_condition(c) for c in conditions]
@@ -46,6 +49,11 @@ def write_report(
     if not found:
         wanted = ", ".join(conditions)
         raise InputError(f"{out / 'predictions'} holds none of the conditions {wanted}; run `speechssl evaluate` first")
+    hashed = data_hash(corpus, split)
+    if any(p.get("data") != hashed for answers in found.values() for p in answers.values()):
+        raise InputError(
+            f"{out / 'predictions'} were not made on {corpus / split}; name the corpus and split of `speechssl evaluate`"
+        )
     examples: list[Example] = []
     seeds = {p["seed"] for answers in found.values() for p in answers.values()}
     if len(seeds) > 1:
@@ -57,7 +65,7 @@ def write_report(
         distorter.check(condition)
     for number, (condition, answers) in enumerate(found.items()):
         share = count // len(found) + (number < count % len(found))
-        examples += _examples(data, condition, answers, share, distorter)
+        examples += _examples(data, condition, answers, share, distorter, seed)
     clean = found.get(Condition("clean"), {})
     bars = [cast(Breakdown, b) for system, p in clean.items() for b in by_length(_answered(p, data), system, seed)]
     build_report(out / "report.html", rows, examples, bars, [_table(t) for t in tables], provenance(corpus))
@@ -72,13 +80,13 @@ def _answered(predictions: dict[str, Any], data: Corpus) -> list[Scored]:
     return [s for s in score_questions(predictions, data) if s.id in predictions["answers"]]
 
 
-def _examples(data: Corpus, condition: Condition, answers: Answers, count: int, distorter: Distorter) -> list[Example]:
+def _examples(data: Corpus, condition: Condition, answers: Answers, count: int, distorter: Distorter, seed: int) -> list[Example]:
     """A random draw (not a choice) of the questions that most systems answered, no passage twice."""
     often = max(len(a["answers"]) for a in answers.values())
     full = [a for a in answers.values() if len(a["answers"]) == often]
     timed = [q for q in data.answerable if any(a.start is not None for a in q.answers)]
     questions = [q for q in timed if all(q.id in a["answers"] for a in full)]
-    random.Random(f"examples {condition.label} {distorter.seed}").shuffle(questions)
+    random.Random(f"examples {condition.label} {seed}").shuffle(questions)
     first = list({q.passage: q for q in questions}.values())[:count]
     scores = {system: {s.id: s for s in score_questions(p, data)} for system, p in answers.items()}
     return [_example(data, q, condition, answers, scores, distorter) for q in tqdm(first, desc="examples", unit="question")]

@@ -96,6 +96,7 @@ def _run(systems: Sequence[System], corpus: Corpus, condition: Condition, out: P
             _path(out, system, condition),
             {
                 "made_from": _made_from(system, corpus, condition, distorter),
+                "data": data_hash(corpus.root, corpus.split),
                 "seed": distorter.seed,
                 "answers": {q.id: asdict(a) for q, a in zip(questions, answers, strict=True)},
                 "transcripts": {i: h[system.name].text for i, h in heard.items() if isinstance(h[system.name], Transcript)},
@@ -174,7 +175,9 @@ def score(
         if column:
             values[metric] = mean_interval([v for v, _ in column], [p for _, p in column], seed)
     if predictions["transcripts"]:
-        values["wer"] = _word_errors(predictions["transcripts"], corpus, seed)
+        passages = [p for p in corpus.passages.values() if p.id in predictions["transcripts"]]
+        if passages:
+            values["wer"] = _word_errors(passages, predictions["transcripts"], seed)
     card = hash_json(dict(system.card))
 
     def row(metric: str, v: Interval) -> Row:
@@ -184,9 +187,8 @@ def score(
     return [row(metric, interval) for metric, interval in values.items()]
 
 
-def _word_errors(transcripts: Mapping[str, str], corpus: Corpus, seed: int) -> Interval:
-    """WER over the passages."""
-    passages = [p for p in corpus.passages.values() if p.id in transcripts]
+def _word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str], seed: int) -> Interval:
+    """WER over the passages, at least one."""
     errors = word_error_rate([p.text for p in passages], [transcripts[p.id] for p in passages], passages[0].language)
     return ratio_interval(errors.errors, errors.words, None, seed)
 

@@ -95,8 +95,8 @@ def collate(sequences: Sequence[tuple[np.ndarray, int]], pad: int) -> dict[str, 
 class Example:
     """A question to train on: token ids, and the answer's first and last passage token (inclusive)."""
 
-    question: np.ndarray
-    passage: np.ndarray
+    question: np.ndarray  # (Q,) int
+    passage: np.ndarray  # (P,) int
     first: int
     last: int
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,16 @@ from torch import nn
 
 from speechssl.artefacts import claim, read_json
 from speechssl.corpora.records import Corpus, Question, data_hash, load_corpus
-from speechssl.errors import InputError
+from speechssl.errors import InputError, tell_set_aside
 from speechssl.qa.cascade import TextCodec, text_example
 from speechssl.qa.dual import example
 from speechssl.qa.reader import Example, ExampleBatches, Layout, ShortFirst, SpanModel
 from speechssl.qa.weights import load_reader, save_reader
 from speechssl.textlm.mapping import special_ids, symbol_encoder
 from speechssl.textlm.pretrained import load_text_encoder, without_dropout
-from speechssl.timing import FrameGrid
+from speechssl.timing import FrameGrid, RunLength
 from speechssl.training import TrainingOptions, fit
-from speechssl.units.extract import load_units
+from speechssl.units.extract import UnitExtractor, load_units
 
 
 @dataclass(frozen=True)
@@ -46,31 +46,40 @@ def train_dual(
     corpus: Path,
     units: Path,
     out: Path,
-    grid: FrameGrid,
-    symbols: int,
+    extractor: UnitExtractor,
     assignment: str,
     options: QaOptions,
     start: Path | None = None,
 ) -> None:
     """Train DUAL's reader on the answerable questions of the train split; once.
 
-    units: the folder of `speechssl units extract`; symbols: K; start: a reader of the same units to go on from, in the place of a
-    text encoder. Questions whose audio gave no units are left out and counted.
-    Raises InputError where `out` holds a reader that was made from other inputs, or `start` one for other units.
+    units: the folder of `speechssl units extract`, extractor: what made them; start: a reader of the same units to go on from, in
+    the place of a text encoder. Questions without times, or whose audio gave no units, are listed and left out.
+    Raises InputError where `out` holds a reader that was made from other inputs, `start` one for other units, or the units are not
+    those of this corpus and extractor.
     """
-    made = read_json(units / "train.card.json")["made_from"]
+    made = _made_of(units, corpus, extractor)
     begun = read_json(start / "card.json").get("weights") if start else None
-    claim(out, _made_from(corpus, options) | {"units": made, "assignment": assignment, "start": begun})
-    if (out / "card.json").is_file():
-        return
-    data = load_corpus(corpus, "train")
-    sequences = load_units(units / "train.safetensors")
-    examples = dual_examples(data, sequences, grid)
-    model = _go_on(start, made) if start else _new(options, symbols, assignment)
-    layout = _layout(options, *special_ids(symbols))
-    card = {"what": "DUAL reader", "assignment": assignment, "units": made, "corpus": read_json(corpus / "card.json")}
-    card |= {"start": begun} if start else {}
-    _train(model, examples, layout, options, out, card | {"left_out": len(data.answerable) - len(examples)})
+    with claim(out, _made_from(corpus, options) | {"units": made, "assignment": assignment, "start": begun}):
+        if (out / "card.json").is_file():
+            return
+        layout = _layout(options, *special_ids(extractor.codebook.size))
+        data = load_corpus(corpus, "train")
+        examples, left_out = dual_examples(data, load_units(units / "train.safetensors"), extractor.grid)
+        tell_set_aside(left_out, "DUAL's training")
+        model = _go_on(start, made) if start else _new(options, extractor.codebook.size, assignment)
+        card = {"what": "DUAL reader", "assignment": assignment, "units": made, "corpus": read_json(corpus / "card.json")}
+        card |= {"start": begun} if start else {}
+        _train(model, examples, layout, options, out, card | {"left_out": len(left_out)})
+
+
+def _made_of(units: Path, corpus: Path, extractor: UnitExtractor) -> dict[str, Any]:
+    """What the units were made from. Raises InputError unless that is this corpus, encoder and codebook."""
+    made = read_json(units / "train.card.json").get("made_from", {})
+    wanted = extractor.card | {"corpus": data_hash(corpus, "train")}
+    if differing := [name for name, value in wanted.items() if made.get(name) != value]:
+        raise InputError(f"the units in {units} were made from another {' and another '.join(differing)}; extract them again")
+    return made
 
 
 def _new(options: QaOptions, symbols: int, assignment: str) -> SpanModel:
@@ -88,64 +97,67 @@ def _go_on(start: Path, units: dict[str, Any]) -> SpanModel:
     return model.train().requires_grad_(True)
 
 
-def dual_examples(data: Corpus, units: dict[str, Any], grid: FrameGrid) -> list[Example]:
-    """One example a question: the first annotation with times."""
-    found = []
+def dual_examples(data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid) -> tuple[list[Example], dict[str, str]]:
+    """One example a question, of the first annotation with times; and the questions left out: id -> why."""
+    found, left_out = [], {}
     for question in data.answerable:
-        answer = next((a for a in question.answers if a.start is not None and a.end is not None), None)
-        if answer is None or question.id not in units or question.passage not in units:
-            continue
-        assert answer.start is not None and answer.end is not None
-        found.append(example(grid, units[question.id], units[question.passage], answer.start, answer.end))
-    return found
+        times = _first_times(question)
+        if times is None:
+            left_out[question.id] = "no answer has times"
+        elif missing := [name for name in (question.id, question.passage) if name not in units]:
+            left_out[question.id] = f"no units of {missing[0]}"
+        else:
+            found.append(example(grid, units[question.id], units[question.passage], *times))
+    return found, left_out
+
+
+def _first_times(question: Question) -> tuple[float, float] | None:
+    """Seconds of the first annotation that has them."""
+    return next(((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None), None)
 
 
 def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
     """Train the cascade's text QA on the words of the train split; once. The tokeniser is saved beside the model.
 
+    Questions whose answer has no times, or no word of the passage in them, are listed and left out.
     Raises InputError where `out` holds a reader that was made from other inputs.
     """
-    claim(out, _made_from(corpus, options))
-    if (out / "card.json").is_file():
-        return
-    model, tokenizer = load_text_encoder(options.text_encoder)
-    codec = TextCodec(tokenizer)
-    examples = text_examples(load_corpus(corpus, "train"), codec)
-    rows = model.get_input_embeddings().weight.detach()
-    table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
-    layout = _layout(options, tokenizer.cls_token_id, tokenizer.sep_token_id, pad)
-    torch.manual_seed(options.training.seed)
-    tokenizer.save_pretrained(out)
-    card = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": read_json(corpus / "card.json")}
-    _train(SpanModel(model, table), examples, layout, options, out, card)
+    with claim(out, _made_from(corpus, options)):
+        if (out / "card.json").is_file():
+            return
+        model, tokenizer = load_text_encoder(options.text_encoder)
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
+        layout = _layout(options, tokenizer.cls_token_id, tokenizer.sep_token_id, pad)
+        examples, left_out = text_examples(load_corpus(corpus, "train"), TextCodec(tokenizer))
+        tell_set_aside(left_out, "training of text QA")
+        rows = model.get_input_embeddings().weight.detach()
+        table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
+        torch.manual_seed(options.training.seed)
+        tokenizer.save_pretrained(out)
+        card = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": read_json(corpus / "card.json")}
+        _train(SpanModel(model, table), examples, layout, options, out, card | {"left_out": len(left_out)})
 
 
-def text_examples(data: Corpus, codec: TextCodec) -> list[Example]:
-    """One example a question, from the manifest's words."""
-    found = []
+def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
+    """One example a question, from the manifest's words; and the questions left out: id -> why."""
+    found, left_out = [], {}
     for question in data.answerable:
-        passage = data.passages[question.passage]
+        passage, times = data.passages[question.passage], _first_times(question)
+        if times is None:
+            left_out[question.id] = "no answer has times"
+            continue
+        middles = np.array([(w.start + w.end) / 2 for w in passage.words])
+        inside = np.flatnonzero((middles >= times[0]) & (middles < times[1]))
+        if not len(inside):
+            left_out[question.id] = f"passage {passage.id} has no word with times in its answer"
+            continue
         words = [w.text for w in passage.words]
-        first, last = _answer_words(question, [w.start for w in passage.words], [w.end for w in passage.words])
-        made = text_example(codec, question.text.split(), words, first, last)
-        if made is not None:
+        made = text_example(codec, question.text.split(), words, int(inside[0]), int(inside[-1]))
+        if made is None:
+            left_out[question.id] = "the tokeniser leaves nothing of its question or answer"
+        else:
             found.append(made)
-    return found
-
-
-def _answer_words(question: Question, starts: Sequence[float], ends: Sequence[float]) -> tuple[int, int]:
-    """Words that lie in the first annotation's time, by their middles."""
-    answer = question.answers[0]
-    if answer.start is None or answer.end is None:
-        raise InputError(f"question {question.id} has no answer times; text QA is trained on words with times")
-    middles = (np.asarray(starts) + np.asarray(ends)) / 2
-    inside = np.flatnonzero((middles >= answer.start) & (middles < answer.end))
-    if not len(inside):
-        raise InputError(
-            f"passage {question.passage} has no word in the answer of question {question.id}; text QA needs word times"
-        )
-    return int(inside[0]), int(inside[-1])
+    return found, left_out
 
 
 def _made_from(corpus: Path, options: QaOptions) -> dict[str, Any]:
@@ -170,7 +182,7 @@ def _train(
     card: dict[str, Any],
 ) -> None:
     if not examples:
-        raise InputError("the train split has no answerable question with times; there is nothing to train on")
+        raise InputError("the train split has no answerable question that can be used; there is nothing to train on")
     if not options.dropout:
         without_dropout(model.encoder)
     longest = getattr(model.encoder.config, "max_position_embeddings", None)

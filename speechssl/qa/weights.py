@@ -69,8 +69,14 @@ def load_reader(folder: Path) -> tuple[SpanModel, Layout, dict[str, Any]]:
         raise InputError(f"cannot read the weights {path} ({error}); train or fetch the model again") from error
     if card.get("weights") != hash_files([path]):
         raise InputError(f"{path} is not the file its card describes; train or fetch the model again")
-    rows, width = config.pop("symbols")
-    model = SpanModel(AutoModel.from_config(AutoConfig.for_model(**config)), nn.Embedding(rows, width))
+    try:
+        rows, width = config.pop("symbols")
+        model = SpanModel(AutoModel.from_config(AutoConfig.for_model(**config)), nn.Embedding(rows, width))
+        layout = Layout(**card["layout"])
+    except Exception as error:  # transformers and huggingface_hub have their own for a config that makes no sense
+        raise InputError(
+            f"{folder} does not describe a reader ({' '.join(repr(error).split())[:160]}); train or fetch the model again"
+        ) from error
     try:
         found = model.load_state_dict(dequantise(packed), strict=False)
     except RuntimeError as error:  # torch lists every weight of another shape
@@ -79,4 +85,4 @@ def load_reader(folder: Path) -> tuple[SpanModel, Layout, dict[str, Any]]:
         keys = [*found.missing_keys, *found.unexpected_keys]
         some = ", ".join(keys[:3])
         raise InputError(f"{path} does not fit its config: {len(keys)} weights missing or left over ({some} ...); train it again")
-    return model.eval().requires_grad_(False), Layout(**card["layout"]), card
+    return model.eval().requires_grad_(False), layout, card

@@ -16,7 +16,7 @@ from speechssl.corpora.minisqa.speech import speak_pairs
 from speechssl.corpora.records import Corpus, data_hash, load_corpus
 from speechssl.encoders.pretraining import small_config
 from speechssl.encoders.speech_encoder import load_encoder
-from speechssl.errors import InputError
+from speechssl.errors import InputError, tell_set_aside
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 from speechssl.units.extract import UnitExtractor, layer_features
 from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook
@@ -59,15 +59,21 @@ def inspect_units(
     encoder: folder, hub id or shipped name; `mfcc` for a codebook on MFCCs; `phones` for the phones of the manifest as units (the
     topline, without a codebook).
     """
+    if pairs < 2:
+        raise InputError(f"{pairs} pairs of questions are too few to compare; give --pairs 2 or more")
     units, grid, size = _source(encoder, codebook)
     data = load_corpus(corpus, split)
+    if bare := [p.id for p in data.passages.values() if not p.phones] or not data.passages:
+        what = "has no passages" if bare is True else f"has passages without phones (such as {bare[0]})"
+        raise InputError(f"{corpus / split} {what}; the quality of units is measured against phones: name a split that has them")
     language = next(iter(data.passages.values())).language
     names: dict[str, int] = {}
-    spoken = speak_pairs(language, split, pairs)
+    spoken = list(tqdm(speak_pairs(language, split, pairs), total=pairs, desc="speaking pairs", unit="pair"))
     if units is None:
         sides = [[np.array([names.setdefault(p.text, len(names)) for p in side[i].phones]) for side in spoken] for i in (0, 1)]
     else:
-        sides = [[units(side[i].samples).units for side in spoken] for i in (0, 1)]
+        heard = [[units(s.samples).units for s in side] for side in tqdm(spoken, desc="units of pairs", unit="pair")]
+        sides = [[side[i] for side in heard] for i in (0, 1)]
     alike = same_text(*sides)
     values: dict[str, float | int] = {
         "K": size or len(names),
@@ -102,6 +108,8 @@ def _oracle(data: Corpus, units: dict[str, RunLength], grid: FrameGrid) -> float
     """FF1 (0 to 1) of the annotated answers after label -> decode: what no reader of these units can beat."""
     scores = []
     for question in data.answerable:
+        if question.passage not in units:
+            continue
         for start, end in [(a.start, a.end) for a in question.answers if a.start is not None and a.end is not None][:1]:
             passage = units[question.passage]
             first, last = interval_of_units(grid, passage, *units_of_interval(grid, passage, start, end))
@@ -112,17 +120,23 @@ def _oracle(data: Corpus, units: dict[str, RunLength], grid: FrameGrid) -> float
 
 def _purity(data: Corpus, units: Callable[[np.ndarray], RunLength], grid: FrameGrid, names: dict[str, int]) -> dict[str, float]:
     """Purity, PNMI and rate over all passages of a split."""
-    passages = list(data.passages.values())
-    found = [units(read_audio(data.path(p))) for p in tqdm(passages, desc="units", unit="file")]
-    phones = [
-        phone_frames([(s.text, s.start, s.end) for s in p.phones], grid, u.frames, names)
-        for p, u in zip(passages, found, strict=True)
-    ]
-    pure = purity([u.expand() for u in found], phones)
+    found: dict[str, RunLength] = {}
+    failed: dict[str, str] = {}
+    for passage in tqdm(data.passages.values(), desc="units", unit="file"):
+        try:
+            found[passage.id] = units(read_audio(data.path(passage)))
+        except InputError as error:
+            failed[passage.id] = str(error)
+    tell_set_aside(failed, "quality of units")
+    if not found:
+        raise InputError(f"no passage of {data.root / data.split} can be read ({next(iter(failed.values()))}); restore its audio")
+    passages = [data.passages[name] for name in found]
+    phones = [phone_frames([(s.text, s.start, s.end) for s in p.phones], grid, found[p.id].frames, names) for p in passages]
+    pure = purity([u.expand() for u in found.values()], phones)
     return {
         "phone_purity": pure.phone,
         "cluster_purity": pure.cluster,
         "pnmi": pure.pnmi,
-        "oracle_ff1": _oracle(data, dict(zip(data.passages, found, strict=True)), grid),
-        "units_a_second": sum(map(len, found)) / sum(p.seconds for p in passages),
+        "oracle_ff1": _oracle(data, found, grid),
+        "units_a_second": sum(map(len, found.values())) / sum(p.seconds for p in passages),
     }

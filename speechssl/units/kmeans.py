@@ -6,6 +6,7 @@ Letters: T frames, D dimensions, K clusters.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
+from tqdm import tqdm
 
 from speechssl.artefacts import hash_bytes, read_json, replacing, write_json
 from speechssl.errors import InputError
@@ -114,7 +116,7 @@ def fit_kmeans(
 ) -> Codebook:
     """Fit on a uniform sample of at most `budget` frames of a stream of (T, D) arrays; k-means++ start.
 
-    Raises ValueError for fewer frames than clusters.
+    Raises InputError for fewer frames than clusters.
     """
     from sklearn.cluster import MiniBatchKMeans
 
@@ -123,7 +125,8 @@ def fit_kmeans(
         reservoir.add(np.asarray(frames, np.float32))
     sample = reservoir.sample
     if len(sample) < clusters:
-        raise ValueError(f"{len(sample)} frames cannot make {clusters} clusters")
+        raise InputError(f"{len(sample)} frames of speech cannot make {clusters} clusters; give fewer --clusters or more passages")
+    tqdm.write(f"k-means: {clusters} clusters of {len(sample)} frames (of {reservoir.seen} seen)", file=sys.stderr)
     model = MiniBatchKMeans(
         clusters, batch_size=10_000, max_iter=100, n_init=5, max_no_improvement=50, reassignment_ratio=0.0, random_state=seed
     )

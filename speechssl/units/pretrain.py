@@ -47,20 +47,20 @@ def pretrain(corpus: Path, out: Path, options: IterationOptions) -> SpeechEncode
     The training audio is packed once for all iterations, beside `out`: in packed-<hash of the data>.
     Raises InputError where `out` was made from other inputs.
     """
-    claim(out, _made_from(corpus, options))
-    if (out / "encoder" / "card.json").is_file():
+    with claim(out, _made_from(corpus, options)):
+        if (out / "encoder" / "card.json").is_file():
+            return load_encoder(out / "encoder")
+        torch.manual_seed(options.training.seed)
+        encoder = _start(options.start) if options.start else HubertModel(small_config())
+        grid = FrameGrid.of_convolutions(SAMPLE_RATE, encoder.config.conv_kernel, encoder.config.conv_stride)
+        codebook = make_targets(corpus, out, grid, options)
+        model = HubertPretraining(encoder, options.clusters, visible_weight=options.mask.visible_weight)
+        data = load_labelled(packed(corpus, out), out / "targets")
+        crop = Cropper(data, grid, options.mask, options.crops, options.seconds, options.training.seed)
+        result = fit(model, crop, options.training, out / "checkpoints")
+        save_encoder(encoder, out / "encoder", bf16=options.save_bf16)
+        write_json(out / "encoder" / "card.json", _card(corpus, options, codebook, result))
         return load_encoder(out / "encoder")
-    torch.manual_seed(options.training.seed)
-    encoder = _start(options.start) if options.start else HubertModel(small_config())
-    grid = FrameGrid.of_convolutions(SAMPLE_RATE, encoder.config.conv_kernel, encoder.config.conv_stride)
-    codebook = make_targets(corpus, out, grid, options)
-    model = HubertPretraining(encoder, options.clusters, visible_weight=options.mask.visible_weight)
-    data = load_labelled(packed(corpus, out), out / "targets")
-    crop = Cropper(data, grid, options.mask, options.crops, options.seconds, options.training.seed)
-    result = fit(model, crop, options.training, out / "checkpoints")
-    save_encoder(encoder, out / "encoder", bf16=options.save_bf16)
-    write_json(out / "encoder" / "card.json", _card(corpus, options, codebook, result))
-    return load_encoder(out / "encoder")
 
 
 def packed(corpus: Path, out: Path) -> Path:

@@ -6,7 +6,6 @@ so that one sound has one target whoever speaks; else they come from the recordi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from tqdm import tqdm
 
 from speechssl.artefacts import read_json, replacing, write_json
 from speechssl.audio import read_audio
-from speechssl.corpora.records import Passage, data_hash, load_corpus
+from speechssl.corpora.records import Passage, data_hash, load_corpus, read_lines
 from speechssl.encoders.pretraining import LabelledAudio
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.timing import FrameGrid
@@ -36,7 +35,7 @@ class Teacher:
     anchors: np.ndarray | None  # (A, 2) seconds in the passage, seconds in `audio`; None: the passage itself
 
     def frames(self, grid: FrameGrid, count: int, teacher_frames: int) -> np.ndarray:
-        """The teacher's frame for each of the passage's `count` frames."""
+        """(count,) int: the teacher's frame for each of the passage's `count` frames."""
         own = np.arange(count)
         if self.anchors is None:
             return np.minimum(own, teacher_frames - 1)
@@ -50,9 +49,22 @@ def teachers(corpus: Path, split: str = "train") -> list[Teacher]:
     """One teacher a passage: its reference reading where there is one, else itself."""
     data = load_corpus(corpus, split)
     path = corpus / split / "reference.jsonl"
-    readings = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    known = {r["id"]: (corpus / r["audio"], np.array(r["anchors"])) for r in readings}
+    known = dict(_readings(corpus, path)) if path.is_file() else {}
     return [Teacher(p, *known.get(p.id, (data.path(p), None))) for p in data.passages.values()]
+
+
+def _readings(corpus: Path, path: Path) -> Iterator[tuple[str, tuple[Path, np.ndarray]]]:
+    """Passage id -> audio and anchors, of every line of reference.jsonl."""
+    for number, values in read_lines(path):
+        try:
+            name, audio, anchors = values["id"], corpus / values["audio"], np.array(values["anchors"], float)
+            if anchors.ndim != 2 or anchors.shape[1] != 2 or not len(anchors) or not np.isfinite(anchors).all():
+                raise ValueError(f"anchors of the shape {anchors.shape}")
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path}:{number} is not a reference reading ({error!r}); prepare the corpus again") from error
+        if not audio.is_file():
+            raise InputError(f"{path}:{number} names {audio}, which does not exist; prepare the corpus again")
+        yield name, (audio, anchors)
 
 
 def fit_targets(corpus: Path, features: Features, clusters: int, card: dict, seed: int = 0, passages: int = 400) -> Codebook:
@@ -80,18 +92,25 @@ def write_targets(
     made_from = {"codebook": codebook.hash, "corpus": data_hash(corpus, "train")}
     if (out / "card.json").is_file() and made_from.items() <= read_json(out / "card.json").items():
         return
+    failed: dict[str, str] = {}
 
     def label(item: tuple[Teacher, int]) -> np.ndarray:
         teacher, length = item
         frames = grid.frames(length)
         if frames == 0:
             return np.zeros(0, np.int16)
-        clusters = codebook.assign(features(read_audio(teacher.audio)))
+        try:
+            heard = read_audio(teacher.audio)
+        except InputError as error:  # without labels no crop is taken from it
+            failed[teacher.passage.id] = str(error)
+            return np.zeros(0, np.int16)
+        clusters = codebook.assign(features(heard))
         return clusters[teacher.frames(grid, frames, len(clusters))].astype(np.int16)
 
     known = teachers(corpus)
     lengths = [round(t.passage.seconds * grid.sample_rate) for t in known] if samples is None else samples
     labels = list(_progress(label, list(zip(known, lengths, strict=True)), workers, "targets"))
+    tell_set_aside(dict(sorted(failed.items())), "targets")
     _guard(labels)
     _save(out / "labels.npy", np.concatenate(labels))
     _save(out / "bounds.npy", np.cumsum([0] + [len(x) for x in labels]))

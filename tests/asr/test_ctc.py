@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from speechssl.asr import ctc
 from speechssl.asr.ctc import (
     BLANK,
     CtcHead,
     CtcRecogniser,
     CtcVocabulary,
     HeadShape,
+    align_spans,
     align_words,
     blank_rate,
     frames_needed,
@@ -336,6 +338,33 @@ def test_recognition_gives_text_and_times(recogniser):
     assert transcript.text == "hi me"
     assert [(w.start, w.end) for w in transcript.words] == [(0.0425, 0.1025), (0.1625, 0.2225)]
     assert list(transcript.words) == recogniser.align(spoken("__hhi_|_mme_"), "hi me")
+
+
+@pytest.mark.parametrize("size", [1, 7, 20])
+def test_long_recordings_are_aligned_in_pieces_as_if_whole(recogniser, monkeypatch, size):
+    audio = spoken("_a_||_bb_b|_a|c_c|_" * 5)
+    whole = recogniser.transcribe(audio)
+    monkeypatch.setattr(ctc, "ALIGN_FRAMES", size)
+    assert recogniser.transcribe(audio) == whole and len(whole.words) == 20
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text("_ab|", max_size=40), st.integers(1, 9))
+def test_pieces_tile_the_path_and_say_what_it_says(path, size):
+    vocabularies = [(ENGLISH, path), (CtcVocabulary(("<blank>", "a", "b"), ""), path.replace("|", "_"))]
+    for vocabulary, said in vocabularies:
+        log_probs = emissions(said, vocabulary)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(ctc, "ALIGN_FRAMES", size)
+            pieces = list(ctc._between_words(log_probs.argmax(-1), vocabulary))
+        assert [b for _, b in pieces[:-1]] == [a for a, _ in pieces[1:]] and sum(b - a for a, b in pieces) == len(said)
+        words = [vocabulary.words(greedy_decode(log_probs[a:b], vocabulary)) for a, b in pieces]
+        assert [w for piece in words for w in piece] == vocabulary.words(greedy_decode(log_probs, vocabulary))
+
+
+def test_more_than_torchaudio_can_count_is_refused():
+    with pytest.raises(ValueError, match="too many to align at once"):
+        align_spans(torch.zeros(70_000, 3).expand(70_000, 3), [1, 2] * 10_000)
 
 
 @pytest.mark.parametrize("samples", [0, 1, 399])

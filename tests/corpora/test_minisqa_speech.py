@@ -284,7 +284,7 @@ def test_an_unknown_language_or_split_is_refused_before_anything_is_written(tmp_
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_pairs_are_one_question_by_two_voices(language):
-    pairs, again = (speak_pairs(language, "dev", 3) for _ in range(2))
+    pairs, again = (list(speak_pairs(language, "dev", 3)) for _ in range(2))
     assert len(pairs) == 3
     for (a, b), (c, d) in zip(pairs, again, strict=True):
         assert np.array_equal(a.samples, c.samples) and np.array_equal(b.samples, d.samples)

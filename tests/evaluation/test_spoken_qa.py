@@ -10,6 +10,8 @@ from speechssl.asr.protocol import TimedWord, Transcript
 from speechssl.audio import write_flac
 from speechssl.corpora.records import load_corpus
 from speechssl.errors import InputError
+from speechssl.evaluation.listening import write_report
+from speechssl.evaluation.results import append_rows
 from speechssl.evaluation.spoken_qa import by_length, evaluate, score_questions
 from speechssl.noise import Distorter, parse_condition
 from speechssl.qa.dual import TimedAnswer
@@ -168,3 +170,21 @@ def test_breakdown_by_length_puts_every_timed_answer_into_one_bucket(corpus):
     scored = score_questions({"answers": answers, "transcripts": {}}, load_corpus(corpus, "test"))
     found = by_length(scored, "oracle", 0)
     assert [(b["bucket"], b["n"], b["value"]) for b in found] == [("0-0.5 s", 1, 100), ("0.5-1 s", 1, 100)]
+
+
+def test_where_no_passage_is_heard_the_questions_score_zero_and_there_is_no_wer(corpus, tmp_path):
+    for path in (corpus / "test/audio").glob("p*"):
+        path.write_bytes(b"no audio")
+    found = values(run([Oracle(text=True)], corpus, tmp_path / "out"))
+    assert found["oracle", "clean", None, "f1"] == (0, 3) and ("oracle", "clean", None, "wer") not in found
+
+
+def test_a_report_on_another_corpus_is_refused(corpus, tmp_path):
+    append_rows(tmp_path / "out/results.jsonl", run([Oracle()], corpus, tmp_path / "out"))
+    (corpus / "card.json").write_text("{}")
+    write_report(tmp_path / "out", corpus, "test", 2, ["clean"], 0, [])
+    assert (tmp_path / "out/report.html").is_file()
+    manifest = corpus / "test/questions.jsonl"
+    manifest.write_text(manifest.read_text().replace("two cats", "two dogs"))
+    with pytest.raises(InputError, match="were not made on .*test; name the corpus and split"):
+        write_report(tmp_path / "out", corpus, "test", 2, ["clean"], 0, [])

@@ -1,11 +1,12 @@
 """Training of the readers: what they are made from is written down, other inputs are refused, a killed run goes on."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from speechssl.corpora.records import load_corpus
+from speechssl.corpora.records import data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.qa import train
 from speechssl.qa.train import QaOptions, dual_examples, train_dual, train_text
@@ -34,13 +35,15 @@ def corpus(mini_corpus, tmp_path, text_encoder, tokenizer, monkeypatch):
     rng, data = np.random.default_rng(0), load_corpus(root, "train")
     frames = {r.id: GRID.frames(round(r.seconds * 16_000)) for r in (*data.passages.values(), *data.questions)}
     units = {name: RunLength.of_frames(np.repeat(rng.integers(0, K, 200), 3)[:count]) for name, count in frames.items()}
-    save_units(tmp_path / "units/train.safetensors", units, {"made_from": {"codebook": "b"}, "failed": {}})
+    made = {"codebook": "b", "corpus": data_hash(root, "train")}
+    save_units(tmp_path / "units/train.safetensors", units, {"made_from": made, "failed": {}})
     monkeypatch.setattr(train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
     return root
 
 
 def dual(corpus, tmp_path, out="dual", assignment="most-frequent", **changes):
-    train_dual(corpus, tmp_path / "units", tmp_path / out, GRID, K, assignment, options(**changes))
+    extractor = SimpleNamespace(grid=GRID, codebook=SimpleNamespace(size=K), card={"codebook": "b"})
+    train_dual(corpus, tmp_path / "units", tmp_path / out, extractor, assignment, options(**changes))
     return tmp_path / out
 
 
@@ -48,7 +51,7 @@ def test_a_reader_is_trained_once_and_says_from_what(corpus, tmp_path):
     out = dual(corpus, tmp_path)
     model, layout, card = load_reader(out)
     assert (layout.cls, layout.size, model.embedding.num_embeddings) == (K, 16, K + 3)
-    assert card["assignment"] == "most-frequent" and card["units"] == {"codebook": "b"} and card["examples"] == 3
+    assert card["assignment"] == "most-frequent" and card["units"]["codebook"] == "b" and card["examples"] == 3
     before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
     dual(corpus, tmp_path)
     assert before == {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
@@ -61,12 +64,25 @@ def test_other_inputs_are_refused_and_named(corpus, tmp_path, change):
         dual(corpus, tmp_path, **change)
 
 
+def rewrite_made_from(tmp_path, **changes):
+    path = tmp_path / "units/train.card.json"
+    card = json.loads(path.read_text())
+    path.write_text(json.dumps(card | {"made_from": card["made_from"] | changes}))
+
+
 def test_other_units_are_refused_even_where_only_a_checkpoint_is_left(corpus, tmp_path):
     (dual(corpus, tmp_path) / "card.json").unlink()
-    card = tmp_path / "units/train.card.json"
-    card.write_text(json.dumps(json.loads(card.read_text()) | {"made_from": {"codebook": "other"}}))
-    with pytest.raises(InputError, match="units.codebook"):
+    rewrite_made_from(tmp_path, smooth=3)
+    with pytest.raises(InputError, match="units.smooth"):
         dual(corpus, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["codebook", "corpus"])
+def test_units_of_another_corpus_or_codebook_are_refused(corpus, tmp_path, name):
+    rewrite_made_from(tmp_path, **{name: "other"})
+    with pytest.raises(InputError, match=f"made from another {name}; extract them again"):
+        dual(corpus, tmp_path)
+    assert not (tmp_path / "dual").exists()
 
 
 def test_a_killed_run_ends_with_the_same_bytes(corpus, tmp_path, monkeypatch):
@@ -96,11 +112,24 @@ def test_text_qa_keeps_its_tokeniser_beside_the_model(corpus, tmp_path):
     assert (tmp_path / "text/tokenizer.json").is_file()
 
 
-def test_text_qa_without_word_times_is_one_sentence(corpus, tmp_path):
+def test_text_qa_without_word_times_is_one_sentence(corpus, tmp_path, capsys):
     path = corpus / "train/passages.jsonl"
     path.write_text("".join(json.dumps({**json.loads(line), "words": []}) + "\n" for line in path.read_text().splitlines()))
-    with pytest.raises(InputError, match="no word in the answer"):
+    with pytest.raises(InputError, match="no answerable question that can be used"):
         train_text(corpus, tmp_path / "text", options())
+    assert "set aside q0: passage p0 has no word with times in its answer" in capsys.readouterr().err
+    assert not (tmp_path / "text").exists()
+
+
+def test_text_qa_takes_the_first_annotation_with_times(corpus, tmp_path):
+    path = corpus / "train/questions.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records[0]["answers"].insert(0, {"text": "silver"})
+    records[1]["answers"] = [{"text": "silver"}]
+    path.write_text("".join(json.dumps(r) + "\n" for r in records))
+    train_text(corpus, tmp_path / "text", options())
+    card = load_reader(tmp_path / "text")[2]
+    assert (card["examples"], card["left_out"]) == (2, 1)
 
 
 @pytest.mark.parametrize("sizes", [{"stride": 17}, {"stride": 0}, {"short_window": 17, "short_steps": 1}, {"window": 134}])
@@ -112,4 +141,5 @@ def test_windows_that_leave_gaps_or_do_not_fit_are_refused(corpus, tmp_path, siz
 def test_questions_without_units_or_times_are_left_out(corpus, tmp_path):
     data = load_corpus(corpus, "train")
     units = {name: RunLength.of_frames(np.arange(GRID.frames(16_000)) // 3) for name in ("p0", "q0", "p1")}
-    assert len(dual_examples(data, units, GRID)) == 1
+    examples, left_out = dual_examples(data, units, GRID)
+    assert len(examples) == 1 and left_out == {"q1": "no units of q1", "q2": "no units of q2"}

@@ -177,3 +177,23 @@ def test_a_config_of_another_size_is_refused(saved, change):
     (saved / "config.json").write_text(json.dumps(config | change))
     with pytest.raises(InputError, match="does not fit its config"):
         load_reader(saved)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("config.json", lambda c: c.pop("symbols")),
+        ("config.json", lambda c: c.pop("model_type")),
+        ("config.json", lambda c: c.update(symbols="many")),
+        ("config.json", lambda c: c.update(hidden_size="wide")),
+        ("card.json", lambda c: c.pop("layout")),
+        ("card.json", lambda c: c["layout"].pop("cls")),
+        ("card.json", lambda c: c["layout"].update(colour=1)),
+    ],
+)
+def test_damaged_descriptions_are_one_sentence(saved, name, change):
+    values = json.loads((saved / name).read_text())
+    change(values)
+    (saved / name).write_text(json.dumps(values))
+    with pytest.raises(InputError, match="does not describe a reader"):
+        load_reader(saved)

@@ -1,6 +1,7 @@
 """The table of unit quality: phones as the topline, MFCC as the floor, and what an encoder without a codebook is told."""
 
 import json
+import shutil
 
 import pytest
 
@@ -47,3 +48,32 @@ def test_an_encoder_is_inspected_on_its_own_codebook(corpus, hubert_folder, tmp_
 def test_without_a_codebook_there_is_one_sentence(corpus):
     with pytest.raises(InputError, match="need a codebook"):
         inspect_units(corpus, "mfcc", None, "dev", 2)
+
+
+def test_what_quality_cannot_be_measured_on_is_one_sentence(corpus, tmp_path):
+    with pytest.raises(InputError, match="give --pairs 2 or more"):
+        inspect_units(corpus, "phones", None, "dev", 1)
+    with pytest.raises(InputError, match="test has no passages"):
+        inspect_units(corpus, "phones", None, "test", 2)
+    copy = tmp_path / "corpus"
+    shutil.copytree(corpus, copy)
+    manifest = copy / "dev/passages.jsonl"
+    bare = [{k: v for k, v in json.loads(line).items() if k != "phones"} for line in manifest.read_text().splitlines()]
+    manifest.write_text("".join(json.dumps(record) + "\n" for record in bare))
+    with pytest.raises(InputError, match="passages without phones"):
+        inspect_units(copy, "phones", None, "dev", 2)
+
+
+def test_a_bad_passage_is_set_aside(corpus, hubert_folder, tmp_path, capsys):
+    copy = tmp_path / "corpus"
+    shutil.copytree(corpus, copy)
+    folder = str(hubert_folder("layer"))
+    fit_units(copy, folder, 1, 8, 3, 1, 0, tmp_path / "units.safetensors")
+    audio = sorted((copy / "dev").rglob("*.flac"))
+    passages = [json.loads(line) for line in (copy / "dev/passages.jsonl").read_text().splitlines()]
+    (copy / passages[0]["audio"]).write_bytes(b"no audio")
+    assert audio and inspect_units(copy, folder, tmp_path / "units.safetensors", "dev", 2)["K"] == 8
+    assert f"set aside {passages[0]['id']}" in capsys.readouterr().err
+    (copy / passages[1]["audio"]).write_bytes(b"no audio")
+    with pytest.raises(InputError, match="no passage of .* can be read"):
+        inspect_units(copy, folder, tmp_path / "units.safetensors", "dev", 2)

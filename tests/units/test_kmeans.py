@@ -137,7 +137,7 @@ def test_fitting_is_decided_by_the_seed():
 
 
 def test_fewer_frames_than_clusters_are_refused():
-    with pytest.raises(ValueError, match="3 frames cannot make 4 clusters"):
+    with pytest.raises(InputError, match="3 frames of speech cannot make 4 clusters; give fewer --clusters"):
         fit_kmeans([np.zeros((3, 2))], 4, CARD)
 
 

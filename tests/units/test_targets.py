@@ -206,3 +206,34 @@ def test_labels_that_are_nearly_all_the_same_are_refused(mini_corpus, tmp_path):
     with pytest.raises(ValueError, match="use only 4 clusters; look at the features"):
         write_targets(mini_corpus(), tmp_path / "targets", GRID, features, few)
     assert not (tmp_path / "targets").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{no json", "is not JSON"),
+        ("[1]", "is not a JSON object"),
+        ('{"id": "p0"}', "not a reference reading"),
+        ('{"id": "p0", "audio": "x.flac", "anchors": [[0, 0, 0]]}', "not a reference reading"),
+        ('{"id": "p0", "audio": "x.flac", "anchors": [[0, 0], [1, 1]]}', "x.flac, which does not exist"),
+    ],
+)
+def test_a_damaged_reference_is_named(mini_corpus, line, said):
+    root = mini_corpus((16_000, 24_123, 20_000))
+    (root / "train/reference.jsonl").write_text("\n" + line + "\n")
+    with pytest.raises(InputError, match=rf"reference.jsonl:2 .*{said}"):
+        teachers(root)
+
+
+def test_a_passage_whose_reference_cannot_be_read_is_set_aside(mini_corpus, tmp_path, capsys):
+    root = mini_corpus((16_000, 24_123, 20_000))
+    (root / "bad.flac").write_bytes(b"no audio")
+    reading = {"id": "p1", "audio": "bad.flac", "anchors": [[0, 0], [1, 1]]}
+    (root / "train/reference.jsonl").write_text(json.dumps(reading) + "\n")
+    pack_audio(root, tmp_path / "packed")
+    write_targets(root, tmp_path / "targets", GRID, features, BOOK)
+    assert "set aside p1" in capsys.readouterr().err
+    data = load_labelled(tmp_path / "packed", tmp_path / "targets")
+    assert np.diff(data.label_bounds).tolist() == [GRID.frames(16_000), 0, GRID.frames(20_000)]
+    crops = Cropper(data, GRID, MaskOptions(0.5, 10, 0.0), crops=20, seconds=0.5)
+    assert set(crops._long_enough(25)) == {0, 2}

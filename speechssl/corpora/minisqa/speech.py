@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -72,6 +72,8 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
     speakers(settings.language, SPLITS[0])
     if sorted(settings.passages) != sorted(SPLITS):
         raise InputError(f"passages are given for {', '.join(settings.passages)}; give their number for {', '.join(SPLITS)}")
+    if min(settings.passages.values()) < 0 or settings.questions < 1 or not 0 <= settings.unanswerable <= 1:
+        raise InputError(f"cannot make `{settings.command}`; give counts from 0, at least one question, and a share from 0 to 1")
     wanted = {"corpus": "minisqa", "version": VERSION, "settings": asdict(settings)}
     _claim(out, wanted)
     if (out / "card.json").is_file():
@@ -245,12 +247,10 @@ def _reference(out: Path, name: str, text: TextPassage, voice: Voice, reading: R
     return {"id": name, "audio": audio, "anchors": anchors}
 
 
-def speak_pairs(language: str, split: str, count: int, seed: int = 0) -> list[tuple[Reading, Reading]]:
+def speak_pairs(language: str, split: str, count: int, seed: int = 0) -> Iterator[tuple[Reading, Reading]]:
     """`count` different questions, each spoken by two voices of the split, for the same-text distance."""
-    pairs: list[tuple[Reading, Reading]] = []
     for index in range(count):
         question = generate_passage(language, split, index, seed).questions[0]
         voices = random.Random(f"pair {language} {split} {index} {seed}").sample(speakers(language, split), k=2)
         first, second = (_read((question.text,), voice, "") for voice in voices)
-        pairs.append((first, second))
-    return pairs
+        yield first, second
