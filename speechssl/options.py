@@ -1,0 +1,133 @@
+"""Options of a command line: numbers in their range, and defaults from a section of a YAML file.
+
+Every option of a verb can stand in the file under its name without the dashes, switches as true or false.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from speechssl.errors import InputError
+
+
+def parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+    """Parse twice when a config is given: once to find the verb and the file, once with the file's defaults."""
+    known, _ = config_parser().parse_known_args(arguments)
+    if known.config is None:
+        return parser.parse_args(arguments)
+    section = _section(Path(known.config), known.stage)
+    for verb in verbs_of(parser):
+        if _is_called(verb, arguments):
+            take_defaults(verb, section, f"{known.config}: the section {known.stage}")
+    return parser.parse_args(arguments)
+
+
+def take_defaults(verb: argparse.ArgumentParser, section: dict[str, Any], where: str) -> None:
+    """Let the section's values be the defaults of a verb; what is there need not be typed."""
+    options = {name.removeprefix("--"): a for a in verb._actions for name in a.option_strings if name.startswith("--")}
+    for name, value in section.items():
+        if name not in options:
+            raise InputError(f"{where} has {name!r}, which `{verb.prog}` does not take")
+        action = options[name]
+        if isinstance(action, (argparse._StoreTrueAction, argparse._StoreFalseAction)):
+            if not isinstance(value, bool):
+                raise InputError(f"{where} has {value!r} for {name}; write true or false")
+            value = action.const if value else not action.const
+        elif action.nargs is None and isinstance(value, (list, dict)):
+            raise InputError(f"{where} has {value!r} for {name}; give one value")
+        elif action.nargs in ("+", "*"):
+            value = [_converted(action, v, where) for v in (value if isinstance(value, list) else [value])]
+        else:
+            value = _converted(action, value, where)
+        action.required = False
+        verb.set_defaults(**{action.dest: value})
+
+
+def _converted(action: argparse.Action, value: Any, where: str) -> Any:
+    """A value of the file as the type of its option; YAML reads 3e-4 as text and seed: 1 as a number."""
+    if value is None or action.type is None:
+        return value if value is None else str(value)
+    try:
+        converted = action.type(str(value))  # type: ignore[operator]
+    except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
+        raise InputError(f"{where} has {value!r} for {action.option_strings[-1]} ({error}); mend it") from error
+    if action.choices is not None and converted not in action.choices:
+        raise InputError(f"{where} has {value!r} for {action.option_strings[-1]}; choose from {', '.join(action.choices)}")
+    return converted
+
+
+def config_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--config", help="YAML file with a section of options a stage")
+    parser.add_argument("--stage", help="which section of --config")
+    return parser
+
+
+def _section(path: Path, stage: str | None) -> dict[str, Any]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"cannot read the config {path} ({str(error).splitlines()[0]}); check the path") from error
+    if not isinstance(content, dict) or stage not in content:
+        known = ", ".join(map(str, content)) if isinstance(content, dict) else "none"
+        raise InputError(f"{path} has no section {stage!r}; its sections are {known}; name one with --stage")
+    section = content[stage] or {}
+    if not isinstance(section, dict):
+        raise InputError(f"{path}: the section {stage} is {section!r}; write its options as `name: value`, one a line")
+    return {str(name): value for name, value in section.items()}
+
+
+def verbs_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    found: list[argparse.ArgumentParser] = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                found += verbs_of(child) or [child]
+    return found
+
+
+def _is_called(verb: argparse.ArgumentParser, arguments: list[str]) -> bool:
+    words = verb.prog.split()[1:]
+    return arguments[: len(words)] == words
+
+
+def count(text: str) -> int:
+    """A whole number from 1."""
+    return _number(text, int, 1)
+
+
+def whole(text: str) -> int:
+    """A whole number from 0."""
+    return _number(text, int, 0)
+
+
+def share(text: str) -> float:
+    """A number from 0 to 1."""
+    return _number(text, float, 0, 1)
+
+
+def amount(text: str) -> float:
+    """A number above 0."""
+    return _number(text, float, sys.float_info.min)
+
+
+def weight(text: str) -> float:
+    """A number from 0 up."""
+    return _number(text, float, 0)
+
+
+def _number(text: str, kind: Callable[[str], Any], low: float, high: float = sys.float_info.max) -> Any:
+    try:
+        value = kind(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a {'whole ' if kind is int else ''}number") from None
+    if not low <= value <= high:
+        bounds = f"from 0 to {high:g}" if high == 1 else "from 1" if low == 1 else "from 0" if low == 0 else "above 0"
+        raise argparse.ArgumentTypeError(f"{text} is out of range; give a number {bounds}")
+    return value
