@@ -77,3 +77,21 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys) 
     assert main(["prepare", "minisqa", str(tmp_path / "file/corpus"), "--passages", "0"]) == 2
     message = capsys.readouterr().err
     assert "file" in message and "Not a directory" in message and message.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "no-such-corpus", "out"],
+        ["report", "no-such-folder", "no-such-corpus"],
+        ["evaluate", "c", "o", "--conditions", "pink"],
+        ["prepare", "minisqa", "OUT", "--language", "xx", "--passages", "1"],
+        ["train", "dual", "c", "no-such-codebook.safetensors", "u", "o", "--encoder", "no-such-encoder"],
+    ],
+)
+def test_what_is_not_there_is_named(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("speechssl: ") and message.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -54,21 +54,3 @@ def test_recipe_sections_hold_only_options_that_exist(recipe: str, stage: str) -
     section = yaml.safe_load((ROOT / f"recipes/minisqa/{recipe}.yaml").read_text())[stage]
     (verb,) = [v for v in verbs_of(build_parser()) if v.prog == f"speechssl {STAGES[stage]}"]
     take_defaults(verb, section, recipe)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["evaluate", "no-such-corpus", "out"],
-        ["report", "no-such-folder", "no-such-corpus"],
-        ["evaluate", "c", "o", "--conditions", "pink"],
-        ["prepare", "minisqa", "OUT", "--language", "xx", "--passages", "1"],
-        ["train", "dual", "c", "no-such-codebook.safetensors", "u", "o", "--encoder", "no-such-encoder"],
-    ],
-)
-def test_what_is_not_there_is_named(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    message = capsys.readouterr().err
-    assert message.startswith("speechssl: ") and message.count("\n") == 1
-    assert not (tmp_path / "out").exists()
