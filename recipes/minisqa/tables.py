@@ -16,6 +16,8 @@ UNITS = {
     "shipped": "HuBERT, iteration 2 (shipped)",
 }
 ASSIGNMENTS = {
+    "dual-1": "most frequent",
+    "dual-1-scratch": "from scratch",
     "dual-most-frequent": "most frequent",
     "dual-least-frequent": "least frequent",
     "dual-random": "random",
@@ -59,9 +61,10 @@ def assignments(exp: Path) -> dict:
         if (system, "ff1") in clean:
             f, a = clean[system, "ff1"], clean[system, "aos"]
             cells = [f"{x.value:.1f} [{x.low:.1f}, {x.high:.1f}]" for x in (f, a)]
-            rows.append([label, *cells, PUBLISHED[system]])
-    columns = ["rows of the text encoder given to the units", "FF1", "AOS", "published, NMSQA dev"]
-    note = "DUAL on clean test speech after equal, fewer steps than what ships; 95 % intervals."
+            steps = read_json(exp / "models" / system / "card.json")["training"]["steps"]
+            rows.append([label, steps, *cells, PUBLISHED.get(system, "")])
+    columns = ["rows of the text encoder given to the units", "steps", "FF1", "AOS", "published, NMSQA dev"]
+    note = "DUAL on clean test speech, at equal steps, fewer than what ships; 95 % intervals."
     return {"title": "Five ways of giving units to a text encoder", "columns": columns, "rows": rows, "note": note}
 
 
