@@ -43,12 +43,14 @@ def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path)
     assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"}
     assert all(0 <= r.value for r in rows)
     assert "<html" in (tmp_path / "report.html").read_text()
-    made = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in tmp_path.rglob("*.safetensors")}
+    made = {p: p.read_bytes() for p in tmp_path.rglob("*.safetensors")}
+    trained = {p: p.stat().st_mtime_ns for p in made if not {"encoder", "minisqa-en"} & set(p.parts)}  # these two are copied again
+    assert len(trained) > 10
     results = (tmp_path / "results.jsonl").read_bytes()
     run(*arguments)
     assert (tmp_path / "results.jsonl").read_bytes() == results
-    again = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in made if "models/encoder" not in str(p)}
-    assert again == {p: v for p, v in made.items() if p in again}
+    assert {p: p.read_bytes() for p in made} == made
+    assert {p: p.stat().st_mtime_ns for p in trained} == trained
 
 
 def test_demo_runs_on_a_few_passages(tmp_path: Path) -> None:
