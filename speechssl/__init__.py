@@ -14,12 +14,12 @@ __all__ = ["answer", "load_encoder", "read_audio"]
 
 if TYPE_CHECKING:
     from speechssl.audio import read_audio
-    from speechssl.encoders.speech_encoder import load_encoder
+    from speechssl.encoders.loading import load_encoder
     from speechssl.systems import answer
 
 _HOMES = {
     "answer": "speechssl.systems",
-    "load_encoder": "speechssl.encoders.speech_encoder",
+    "load_encoder": "speechssl.encoders.loading",
     "read_audio": "speechssl.audio",
 }
 

@@ -197,7 +197,7 @@ def _units_fit(o: argparse.Namespace) -> None:
 
 
 def _units_extract(o: argparse.Namespace) -> None:
-    from speechssl.encoders.speech_encoder import load_encoder
+    from speechssl.encoders.loading import load_encoder
     from speechssl.units.extract import UnitExtractor, extract_corpus
     from speechssl.units.kmeans import load_codebook
 
@@ -272,7 +272,7 @@ def _qa_options(o: argparse.Namespace) -> Any:
 
 
 def _train_dual(o: argparse.Namespace) -> None:
-    from speechssl.encoders.speech_encoder import load_encoder
+    from speechssl.encoders.loading import load_encoder
     from speechssl.qa.train import train_dual
     from speechssl.units.extract import UnitExtractor
     from speechssl.units.kmeans import load_codebook
@@ -291,7 +291,7 @@ def _train_text(o: argparse.Namespace) -> None:
 
 def _train_ctc(o: argparse.Namespace) -> None:
     from speechssl.asr.train import CtcOptions, train_ctc
-    from speechssl.encoders.speech_encoder import load_encoder
+    from speechssl.encoders.loading import load_encoder
 
     options = CtcOptions(_training(o), o.layer, o.passages, o.batch, lstm_width=o.lstm_width)
     train_ctc(o.corpus, load_encoder(o.encoder), o.out, options)

@@ -20,7 +20,8 @@ from speechssl.artefacts import read_json
 from speechssl.asr.ctc import CtcRecogniser
 from speechssl.asr.protocol import Recogniser, Transcript
 from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
-from speechssl.encoders.speech_encoder import SHIPPED, SpeechEncoder, load_encoder
+from speechssl.encoders.loading import SHIPPED, load_encoder
+from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.qa.cascade import Cascade, TextCodec
 from speechssl.qa.dual import Dual, TimedAnswer

@@ -14,8 +14,8 @@ from speechssl.artefacts import write_json
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.corpora.minisqa.speech import speak_pairs
 from speechssl.corpora.records import Corpus, data_hash, load_corpus
+from speechssl.encoders.loading import load_encoder
 from speechssl.encoders.pretraining import small_config
-from speechssl.encoders.speech_encoder import load_encoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 from speechssl.units.extract import UnitExtractor, layer_features

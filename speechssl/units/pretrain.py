@@ -14,8 +14,9 @@ from transformers import HubertModel
 from speechssl.artefacts import claim, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.corpora.records import data_hash
+from speechssl.encoders.loading import load_checkpoint, load_encoder
 from speechssl.encoders.pretraining import Cropper, HubertPretraining, MaskOptions, save_encoder, small_config
-from speechssl.encoders.speech_encoder import SpeechEncoder, load_encoder
+from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 from speechssl.training import TrainingOptions, fit
@@ -76,7 +77,7 @@ def _made_from(corpus: Path, options: IterationOptions) -> dict[str, Any]:
 
 def _start(name: str) -> HubertModel:
     """The encoder to go on from, every weight of it, in float32. Raises InputError for one that is not a HuBERT."""
-    model = load_encoder(name).model
+    model = load_checkpoint(name).model
     if not isinstance(model, HubertModel):
         raise InputError(f"{name} is a {model.config.model_type} encoder; pre-training goes on from HuBERT encoders")
     return model.train().requires_grad_(True)

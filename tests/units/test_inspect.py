@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from speechssl.encoders.speech_encoder import load_encoder
+from speechssl.encoders.loading import load_encoder
 from speechssl.errors import InputError
 from speechssl.units.inspect import MFCC_GRID, fit_units, inspect_units
 from speechssl.units.kmeans import fit_kmeans

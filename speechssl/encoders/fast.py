@@ -1,0 +1,229 @@
+"""HuBERT and wav2vec 2.0 on a CPU without the passes over memory that are not needed, on transformers' own weights.
+
+One utterance at a time: nothing is padded, and no utterance sees its batch mates. oneDNN adds bias, GELU and residual to a product
+while the result is still in registers. The group norm after the first convolution is folded into that utterance's weights: mean and
+variance of a channel follow from mean and covariance of the windows of raw samples. The convolutions run in blocks of time that
+stay in the cache, and give what one pass would give.
+
+Letters: N samples, T frames, C channels, D width, H heads, K kernel size, S stride.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from speechssl.timing import FrameGrid
+
+onednn = torch.ops.mkldnn
+BLOCK = 64  # frames of the front end computed at a time, about 1.3 s of speech
+
+
+def is_known(config: Any) -> bool:
+    """Whether this file computes an architecture: HuBERT or wav2vec 2.0 with GELU and without adapters or batch norm."""
+    return (
+        config.model_type in ("hubert", "wav2vec2")
+        and config.feat_extract_activation == config.hidden_act == "gelu"
+        and not getattr(config, "conv_pos_batch_norm", False)
+        and not getattr(config, "add_adapter", False)
+        and getattr(config, "adapter_attn_dim", None) is None
+    )
+
+
+class Linear:
+    """x W^T + b, and what follows it, in one pass. x: (T, in) -> (T, out)."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype):
+        self.weight = onednn._reorder_linear_weight(weight.to(dtype).contiguous())
+        self.bias = None if bias is None else bias.to(dtype)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return onednn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+
+    def gelu(self, x: torch.Tensor) -> torch.Tensor:
+        return onednn._linear_pointwise(x, self.weight, self.bias, "gelu", [], "none")
+
+    def plus(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return onednn._linear_pointwise.binary(x, other, self.weight, self.bias, "add")
+
+
+class Norm:
+    """Layer norm over the last axis."""
+
+    def __init__(self, norm: nn.Module, dtype: torch.dtype):
+        self.weight, self.bias, self.eps = norm.weight.to(dtype), norm.bias.to(dtype), norm.eps
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+class Convolution:
+    """A strided convolution over time of what lies in memory as (T, C). x: (T, C) -> (T', C')."""
+
+    def __init__(self, conv: nn.Conv1d, dtype: torch.dtype):
+        self.stride, self.padding, self.groups = [1, conv.stride[0]], [0, int(conv.padding[0])], conv.groups
+        weight = conv.weight.to(dtype)[:, :, None].contiguous()  # (C', C / groups, 1, K)
+        shape = [1, conv.in_channels, 1, (BLOCK - 1) * conv.stride[0] + conv.kernel_size[0]]
+        self.weight = onednn._reorder_convolution_weight(weight, self.padding, self.stride, [1, 1], conv.groups, shape)
+        self.bias = None if conv.bias is None else conv.bias.to(dtype)
+
+    def __call__(self, x: torch.Tensor, gelu: bool) -> torch.Tensor:
+        image = x.t()[None, :, None]  # (1, C, 1, T), channels last
+        after: tuple[str, list[float], str] = ("gelu", [], "none") if gelu else ("none", [], "")
+        y = onednn._convolution_pointwise(image, self.weight, self.bias, self.padding, self.stride, [1, 1], self.groups, *after)
+        return y[0, :, 0].t()
+
+
+class Samples:
+    """The first convolution, as a product of windows of raw samples. In bf16, samples and weights are each the sum of two bf16
+    numbers, and three of the four products fit into the same 32 columns of AMX that one would take."""
+
+    def __init__(self, conv: nn.Conv1d, norm: nn.Module, stride: int, group: bool, dtype: torch.dtype):
+        self.weight = conv.weight[:, 0].double()  # (C, K)
+        self.bias = torch.zeros(len(self.weight), dtype=torch.double) if conv.bias is None else conv.bias.double()
+        self.norm, self.stride, self.group, self.dtype = norm, stride, group, dtype
+        self.after = None if group else Norm(norm, dtype)
+
+    def fitted(self, wave: torch.Tensor) -> Linear:
+        """The convolution of one utterance, its group norm folded in. wave: (N,) float32."""
+        weight, bias = self.weight, self.bias
+        if self.group:
+            mean, covariance = self._moments(wave)
+            variance = ((weight @ covariance) * weight).sum(1)
+            scale = self.norm.weight.double() / torch.sqrt(variance + self.norm.eps)
+            bias = self.norm.bias.double() - scale * (weight @ mean)  # the convolution's own bias is part of the mean
+            weight = scale[:, None] * weight
+        weight = weight.float()
+        if self.dtype == torch.bfloat16:
+            high = weight.bfloat16().float()
+            weight = torch.cat([high, high, weight - high], 1)
+        return Linear(weight, bias.float(), self.dtype)
+
+    def _moments(self, wave: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean (K,) and covariance (K, K) of all windows, in float64."""
+        windows = self._windows(wave)
+        total = torch.zeros(windows.shape[1], dtype=torch.double)
+        squares = torch.outer(total, total)
+        for part in windows.split(1 << 16):
+            part = part.double()
+            total += part.sum(0)
+            squares += part.t() @ part
+        mean = total / len(windows)
+        return mean, squares / len(windows) - torch.outer(mean, mean)
+
+    def _windows(self, wave: torch.Tensor) -> torch.Tensor:
+        return wave.unfold(0, self.weight.shape[1], self.stride)
+
+    def __call__(self, wave: torch.Tensor, linear: Linear) -> torch.Tensor:
+        x = self._windows(wave)
+        if self.dtype == torch.bfloat16:
+            high = wave.bfloat16()
+            low = self._windows((wave - high.float()).bfloat16())
+            high = self._windows(high)
+            x = torch.cat([high, low, high], 1)
+        else:
+            x = x.contiguous()
+        if self.after is None:
+            return linear.gelu(x)
+        return F.gelu(self.after(linear(x)))
+
+
+class FrontEnd:
+    """The convolutions: samples to frames."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype):
+        config = model.config
+        layers = model.feature_extractor.conv_layers
+        group = config.feat_extract_norm == "group"
+        self.samples = Samples(layers[0].conv, layers[0].layer_norm, config.conv_stride[0], group, dtype)
+        self.convolutions = [Convolution(x.conv, dtype) for x in layers[1:]]
+        self.norms = [None if group else Norm(x.layer_norm, dtype) for x in layers[1:]]
+        self.grid = FrameGrid.of_convolutions(16_000, config.conv_kernel, config.conv_stride)
+
+    def blocks(self, wave: torch.Tensor, linear: Linear) -> Iterator[torch.Tensor]:
+        """(up to BLOCK, C) frames at a time. wave: (N,) float32."""
+        frames = self.grid.frames(len(wave))
+        for first in range(0, frames, BLOCK):
+            start, count = first * self.grid.hop, min(BLOCK, frames - first)
+            x = self.samples(wave[start : start + self.grid.samples_for(count)], linear)
+            for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+                x = convolution(x, norm is None)
+                if norm is not None:
+                    x = F.gelu(norm(x))
+            yield x
+
+    def __call__(self, wave: torch.Tensor, linear: Linear) -> torch.Tensor:
+        """(N,) float32 -> (T, C)."""
+        return torch.cat(list(self.blocks(wave, linear)))
+
+
+class Positions:
+    """The convolution that tells places apart: GELU of a grouped one, added to its input. (T, D) -> (T, D)."""
+
+    def __init__(self, conv: nn.Conv1d, dtype: torch.dtype):
+        self.convolution = Convolution(conv, dtype)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.convolution(x, gelu=True)[: len(x)]  # an even kernel gives a frame too many
+
+
+class Layer:
+    """One transformer layer."""
+
+    def __init__(self, layer: nn.Module, before: bool, heads: int, dtype: torch.dtype):
+        a, f = layer.attention, layer.feed_forward
+        projections = (a.q_proj, a.k_proj, a.v_proj)
+        self.qkv = Linear(torch.cat([p.weight for p in projections]), torch.cat([p.bias for p in projections]), dtype)
+        self.out = Linear(a.out_proj.weight, a.out_proj.bias, dtype)
+        self.up = Linear(f.intermediate_dense.weight, f.intermediate_dense.bias, dtype)
+        self.down = Linear(f.output_dense.weight, f.output_dense.bias, dtype)
+        self.norm, self.final = Norm(layer.layer_norm, dtype), Norm(layer.final_layer_norm, dtype)
+        self.before, self.heads = before, heads
+
+    def attention(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).view(len(x), 3, self.heads, -1).permute(1, 2, 0, 3)[:, None]
+        return F.scaled_dot_product_attention(q, k, v)[0].transpose(0, 1).reshape(len(x), -1)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if self.before:
+            x = self.out.plus(self.attention(self.norm(x)), x)
+            return self.down.plus(self.up.gelu(self.final(x)), x)
+        x = self.norm(self.out.plus(self.attention(x), x))
+        return self.final(self.down.plus(self.up.gelu(x), x))
+
+
+class FastEngine:
+    """All of it. dtype: torch.float32 (what transformers gives, to rounding) or torch.bfloat16."""
+
+    @torch.inference_mode()
+    def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32):
+        config: Any = model.config
+        before = config.do_stable_layer_norm
+        self.front = FrontEnd(model, dtype)
+        projection = model.feature_projection
+        self.norm = Norm(projection.layer_norm, dtype) if hasattr(projection, "layer_norm") else None
+        self.project = Linear(projection.projection.weight, projection.projection.bias, dtype)
+        self.positions = Positions(model.encoder.pos_conv_embed.conv, dtype)
+        self.first = None if before else Norm(model.encoder.layer_norm, dtype)  # else it comes after the last layer
+        self.layers = [Layer(x, before, config.num_attention_heads, dtype) for x in model.encoder.layers]
+
+    @torch.inference_mode()
+    def statistics(self, wave: torch.Tensor) -> Linear:
+        """The first convolution with this utterance's group norm in it."""
+        return self.front.samples.fitted(wave)
+
+    @torch.inference_mode()
+    def states(self, piece: torch.Tensor, statistics: Linear, last: int) -> Iterator[torch.Tensor]:
+        """Layers 0 to `last`, (T, D) each, as they are computed. piece: (N,) float32."""
+        x = self.front(piece, statistics)
+        x = self.project(x if self.norm is None else self.norm(x))
+        x = self.positions(x)
+        x = x if self.first is None else self.first(x)
+        yield x
+        for layer in self.layers[:last]:
+            x = layer(x)
+            yield x

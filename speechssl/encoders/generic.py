@@ -1,0 +1,44 @@
+"""Any encoder of transformers (WavLM, data2vec-audio, unusual HuBERTs), computed by its own code, one utterance at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+
+class _Enough(Exception):
+    """The layer that was asked for has been computed."""
+
+
+class TransformersEngine:
+    """Runs the model as it is, up to the layer that is asked for."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
+        self.model = model.to(dtype)
+
+    def statistics(self, wave: torch.Tensor) -> None:
+        """None: a piece is encoded as if it were the utterance."""
+
+    @torch.inference_mode()
+    def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
+        """Layers 0 to `last`, (T, D) each. piece: (N,) float32."""
+        layers = list(self.model.encoder.layers)
+        found: list[torch.Tensor] = []
+
+        def keep(x: torch.Tensor | tuple[torch.Tensor, ...]) -> None:
+            found.append(x[0] if isinstance(x, torch.Tensor) else x[0][0])
+            if len(found) > last:
+                raise _Enough
+
+        hooks = [layers[0].register_forward_pre_hook(lambda _, inputs: keep(inputs))]
+        hooks += [layer.register_forward_hook(lambda _, __, outputs: keep(outputs)) for layer in layers]
+        try:
+            self.model(piece[None].to(self.model.dtype))
+        except _Enough:
+            pass
+        finally:
+            for hook in hooks:
+                hook.remove()
+        yield from found
