@@ -7,16 +7,20 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from speechssl.errors import InputError
+
 
 class _Enough(Exception):
     """The layer that was asked for has been computed."""
 
 
 class TransformersEngine:
-    """Runs the model as it is, up to the layer that is asked for."""
+    """Runs the model as it is, up to the layer that is asked for. Raises InputError for a precision other than fp32 and bf16."""
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
-        self.model = model.to(dtype)
+    def __init__(self, model: nn.Module, precision: str = "fp32") -> None:
+        if precision not in ("fp32", "bf16"):
+            raise InputError(f"a {model.config.model_type} encoder of this shape runs in fp32 or bf16, not in {precision}")
+        self.model = model.to(torch.float32 if precision == "fp32" else torch.bfloat16)
 
     def statistics(self, wave: torch.Tensor) -> None:
         """None: a piece is encoded as if it were the utterance."""

@@ -21,7 +21,7 @@ SHIPPED = Path(__file__).parent.parent / "models"
 MODEL_TYPES = ("hubert", "wav2vec2", "wavlm", "data2vec-audio")
 
 
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+PRECISIONS = ("fp32", "bf16", "int8")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32") -> SpeechEncoder
     """Give a checkpoint the fastest engine that computes its architecture."""
     if precision not in PRECISIONS:
         raise InputError(f"there is no precision {precision}; choose from {', '.join(PRECISIONS)}")
-    model, dtype = checkpoint.model, PRECISIONS[precision]
+    model = checkpoint.model
     config: Any = model.config
     return SpeechEncoder(
         name=checkpoint.name,
@@ -58,7 +58,7 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32") -> SpeechEncoder
         hash=hash_weights(model),
         card=checkpoint.card,
         precision=precision,
-        engine=FastEngine(model, dtype) if is_known(config) else TransformersEngine(model, dtype),
+        engine=FastEngine(model, precision) if is_known(config) else TransformersEngine(model, precision),
     )
 
 
