@@ -6,7 +6,7 @@ Letters: N samples, T frames, L layers, D width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.artefacts import hash_bytes
+from speechssl.encoders.batched import BatchedEngine
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
@@ -72,20 +73,35 @@ class SpeechEncoder:
 
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
         """`features` piece by piece, (T_i, D) float32 each: hours of audio in constant memory."""
-        if not 0 <= layer <= self.layers:
-            raise InputError(f"{self.name} has the layers 0 to {self.layers}, not {layer}")
+        self._check(layer)
         for states in self._pieces(samples, layer):
             yield next(islice(states, layer, None))
+
+    def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
+        """`features` of many recordings. A GPU computes several at a time; a CPU is fastest with one after another."""
+        short = [n for n, samples in enumerate(recordings) if len(samples) <= self.chunking.seconds * self.grid.sample_rate]
+        if not isinstance(self.engine, BatchedEngine) or len(short) < 2:
+            return [self.features(samples, layer) for samples in recordings]
+        self._check(layer)
+        found = dict(zip(short, self.engine.features([self._wave(recordings[n]) for n in short], layer), strict=True))
+        return [found[n].float() if n in found else self.features(samples, layer) for n, samples in enumerate(recordings)]
+
+    def _check(self, layer: int) -> None:
+        if not 0 <= layer <= self.layers:
+            raise InputError(f"{self.name} has the layers 0 to {self.layers}, not {layer}")
+
+    def _wave(self, samples: np.ndarray) -> torch.Tensor:
+        """What the model is given. Raises ValueError for fewer samples than one receptive field."""
+        if self.grid.frames(len(samples)) == 0:
+            raise ValueError(f"{len(samples)} samples are fewer than the {self.grid.receptive} that one frame needs")
+        wave = torch.from_numpy(np.ascontiguousarray(samples, np.float32))
+        # as transformers' feature extractor does it
+        return (wave - wave.mean()) / torch.sqrt(wave.var(correction=0) + 1e-7) if self.normalise else wave
 
     @torch.inference_mode()
     def _pieces(self, samples: np.ndarray, last: int) -> Iterator[Iterator[torch.Tensor]]:
         """Of every piece its layers 0 to `last`, without the context."""
-        frames = self.grid.frames(len(samples))
-        if frames == 0:
-            raise ValueError(f"{len(samples)} samples are fewer than the {self.grid.receptive} that one frame needs")
-        wave = torch.from_numpy(np.ascontiguousarray(samples, np.float32))
-        if self.normalise:
-            wave = (wave - wave.mean()) / torch.sqrt(wave.var(correction=0) + 1e-7)  # as transformers' feature extractor
+        wave, frames = self._wave(samples), self.grid.frames(len(samples))
         statistics = self.engine.statistics(wave)
         size = round(self.chunking.seconds * self.grid.frame_rate)
         context = round(self.chunking.context * self.grid.frame_rate)
