@@ -1,8 +1,8 @@
 """HuBERT and wav2vec 2.0 for a GPU: many utterances at a time, and none that depends on its batch mates.
 
-Utterances are padded to a few fixed shapes (a batch that is not full, with silence), so that a kernel is chosen by an utterance's own
-length alone. What padding would leak is kept out: the group norm's statistics are the utterance's own, frames beyond its end are set
-to zero before the positional convolution, as its zero padding would be, and no frame attends to them.
+Utterances are padded to a few fixed shapes (a batch that is not full, with silence), so that a kernel is chosen by an utterance's
+own length alone. What padding would leak is kept out: the group norm has the utterance's own statistics, frames beyond its end are
+set to zero before the positional convolution, as its zero padding would be, and no frame attends to them.
 
 Letters: B utterances, N samples, T frames, C channels, K kernel size, D width, H heads.
 """

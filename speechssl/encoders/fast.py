@@ -257,7 +257,7 @@ class Layer:
 
 
 class FastEngine:
-    """All of it. precision: fp32 (what transformers gives, to rounding), bf16, or int8 (convolutions and linear maps, the rest bf16)."""
+    """All of it. precision: fp32 (what transformers gives, to rounding), bf16, or int8 (convolutions and linear maps)."""
 
     @torch.inference_mode()
     def __init__(self, model: nn.Module, precision: str = "fp32"):

@@ -69,7 +69,7 @@ class SpeechEncoder:
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
         """One layer of one utterance: (T, D) float32. Raises InputError for a layer the encoder does not have."""
-        return torch.cat(list(self.stream(samples, layer)))
+        return self.features_of([samples], layer)[0]
 
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
         """`features` piece by piece, (T_i, D) float32 each: hours of audio in constant memory."""
@@ -79,12 +79,13 @@ class SpeechEncoder:
 
     def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
         """`features` of many recordings. A GPU computes several at a time; a CPU is fastest with one after another."""
-        short = [n for n, samples in enumerate(recordings) if len(samples) <= self.chunking.seconds * self.grid.sample_rate]
-        if not isinstance(self.engine, BatchedEngine) or len(short) < 2:
-            return [self.features(samples, layer) for samples in recordings]
+        if not isinstance(self.engine, BatchedEngine):
+            return [torch.cat(list(self.stream(samples, layer))) for samples in recordings]
         self._check(layer)
+        short = [n for n, samples in enumerate(recordings) if len(samples) <= self.chunking.seconds * self.grid.sample_rate]
         found = dict(zip(short, self.engine.features([self._wave(recordings[n]) for n in short], layer), strict=True))
-        return [found[n].float() if n in found else self.features(samples, layer) for n, samples in enumerate(recordings)]
+        streamed = (torch.cat(list(self.stream(x, layer))) if n not in found else found[n] for n, x in enumerate(recordings))
+        return [features.float() for features in streamed]
 
     def _check(self, layer: int) -> None:
         if not 0 <= layer <= self.layers:

@@ -1,0 +1,42 @@
+"""Share of frames with the unit of fp32, in bf16 and int8. python recipes/speed/agreement.py CONFIG EXP
+
+The small encoder is the trained one that ships, with its own codebook. Of base and large there are shapes with random weights only:
+their codebook is fitted on half of the sentences and applied to the other half.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from common import encoder, folder, row, save, sentences, settings
+
+from speechssl.encoders.speech_encoder import SpeechEncoder
+from speechssl.units.extract import layer_features
+from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook
+
+
+def codebook(shape: str, one: SpeechEncoder, layer: int, clusters: int, speech: list[np.ndarray]) -> Codebook:
+    if shape == "small":
+        return load_codebook(folder(shape, Path()).parent / "units.safetensors")
+    return fit_kmeans((one.features(x, layer).numpy() for x in speech), clusters, {"layer": layer, "encoder": one.hash})
+
+
+def main() -> None:
+    step = settings("agreement")
+    speech = list(sentences(step.values["sentences"]))
+    fitted, heard = speech[: len(speech) // 2], speech[len(speech) // 2 :]
+    for shape, layer in step.values["layers"].items():
+        exact = encoder(shape, step.exp, "fp32")
+        book = codebook(shape, exact, layer, step.values["clusters"], fitted)
+        expected = np.concatenate([book.assign(layer_features(exact, x, book.card)) for x in heard])
+        for precision in ("bf16", "int8"):
+            other = encoder(shape, step.exp, precision)
+            found = np.concatenate([book.assign(layer_features(other, x, book.card)) for x in heard])
+            share = 100 * float((found == expected).mean())
+            condition = f"layer {book.card['layer']}, K {book.size}"
+            save(step.exp, [row(f"speechssl {precision}", shape, condition, "unit_agreement", share, None, len(expected))])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""What cutting long audio does: share of frames whose unit is not that of one pass. python recipes/speed/chunks.py CONFIG EXP"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from common import encoder, folder, row, save, sentences, settings
+
+from speechssl.audio import SAMPLE_RATE
+from speechssl.encoders.speech_encoder import Chunking
+from speechssl.units.extract import UnitExtractor
+from speechssl.units.kmeans import load_codebook
+
+
+def main() -> None:
+    step = settings("chunks")
+    size = int(step.values["minutes"] * 60 * SAMPLE_RATE)
+    parts: list[np.ndarray] = []
+    for sentence in sentences(10_000):
+        parts.append(sentence)
+        if sum(map(len, parts)) >= size:
+            break
+    samples = np.concatenate(parts)[:size]
+    exact = encoder("small", step.exp, "fp32")
+    book = load_codebook(folder("small", Path()).parent / "units.safetensors")
+
+    def frames(seconds: float, context: float) -> np.ndarray:
+        return UnitExtractor(replace(exact, chunking=Chunking(seconds, context)), book).frames(samples)
+
+    whole = frames(1e9, 0)
+    for seconds in step.values["seconds"]:
+        for context in step.values["context"]:
+            found = frames(seconds, context)
+            assert len(found) == len(whole), "frames were lost"
+            condition = f"chunk {seconds:g} s, context {context:g} s"
+            changed = 100 * float((found != whole).mean())
+            save(step.exp, [row("speechssl fp32", "small", condition, "changed_units", changed, None, len(whole))])
+
+
+if __name__ == "__main__":
+    main()

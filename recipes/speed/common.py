@@ -1,0 +1,99 @@
+"""What the steps of the comparison share: settings, shapes of encoders, speech, the machine, rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from transformers import AutoModel, HubertConfig, HubertModel
+
+from speechssl import artefacts
+from speechssl.corpora.minisqa.speech import speak_pairs
+from speechssl.encoders.loading import Checkpoint, as_encoder, load_checkpoint
+from speechssl.encoders.speech_encoder import SpeechEncoder
+from speechssl.evaluation.results import Row, append_rows
+
+LARGE = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+    "feat_extract_norm": "layer",
+    "do_stable_layer_norm": True,
+    "conv_bias": True,
+}
+TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (16,) * 7}
+SHAPES = {"base": {}, "large": LARGE, "tiny": TINY | {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}}
+SHIPPED = "minisqa-en/encoder"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """exp: where rows go. values: this step's section of the config."""
+
+    exp: Path
+    values: dict[str, Any]
+
+
+def settings(step: str) -> Settings:
+    """Of `python recipes/speed/STEP.py CONFIG EXP`."""
+    config, exp = Path(sys.argv[1]), Path(sys.argv[2])
+    exp.mkdir(parents=True, exist_ok=True)
+    return Settings(exp, yaml.safe_load(config.read_text(encoding="utf-8"))[step])
+
+
+def folder(shape: str, exp: Path) -> Path:
+    """A checkpoint of a shape with random weights (base, large, tiny), or the small trained one that ships."""
+    if shape == "small":
+        return Path(artefacts.__file__).parent / "models" / SHIPPED
+    path = exp / "checkpoints" / shape
+    if not (path / "model.safetensors").is_file():
+        torch.manual_seed(0)
+        HubertModel(HubertConfig(**SHAPES[shape])).save_pretrained(path)
+    return path
+
+
+def model(shape: str, exp: Path) -> torch.nn.Module:
+    """transformers' own model."""
+    return AutoModel.from_pretrained(folder(shape, exp)).eval().requires_grad_(False)
+
+
+def encoder(shape: str, exp: Path, precision: str) -> SpeechEncoder:
+    """Ours. Inputs are not normalised, as the other contenders are given the samples as they are."""
+    checkpoint = load_checkpoint(folder(shape, exp))
+    normalise = checkpoint.normalise if shape == "small" else False
+    return as_encoder(Checkpoint(shape, checkpoint.model, normalise, {}), precision)
+
+
+def sentences(count: int) -> Iterator[np.ndarray]:
+    """Synthetic English by voices of the test split: (N,) float32 at 16 kHz."""
+    for first, second in speak_pairs("en", "test", -(-count // 2)):
+        yield first.samples.astype(np.float32)
+        yield second.samples.astype(np.float32)
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    names = (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    packages = {name: version(name) for name in ("torch", "torchaudio", "transformers")}
+    return {"cpu": next(names, "unknown"), "threads": torch.get_num_threads(), **packages}
+
+
+def row(system: str, shape: str, condition: str, metric: str, value: float, spread: tuple[float, float] | None, n: int) -> Row:
+    """spread: least and greatest of the repeats."""
+    low, high = spread or (None, None)
+    return Row(system, shape, condition, None, metric, float(value), low, high, n, 0, machine())
+
+
+def save(exp: Path, rows: list[Row]) -> None:
+    """Add to EXP/results.jsonl, and print."""
+    append_rows(exp / "results.jsonl", rows)
+    for r in rows:
+        print(f"{r.encoder:>6}  {r.condition:<24} {r.system:<26} {r.metric:<18} {r.value:10.3f}")

@@ -1,0 +1,127 @@
+"""Encoders side by side: the same weights and audio in one process, turn by turn. python recipes/speed/encoders.py CONFIG EXP"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from common import encoder, folder, model, row, save, settings
+
+from speechssl.encoders.convert import to_torchaudio
+from speechssl.encoders.s3prl import upstream
+
+Run = Callable[[torch.Tensor], torch.Tensor]  # (B, N) samples -> (B, T, D) of the last layer
+FP32, BF16 = "fp32", "bf16"
+SQUARE = 2048
+
+
+def contenders(shape: str, exp: Path) -> dict[tuple[str, str], Run]:
+    """(name, precision) -> what is timed."""
+    torchaudio, s3prl = to_torchaudio(model(shape, exp)), upstream(f"hf_hubert_custom@{folder(shape, exp)}")
+    ours = {p: encoder(shape, exp, p) for p in (FP32, BF16, "int8")}
+    found: dict[tuple[str, str], Run] = {
+        ("transformers", FP32): _transformers(model(shape, exp), torch.float32),
+        ("transformers", BF16): _transformers(model(shape, exp).bfloat16(), torch.bfloat16),
+        ("transformers autocast", BF16): _autocast(_transformers(model(shape, exp), torch.float32)),
+        ("torchaudio", FP32): lambda x: torchaudio.extract_features(x)[0][-1],
+        ("torchaudio", BF16): _torchaudio(deepcopy(torchaudio).bfloat16()),
+        ("s3prl", FP32): lambda x: s3prl(list(x))["hidden_states"][-1],
+        ("s3prl autocast", BF16): _autocast(lambda x: s3prl(list(x))["hidden_states"][-1]),
+    }
+    for precision, one in ours.items():
+        found["speechssl", precision] = _ours(one)
+    return found
+
+
+def _transformers(network: Any, dtype: torch.dtype) -> Run:
+    return lambda x: network(x.to(dtype), output_hidden_states=True).hidden_states[-1]
+
+
+def _torchaudio(network: Any) -> Run:
+    return lambda x: network.extract_features(x.bfloat16())[0][-1]
+
+
+def _autocast(run: Run) -> Run:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return run(x)
+
+    return inner
+
+
+def _ours(one: Any) -> Run:
+    return lambda x: torch.stack(one.features_of(list(x.numpy()), one.layers))
+
+
+def gflop(config: Any, frames: int) -> float:
+    """Of the matrix products of one utterance: convolutions and linear maps, without those of attention."""
+    sizes, total = [1, *config.conv_dim], 0.0
+    lengths = [frames]
+    for kernel, stride in list(zip(config.conv_kernel, config.conv_stride, strict=True))[:0:-1]:
+        lengths.append((lengths[-1] - 1) * stride + kernel)
+    for length, kernel, before, after in zip(lengths[::-1], config.conv_kernel, sizes, sizes[1:], strict=False):
+        total += 2 * length * kernel * before * after
+    d, groups = config.hidden_size, config.num_conv_pos_embedding_groups
+    total += 2 * frames * (sizes[-1] * d + config.num_conv_pos_embeddings * d * d / groups)
+    return (total + 2 * frames * config.num_hidden_layers * (4 * d * d + 2 * d * config.intermediate_size)) / 1e9
+
+
+def matrix_rate() -> float:
+    """bf16 GFLOP/s of a large product, now."""
+    a = torch.ones(SQUARE, SQUARE, dtype=torch.bfloat16)
+    start = time.perf_counter()
+    for _ in range(3):
+        a @ a
+    return 3 * 2 * SQUARE**3 / (time.perf_counter() - start) / 1e9
+
+
+@torch.inference_mode()
+def measure(shape: str, seconds: float, batch: int, repeats: int, runs: dict[tuple[str, str], Run], config: Any, exp: Path) -> None:
+    """Time every contender `repeats` times, in turn, and leave the rows of one workload."""
+    torch.manual_seed(1)
+    audio = 0.1 * torch.randn(batch, int(seconds * 16_000))
+    times: dict[tuple[str, str], list[float]] = {name: [] for name in runs}
+    expected, rates = runs["transformers", FP32](audio), [matrix_rate()]
+    for name, run in runs.items():  # a first time for what is set up at the first call, and to see that all compute the same
+        error = ((run(audio).float() - expected).norm() / expected.norm()).item()
+        print(f"{' '.join(name):>30}: relative error {error:.1e}")
+        assert error < {FP32: 1e-5}.get(name[1], 0.1), f"{name} does not compute the same"
+    for _ in range(repeats):
+        rates.append(matrix_rate())
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run(audio)
+            times[name].append(time.perf_counter() - start)
+    _rows(shape, seconds, batch, times, median(rates), batch * gflop(config, expected.shape[1]), exp)
+
+
+def _rows(shape: str, seconds: float, batch: int, times: dict, rate: float, work: float, exp: Path) -> None:
+    condition, n = f"{seconds:g} s x {batch}", len(next(iter(times.values())))
+    spent = {name: median(values) for name, values in times.items()}
+    best = {p: min(t for (name, q), t in spent.items() if q == p and name != "speechssl") for p in (FP32, BF16)}
+    rows = []
+    for (name, precision), values in times.items():
+        spread = batch * seconds / max(values), batch * seconds / min(values)
+        rows.append(row(f"{name} {precision}", shape, condition, "x_realtime", batch * seconds / spent[name, precision], spread, n))
+        if name == "speechssl":
+            values_of = {f"ratio_{p}": best[p] / spent[name, precision] for p in (FP32, BF16)}
+            values_of["share_of_limit"] = 100 * work / rate / spent[name, precision]
+            rows += [row(f"{name} {precision}", shape, condition, m, v, None, n) for m, v in values_of.items()]
+    save(exp, [*rows, row("matrix product bf16", shape, condition, "gflops", rate, None, n + 1)])
+
+
+def main() -> None:
+    step = settings("encoders")
+    for shape, workloads in step.values["models"].items():
+        runs, config = contenders(shape, step.exp), model(shape, step.exp).config
+        for seconds, batch in workloads:
+            measure(shape, seconds, batch, step.values["repeats"], runs, config, step.exp)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""An hour of audio in one file, each precision in a process of its own: time and peak memory. python recipes/speed/hour.py CONFIG EXP"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+from common import encoder, row, save, sentences, settings
+
+from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
+
+
+def speech(path: Path, minutes: float) -> None:
+    """The same sentences again and again."""
+    said = np.concatenate(list(sentences(20)))
+    size = int(minutes * 60 * SAMPLE_RATE)
+    write_flac(path, np.fromiter(islice(chain.from_iterable([said] * (size // len(said) + 1)), size), np.float32, size))
+
+
+def one(shape: str, exp: Path, precision: str, path: Path) -> None:
+    """In a process of its own: read, encode at the last layer, print frames, seconds and the greatest memory."""
+    encoded = encoder(shape, exp, precision)
+    start = time.perf_counter()
+    samples = read_audio(path)
+    frames = sum(len(piece) for piece in encoded.stream(samples, encoded.layers))
+    assert frames == encoded.grid.frames(len(samples)), "frames were lost"
+    spent, peak = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"frames": frames, "seconds": spent, "gb": peak * 1024 / 1e9}))
+
+
+def main() -> None:
+    step = settings("hour")
+    minutes, shape = step.values["minutes"], step.values.get("model", "base")
+    path = step.exp / f"speech-{minutes:g}.flac"
+    if not path.is_file():
+        speech(path, minutes)
+    for precision in step.values["precisions"]:
+        command = [sys.executable, __file__, *sys.argv[1:3], precision, shape, str(path)]
+        found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        system, condition = f"speechssl {precision}", f"{minutes:g} min"
+        speed = row(system, shape, condition, "x_realtime", minutes * 60 / found["seconds"], None, 1)
+        save(step.exp, [speed, row(system, shape, condition, "peak_gb", found["gb"], None, 1)])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 3:
+        one(sys.argv[4], Path(sys.argv[2]), sys.argv[3], Path(sys.argv[5]))
+    else:
+        main()
