@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
 onednn, quantised = torch.ops.mkldnn, torch.ops.onednn.qlinear_pointwise
@@ -27,7 +28,8 @@ SCORES = 6 << 20  # bytes of attention scores that are worked on at a time, for 
 def is_known(config: Any) -> bool:
     """Whether this file computes an architecture: HuBERT or wav2vec 2.0 with GELU and without adapters or batch norm."""
     return (
-        config.model_type in ("hubert", "wav2vec2")
+        torch.backends.mkldnn.is_available()
+        and config.model_type in ("hubert", "wav2vec2")
         and config.feat_extract_activation == config.hidden_act == "gelu"
         and not getattr(config, "conv_pos_batch_norm", False)
         and not getattr(config, "add_adapter", False)
@@ -257,12 +259,17 @@ class Layer:
 
 
 class FastEngine:
-    """All of it. precision: fp32 (what transformers gives, to rounding), bf16, or int8 (convolutions and linear maps)."""
+    """All of it. precision: fp32 (what transformers gives, to rounding), bf16, or int8 (convolutions and linear maps).
+
+    Raises InputError where the processor has no bf16 products.
+    """
 
     @torch.inference_mode()
     def __init__(self, model: nn.Module, precision: str = "fp32"):
         config: Any = model.config
         dtype = torch.float32 if precision == "fp32" else torch.bfloat16
+        if dtype == torch.bfloat16 and not onednn._is_mkldnn_bf16_supported():
+            raise InputError(f"this processor has no bf16 arithmetic, which {precision} needs; encode in fp32")
         linear = Quantised if precision == "int8" else Linear
         convolution = QuantisedConvolution if precision == "int8" else Convolution
         before = config.do_stable_layer_norm

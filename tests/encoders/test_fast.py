@@ -1,0 +1,143 @@
+"""The fast engine against transformers' own models of many shapes, layer by layer."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from speechssl.encoders.fast import BLOCK, FastEngine, is_known
+from speechssl.encoders.generic import TransformersEngine
+from speechssl.errors import InputError
+from speechssl.timing import FrameGrid
+
+SIZES = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 80}
+FRONT = {"conv_dim": (24,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
+LARGE = {"feat_extract_norm": "layer", "do_stable_layer_norm": True, "conv_bias": True}
+SHAPES = {
+    "base": {},
+    "large": LARGE,
+    "group norm, convolutions with bias": {"conv_bias": True},
+    "layer norm, post-norm": {"feat_extract_norm": "layer"},
+    "group norm, pre-norm": {"do_stable_layer_norm": True},
+    "one head": {"num_attention_heads": 1},
+    "odd positions": {"num_conv_pos_embeddings": 15, "num_conv_pos_embedding_groups": 2},
+    "positions in one group": {"num_conv_pos_embeddings": 9, "num_conv_pos_embedding_groups": 1},
+    "other strides": {"conv_dim": (20, 24, 28), "conv_kernel": (12, 8, 4), "conv_stride": (6, 5, 3), "num_feat_extract_layers": 3},
+    "overlapping windows": {"conv_dim": (16, 16), "conv_kernel": (400, 5), "conv_stride": (160, 1), "num_feat_extract_layers": 2},
+    "odd sizes": {"hidden_size": 51, "intermediate_size": 77, "conv_dim": (17,) * 7, "num_conv_pos_embedding_groups": 3},
+    "one layer": {"num_hidden_layers": 1},
+}
+
+
+def network(kind="Hubert", **changes):
+    """A model of transformers with random weights and norms that are not the identity."""
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**SIZES | FRONT | changes)).eval()
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            torch.nn.init.normal_(parameter, mean=0.5 if name.endswith("weight") else 0.0, std=0.3)
+    return model.requires_grad_(False)
+
+
+def speech(samples, seed=0):
+    rng = np.random.default_rng(seed)
+    shape = np.interp(np.arange(samples), np.linspace(0, samples, 30), rng.uniform(0.02, 0.5, 30))
+    return torch.from_numpy((rng.standard_normal(samples) * shape + 0.05).astype(np.float32))
+
+
+def layers(engine, wave, last):
+    return list(engine.states(wave, engine.statistics(wave), last))
+
+
+def error(found, expected):
+    """Relative, in the norm of all frames."""
+    return float((found.float() - expected).norm() / expected.norm())
+
+
+def expected(model, wave):
+    with torch.inference_mode():
+        return [x[0] for x in model(wave[None], output_hidden_states=True).hidden_states]
+
+
+@pytest.mark.parametrize("kind", ["Hubert", "Wav2Vec2"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_layer_is_that_of_transformers(kind, shape):
+    model, wave = network(kind, **SHAPES[shape]), speech(30_011)
+    assert is_known(model.config)
+    found, exact = layers(FastEngine(model), wave, model.config.num_hidden_layers), expected(model, wave)
+    assert [x.shape for x in found] == [x.shape for x in exact]
+    assert max(error(a, b) for a, b in zip(found, exact, strict=True)) < 5e-6
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+@pytest.mark.parametrize("shape", ["base", "large", "other strides", "odd sizes"])
+def test_fewer_bits_are_nearly_the_same(shape, precision):
+    model, wave = network(**SHAPES[shape]), speech(30_011)
+    found = layers(FastEngine(model, precision), wave, model.config.num_hidden_layers)
+    worst = max(error(a, b) for a, b in zip(found, expected(model, wave), strict=True))
+    assert 1e-4 < worst < {"bf16": 0.03, "int8": 0.1}[precision]
+    assert all(x.dtype == torch.bfloat16 for x in found)
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 1])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_blocks_of_the_front_end_leave_no_trace(frames, precision):
+    model = network()
+    grid = FrameGrid.of_convolutions(16_000, model.config.conv_kernel, model.config.conv_stride)
+    wave = speech(grid.samples_for(frames) + 7)
+    found, exact = layers(FastEngine(model, precision), wave, 3), expected(model, wave)
+    assert len(found[0]) == frames
+    assert max(error(a, b) for a, b in zip(found, exact, strict=True)) < {"fp32": 5e-6, "bf16": 0.05, "int8": 0.15}[precision]
+
+
+@pytest.mark.parametrize("gain", [1e-4, 1.0, 30.0])
+def test_loud_and_quiet_speech_with_an_offset(gain):
+    model, wave = network(), (speech(20_000) + 0.3) * gain
+    assert error(layers(FastEngine(model), wave, 3)[-1], expected(model, wave)[-1]) < 2e-5
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_the_bits_do_not_depend_on_the_number_of_threads(precision):
+    engine, wave = FastEngine(network(), precision), speech(40_000)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = layers(engine, wave, 3)
+        torch.set_num_threads(2)
+        two = layers(engine, wave, 3)
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def test_layers_above_are_not_computed():
+    model = network()
+    engine = FastEngine(model)
+    engine.layers[2] = None  # not to be called
+    assert len(layers(engine, speech(16_000), 2)) == 3
+    with pytest.raises(TypeError):
+        layers(engine, speech(16_000), 3)
+
+
+def test_the_generic_engine_stops_early_too_and_gives_the_same():
+    model, wave = network(), speech(16_000)
+    exact = expected(model, wave)
+    engine = TransformersEngine(model)
+    for last in range(4):
+        found = layers(engine, wave, last)
+        assert len(found) == last + 1 and all(torch.equal(a, b) for a, b in zip(found, exact, strict=False))
+    model.encoder.layers[2].forward = None
+    assert len(layers(engine, wave, 2)) == 3
+
+
+def test_the_generic_engine_takes_bf16_and_refuses_int8():
+    wave, exact = speech(16_000), expected(network(), speech(16_000))
+    assert 1e-4 < error(layers(TransformersEngine(network(), "bf16"), wave, 3)[-1], exact[-1]) < 0.05
+    with pytest.raises(InputError, match="hubert encoder of this shape runs in fp32 or bf16, not in int8"):
+        TransformersEngine(network(), "int8")
+
+
+@pytest.mark.parametrize("change", [{"hidden_act": "relu"}, {"feat_extract_activation": "relu"}, {"conv_pos_batch_norm": True}])
+def test_other_architectures_are_left_to_transformers(change):
+    assert not is_known(transformers.HubertConfig(**change))
+    assert not is_known(transformers.WavLMConfig())
