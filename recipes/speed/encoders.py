@@ -71,9 +71,9 @@ def gflop(config: Any, frames: int) -> float:
     return (total + 2 * frames * config.num_hidden_layers * (4 * d * d + 2 * d * config.intermediate_size)) / 1e9
 
 
-def matrix_rate() -> float:
-    """bf16 GFLOP/s of a large product, now."""
-    a = torch.ones(SQUARE, SQUARE, dtype=torch.bfloat16)
+def matrix_rate(dtype: torch.dtype) -> float:
+    """GFLOP/s of a large product, now."""
+    a = torch.ones(SQUARE, SQUARE, dtype=dtype)
     start = time.perf_counter()
     for _ in range(3):
         a @ a
@@ -86,21 +86,26 @@ def measure(shape: str, seconds: float, batch: int, repeats: int, runs: dict[tup
     torch.manual_seed(1)
     audio = 0.1 * torch.randn(batch, int(seconds * 16_000))
     times: dict[tuple[str, str], list[float]] = {name: [] for name in runs}
-    expected, rates = runs["transformers", FP32](audio), [matrix_rate()]
+    rates: dict[str, list[float]] = {FP32: [], BF16: []}
+    expected = runs["transformers", FP32](audio)
     for name, run in runs.items():  # a first time for what is set up at the first call, and to see that all compute the same
         error = ((run(audio).float() - expected).norm() / expected.norm()).item()
         print(f"{' '.join(name):>30}: relative error {error:.1e}")
         assert error < {FP32: 1e-5}.get(name[1], 0.1), f"{name} does not compute the same"
     for _ in range(repeats):
-        rates.append(matrix_rate())
+        for precision, dtype in ((FP32, torch.float32), (BF16, torch.bfloat16)):
+            rates[precision].append(matrix_rate(dtype))
         for name, run in runs.items():
             start = time.perf_counter()
             run(audio)
             times[name].append(time.perf_counter() - start)
-    _rows(shape, seconds, batch, times, median(rates), batch * gflop(config, expected.shape[1]), exp)
+    limit = {precision: median(values) for precision, values in rates.items()}
+    save(exp, [row(f"matrix product {p}", shape, f"{seconds:g} s x {batch}", "gflops", r, None, repeats) for p, r in limit.items()])
+    _rows(shape, seconds, batch, times, batch * gflop(config, expected.shape[1]) / limit[BF16], exp)
 
 
-def _rows(shape: str, seconds: float, batch: int, times: dict, rate: float, work: float, exp: Path) -> None:
+def _rows(shape: str, seconds: float, batch: int, times: dict, least: float, exp: Path) -> None:
+    """least: seconds that the products alone would take."""
     condition, n = f"{seconds:g} s x {batch}", len(next(iter(times.values())))
     spent = {name: median(values) for name, values in times.items()}
     best = {p: min(t for (name, q), t in spent.items() if q == p and name != "speechssl") for p in (FP32, BF16)}
@@ -110,9 +115,9 @@ def _rows(shape: str, seconds: float, batch: int, times: dict, rate: float, work
         rows.append(row(f"{name} {precision}", shape, condition, "x_realtime", batch * seconds / spent[name, precision], spread, n))
         if name == "speechssl":
             values_of = {f"ratio_{p}": best[p] / spent[name, precision] for p in (FP32, BF16)}
-            values_of["share_of_limit"] = 100 * work / rate / spent[name, precision]
+            values_of["share_of_limit"] = 100 * least / spent[name, precision]
             rows += [row(f"{name} {precision}", shape, condition, m, v, None, n) for m, v in values_of.items()]
-    save(exp, [*rows, row("matrix product bf16", shape, condition, "gflops", rate, None, n + 1)])
+    save(exp, rows)
 
 
 def main() -> None:

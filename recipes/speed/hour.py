@@ -1,4 +1,7 @@
-"""An hour of audio in one file, each precision in a process of its own: time and peak memory. python recipes/speed/hour.py CONFIG EXP"""
+"""An hour of audio in one file, each precision in a process of its own: time and peak memory.
+
+python recipes/speed/hour.py CONFIG EXP
+"""
 
 from __future__ import annotations
 

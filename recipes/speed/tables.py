@@ -1,0 +1,67 @@
+"""The tables of README.md, from EXP/results.jsonl. python recipes/speed/tables.py CONFIG EXP"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from speechssl.evaluation.results import Row, read_rows
+
+OURS = "speechssl"
+
+
+def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    print("\n| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+    for line in lines:
+        print("| " + " | ".join(line) + " |")
+
+
+def encoders(rows: list[Row]) -> None:
+    """A line a contender, a column a workload: times real time; then ours against the fastest of the others."""
+    found = {(r.encoder, r.condition, r.system, r.metric): r for r in rows}
+    workloads = list(dict.fromkeys((r.encoder, r.condition) for r in rows if r.metric == "x_realtime" and " x " in r.condition))
+    systems = list(dict.fromkeys(r.system for r in rows if r.metric == "x_realtime" and (r.encoder, r.condition) in workloads))
+
+    def line(system: str, metric: str, label: str, form: str) -> list[str]:
+        cells = [found.get((*w, system, metric)) for w in workloads]
+        return [label, *(format(r.value, form) if r else "" for r in cells)]
+
+    lines = [line(s, "x_realtime", s, ".1f") for s in systems]
+    for system in (s for s in systems if s.startswith(OURS)):
+        lines.append(line(system, "ratio_fp32", f"{system}, over the fastest other in fp32", ".2f"))
+        lines.append(line(system, "ratio_bf16", f"{system}, over the fastest other in bf16", ".2f"))
+    lines.append(line(f"{OURS} bf16", "share_of_limit", f"{OURS} bf16, % of the limit", ".1f"))
+    lines.append(line("matrix product bf16", "gflops", "measured bf16 matrix rate, GFLOP/s", ".0f"))
+    lines.append(line("matrix product fp32", "gflops", "measured fp32 matrix rate, GFLOP/s", ".0f"))
+    table(["x real time", *(f"{shape}, {condition}" for shape, condition in workloads)], lines)
+
+
+def plain(rows: list[Row], metrics: Sequence[str]) -> None:
+    chosen = [r for r in rows if r.metric in metrics and " x " not in r.condition]
+    table(["encoder", "what", "system", "metric", "value"], [_cells(r) for r in chosen])
+
+
+def _cells(r: Row) -> list[str]:
+    return [r.encoder, r.condition, r.system, r.metric, f"{r.value:.2f}"]
+
+
+def chunks(rows: list[Row]) -> None:
+    """Per cent of frames with another unit than in one pass: a line a chunk length, a column a context."""
+    found = {tuple(r.condition.replace("chunk ", "").split(", context ")): r.value for r in rows if r.metric == "changed_units"}
+    lengths, contexts = (list(dict.fromkeys(key[i] for key in found)) for i in (0, 1))
+    table(["chunk", *(f"context {c}" for c in contexts)], [[n, *(f"{found[n, c]:.2f}" for c in contexts)] for n in lengths])
+
+
+def main() -> None:
+    rows = list(read_rows(Path(sys.argv[2]) / "results.jsonl"))
+    print(rows[0].card)
+    encoders(rows)
+    plain(rows, ["unit_agreement"])
+    chunks(rows)
+    plain(rows, ["x_realtime", "peak_gb"])
+    plain(rows, ["ratio_sklearn"])
+
+
+if __name__ == "__main__":
+    main()
