@@ -52,7 +52,7 @@ def load_s3prl(name: str, precision: str = "fp32") -> SpeechEncoder:
     entry, _, path = name.removeprefix(PREFIX).partition("@")
     with _random_state_kept():
         upstream = _upstream(name, entry, path)
-        states = run(upstream, _noise(3 * SAMPLE_RATE))
+        states = run(upstream, _noise(SAMPLE_RATE))
         if len(shapes := {tuple(x.shape) for x in states}) != 1:
             raise InputError(f"the layers of {name} differ in width or frame rate ({sorted(shapes)}); choose another upstream")
         grid = _grid(name, upstream)
@@ -116,11 +116,12 @@ def _grid(name: str, upstream: nn.Module) -> FrameGrid:
         width = next((w for w in (160, 320, 640) if count(start + w) > count(start)), 2 * SAMPLE_RATE)
         return start + bisect.bisect_right(range(start, start + width), count(start), key=count)
 
-    first = next_step(next((n for n in (4_000, 16_000) if count(n)), 48_000))
     stated = upstream.get_downsample_rates("hidden_states")
+    usual = 400 + 10 * stated  # most front ends see 25 ms, unpadded
+    first = usual if count(usual - 1) + 1 == count(usual) else next_step(next((n for n in (4_000, 16_000) if count(n)), 48_000))
     hop = stated if count(first + stated - 1) + 1 == count(first + stated) == count(first) + 1 else next_step(first) - first
     grid = FrameGrid(SAMPLE_RATE, hop, first - (count(first) - 1) * hop)
-    lengths = (first - 1, first, first + hop - 1, first + hop, first + 20 * hop + hop // 3, first + 40 * hop - 1)
+    lengths = (first - 1, first, first + hop - 1, first + hop, first + 3 * hop + hop // 3, first + 30 * hop - 1)
     if grid.receptive < 0 or any(grid.frames(n) != count(n) for n in lengths):
         raise InputError(f"{name} does not give frames at one steady rate; choose an upstream that does")
     return grid
