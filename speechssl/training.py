@@ -1,8 +1,11 @@
 """Training: one thin adapter over the Hugging Face Trainer.
 
 A training run is a module whose forward gives `{"loss": ...}` and a map from step number to batch. The batch of a step depends on
-(seed, step) only, so that a run that was killed and resumed sees the same batches and ends with the same weights, on any number
-of processes (accelerate gives process p of P the steps p, p + P, ... of every group).
+(seed, step) only, so that a run that was killed and resumed sees the same batches and ends with the same weights.
+
+Several processes (`torchrun`, `accelerate launch`) divide every batch among them: steps and batch mean what they mean in one
+process, and so does the gradient, where the loss is a mean over the rows of the batch or takes its counts through
+`mean_of_processes`. The random numbers that the module draws, for dropout, depend on how many there are. The first process writes.
 """
 
 from __future__ import annotations
@@ -22,13 +25,15 @@ from torch.utils.data import Dataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from speechssl.artefacts import read_json
+from speechssl.errors import InputError
+from speechssl.processes import agreed, mean_of_processes, processes, rank
 
 Batch = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How long and how fast. One step is one optimiser update on one batch a process."""
+    """How long and how fast. One step is one optimiser update on one batch, which the processes share."""
 
     steps: int
     learning_rate: float
@@ -49,16 +54,30 @@ class TrainingOptions:
 
 
 class StepBatches(Dataset[Batch]):
-    """Gives Trainer one ready batch a step."""
+    """Gives Trainer one ready batch a step. Of P processes, accelerate gives number p the items p, p + P, ...: its shares."""
 
     def __init__(self, make: Callable[[int], Batch], steps: int) -> None:
-        self.make, self.steps = make, steps
+        self.make, self.steps, self.processes = make, steps, processes()
 
     def __len__(self) -> int:
-        return self.steps
+        return self.steps * self.processes
 
-    def __getitem__(self, step: int) -> Batch:
-        return self.make(step)
+    def __getitem__(self, item: int) -> Batch:
+        step, share = divmod(item, self.processes)
+        batch = self.make(step)
+        if self.processes == 1:
+            return batch
+        for rows in {len(value) for value in batch.values() if value.ndim}:
+            check_share(rows)
+        return {name: value[share :: self.processes] if value.ndim else value for name, value in batch.items()}
+
+
+def check_share(batch: int) -> None:
+    """Raises InputError unless the processes can divide a batch of this size into equal shares."""
+    if batch % processes():
+        raise InputError(
+            f"{processes()} processes cannot share a batch of {batch}; give a batch that is a multiple of {processes()}"
+        )
 
 
 class StopAt(TrainerCallback):
@@ -73,7 +92,10 @@ class StopAt(TrainerCallback):
 
 
 class SkipNonFinite(TrainerCallback):
-    """Drops the update of a batch whose gradient is not finite, counts it, and stops when that becomes the rule."""
+    """Drops the update of a batch whose gradient is not finite, counts it, and stops when that becomes the rule.
+
+    The gradient has been averaged over the processes by then: all decide alike.
+    """
 
     def __init__(self, path: Path, patience: int = 20) -> None:
         self.path, self.patience, self.in_a_row = path, patience, 0
@@ -88,8 +110,9 @@ class SkipNonFinite(TrainerCallback):
         self.in_a_row = 0 if finite else self.in_a_row + 1
         if finite:
             return
-        with self.path.open("a") as file:
-            file.write(f"{state.global_step}\n")
+        if state.is_world_process_zero:
+            with self.path.open("a") as file:
+                file.write(f"{state.global_step}\n")
         model.zero_grad(set_to_none=True)
         if self.in_a_row > self.patience:
             raise FloatingPointError(
@@ -129,7 +152,8 @@ class _Trainer(Trainer):
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]  # Trainer divides by the accumulation
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        logs |= {name: round(math.fsum(v) / len(v), 5) for name, v in self.scalars.items() if v}
+        means = torch.tensor([math.fsum(v) / len(v) for v in self.scalars.values()], device=self.args.device)
+        logs |= {name: round(float(x), 5) for name, x in zip(self.scalars, mean_of_processes(means), strict=True)}
         self.scalars.clear()
         super().log(logs, *args, **kwargs)
 
@@ -141,7 +165,7 @@ def fit(model: nn.Module, batch: Callable[[int], Batch], options: TrainingOption
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    last = last_checkpoint(folder)
+    last = agreed(last_checkpoint(folder))
     guard = SkipNonFinite(folder / "skipped.txt")
     if last is not None and (state := read_json(last / "trainer_state.json"))["global_step"] >= options.steps:
         model.load_state_dict(load_file(last / "model.safetensors"))
@@ -153,6 +177,8 @@ def fit(model: nn.Module, batch: Callable[[int], Batch], options: TrainingOption
         data_collator=lambda batches: batches[0],
         callbacks=[guard, StopAt(options.steps), ScalarLog(folder / "log.jsonl")],
     )
+    if processes() > 1:  # Trainer has given all the same seed, and with it the same dropout
+        torch.manual_seed(options.seed * processes() + rank())
     result = trainer.train(resume_from_checkpoint=str(last) if last else None)
     return {"steps": result.global_step, "skipped": guard.skipped, "loss": _last_loss(vars(trainer.state))}
 

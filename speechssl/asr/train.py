@@ -23,8 +23,9 @@ from speechssl.audio import read_audio
 from speechssl.corpora.records import Corpus, Passage, Question, Span, data_hash, first_passages, load_corpus
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.processes import agreed, is_main, main_first
 from speechssl.timing import FrameGrid
-from speechssl.training import Batch, TrainingOptions, fit
+from speechssl.training import Batch, TrainingOptions, check_share, fit
 
 _NO_LETTER = re.compile("[^a-z']")
 MARGIN = 0.1  # seconds of context left around a cut segment
@@ -107,15 +108,17 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
 
     Recordings that cannot be read are set aside and listed. Raises InputError where `out` was made from other inputs.
     """
+    check_share(options.batch)
     with claim(out, {"data": data_hash(corpus, "train"), "encoder": encoder.hash, "options": asdict(options)}):
-        if (out / "card.json").is_file():
+        if agreed((out / "card.json").is_file()):
             return CtcRecogniser.load(out, encoder)
         torch.manual_seed(options.training.seed)
         data = first_passages(load_corpus(corpus, "train"), options.passages)
         if not data.passages:
             raise InputError(f"{corpus / 'train'} has no passages; prepare the corpus with some")
         language = next(iter(data.passages.values())).language
-        features, recordings = _features(data, language, encoder, out / "features", options)
+        with main_first():
+            features, recordings = _features(data, language, encoder, out / "features", options)
         vocabulary = _vocabulary(recordings, language)
         shape = HeadShape(
             width=encoder.width, symbols=len(vocabulary), states=1, projection=options.projection, lstm_width=options.lstm_width
@@ -127,8 +130,10 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
         result = fit(_HeadTraining(head), batches, options.training, out / "checkpoints")
         recogniser = CtcRecogniser(encoder, head.eval(), vocabulary, "ctc", layer=options.layer)
         facts = {"options": asdict(options), "training": result, "corpus": read_json(corpus / "card.json")}
-        recogniser.save(out, facts)
-        shutil.rmtree(out / "features")
+        with main_first():
+            if is_main():
+                recogniser.save(out, facts)
+                shutil.rmtree(out / "features")
         return recogniser
 
 

@@ -40,6 +40,10 @@ def load_encoder(name: str | Path, precision: str = "fp32") -> SpeechEncoder:
     precision: fp32 gives what transformers gives, to rounding; bf16 is faster, and differs in the third digit.
     Raises InputError when it cannot be found, is not a speech encoder, or any of its weights is missing or damaged.
     """
+    if str(name).startswith("s3prl:"):
+        from speechssl.encoders.s3prl import load_s3prl
+
+        return load_s3prl(str(name), precision)
     return as_encoder(load_checkpoint(name), precision)
 
 

@@ -19,6 +19,7 @@ from transformers import HubertConfig, HubertModel, Wav2Vec2FeatureExtractor
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.errors import InputError
+from speechssl.processes import mean_of_processes, processes
 from speechssl.timing import FrameGrid
 from speechssl.training import Batch
 
@@ -86,7 +87,8 @@ class HubertPretraining(nn.Module):
 
 
 def _mean(values: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
-    return (values * where).sum() / where.sum().clamp(min=1)
+    """Over the batch, of which this may be one process's share: the mean of all shares' results is the mean over all of it."""
+    return (values * where).sum() / mean_of_processes(where.sum()).clamp(min=1 / processes())
 
 
 def span_mask(rng: np.random.Generator, frames: int, probability: float, length: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from torch import nn
 from speechssl.artefacts import claim, read_json
 from speechssl.corpora.records import Corpus, Question, data_hash, load_corpus
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.processes import agreed, is_main, main_first
 from speechssl.qa.cascade import TextCodec, text_example
 from speechssl.qa.dual import example
 from speechssl.qa.reader import Example, ExampleBatches, Layout, ShortFirst, SpanModel
@@ -21,7 +22,7 @@ from speechssl.qa.weights import load_reader, save_reader
 from speechssl.textlm.mapping import special_ids, symbol_encoder
 from speechssl.textlm.pretrained import load_text_encoder, without_dropout
 from speechssl.timing import FrameGrid, RunLength
-from speechssl.training import TrainingOptions, fit
+from speechssl.training import TrainingOptions, check_share, fit
 from speechssl.units.extract import UnitExtractor, load_units
 
 
@@ -58,10 +59,11 @@ def train_dual(
     Raises InputError where `out` holds a reader that was made from other inputs, `start` one for other units, or the units are not
     those of this corpus and extractor.
     """
+    _check_shares(options)
     made = _made_of(units, corpus, extractor)
     begun = read_json(start / "card.json").get("weights") if start else None
     with claim(out, _made_from(corpus, options) | {"units": made, "assignment": assignment, "start": begun}):
-        if (out / "card.json").is_file():
+        if agreed((out / "card.json").is_file()):
             return
         layout = _layout(options, *special_ids(extractor.codebook.size))
         data = load_corpus(corpus, "train")
@@ -122,8 +124,9 @@ def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
     Questions whose answer has no times, or no word of the passage in them, are listed and left out.
     Raises InputError where `out` holds a reader that was made from other inputs.
     """
+    _check_shares(options)
     with claim(out, _made_from(corpus, options)):
-        if (out / "card.json").is_file():
+        if agreed((out / "card.json").is_file()):
             return
         model, tokenizer = load_text_encoder(options.text_encoder)
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
@@ -133,7 +136,8 @@ def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
         rows = model.get_input_embeddings().weight.detach()
         table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
         torch.manual_seed(options.training.seed)
-        tokenizer.save_pretrained(out)
+        if is_main():
+            tokenizer.save_pretrained(out)
         card = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": read_json(corpus / "card.json")}
         _train(SpanModel(model, table), examples, layout, options, out, card | {"left_out": len(left_out)})
 
@@ -193,7 +197,9 @@ def _train(
         )
     result = fit(model, _batches(examples, layout, options), options.training, out / "checkpoints")
     facts = {"options": asdict(options), "examples": len(examples), "training": result}
-    save_reader(out, model, layout, card | facts)
+    with main_first():
+        if is_main():
+            save_reader(out, model, layout, card | facts)
 
 
 def _batches(examples: Sequence[Example], layout: Layout, options: QaOptions) -> ExampleBatches | ShortFirst:
@@ -201,6 +207,16 @@ def _batches(examples: Sequence[Example], layout: Layout, options: QaOptions) ->
     whole = ExampleBatches(examples, layout, options.batch, options.empty, seed, options.noise, symbols)
     if not (options.short_window and options.short_steps):
         return whole
-    size = options.batch * options.window // options.short_window
-    short = replace(whole, layout=replace(layout, size=options.short_window), size=size)
+    short = replace(whole, layout=replace(layout, size=options.short_window), size=_short_batch(options))
     return ShortFirst(short, whole, options.short_steps)
+
+
+def _short_batch(options: QaOptions) -> int:
+    """Short windows a batch: as many tokens as in whole ones."""
+    return options.batch * options.window // options.short_window
+
+
+def _check_shares(options: QaOptions) -> None:
+    check_share(options.batch)
+    if options.short_window and options.short_steps:
+        check_share(_short_batch(options))

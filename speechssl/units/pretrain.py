@@ -18,8 +18,9 @@ from speechssl.encoders.loading import load_checkpoint, load_encoder
 from speechssl.encoders.pretraining import Cropper, HubertPretraining, MaskOptions, save_encoder, small_config
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.errors import InputError
+from speechssl.processes import agreed, is_main, main_first
 from speechssl.timing import FrameGrid
-from speechssl.training import TrainingOptions, fit
+from speechssl.training import TrainingOptions, check_share, fit
 from speechssl.units.extract import layer_features
 from speechssl.units.kmeans import Codebook, load_codebook
 from speechssl.units.mfcc import mfcc
@@ -48,19 +49,23 @@ def pretrain(corpus: Path, out: Path, options: IterationOptions) -> SpeechEncode
     The training audio is packed once for all iterations, beside `out`: in packed-<hash of the data>.
     Raises InputError where `out` was made from other inputs.
     """
+    check_share(options.crops)
     with claim(out, _made_from(corpus, options)):
-        if (out / "encoder" / "card.json").is_file():
+        if agreed((out / "encoder" / "card.json").is_file()):
             return load_encoder(out / "encoder")
         torch.manual_seed(options.training.seed)
         encoder = _start(options.start) if options.start else HubertModel(small_config())
         grid = FrameGrid.of_convolutions(SAMPLE_RATE, encoder.config.conv_kernel, encoder.config.conv_stride)
-        codebook = make_targets(corpus, out, grid, options)
+        with main_first():
+            codebook = make_targets(corpus, out, grid, options)
         model = HubertPretraining(encoder, options.clusters, visible_weight=options.mask.visible_weight)
         data = load_labelled(packed(corpus, out), out / "targets")
         crop = Cropper(data, grid, options.mask, options.crops, options.seconds, options.training.seed)
         result = fit(model, crop, options.training, out / "checkpoints")
-        save_encoder(encoder, out / "encoder", bf16=options.save_bf16)
-        write_json(out / "encoder" / "card.json", _card(corpus, options, codebook, result))
+        with main_first():
+            if is_main():
+                save_encoder(encoder, out / "encoder", bf16=options.save_bf16)
+                write_json(out / "encoder" / "card.json", _card(corpus, options, codebook, result))
         return load_encoder(out / "encoder")
 
 

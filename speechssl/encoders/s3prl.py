@@ -1,0 +1,233 @@
+"""s3prl's upstreams as encoders, and the shim that s3prl 0.4.18 needs to run on current packages: nothing else knows of either.
+
+`s3prl:NAME` is an upstream that fetches its own checkpoint (`s3prl:wavlm_base_plus`, `s3prl:fbank`), `s3prl:NAME@PATH` one that is
+given it (`s3prl:hf_hubert_custom@FOLDER`, `s3prl:hubert_custom@FILE`, or a URL). s3prl reads checkpoints itself, some of them
+(mockingjay, tera, distiller, roberta) by unpickling: name only files that you trust.
+Letters: N samples, T frames, L layers, D width.
+"""
+
+from __future__ import annotations
+
+import bisect
+import difflib
+import inspect
+import random
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import Wav2Vec2FeatureExtractor
+
+from speechssl.artefacts import hash_json
+from speechssl.audio import SAMPLE_RATE
+from speechssl.encoders.loading import load_checkpoint
+from speechssl.encoders.speech_encoder import SpeechEncoder, hash_weights
+from speechssl.errors import InputError, MissingExtra
+from speechssl.timing import FrameGrid
+
+PREFIX = "s3prl:"
+_ONE_AT_A_TIME = threading.Lock()  # an upstream's hooks gather the layers in a list of the upstream
+
+
+def load_s3prl(name: str, precision: str = "fp32") -> SpeechEncoder:
+    """Load `s3prl:NAME` or `s3prl:NAME@PATH`. The upstream normalises, or not, as s3prl has it.
+
+    Hop and receptive field are found from the number of frames it gives (`_grid`), for s3prl says 320 whatever a checkpoint has.
+    Audio longer than a chunk is encoded in pieces, each as if it were the utterance. The random generators are left alone.
+    Raises MissingExtra without s3prl, InputError for an unknown name, a checkpoint that cannot be had, a precision other than fp32,
+    or an upstream whose layers have no one width and frame rate.
+    """
+    if precision != "fp32":
+        raise InputError(f"{name} runs s3prl's own code, in fp32 only; leave out the precision {precision}")
+    entry, _, path = name.removeprefix(PREFIX).partition("@")
+    with _random_state_kept():
+        upstream = _upstream(name, entry, path)
+        states = run(upstream, _noise(SAMPLE_RATE))
+        if len(shapes := {tuple(x.shape) for x in states}) != 1:
+            raise InputError(f"the layers of {name} differ in width or frame rate ({sorted(shapes)}); choose another upstream")
+        grid = _grid(name, upstream)
+    return SpeechEncoder(
+        name=f"{PREFIX}{entry}@{Path(path).name}" if path else name,
+        engine=UpstreamEngine(upstream, grid),
+        grid=grid,
+        layers=len(states) - 1,
+        width=states[0].shape[-1],
+        normalise=False,  # its own business
+        hash=hash_json({"s3prl": entry, "weights": hash_weights(upstream)}),  # fbank and mfcc have no weights to tell them apart
+    )
+
+
+@dataclass(frozen=True)
+class UpstreamEngine:
+    """Runs an upstream on one utterance at a time."""
+
+    upstream: nn.Module
+    grid: FrameGrid
+
+    def statistics(self, wave: torch.Tensor) -> torch.Tensor:
+        """The utterance itself, with the samples at its end that give no frame: what normalises or pads looks at them too."""
+        return wave
+
+    @torch.inference_mode()
+    def states(self, piece: torch.Tensor, statistics: torch.Tensor, last: int) -> Iterator[torch.Tensor]:
+        """Layers 0 to `last`, (T, D) each. piece: (N,) float32. Raises ValueError for audio the upstream cannot take."""
+        whole = len(statistics) - len(piece) < self.grid.hop
+        try:
+            states = run(self.upstream, statistics if whole else piece)
+        except (RuntimeError, ValueError, AssertionError) as error:
+            raise ValueError(f"the upstream cannot encode {len(piece)} samples ({str(error)[:160]})") from error
+        found, frames = len(states[0]), self.grid.frames(len(piece))
+        if found != frames:
+            raise ValueError(f"the upstream gives {found} frames of {len(piece)} samples, and {frames} were to be expected")
+        yield from states[: last + 1]
+
+
+def run(upstream: nn.Module, wave: torch.Tensor) -> list[torch.Tensor]:
+    """All layers of one utterance: L + 1 of (T, D). wave: (N,) float32."""
+    with _ONE_AT_A_TIME, torch.no_grad():
+        return [x[0].float() for x in upstream([wave])["hidden_states"]]
+
+
+def _grid(name: str, upstream: nn.Module) -> FrameGrid:
+    """The grid that gives as many frames as the upstream does.
+
+    The lengths at which a frame more appears are one hop apart, and tell the receptive field, less what the upstream pads: with
+    even padding, frames lie where this grid puts them. Raises InputError where frames do not come at one steady rate.
+    """
+
+    @cache
+    def count(samples: int) -> int:
+        try:
+            return len(run(upstream, _noise(samples))[0])
+        except (RuntimeError, ValueError, AssertionError):  # too short for it
+            return 0
+
+    def next_step(start: int) -> int:
+        width = next((w for w in (160, 320, 640) if count(start + w) > count(start)), 2 * SAMPLE_RATE)
+        return start + bisect.bisect_right(range(start, start + width), count(start), key=count)
+
+    stated = upstream.get_downsample_rates("hidden_states")
+    usual = 400 + 10 * stated  # most front ends see 25 ms, unpadded
+    first = usual if count(usual - 1) + 1 == count(usual) else next_step(next((n for n in (4_000, 16_000) if count(n)), 48_000))
+    hop = stated if count(first + stated - 1) + 1 == count(first + stated) == count(first) + 1 else next_step(first) - first
+    grid = FrameGrid(SAMPLE_RATE, hop, first - (count(first) - 1) * hop)
+    lengths = (first - 1, first, first + hop - 1, first + hop, first + 3 * hop + hop // 3, first + 30 * hop - 1)
+    if grid.receptive < 0 or any(grid.frames(n) != count(n) for n in lengths):
+        raise InputError(f"{name} does not give frames at one steady rate; choose an upstream that does")
+    return grid
+
+
+def _noise(samples: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(0).standard_normal(samples).astype(np.float32) * 0.1)
+
+
+# ---- finding and making an upstream
+
+
+def _upstream(name: str, entry: str, path: str) -> nn.Module:
+    known = upstreams()
+    if entry not in known:
+        near = difflib.get_close_matches(entry, known, 3) or sorted(known)[:3]
+        raise InputError(f"s3prl has no upstream {entry!r}; did you mean {', '.join(near)}?")
+    wanted = [p for p in ("ckpt", "model_config") if p in inspect.signature(known[entry]).parameters]
+    takes_path = entry.endswith(("_local", "_url", "_custom")) or bool(wanted)  # the first is s3prl's own rule
+    if takes_path and not path:
+        raise InputError(f"the upstream {entry} needs a checkpoint; write {PREFIX}{entry}@PATH")
+    if path and not takes_path:
+        raise InputError(f"the upstream {entry} fetches its own checkpoint; write {PREFIX}{entry}, without {path}")
+    if path:
+        _check(entry, path)
+    return _made(name, known[entry], {(wanted or ["ckpt"])[0]: path} if path else {})
+
+
+def _made(name: str, make: Callable[..., nn.Module], options: dict[str, str]) -> nn.Module:
+    try:
+        with redirect_stdout(sys.stderr):  # s3prl chatters
+            return make(**options).eval().requires_grad_(False)
+    except Exception as error:  # whatever the code of 196 upstreams raises: the network, a file, a package
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+        raise InputError(f"s3prl cannot load {name} ({reason}); check the checkpoint, or the network it comes from") from error
+
+
+def _check(entry: str, path: str) -> None:
+    """Refuse what s3prl would do without a word: fill in weights that are missing, or take another model's feature extractor."""
+    if not entry.startswith("hf_"):
+        if not path.startswith("http") and not Path(path).is_file():
+            raise InputError(f"the upstream {entry} needs a checkpoint, and {path} is not a file; give one, or its URL")
+        return
+    kind = load_checkpoint(path).model.config.model_type  # type: ignore[union-attr]
+    if entry != f"hf_{kind}_custom":
+        raise InputError(f"{path} is a {kind} model, which the upstream {entry} would misread; give it another")
+    try:
+        Wav2Vec2FeatureExtractor.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} has no preprocessor_config.json, and s3prl would take another model's; write one") from error
+
+
+def upstreams() -> dict[str, Callable[..., nn.Module]]:
+    """All upstreams of s3prl's hub by name. Raises MissingExtra."""
+    hub = import_hub()
+    makers = {name: getattr(hub, name) for name in hub.options()}
+    return {name: make for name, make in makers.items() if getattr(make, "__module__", "").endswith("hubconf")}
+
+
+@contextmanager
+def _random_state_kept() -> Iterator[None]:
+    """s3prl seeds and draws where it pleases."""
+    python, legacy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(legacy)
+
+
+# ---- the shim
+
+
+def import_hub() -> Any:
+    """`s3prl.hub`, with what is gone from torchaudio and huggingface_hub put in its place. Raises MissingExtra without s3prl."""
+    _stand_in()
+    with ExitStack() as quiet:
+        for redirect in (redirect_stdout, redirect_stderr):  # what it prints is about packages that other upstreams want
+            quiet.enter_context(redirect(StringIO()))
+        try:
+            from s3prl import hub
+        except ModuleNotFoundError as error:
+            raise MissingExtra("an upstream of s3prl", "s3prl") from error
+    return hub
+
+
+def _stand_in() -> None:
+    """s3prl 0.4.18 wants `torchaudio.set_audio_backend`, `torchaudio.sox_effects` (gone from 2.9 on), and for `run_downstream` two
+    names of huggingface_hub (gone from 1.0 on). The first did nothing worth doing; the others raise where they are used."""
+    import huggingface_hub
+    import torchaudio
+
+    if not hasattr(torchaudio, "set_audio_backend"):
+        torchaudio.set_audio_backend = lambda *_, **__: None
+    if not hasattr(torchaudio, "sox_effects"):
+        effects: Any = types.ModuleType("torchaudio.sox_effects")
+        effects.apply_effects_file = effects.apply_effects_tensor = _gone("torchaudio.sox_effects")
+        sys.modules["torchaudio.sox_effects"] = torchaudio.sox_effects = effects
+    for name in ("HfFolder", "Repository"):
+        if not hasattr(huggingface_hub, name):
+            setattr(huggingface_hub, name, _gone(f"huggingface_hub.{name}"))
+
+
+def _gone(name: str) -> Callable[..., Any]:
+    def raising(*_: Any, **__: Any) -> Any:
+        raise InputError(f"s3prl wants {name}, which the installed version no longer has; use a part of s3prl that does without")
+
+    return raising

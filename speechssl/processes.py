@@ -1,0 +1,91 @@
+"""Several processes that train one model (`torchrun`, `accelerate launch`): who writes, who waits, and on what all agree.
+
+They share one file system. The first process makes what is made once, while the others wait however long it takes; where it fails
+they stop too. With one process nothing here does anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import torch  # here and below: not before it is needed, for everything imports this file
+
+Value = TypeVar("Value")
+PATIENCE = timedelta(days=30)  # a corpus may be prepared for longer than the half hour that torch waits
+
+
+def processes() -> int:
+    """How many there are."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def rank() -> int:
+    """The number of this one, from 0."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def is_main() -> bool:
+    """Whether this is the one that writes."""
+    return rank() == 0
+
+
+@contextmanager
+def main_first() -> Iterator[None]:
+    """The first process goes through the block, then the others do, and find what it left. Where it fails they exit (1)."""
+    if not is_main() and not agreed(False):
+        raise SystemExit(1)  # the first has said why
+    try:
+        yield
+    except BaseException:
+        if is_main():
+            agreed(False)
+        raise
+    if is_main():
+        agreed(True)
+
+
+def agreed(value: Value) -> Value:
+    """What the first process says, whatever the others would."""
+    if processes() == 1:
+        return value
+    import torch
+
+    box = [value]
+    torch.distributed.broadcast_object_list(box, src=0, group=_group())
+    return box[0]
+
+
+def mean_of_processes(value: torch.Tensor) -> torch.Tensor:
+    """The mean of a tensor over the processes, without gradient; the tensor itself where there is one process."""
+    if processes() == 1:
+        return value
+    import torch
+
+    _group()
+    total = value.detach().to(torch.float32, copy=True)
+    torch.distributed.all_reduce(total)
+    return total / processes()
+
+
+def leave() -> None:
+    """Wait for the others, so that none is gone while another still listens to it."""
+    if _group.cache_info().currsize:
+        import torch
+
+        torch.distributed.barrier(group=_group())
+
+
+@cache
+def _group() -> Any:
+    """The processes, for what is not the training itself: on the CPU, and with patience. Started as accelerate wants it."""
+    import torch
+    from accelerate import PartialState
+
+    PartialState(cpu=not torch.cuda.is_available())
+    return torch.distributed.new_group(backend="gloo", timeout=PATIENCE)

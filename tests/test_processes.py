@@ -1,0 +1,124 @@
+"""Training by two processes (torchrun, gloo) is training by one: same steps, same batches, same weights; and one of them writes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from speechssl.cli import main
+from speechssl.errors import InputError
+from speechssl.training import StepBatches, check_share
+
+ROOT = Path(__file__).parent.parent
+TRAINING = ["--steps", "4", "--warmup-steps", "1", "--save-every", "4", "--log-every", "1", "--no-bf16"]
+
+
+def torchrun(*arguments):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *map(str, arguments)]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
+
+
+@pytest.fixture
+def corpus(mini_corpus):
+    """A corpus with answers, and with words that a CTC head can learn."""
+    root = mini_corpus((16_000, 24_123, 20_000, 18_000))
+    words = {"words": [["lost", 0.0, 0.2], ["silver", 0.2, 0.45]]}
+    answers = {"answers": [{"text": "silver", "start": 0.2, "end": 0.45}]}
+    for name, more in (("passages", words), ("questions", words | answers)):
+        path = root / f"train/{name}.jsonl"
+        path.write_text("".join(json.dumps(json.loads(line) | more) + "\n" for line in path.read_text().splitlines()))
+    return root
+
+
+@pytest.fixture
+def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
+    """A function (folder) -> the four training verbs, with `folder` to write into. Pre-training saves at step 2 too."""
+    encoder, text, units = hubert_folder("layer"), tmp_path / "text", tmp_path / "units"
+    text_encoder(max_position_embeddings=256).save_pretrained(text)
+    tokenizer.save_pretrained(text)
+    assert main(["units", "fit", str(corpus), str(encoder), str(units / "k.safetensors"), "--layer", "1", "--clusters", "6"]) == 0
+    assert main(["units", "extract", str(corpus), str(encoder), str(units / "k.safetensors"), str(units)]) == 0
+    qa = ["--text-encoder", text, "--batch", 4, "--window", 16, "--stride", 8, "--answer", 5]
+
+    def make(out):
+        made = [
+            ["train", "ctc", corpus, encoder, out / "ctc", "--layer", 1, "--batch", 4, "--lstm-width", 8],
+            ["train", "dual", corpus, units / "k.safetensors", units, out / "dual", "--encoder", encoder, *qa],
+            ["train", "text-qa", corpus, out / "text-qa", *qa],
+            ["pretrain", corpus, out / "hubert", "--clusters", 6, "--crops", 4, "--crop-seconds", 0.5, "--visible-weight", 1],
+        ]
+        made = [[str(x) for x in [*call, *TRAINING]] for call in made]
+        made[-1] += ["--save-every", "2"]
+        made[-1][made[-1].index("--steps") + 1] = "6"
+        return made
+
+    return make
+
+
+def test_two_processes_train_what_one_does_and_a_killed_run_goes_on(calls, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    for call in calls(one):
+        assert main(call) == 0
+    (tmp_path / "calls.json").write_text(json.dumps(calls(two)))
+    killed = torchrun(ROOT / "tests/two_processes.py", tmp_path, tmp_path / "calls.json")
+    assert killed.returncode != 0
+    assert [(tmp_path / f"codes-{i}").read_text().split() for i in (0, 1)] == [["0"] * 3] * 2, killed.stderr
+    a_toy_is_trained_alike(tmp_path)
+    for name in ("ctc", "dual", "text-qa"):
+        assert whole(one / name) == whole(two / name)
+        same_weights(one / name, two / name)
+    assert (two / "hubert/checkpoints/checkpoint-2/trainer_state.json").is_file() and not (two / "hubert/encoder").exists()
+    resumed = torchrun("-m", "speechssl", *calls(two)[-1])
+    assert resumed.returncode == 0, resumed.stderr[-3000:]
+    assert resumed.stdout.count("hubert/encoder: ") == 1
+    same_weights(one / "hubert", two / "hubert")
+    assert whole(one / "hubert") == whole(two / "hubert")
+    steps = [json.loads(line)["step"] for line in (two / "hubert/checkpoints/log.jsonl").read_text().splitlines()]
+    assert steps.count(1) == 1 and steps[-5:] == [3, 4, 5, 6, 6]  # it went on from step 2; the last line is the run's summary
+
+
+def a_toy_is_trained_alike(folder):
+    """Rows divided, dropout not shared, a gradient that one process finds broken dropped by both, scalars averaged, one log."""
+    first, second = (json.loads((folder / f"process-{i}.json").read_text()) for i in (0, 1))
+    assert first["weights"] == second["weights"] and torch.tensor(first["weights"]).isfinite().all()
+    assert first["result"] == second["result"] and first["result"]["skipped"] == 1
+    assert (folder / "toy/skipped.txt").read_text() == "2\n"
+    assert [len(rows) for rows in first["seen"]] == [3] * 5
+    assert not {x for rows in first["seen"] for x in rows} & {x for rows in second["seen"] for x in rows}
+    assert all(a != b for a, b in zip(first["drawn"], second["drawn"], strict=True))
+    rows = [json.loads(line) for line in (folder / "toy/log.jsonl").read_text().splitlines()]
+    assert [row["mine"] for row in rows if "mine" in row] == [0.5] * 5
+    assert first["agreed"] == second["agreed"] == "process 0" and first["mean"] == second["mean"] == 0.5
+    assert (first["order"], second["order"]) == ([], ["was-0"])
+
+
+def whole(folder):
+    """Names of all files but the checkpoints', of which every process has one for its random state."""
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if "checkpoint-" not in str(p))
+
+
+def same_weights(a, b):
+    """The last checkpoints before anything was rounded."""
+    (first,), (second,) = (list(folder.glob("checkpoints/checkpoint-*/model.safetensors")) for folder in (a, b))
+    assert first.parent.name == second.parent.name
+    left, right = load_file(first), load_file(second)
+    for name, value in left.items():
+        torch.testing.assert_close(right[name], value, atol=2e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_a_batch_that_cannot_be_shared_is_refused_before_anything_is_written(calls, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    for call in calls(tmp_path / "three"):
+        assert main(call) == 2
+        assert "3 processes cannot share a batch of 4" in capsys.readouterr().err
+    assert not (tmp_path / "three").exists()
+    with pytest.raises(InputError, match="3 processes cannot share a batch of 16; give a batch that is a multiple of 3"):
+        check_share(16)
+    with pytest.raises(InputError, match="3 processes cannot share a batch of 4"):
+        StepBatches(lambda step: {"x": torch.zeros(4, 2)}, 5)[0]
