@@ -13,7 +13,7 @@ import torch
 from common import encoder, folder, model, row, save, settings
 
 from speechssl.encoders.convert import to_torchaudio
-from speechssl.encoders.s3prl import upstream
+from speechssl.encoders.s3prl import load_s3prl
 
 Run = Callable[[torch.Tensor], torch.Tensor]  # (B, N) samples -> (B, T, D) of the last layer
 FP32, BF16 = "fp32", "bf16"
@@ -22,7 +22,8 @@ SQUARE = 2048
 
 def contenders(shape: str, exp: Path) -> dict[tuple[str, str], Run]:
     """(name, precision) -> what is timed."""
-    torchaudio, s3prl = to_torchaudio(model(shape, exp)), upstream(f"hf_hubert_custom@{folder(shape, exp)}")
+    torchaudio = to_torchaudio(model(shape, exp))
+    s3prl: Any = load_s3prl(f"s3prl:hf_hubert_custom@{folder(shape, exp)}").engine
     ours = {p: encoder(shape, exp, p) for p in (FP32, BF16, "int8")}
     found: dict[tuple[str, str], Run] = {
         ("transformers", FP32): _transformers(model(shape, exp), torch.float32),
@@ -30,8 +31,8 @@ def contenders(shape: str, exp: Path) -> dict[tuple[str, str], Run]:
         ("transformers autocast", BF16): _autocast(_transformers(model(shape, exp), torch.float32)),
         ("torchaudio", FP32): lambda x: torchaudio.extract_features(x)[0][-1],
         ("torchaudio", BF16): _torchaudio(deepcopy(torchaudio).bfloat16()),
-        ("s3prl", FP32): lambda x: s3prl(list(x))["hidden_states"][-1],
-        ("s3prl autocast", BF16): _autocast(lambda x: s3prl(list(x))["hidden_states"][-1]),
+        ("s3prl", FP32): lambda x: s3prl.upstream(list(x))["hidden_states"][-1],
+        ("s3prl autocast", BF16): _autocast(lambda x: s3prl.upstream(list(x))["hidden_states"][-1]),
     }
     for precision, one in ours.items():
         found["speechssl", precision] = _ours(one)
