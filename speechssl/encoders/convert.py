@@ -73,7 +73,7 @@ def conv_norm(names: Iterable[str]) -> str | None:
     names = set(names)
     if any(re.fullmatch(re.escape(CONV) + r"\d+\.2\.1\.weight", name) for name in names):
         return "layer"
-    if CONV + "0.2.weight" in names or CONV + "1.conv.weight" in names:
+    if names & {CONV + "0.2.weight", CONV + "1.0.weight", CONV + "1.conv.weight"}:
         return "layer" if CONV + "1.layer_norm.weight" in names else "group"
     return None
 

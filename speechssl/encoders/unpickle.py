@@ -22,7 +22,7 @@ from speechssl.errors import InputError
 INERT = re.compile(
     r"(fairseq|fairseq_cli|examples|omegaconf|hydra|argparse|numpy|collections|copyreg|copy_reg|enum|pathlib|typing)(\.\w+)+"
     r"|torch\.(Size|device)|_codecs\.encode|_?operator\.getitem"
-    r"|(builtins|__builtin__)\.(object|type|NoneType|bool|int|float|complex|str|bytes|bytearray|list|tuple|dict|set|frozenset"
+    r"|(builtins|__builtin__)\.(object|type|NoneType|bool|int|long|float|complex|str|unicode|bytes|bytearray|list|tuple|dict|set|frozenset"
     r"|slice|range|getattr)"
 )
 
