@@ -89,7 +89,9 @@ def complete(said: Said, state: Mapping[str, torch.Tensor], where: str) -> tuple
     if said.strides is None:
         if tuple(k for _, _, k in shapes) != KERNELS:
             kernels = ", ".join(str(k) for _, _, k in shapes)
-            raise InputError(f"{where} does not say its strides, and its kernels ({kernels}) are not the usual; give --strides")
+            raise InputError(
+                f"{where} does not say its strides, and its kernels ({kernels}) are not the usual; say --strides to `speechssl convert`"
+            )
         said, guesses = replace(said, strides=STRIDES), ["strides 5 2 2 2 2 2 2"]
     if said.heads is None:
         said = replace(said, heads=_guess_heads(state, where))
@@ -210,7 +212,9 @@ def _guess_heads(state: Mapping[str, torch.Tensor], where: str) -> int:
         return constant.shape[1]
     width = shape(state, PROJECTION + "weight", where)[0]
     if width % HEAD_WIDTH:
-        raise InputError(f"{where} does not say its number of heads, and {width} is no multiple of {HEAD_WIDTH}; give --heads")
+        raise InputError(
+            f"{where} does not say its heads, and {width} is no multiple of {HEAD_WIDTH}; say --heads to `speechssl convert`"
+        )
     return width // HEAD_WIDTH
 
 

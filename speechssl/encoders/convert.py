@@ -58,7 +58,7 @@ PREFIXES = (
 EXTRAS = (
     r"quantizer\..+", r"project_q\..+", r"project_hid\..+", r"target_glu\..+",  # wav2vec 2.0's pre-training
     r"final_proj\..+", r"label_embs_concat", r"mask_generator\..+", r"logit_generator\..+",  # HuBERT's
-    r"(w2v_encoder\.)?proj\..+", r"(aux|model\.aux|lm_head)\..+",  # CTC heads
+    r"(w2v_encoder\.)?proj\..+", r"aux\..+", r"lm_head\..+",  # CTC heads
     r"classifier\..+", r"projector\..+", r"layer_weights", r"tdnn\..+", r"objective\..+", r"feature_extractor\.(weight|bias)",
 )  # fmt: skip
 
@@ -79,9 +79,10 @@ def conv_norm(names: Iterable[str]) -> str | None:
 
 
 def strip(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same weights without the prefix that the encoder has inside a larger model."""
+    """The same weights without the prefix that the encoder has inside a larger model, and without that of the whole model."""
     prefix = next((p for p in PREFIXES if any(name.startswith(p + CONV) for name in state)), "")
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    outer = "model." if prefix.startswith("model.") else ""
+    return {name.removeprefix(prefix if name.startswith(prefix) else outer): tensor for name, tensor in state.items()}
 
 
 def split_extras(state: Mapping[str, torch.Tensor], kind: str) -> tuple[dict[str, torch.Tensor], list[str]]:

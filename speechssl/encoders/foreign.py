@@ -115,11 +115,14 @@ def read_bundle(name: str) -> Weights:
 
 def read_file(path: Path) -> Weights:
     """A fairseq checkpoint or a torchaudio state dict, told apart by its names."""
-    content = read_pt(path)
-    state, settings = _state_and_settings(content)
+    if path.suffix == ".safetensors":
+        raise InputError(f"{path} alone does not say what it is; give the folder that it lies in, with config.json")
+    state, settings = _state_and_settings(read_pt(path))
     if not state or not all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items()):
         raise InputError(f"{path} holds no weights by name; give a fairseq checkpoint or a torchaudio state dict")
-    state = strip(state)
+    count, state = len(state), strip(state)
+    if len(state) != count:
+        raise InputError(f"{path} holds more than one encoder; give a checkpoint with one")
     kind = _kind(state, path)
     state, left_out = split_extras(state, kind)
     if kind == "torchaudio":

@@ -325,9 +325,9 @@ def test_the_verb_takes_what_the_file_does_not_say(made, tmp_path, capsys):
     )
     command = ["convert", str(path), str(tmp_path / "hf"), "--to", "huggingface"]
     assert main(command) == 2
-    assert "give --strides" in capsys.readouterr().err
+    assert "say --strides" in capsys.readouterr().err
     assert main([*command, "--strides", "5", "8", "4"]) == 2
-    assert "give --heads" in capsys.readouterr().err
+    assert "say --heads" in capsys.readouterr().err
     assert main([*command, "--strides", "5", "8", "4", "--heads", "2", "--post-norm"]) == 0
     assert "taken: input normalised (" in capsys.readouterr().err
     expected, found = load_encoder(made("Hubert", "few convolutions")), load_encoder(tmp_path / "hf")
