@@ -90,7 +90,7 @@ def complete(said: Said, state: Mapping[str, torch.Tensor], where: str) -> tuple
         if tuple(k for _, _, k in shapes) != KERNELS:
             kernels = ", ".join(str(k) for _, _, k in shapes)
             raise InputError(
-                f"{where} does not say its strides, and its kernels ({kernels}) are not the usual; say --strides to `speechssl convert`"
+                f"{where} does not say its strides, and its kernels ({kernels}) are unusual; say --strides to `speechssl convert`"
             )
         said, guesses = replace(said, strides=STRIDES), ["strides 5 2 2 2 2 2 2"]
     if said.heads is None:
