@@ -64,6 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"speechssl {__version__}")
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     _add_prepare(verbs)
+    _add_convert(verbs)
     _add_pretrain(verbs)
     _add_units(verbs)
     _add_train(verbs)
@@ -104,6 +105,43 @@ def _prepare_minisqa(o: argparse.Namespace) -> None:
     counts = {"train": o.passages, "dev": o.dev_passages, "test": o.test_passages}
     card = prepare(o.out, Settings(o.language, counts, o.seed, o.questions, o.unanswerable, o.reference), o.workers)
     print(f"{o.out}: MiniSQA {o.language}, {', '.join(f'{n} {s}' for s, n in counts.items())} passages, data {card['manifests']}")
+
+
+CONVERT = """write an encoder for Hugging Face, torchaudio or fairseq, and prove that it is the same
+
+SOURCE is whatever load_encoder takes: a Hugging Face folder or hub id, torchaudio:HUBERT_BASE (any bundle), a torchaudio
+state dict, or a fairseq .pt (fairseq is not needed, and nothing in the file is run).
+OUT is a folder for huggingface; for the others a .pt, with a card beside it (and for torchaudio the arguments of
+torchaudio.models.wav2vec2_model). It appears when it has been read again, its weights are the source's to the bit, and every
+layer of two seconds of noise is within 1e-5 of the source's, each by its own library.
+Only the encoder is written: heads and quantisers are listed and left out.
+
+  speechssl convert hubert_base_ls960.pt hubert-base --to huggingface
+  speechssl convert facebook/hubert-base-ls960 hubert.pt --to torchaudio
+  speechssl convert odd.pt odd --to huggingface --strides 5 4 4 4 --heads 4 --post-norm"""
+
+
+def _add_convert(verbs: Any) -> None:
+    verb = _verb(verbs, "convert", _convert, CONVERT)
+    verb.add_argument("source", help="folder, hub id, torchaudio:BUNDLE, or .pt file")
+    verb.add_argument("out", type=Path, help="folder (huggingface) or .pt file to make")
+    verb.add_argument("--to", required=True, choices=("huggingface", "torchaudio", "fairseq"), help="whose names and files")
+    verb.add_argument("--strides", type=count, nargs="+", help="of the convolutions, where the source does not say them")
+    verb.add_argument("--heads", type=count, help="attention heads, where the source does not say (usual: width / 64)")
+    order = verb.add_mutually_exclusive_group()
+    order.add_argument("--pre-norm", action="store_true", help="layer norm comes before attention, as in HuBERT large")
+    order.add_argument("--post-norm", action="store_true", help="layer norm comes after attention, as in HuBERT base")
+
+
+def _convert(o: argparse.Namespace) -> None:
+    from speechssl.encoders.architecture import Said
+    from speechssl.encoders.exporting import convert
+
+    pre_norm = o.pre_norm if o.pre_norm or o.post_norm else None
+    card = convert(o.source, o.out, o.to, Said(tuple(o.strides) if o.strides else None, o.heads, pre_norm))
+    for layer, error in enumerate(card["largest_errors"]):
+        print(f"layer {layer:>3}  relative error {error:.1e}")
+    print(f"{o.out}: {card['what']}, {card['made_from']['hash']}{', ' + card['note'] if 'note' in card else ''}")
 
 
 def _training_flags(verb: argparse.ArgumentParser, steps: int, learning_rate: float, warmup: int) -> None:

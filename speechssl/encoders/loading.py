@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 from transformers import AutoConfig, AutoModel
 
 from speechssl.artefacts import read_json
 from speechssl.audio import SAMPLE_RATE
+from speechssl.encoders.architecture import Said
+from speechssl.encoders.convert import is_extra, some
 from speechssl.encoders.fast import FastEngine, is_known
+from speechssl.encoders.foreign import BUNDLE, MASK, NO_MASK, read_weights, translate
 from speechssl.encoders.generic import TransformersEngine
 from speechssl.encoders.speech_encoder import SpeechEncoder, hash_weights
 from speechssl.errors import InputError
@@ -26,19 +31,31 @@ PRECISIONS = ("fp32", "bf16", "int8")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A speech encoder of transformers with float32 weights, and what its folder says about it."""
+    """A speech encoder of transformers with float32 weights, and what lies beside them."""
 
     name: str
     model: torch.nn.Module
     normalise: bool
     card: dict[str, Any]
+    kind: str = "huggingface"  # whose names the weights had
+    left_out: tuple[str, ...] = ()  # weights that are not the encoder's
+    guesses: tuple[str, ...] = ()  # in words, what the checkpoint does not say and was taken for it
 
 
 def load_encoder(name: str | Path, precision: str = "fp32") -> SpeechEncoder:
-    """Load a Hugging Face encoder by folder, hub id, or the name of a shipped model.
+    """Load a speech encoder, whoever made it. The same weights are the same encoder, with the same hash, however they came.
 
+    name: one of
+      a shipped model                 `minisqa-en/encoder`
+      a Hugging Face folder           with config.json and model.safetensors or pytorch_model.bin: HuBERT, wav2vec 2.0, WavLM or
+                                      data2vec-audio, with or without the head it was fine-tuned or pre-trained with
+      a Hugging Face hub id           `facebook/hubert-base-ls960`
+      a torchaudio bundle             `torchaudio:HUBERT_BASE`, any of torchaudio.pipelines that is an encoder
+      a torchaudio state dict         `.pt` or `.pth`, of wav2vec2_model, HuBERTPretrainModel, or a bundle
+      a fairseq checkpoint            `.pt`, HuBERT or wav2vec 2.0, pre-trained or fine-tuned; fairseq is not needed
     precision: fp32 gives what transformers gives, to rounding; bf16 is faster, and differs in the third digit.
-    Raises InputError when it cannot be found, is not a speech encoder, or any of its weights is missing or damaged.
+    What is left out (heads, quantisers) and what a file does not say (strides, heads) is told on stderr.
+    Raises InputError when it cannot be found, is not a speech encoder, or any of its weights is missing, damaged or left over.
     """
     if str(name).startswith("s3prl:"):
         from speechssl.encoders.s3prl import load_s3prl
@@ -66,10 +83,30 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32") -> SpeechEncoder
     )
 
 
-def load_checkpoint(name: str | Path) -> Checkpoint:
-    """The model itself, to go on training it. Raises InputError as `load_encoder` does."""
+def load_checkpoint(name: str | Path, given: Said = Said()) -> Checkpoint:
+    """The model itself, to go on training it. given: what is known of a file that does not say it; wins over what it says.
+
+    Raises InputError as `load_encoder` does, and for `given` with a Hugging Face model, which says all itself.
+    """
+    shipped = (SHIPPED / str(name) / "config.json").is_file()
+    foreign = not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file())
+    checkpoint = _load_foreign(name, given) if foreign else _load_huggingface(name, given)
+    _tell(checkpoint)
+    return checkpoint
+
+
+def _load_foreign(name: str | Path, given: Said) -> Checkpoint:
+    weights = read_weights(name)
+    found = translate(weights, given)
+    left_out, guesses = tuple(weights.left_out), tuple(found.guesses)
+    return Checkpoint(weights.name, found.model, found.normalise, weights.card, weights.kind, left_out, guesses)
+
+
+def _load_huggingface(name: str | Path, given: Said) -> Checkpoint:
     folder = SHIPPED / str(name) if (SHIPPED / str(name) / "config.json").is_file() else Path(name)
     source = str(folder) if folder.is_dir() else str(name)
+    if given != Said():
+        raise InputError(f"{source} is a Hugging Face model, whose config.json says strides, heads and norms; give none of them")
     try:
         config = AutoConfig.from_pretrained(source)
     except (OSError, ValueError, KeyError) as error:
@@ -77,21 +114,41 @@ def load_checkpoint(name: str | Path) -> Checkpoint:
     if config.model_type not in MODEL_TYPES:
         raise InputError(f"{source} is a {config.model_type} model; an encoder must be one of {', '.join(MODEL_TYPES)}")
     card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
-    return Checkpoint(folder.name if folder.is_dir() else source, _load_weights(source), _normalises(folder, config), card)
+    model, left_out, guesses = _load_weights(source, config)
+    name = folder.name if folder.is_dir() else source
+    return Checkpoint(name, model, _normalises(folder, config), card, "huggingface", left_out, guesses)
 
 
-def _load_weights(source: str) -> torch.nn.Module:
+def _load_weights(source: str, config: Any) -> tuple[torch.nn.Module, tuple[str, ...], tuple[str, ...]]:
+    """The model, the names of the weights that are not its own, and what was filled in."""
+    config.mask_time_prob = config.mask_time_prob or 0.05  # or the model would have no mask embedding, and another hash
     try:
-        model, info = AutoModel.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+        model, info = AutoModel.from_pretrained(source, config=config, dtype=torch.float32, output_loading_info=True)
     except Exception as error:  # safetensors, torch and transformers each have their own for a damaged file
         reason = _first_line(error)
         raise InputError(f"cannot load the weights of {source} ({reason}); fetch or make the checkpoint again") from error
-    missing = sorted(set(info["missing_keys"]) - {"masked_spec_embed"})
+    missing = sorted(set(info["missing_keys"]) - {MASK})
     if missing or info["mismatched_keys"]:
         keys = missing or sorted(str(k) for k in info["mismatched_keys"])
-        some = ", ".join(keys[:3])
-        raise InputError(f"the checkpoint {source} lacks {len(keys)} weights ({some} ...); fetch or make it again")
-    return model.eval().requires_grad_(False)
+        raise InputError(f"the checkpoint {source} lacks {len(keys)} weights ({some(keys)}); fetch or make it again")
+    left_out = sorted(info["unexpected_keys"])
+    if rest := [key for key in left_out if not is_extra(key)]:
+        raise InputError(f"the checkpoint {source} has {len(rest)} weights that its config has not ({some(rest)}); mend its config")
+    if MASK in info["missing_keys"]:
+        torch.nn.init.zeros_(getattr(model, MASK))
+    return model.eval().requires_grad_(False), tuple(left_out), (NO_MASK,) * (MASK in info["missing_keys"])
+
+
+def _tell(checkpoint: Checkpoint) -> None:
+    """On stderr: what is not used of a checkpoint, and what it does not say."""
+    if checkpoint.left_out:
+        count = len(checkpoint.left_out)
+        tqdm.write(f"{checkpoint.name}: left out {count} weights of no encoder ({some(checkpoint.left_out)})", file=sys.stderr)
+    if checkpoint.guesses:
+        taken = ", ".join(checkpoint.guesses)
+        tqdm.write(
+            f"{checkpoint.name} does not say all of itself; taken: {taken} (speechssl convert lets you say)", file=sys.stderr
+        )
 
 
 def _normalises(folder: Path, config: Any) -> bool:
@@ -105,7 +162,7 @@ def _normalises(folder: Path, config: Any) -> bool:
 def _not_found(source: str, error: Exception) -> str:
     return (
         f"found no speech encoder at {source} ({_first_line(error)}); give a folder with config.json and model.safetensors, "
-        f"or a hub id that can be reached"
+        f"a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE, or a hub id that can be reached"
     )
 
 

@@ -1,0 +1,156 @@
+"""Reads a `.pt` of torch.save without running anything that is in it: a restricted unpickler.
+
+Tensors are rebuilt. Objects of the libraries that wrote the checkpoint (fairseq, omegaconf, argparse, numpy scalars ...) become
+inert stand-ins that keep what the pickle gave them; their libraries are never imported. Whatever else a pickle asks for is refused.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import tarfile
+import types
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from speechssl.errors import InputError
+
+INERT = re.compile(
+    r"(fairseq|fairseq_cli|examples|omegaconf|hydra|argparse|numpy|collections|copyreg|copy_reg|enum|pathlib|typing)(\.\w+)+"
+    r"|torch\.(Size|device)|_codecs\.encode|_?operator\.getitem"
+    r"|(builtins|__builtin__)\.(object|type|NoneType|bool|int|long|float|complex|str|unicode|bytes|bytearray|list|tuple|dict|set|frozenset"
+    r"|slice|range|getattr)"
+)
+
+
+class Inert:
+    """Stands in for an object of a class that is not imported. Keeps what it is given, and does nothing."""
+
+    def __new__(cls, *given: Any, **named: Any) -> Inert:
+        self = super().__new__(cls)
+        self.given, self.state, self.items = given, None, {}
+        return self
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        pass
+
+    given: tuple[Any, ...]
+    state: Any
+    items: dict[Any, Any]
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.items[key] = value
+
+    def append(self, value: Any) -> None:
+        self.items[len(self.items)] = value
+
+
+def read_pt(path: Path) -> Any:
+    """What torch.save wrote: containers, numbers, tensors on the CPU, `Inert` for the rest.
+
+    Raises InputError for a file that is damaged, is no such file, or asks for what no checkpoint needs.
+    """
+    try:
+        mapped = _refuse_archives(path)
+        return torch.load(path, map_location="cpu", weights_only=False, pickle_module=_restricted(path), mmap=mapped)
+    except InputError:
+        raise
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}; check the path") from None
+    except Exception as error:  # a damaged pickle can raise anything
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+        raise InputError(f"cannot read {path} as a checkpoint of torch.save ({reason}); fetch or make it again") from error
+
+
+def plain(value: Any) -> Any:
+    """Stand-ins as the plain values they hold: settings as dictionaries, lists, numbers and text.
+
+    Raises RecursionError for what holds itself.
+    """
+    if isinstance(value, Inert):
+        return _plain_stand_in(value)
+    if isinstance(value, dict):
+        return {plain(key): plain(v) for key, v in value.items() if isinstance(key, (str, int, Inert))}
+    return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _plain_stand_in(value: Inert) -> Any:
+    state = value.state[0] if isinstance(value.state, tuple) and value.state else value.state
+    if isinstance(state, dict):
+        inner = next((state[name] for name in ("_content", "_val") if name in state), None)  # omegaconf's containers and nodes
+        return plain(inner) if "_content" in state or "_val" in state else plain(state)
+    if value.items:
+        return plain(value.items)
+    return plain(value.given[-1]) if value.given else None  # of an enum its value or name
+
+
+def _refuse_archives(path: Path) -> bool:
+    """Refuse what torch.load would run (TorchScript) or unpack (old tar files), and what fails its checksums, which torch ignores.
+
+    Returns whether the file can be mapped into memory, so that an optimiser's state in it is never read.
+    """
+    if not zipfile.is_zipfile(path):
+        if tarfile.is_tarfile(path):
+            raise InputError(f"{path} is in the tar format of torch before 0.2; save its state dict again with a newer torch")
+        return False
+    with zipfile.ZipFile(path) as archive:
+        records = archive.infolist()
+        if any(record.filename.endswith("/constants.pkl") for record in records):
+            raise InputError(f"{path} is a TorchScript program, not weights; give the state dict it was made from")
+        if damaged := archive.testzip():
+            raise InputError(f"{path} is damaged ({damaged} does not have its checksum); fetch or make it again")
+        return all(record.compress_type == zipfile.ZIP_STORED for record in records)
+
+
+def _restricted(path: Path) -> types.ModuleType:
+    """What torch.load takes for the pickle module."""
+
+    class Unpickler(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            full = f"{module}.{name}"
+            if full in TENSORS:
+                return _fresh(TENSORS[full])
+            if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+                return getattr(torch, name)
+            if full == "collections.OrderedDict":
+                return OrderedDict
+            if INERT.fullmatch(full):
+                return type(re.sub(r"\W", "_", name), (Inert,), {})
+            raise InputError(f"{path} asks for {full}, which no checkpoint of an encoder needs; do not trust this file")
+
+    restricted = types.ModuleType("restricted")
+    restricted.Unpickler = Unpickler  # type: ignore[attr-defined]
+    restricted.load = lambda file, **options: Unpickler(file, **options).load()  # type: ignore[attr-defined]
+    return restricted
+
+
+def _fresh(function: Any) -> Any:
+    """Another function that does the same, lest a pickle change an attribute of the one."""
+    return lambda *given: function(*given)
+
+
+def _tensor(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> torch.Tensor:
+    last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    if min((offset, *size, *stride)) < 0 or (
+        0 not in size and (last + 1) * storage.dtype.itemsize > storage._untyped_storage.nbytes()
+    ):
+        raise ValueError("a tensor reaches beyond its storage")  # torch would make the storage larger, with anything in it
+    return torch._utils._rebuild_tensor(storage, offset, size, stride)
+
+
+def _parameter(data: torch.Tensor, *_: Any) -> torch.Tensor:
+    return data
+
+
+TENSORS = {
+    "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_parameter": _parameter,
+}

@@ -1,0 +1,90 @@
+"""Fairseq checkpoints made on the spot: modules of the right names exist while pickling, and never while reading."""
+
+import argparse
+import enum
+import sys
+import types
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+MODULES = {
+    "fairseq.data.dictionary": ["Dictionary"],
+    "fairseq.tasks.hubert_pretraining": ["HubertPretrainingConfig"],
+    "omegaconf.dictconfig": ["DictConfig"],
+    "omegaconf.listconfig": ["ListConfig"],
+    "omegaconf.nodes": ["AnyNode", "IntegerNode"],
+    "omegaconf.base": ["ContainerMetadata"],
+}
+
+
+@contextmanager
+def fake_libraries():
+    """Gives {class name: class}; the modules are gone afterwards."""
+    classes, before = {}, dict(sys.modules)
+    for module_name in (*MODULES, "fairseq.dataclass.constants"):
+        parts = module_name.split(".")
+        for i in range(len(parts)):
+            sys.modules[".".join(parts[: i + 1])] = types.ModuleType(".".join(parts[: i + 1]))
+    for module_name, names in MODULES.items():
+        module = sys.modules[module_name]
+        for name in names:
+            classes[name] = type(name, (), {"__module__": module_name})
+            setattr(module, name, classes[name])
+    constants = sys.modules["fairseq.dataclass.constants"]
+    constants.Choice = enum.Enum("Choice", {"default": "default", "static": "static"}, module="fairseq.dataclass.constants")
+    try:
+        yield classes | {"Choice": constants.Choice}
+    finally:
+        for name in set(sys.modules) - set(before):
+            if name.startswith(("fairseq", "omegaconf")):
+                del sys.modules[name]
+        sys.modules.update(before)
+
+
+def omegaconf_of(value, classes, parent=None):
+    """Nested settings as omegaconf holds them, each node with its parent and its type."""
+    node = classes["DictConfig" if isinstance(value, dict) else "ListConfig" if isinstance(value, list) else "AnyNode"]()
+    metadata = classes["ContainerMetadata"]()
+    metadata.__dict__.update(ref_type=Any, object_type=dict, optional=True, key=None, flags={})
+    node.__dict__.update(_metadata=metadata, _parent=parent)
+    if isinstance(value, dict):
+        node._content = {k: omegaconf_of(v, classes, node) for k, v in value.items()}
+    elif isinstance(value, list):
+        node._content = [omegaconf_of(v, classes, node) for v in value]
+    else:
+        node._val = value
+    return node
+
+
+def write_fairseq(path, state, cfg, style="dict", zipped=True, prefix="", extras=None):
+    """A checkpoint as fairseq's trainer saves it. style: dict, omegaconf, or args (old: one flat namespace)."""
+    state = {prefix + name: tensor for name, tensor in state.items()} | (extras or {})
+    with fake_libraries() as classes:
+        words = classes["Dictionary"]()
+        words.__dict__.update(symbols=["<s>", "a"], count=[1, 2], indices={"<s>": 0, "a": 1})
+        content = {
+            "args": None,
+            "cfg": None,
+            "model": torch.nn.Module().state_dict() | state,
+            "criterion": classes["Choice"].default,
+            "optimizer_history": [{"criterion_name": "HubertCriterion", "num_updates": 1, "lr": np.float64(0.5)}],
+            "task_state": {"dictionaries": [words]},
+            "extra_state": {"train_iterator": {"epoch": 1}, "best": np.float32(1.0), "seen": {1, 2}, "raw": b"x"},
+            "last_optimizer_state": {"exp_avg": [torch.ones(3)]},
+        }
+        if style == "args":
+            flat = cfg["task"] | cfg["model"]
+            content["args"] = argparse.Namespace(**{k: v for k, v in flat.items() if k != "_name"}, arch=cfg["model"]["_name"])
+        else:
+            content["cfg"] = omegaconf_of(cfg, classes) if style == "omegaconf" else cfg
+        torch.save(content, path, _use_new_zipfile_serialization=zipped)
+
+
+@pytest.fixture(scope="session")
+def fakes():
+    """`libraries`, `omegaconf_of` and `write_fairseq`."""
+    return types.SimpleNamespace(libraries=fake_libraries, omegaconf_of=omegaconf_of, write_fairseq=write_fairseq)

@@ -1,0 +1,353 @@
+"""Encoders of many shapes through the three formats and back, each against the library whose format it is."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import torchaudio
+import transformers
+from safetensors.torch import load_file, save_file
+
+from speechssl.cli import main
+from speechssl.encoders.architecture import Said
+from speechssl.encoders.convert import KINDS, rename
+from speechssl.encoders.exporting import convert, relative_errors
+from speechssl.encoders.loading import as_encoder, load_checkpoint, load_encoder
+from speechssl.encoders.speech_encoder import hash_weights
+from speechssl.errors import InputError
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+FRONT = {"conv_dim": (16,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
+SHAPES = {
+    "base": {"feat_extract_norm": "group"},
+    "large": {"feat_extract_norm": "layer", "do_stable_layer_norm": True, "conv_bias": True, "num_hidden_layers": 3},
+    "layer norms, post-norm": {"feat_extract_norm": "layer", "do_stable_layer_norm": False},
+    "group norm, pre-norm": {"feat_extract_norm": "group", "do_stable_layer_norm": True, "conv_bias": True},
+    "few convolutions": {
+        "conv_dim": (8, 12, 24),
+        "conv_kernel": (10, 8, 4),
+        "conv_stride": (5, 8, 4),
+        "feat_extract_norm": "layer",
+    },
+    "odd positions": {"num_conv_pos_embeddings": 15, "num_conv_pos_embedding_groups": 1, "feat_extract_norm": "group"},
+    "one head": {"num_attention_heads": 1, "feat_extract_norm": "group", "num_hidden_layers": 1},
+    "eight heads": {"num_attention_heads": 8, "feat_extract_norm": "layer", "do_stable_layer_norm": True},
+    "one convolution": {"conv_dim": (16,), "conv_kernel": (400,), "conv_stride": (320,), "feat_extract_norm": "layer"},
+    "one convolution, group norm": {"conv_dim": (16,), "conv_kernel": (400,), "conv_stride": (320,), "feat_extract_norm": "group"},
+    "equal widths": {"conv_dim": (32,) * 7, "feat_extract_norm": "group"},
+    "eleven layers": {"num_hidden_layers": 11, "feat_extract_norm": "group"},
+}
+
+
+def randomised(model, seed=0):
+    """Weights as no initialisation leaves them: no bias is zero, no norm is one."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """A function (family, shape) -> a Hugging Face folder."""
+    folders = {}
+
+    def make(family="Hubert", shape="base", **changes):
+        key = (family, shape, json.dumps(changes))
+        if key not in folders:
+            config = getattr(transformers, f"{family}Config")(**SIZES | FRONT | SHAPES[shape] | changes)
+            folders[key] = tmp_path_factory.mktemp("made")
+            randomised(getattr(transformers, f"{family}Model")(config)).save_pretrained(folders[key])
+            normalise = config.feat_extract_norm == "layer"
+            transformers.Wav2Vec2FeatureExtractor(do_normalize=normalise).save_pretrained(folders[key])
+        return folders[key]
+
+    return make
+
+
+def noise(samples=16_000):
+    return 0.1 * np.random.default_rng(1).standard_normal(samples).astype(np.float32)
+
+
+def out_of(kind, folder):
+    return folder / ("hf" if kind == "huggingface" else f"{kind}.pt")
+
+
+# ---- round trips
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("family", ["Hubert", "Wav2Vec2"])
+def test_every_shape_goes_round_all_formats(made, tmp_path, family, shape):
+    source = made(family, shape)
+    first = load_encoder(source)
+    place = source
+    for kind in ("torchaudio", "fairseq", "huggingface", "fairseq", "torchaudio", "huggingface"):
+        previous, place = place, out_of(kind, tmp_path)
+        if place.exists():
+            shutil.rmtree(place) if place.is_dir() else [p.unlink() for p in tmp_path.glob(f"{place.stem}*")]
+        card = convert(previous, place, kind)
+        assert max(card["largest_errors"]) <= 1e-5 and len(card["largest_errors"]) == first.layers + 1
+        again = load_encoder(place)
+        assert (again.hash, again.grid, again.layers, again.width) == (first.hash, first.grid, first.layers, first.width)
+        assert again.normalise == first.normalise
+        assert torch.equal(again.hidden_states(noise()), first.hidden_states(noise()))
+    assert load_checkpoint(place).model.config.model_type == load_checkpoint(source).model.config.model_type
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_torchaudio_computes_what_the_loaded_encoder_does(made, tmp_path, shape):
+    """Golden: torchaudio's factory, strict loading, and its own layers."""
+    source, path = made("Hubert", shape), tmp_path / "x.pt"
+    convert(source, path, "torchaudio")
+    model = torchaudio.models.wav2vec2_model(**json.loads(path.with_suffix(".json").read_text()))
+    model.load_state_dict(torch.load(path, weights_only=True))
+    encoder = load_encoder(path)
+    samples = noise()
+    wave = (samples - samples.mean()) / np.sqrt(samples.var() + 1e-7) if encoder.normalise else samples
+    with torch.inference_mode():
+        expected = [x[0] for x in model.eval().extract_features(torch.from_numpy(wave)[None])[0]]
+    assert max(relative_errors(list(encoder.hidden_states(samples))[1:], expected)) < 1e-5
+
+
+@pytest.mark.parametrize("shape", ["base", "large", "odd positions"])
+def test_transformers_computes_what_the_loaded_encoder_does(made, tmp_path, shape):
+    convert(made("Wav2Vec2", shape), tmp_path / "x.pt", "fairseq")
+    convert(tmp_path / "x.pt", tmp_path / "hf", "huggingface")
+    model = transformers.AutoModel.from_pretrained(tmp_path / "hf").eval()
+    extract = transformers.AutoFeatureExtractor.from_pretrained(tmp_path / "hf")
+    with torch.inference_mode():
+        inputs = extract(noise(), sampling_rate=16_000, return_tensors="pt").input_values
+        expected = [x[0] for x in model(inputs, output_hidden_states=True).hidden_states]
+    found = list(load_encoder(tmp_path / "x.pt").hidden_states(noise()))
+    expected = expected[: len(found) - (shape == "large")]  # transformers' last has the final norm there
+    assert max(relative_errors(found[: len(expected)], expected)) < 1e-5
+
+
+@pytest.mark.parametrize("source", KINDS)
+@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize("shape", ["base", "large"])
+def test_the_table_is_used_in_both_directions(made, source, target, shape):
+    state = load_checkpoint(made("Hubert", shape)).model.state_dict()
+    norm = SHAPES[shape]["feat_extract_norm"]
+    there = rename(state, "huggingface", source, norm, "x")
+    round_trip = rename(rename(there, source, target, norm, "x"), target, source, norm, "x")
+    assert round_trip.keys() == there.keys() and all(round_trip[name] is there[name] for name in there)
+
+
+def test_names_of_fairseq_and_torchaudio_are_theirs(made):
+    state = load_checkpoint(made("Hubert", "large")).model.state_dict()
+    fairseq = rename(state, "huggingface", "fairseq", "layer", "x")
+    front = {"mask_emb", "layer_norm.bias", "post_extract_proj.weight", "feature_extractor.conv_layers.0.2.1.weight"}
+    assert front <= fairseq.keys()
+    assert {
+        "encoder.pos_conv.0.weight_g",
+        "encoder.layers.2.self_attn_layer_norm.bias",
+        "encoder.layers.0.fc2.bias",
+    } <= fairseq.keys()
+    grouped = rename(load_checkpoint(made("Hubert", "base")).model.state_dict(), "huggingface", "fairseq", "group", "x")
+    assert "feature_extractor.conv_layers.0.2.weight" in grouped
+
+
+@pytest.mark.parametrize("spelling", ["old", "new"])
+def test_both_spellings_of_weight_norm_are_read(made, tmp_path, spelling):
+    source = made("Hubert", "base")
+    convert(source, tmp_path / "x.pt", "torchaudio")
+    state = torch.load(tmp_path / "x.pt", weights_only=True)
+    names = {"parametrizations.weight.original0": "weight_g", "parametrizations.weight.original1": "weight_v"}
+    for new, old in names.items() if spelling == "old" else ():
+        state = {name.replace(new, old): tensor for name, tensor in state.items()}
+    torch.save(state, tmp_path / "x.pt")
+    assert load_encoder(tmp_path / "x.pt").hash == load_encoder(source).hash
+
+
+def test_old_weight_norm_in_a_hugging_face_folder(made, tmp_path):
+    folder = shutil.copytree(made("Hubert", "base"), tmp_path / "old")
+    state = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = {"parametrizations.weight.original0": "weight_g", "parametrizations.weight.original1": "weight_v"}
+    for new, old in names.items():
+        state = {name.replace(new, old): tensor for name, tensor in state.items()}
+    torch.save(state, folder / "pytorch_model.bin")
+    assert load_encoder(folder).hash == load_encoder(made("Hubert", "base")).hash
+
+
+# ---- fairseq's equal widths
+
+
+def test_a_projection_that_changes_nothing_is_left_out_for_fairseq_and_put_back(made, tmp_path):
+    folder = shutil.copytree(made("Hubert", "equal widths"), tmp_path / "identity")
+    state = load_file(folder / "model.safetensors")
+    state["feature_projection.projection.weight"], state["feature_projection.projection.bias"] = torch.eye(32), torch.zeros(32)
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    assert "note" not in convert(folder, tmp_path / "x.pt", "fairseq")
+    assert not [n for n in torch.load(tmp_path / "x.pt", weights_only=True)["model"] if n.startswith("post_extract_proj")]
+    assert load_encoder(tmp_path / "x.pt").hash == load_encoder(folder).hash
+    assert convert(tmp_path / "x.pt", tmp_path / "hf", "huggingface")["taken_for_granted"] == []
+
+
+def test_a_projection_between_equal_widths_is_written_with_a_note(made, tmp_path):
+    assert "will not take this one" in convert(made("Hubert", "equal widths"), tmp_path / "x.pt", "fairseq")["note"]
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
+@pytest.mark.parametrize(
+    ("family", "changes", "said"),
+    [
+        ("WavLM", {}, "is not a plain HuBERT or wav2vec 2.0"),
+        ("Hubert", {"hidden_act": "relu"}, "is not a plain HuBERT or wav2vec 2.0"),
+        ("Hubert", {"conv_pos_batch_norm": True}, "is not a plain HuBERT or wav2vec 2.0"),
+        ("Hubert", {"layer_norm_eps": 1e-6}, "has layer norms that"),
+        ("Hubert", {"feat_proj_layer_norm": False}, "has layer norms that"),
+    ],
+)
+def test_what_a_format_cannot_hold_is_refused(made, tmp_path, kind, family, changes, said):
+    with pytest.raises(InputError, match=said):
+        convert(made(family, "base", **changes), tmp_path / "x.pt", kind)
+    assert not list(tmp_path.iterdir())
+
+
+def test_wavlm_is_written_for_hugging_face(made, tmp_path):
+    assert max(convert(made("WavLM", "base"), tmp_path / "hf", "huggingface")["largest_errors"]) <= 1e-5
+    assert load_encoder(tmp_path / "hf").hash == load_encoder(made("WavLM", "base")).hash
+
+
+def test_what_is_there_is_not_overwritten(made, tmp_path):
+    path = tmp_path / "x.pt"
+    path.write_bytes(b"mine")
+    with pytest.raises(InputError, match="is there already and does not say what it is"):
+        convert(made(), path, "fairseq")
+    assert path.read_bytes() == b"mine" and len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.card.json"])
+def test_what_lies_where_the_settings_would_is_not_overwritten(made, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match=f"{name} lies where"):
+        convert(made(), tmp_path / "x.pt", "torchaudio")
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_again_is_nothing_to_do_and_another_is_refused(made, tmp_path, kind):
+    out = out_of(kind, tmp_path)
+    first = convert(made("Hubert", "base"), out, kind)
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
+    assert convert(made("Hubert", "base"), out, kind) == json.loads(json.dumps(first))
+    with pytest.raises(InputError, match="is something else"):
+        convert(made("Hubert", "large"), out, kind)
+    with pytest.raises(InputError, match="is something else"):
+        convert(made("Wav2Vec2", "base"), out, kind)
+    assert before == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
+
+
+def test_a_changed_file_is_not_taken_for_what_its_card_says(made, tmp_path):
+    path = tmp_path / "x.pt"
+    convert(made(), path, "fairseq")
+    content = torch.load(path, weights_only=True)
+    content["model"]["encoder.layers.0.fc1.bias"][0] += 1
+    torch.save(content, path)
+    with pytest.raises(InputError, match="no longer holds the weights"):
+        convert(made(), path, "fairseq")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_proof_that_fails_leaves_nothing(made, tmp_path, kind, monkeypatch):
+    from speechssl.encoders import exporting
+
+    monkeypatch.setattr(exporting, "relative_errors", lambda *_: [0.0, float("nan"), 0.0])
+    with pytest.raises(InputError, match="changes by nan"):
+        convert(made(), out_of(kind, tmp_path), kind)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
+def test_a_writer_that_spoils_a_weight_is_caught(made, tmp_path, kind, monkeypatch):
+    from speechssl.encoders import exporting
+
+    def spoiled(*given):
+        state = rename(*given)
+        name = next(n for n in state if n.endswith("k_proj.weight"))
+        return state | {name: state[name] * 1.0001}
+
+    monkeypatch.setattr(exporting, "rename", spoiled)
+    with pytest.raises(InputError, match="did not come back"):
+        convert(made(), out_of(kind, tmp_path), kind)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("out", "kind", "said"),
+    [("x", "fairseq", "end in .pt"), ("x.bin", "torchaudio", "end in .pt"), ("x", "onnx", "no format onnx")],
+)
+def test_a_place_of_another_kind_is_refused(made, tmp_path, out, kind, said):
+    with pytest.raises(InputError, match=said):
+        convert(made(), tmp_path / out, kind)
+
+
+def test_a_hugging_face_folder_says_its_own_strides(made, tmp_path):
+    with pytest.raises(InputError, match=r"config\.json says strides"):
+        convert(made(), tmp_path / "x.pt", "fairseq", Said(heads=4))
+
+
+def test_the_error_is_relative_to_the_whole_layer():
+    a = [torch.ones(4, 4)]
+    assert relative_errors(a, a) == [0.0]
+    assert relative_errors([a[0] + 1e-3], a) == pytest.approx([1e-3], rel=1e-3)
+    assert np.isnan(relative_errors([torch.full((4, 4), torch.nan)], a)[0])
+
+
+# ---- the verb
+
+
+def test_the_verb_goes_both_ways_and_prints_the_proof(made, tmp_path, capsys):
+    path, hf = tmp_path / "x.pt", tmp_path / "hf"
+    assert main(["convert", str(made()), str(path), "--to", "torchaudio"]) == 0
+    printed = capsys.readouterr().out
+    assert [f"layer {n:>3}  relative error" in printed for n in range(4)] == [True, True, True, False]
+    assert main(["convert", str(path), str(hf), "--to", "huggingface"]) == 0
+    assert load_encoder(made()).hash in capsys.readouterr().out
+    assert {p.name for p in hf.iterdir()} == {"card.json", "config.json", "model.safetensors", "preprocessor_config.json"}
+    assert str(tmp_path) not in "".join(p.read_text() for p in [*tmp_path.glob("*.json"), *hf.glob("*.json")])
+    assert json.loads((hf / "card.json").read_text())["made_from"]["hash"] == load_encoder(made()).hash
+
+
+def test_the_verb_takes_what_the_file_does_not_say(made, tmp_path, capsys):
+    path = tmp_path / "bare.pt"
+    torch.save(
+        rename(load_checkpoint(made("Hubert", "few convolutions")).model.state_dict(), "huggingface", "fairseq", "layer", "x"), path
+    )
+    command = ["convert", str(path), str(tmp_path / "hf"), "--to", "huggingface"]
+    assert main(command) == 2
+    assert "say --strides" in capsys.readouterr().err
+    assert main([*command, "--strides", "5", "8", "4"]) == 2
+    assert "say --heads" in capsys.readouterr().err
+    assert main([*command, "--strides", "5", "8", "4", "--heads", "2", "--post-norm"]) == 0
+    assert "taken: input normalised (" in capsys.readouterr().err
+    expected, found = load_encoder(made("Hubert", "few convolutions")), load_encoder(tmp_path / "hf")
+    assert (found.hash, found.grid, found.normalise) == (expected.hash, expected.grid, expected.normalise)
+    assert torch.equal(found.hidden_states(noise()), expected.hidden_states(noise()))
+
+
+@pytest.mark.parametrize("strides", [["5", "2"], ["5"] * 8])
+def test_the_verb_wants_a_stride_for_each_convolution(made, tmp_path, capsys, strides):
+    convert(made(), tmp_path / "x.pt", "fairseq")
+    assert main(["convert", str(tmp_path / "x.pt"), str(tmp_path / "hf"), "--to", "huggingface", "--strides", *strides]) == 2
+    assert "has 7 convolutions" in capsys.readouterr().err and not (tmp_path / "hf").exists()
+
+
+def test_a_wrong_source_is_one_sentence(tmp_path, capsys):
+    assert main(["convert", "torchaudio:NO_SUCH", str(tmp_path / "x"), "--to", "huggingface"]) == 2
+    message = capsys.readouterr().err
+    assert "HUBERT_BASE" in message and message.count("\n") == 1
+
+
+def test_the_hash_is_the_source_models(made):
+    checkpoint = load_checkpoint(made())
+    assert as_encoder(checkpoint).hash == hash_weights(checkpoint.model)

@@ -1,0 +1,444 @@
+"""Every form an encoder comes in: the same weights are the same encoder, what is left out or guessed is told, the rest is named."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torchaudio
+import transformers
+from safetensors.torch import load_file, save_file
+
+from speechssl.encoders.architecture import Said, fairseq_settings, said_by_fairseq, torchaudio_arguments
+from speechssl.encoders.convert import rename
+from speechssl.encoders.exporting import relative_errors
+from speechssl.encoders.loading import load_checkpoint, load_encoder
+from speechssl.errors import InputError
+
+SIZES = {"num_hidden_layers": 2, "intermediate_size": 64, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
+WIDE = SIZES | {"hidden_size": 128, "num_attention_heads": 2, "conv_dim": (16,) * 7}  # heads of 64: what is guessed is right
+
+
+def noise(samples=16_000):
+    return 0.1 * np.random.default_rng(1).standard_normal(samples).astype(np.float32)
+
+
+def family_of(family, head="Model", seed=0, **changes):
+    torch.manual_seed(seed)
+    config = getattr(transformers, f"{family}Config")(**WIDE | changes)
+    return getattr(transformers, f"{family}{head}")(config).eval()
+
+
+@pytest.fixture(scope="module")
+def base():
+    return family_of("Hubert", feat_extract_norm="group")
+
+
+@pytest.fixture(scope="module")
+def large():
+    return family_of("Wav2Vec2", feat_extract_norm="layer", do_stable_layer_norm=True, conv_bias=True, num_attention_heads=4)
+
+
+def renamed(model, kind):
+    return rename(model.state_dict(), "huggingface", kind, model.config.feat_extract_norm, "x")
+
+
+def saved(model, folder):
+    model.save_pretrained(folder)
+    return load_encoder(folder)
+
+
+# ---- fairseq
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("style", ["dict", "omegaconf", "args"])
+def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(base, large, fakes, tmp_path, capsys, style, zipped):
+    for name, model in (("base", base), ("large", large)):
+        cfg = fairseq_settings(model.config, name == "large")
+        extras = {"final_proj.weight": torch.ones(3, 3), "final_proj.bias": torch.ones(3)}
+        path = tmp_path / f"{name}.pt"
+        fakes.write_fairseq(path, renamed(model, "fairseq"), cfg, style, zipped, extras=extras)
+        found, expected = load_encoder(path), saved(model, tmp_path / name)
+        assert (found.hash, found.grid, found.normalise) == (expected.hash, expected.grid, name == "large")
+        assert torch.equal(found.hidden_states(noise()), expected.hidden_states(noise()))
+        assert load_checkpoint(path).model.config.model_type == model.config.model_type
+        message = capsys.readouterr().err
+        assert "left out 2 weights of no encoder (final_proj.bias, final_proj.weight)" in message and "taken" not in message
+
+
+@pytest.mark.parametrize("prefix", ["w2v_encoder.w2v_model.", "w2v_model.", ""])
+@pytest.mark.parametrize("inner", ["dict", "namespace", "none"])
+def test_a_fine_tuned_fairseq_checkpoint_has_its_settings_further_in(base, fakes, tmp_path, prefix, inner):
+    cfg = fairseq_settings(base.config, False)
+    flat = {k: v for k, v in (cfg["model"] | cfg["task"]).items() if k != "_name"} | {"arch": "hubert"}
+    model = {"_name": "hubert_ctc", "layer_norm_first": "??"} | {"w2v_args": {"dict": cfg, "namespace": flat, "none": None}[inner]}
+    if inner == "none":
+        model = cfg["model"]
+    extras = {"w2v_encoder.proj.weight": torch.ones(3, 3), "w2v_encoder.proj.bias": torch.ones(3)}
+    path = tmp_path / "x.pt"
+    fakes.write_fairseq(path, renamed(base, "fairseq"), {"model": model, "task": cfg["task"]}, "omegaconf", True, prefix, extras)
+    checkpoint = load_checkpoint(path)
+    assert checkpoint.left_out == ("w2v_encoder.proj.bias", "w2v_encoder.proj.weight") and checkpoint.guesses == ()
+    assert checkpoint.model.config.model_type == "hubert" and checkpoint.normalise is False
+
+
+def test_other_strides_and_heads_come_from_the_settings(fakes, tmp_path):
+    shapes = {"conv_dim": (8, 12, 24), "conv_kernel": (10, 8, 4), "conv_stride": (5, 8, 4), "num_attention_heads": 8}
+    model = family_of("Wav2Vec2", **shapes, feat_extract_norm="layer")
+    fakes.write_fairseq(tmp_path / "x.pt", renamed(model, "fairseq"), fairseq_settings(model.config, False), "omegaconf")
+    found, expected = load_encoder(tmp_path / "x.pt"), saved(model, tmp_path / "hf")
+    assert found.grid == expected.grid and found.normalise is False
+    assert torch.equal(found.engine.layers[0].qkv.bias, expected.engine.layers[0].qkv.bias) and found.engine.layers[0].heads == 8
+
+
+def test_half_precision_is_read_as_float32(base, fakes, tmp_path):
+    state = {name: tensor.half() for name, tensor in renamed(base, "fairseq").items()}
+    fakes.write_fairseq(tmp_path / "x.pt", state, fairseq_settings(base.config, False))
+    model = load_checkpoint(tmp_path / "x.pt").model
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert torch.equal(
+        model.state_dict()["encoder.layer_norm.weight"], base.state_dict()["encoder.layer_norm.weight"].half().float()
+    )
+
+
+def test_s3prls_copies_of_fairseqs_are_read(base, tmp_path):
+    cfg = fairseq_settings(base.config, False)
+    content = {"task_cfg": cfg["task"], "model_cfg": cfg["model"], "model_weight": renamed(base, "fairseq")}
+    torch.save(content | {"dictionaries_symbols": [["a"]]}, tmp_path / "x.pt")
+    assert load_encoder(tmp_path / "x.pt").hash == saved(base, tmp_path / "hf").hash
+
+
+@pytest.mark.parametrize(
+    ("text", "strides", "convolutions"),
+    [
+        ("[(512,10,5)] + [(512,3,2)] * 2 + [(256,2,2)]", (5, 2, 2, 2), ((512, 10), (512, 3), (512, 3), (256, 2))),
+        ("[(512, 10, 5), (8, 4, 4)]", (5, 4), ((512, 10), (8, 4))),
+        ("[(512,10,5)]*3", (5, 5, 5), ((512, 10),) * 3),
+        ("__import__('os').system('true')", None, None),
+        ("", None, None),
+        (None, None, None),
+    ],
+)
+def test_fairseqs_expression_of_convolutions_is_read_not_run(text, strides, convolutions):
+    said = said_by_fairseq({"model": {"conv_feature_layers": text}}, "x")
+    assert (said.strides, said.convolutions) == (strides, convolutions)
+
+
+def test_settings_of_another_model_are_noticed(base, fakes, tmp_path):
+    cfg = fairseq_settings(base.config, False)
+    cfg["model"]["conv_feature_layers"] = "[(512,10,5)] + [(512,3,2)] * 4 + [(512,2,2)] * 2"
+    fakes.write_fairseq(tmp_path / "x.pt", renamed(base, "fairseq"), cfg)
+    with pytest.raises(InputError, match="other convolutions than its settings say"):
+        load_encoder(tmp_path / "x.pt")
+
+
+def test_another_activation_is_refused(base, fakes, tmp_path):
+    cfg = fairseq_settings(base.config, False)
+    cfg["model"]["activation_fn"] = "relu"
+    fakes.write_fairseq(tmp_path / "x.pt", renamed(base, "fairseq"), cfg)
+    with pytest.raises(InputError, match="activation relu"):
+        load_encoder(tmp_path / "x.pt")
+
+
+# ---- what is not said
+
+
+@pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
+def test_what_is_guessed_is_told(base, large, tmp_path, capsys, kind):
+    for model, words in ((base, "after attention, input not normalised"), (large, "before attention, input normalised")):
+        state = renamed(model, kind)
+        state.pop("mask_generator.mask_embedding", None)
+        torch.save(state, tmp_path / "x.pt")
+        checkpoint = load_checkpoint(tmp_path / "x.pt")
+        message = capsys.readouterr().err
+        assert (
+            message.count("\n") == 1
+            and f"x.pt does not say all of itself; taken: strides 5 2 2 2 2 2 2, 2 heads, layer norm {words}" in message
+        )
+        assert ("mask embedding of zeros" in message) == (kind == "torchaudio")
+        assert checkpoint.model.config.conv_stride == (5, 2, 2, 2, 2, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"conv_kernel": (10, 3, 3, 3, 3, 2, 3)}, r"kernels \(10, 3, 3, 3, 3, 2, 3\) are unusual; say --strides"),
+        ({"hidden_size": 96, "num_attention_heads": 4}, "96 is no multiple of 64; say --heads"),
+        ({"conv_dim": (8,), "conv_kernel": (9,), "conv_stride": (4,)}, "has one convolution and does not say how it is normalised"),
+    ],
+)
+def test_what_cannot_be_guessed_is_asked_for(tmp_path, changes, said):
+    state = renamed(family_of("Hubert", feat_extract_norm="group", **changes), "torchaudio")
+    torch.save(state, tmp_path / "x.pt")
+    with pytest.raises(InputError, match=said):
+        load_encoder(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (Said(heads=3), "128 wide, which 3 heads cannot share"),
+        (Said(strides=(5, 2)), "7 convolutions, and 2 strides were given"),
+        (Said(strides=(5, 2, 2, 2, 2, 2, 0)), "7 convolutions, and 7 strides"),
+    ],
+)
+def test_what_is_given_must_fit(base, tmp_path, given, said):
+    torch.save(renamed(base, "fairseq"), tmp_path / "x.pt")
+    with pytest.raises(InputError, match=said):
+        load_checkpoint(tmp_path / "x.pt", given)
+
+
+def test_what_is_given_wins(base, fakes, tmp_path):
+    fakes.write_fairseq(tmp_path / "x.pt", renamed(base, "fairseq"), fairseq_settings(base.config, False))
+    given = Said(strides=(5, 2, 2, 2, 2, 2, 1), heads=4, pre_norm=True)
+    config = load_checkpoint(tmp_path / "x.pt", given).model.config
+    assert (config.conv_stride, config.num_attention_heads, config.do_stable_layer_norm) == ((5, 2, 2, 2, 2, 2, 1), 4, True)
+
+
+# ---- torchaudio
+
+
+@pytest.mark.parametrize("prefix", ["", "model.", "wav2vec2.", "model.wav2vec2."])
+def test_torchaudios_own_state_dict_is_read(large, tmp_path, prefix):
+    """Made by torchaudio's factory, not by us; the layers are torchaudio's."""
+    torch.manual_seed(0)
+    model = torchaudio.models.wav2vec2_model(**torchaudio_arguments(large.config) | {"aux_num_out": 7}).eval()
+    state = {(prefix + name if not name.startswith("aux") else name): tensor for name, tensor in model.state_dict().items()}
+    torch.save(state, tmp_path / "x.pth")
+    checkpoint = load_checkpoint(tmp_path / "x.pth", Said(heads=4, pre_norm=True, normalise=False))
+    assert checkpoint.left_out == ("aux.bias", "aux.weight")
+    from speechssl.encoders.loading import as_encoder
+
+    with torch.inference_mode():
+        expected = [x[0] for x in model.extract_features(torch.from_numpy(noise())[None])[0]]
+    assert max(relative_errors(list(as_encoder(checkpoint).hidden_states(noise()))[1:], expected)) < 1e-5
+
+
+def test_torchaudios_pre_training_model_brings_its_mask_embedding(tmp_path):
+    torch.manual_seed(0)
+    small = {"encoder_num_layers": 1, "encoder_ff_interm_features": 64, "encoder_embed_dim": 128, "encoder_num_heads": 2}
+    dropout = dict.fromkeys(("projection", "attention", "ff_interm"), 0.0)
+    model = torchaudio.models.hubert_pretrain_model(
+        extractor_mode="group_norm", extractor_conv_layer_config=None, extractor_conv_bias=False, encoder_dropout=0.0,
+        encoder_pos_conv_kernel=16, encoder_pos_conv_groups=4, encoder_layer_norm_first=False, encoder_layer_drop=0.0,
+        **small, **{f"encoder_{name}_dropout": p for name, p in dropout.items()},
+        mask_prob=0.8, mask_selection="static", mask_other=0.0, mask_length=10, no_mask_overlap=False, mask_min_space=1,
+        mask_channel_prob=0.0, mask_channel_selection="static", mask_channel_other=0.0, mask_channel_length=10,
+        no_mask_channel_overlap=False, mask_channel_min_space=1, skip_masked=False, skip_nomask=False, num_classes=10,
+        final_dim=16, feature_grad_mult=0.1,
+    )  # fmt: skip
+    torch.save({"state_dict": {f"model.{name}": t for name, t in model.state_dict().items()}}, tmp_path / "lightning.pt")
+    torch.save(model.state_dict(), tmp_path / "x.pt")
+    checkpoint = load_checkpoint(tmp_path / "x.pt")
+    assert torch.equal(checkpoint.model.masked_spec_embed, model.mask_generator.mask_embedding)
+    assert all(name.startswith("logit_generator.") for name in checkpoint.left_out)
+    assert load_encoder(tmp_path / "lightning.pt").hash == load_encoder(tmp_path / "x.pt").hash
+
+
+@pytest.mark.parametrize("norm", ["group", "layer"])
+def test_torchaudios_wavlm_is_transformers(tmp_path, capsys, norm):
+    model = family_of("WavLM", feat_extract_norm=norm, do_stable_layer_norm=norm == "layer", num_buckets=32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    arguments = torchaudio_arguments(model.config)
+    original = torchaudio.models.wavlm_model(**arguments).eval()
+    imported = torchaudio.models.wav2vec2.utils.import_huggingface_model(model)
+    original.load_state_dict(imported.state_dict())
+    torch.save(original.state_dict(), tmp_path / "x.pt")
+    encoder = load_encoder(tmp_path / "x.pt")
+    assert "positions told apart up to 800 frames" in capsys.readouterr().err
+    samples = noise(400 + 48 * 320)
+    wave = torch.from_numpy(samples)
+    wave = (wave - wave.mean()) / torch.sqrt(wave.var(correction=0) + 1e-7) if encoder.normalise else wave
+    with torch.inference_mode():
+        expected = [x[0] for x in original.extract_features(wave[None])[0]]
+    assert max(relative_errors(list(encoder.hidden_states(samples))[1:], expected)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "normalise"), [("HUBERT_BASE", "hubert", False), ("WAV2VEC2_ASR_LARGE_LV60K_960H", "wav2vec2", True)]
+)
+def test_a_bundle_is_its_model_and_its_parameters(monkeypatch, tmp_path, name, kind, normalise):
+    bundle = getattr(torchaudio.pipelines, name)
+    small = {"encoder_embed_dim": 64, "encoder_num_layers": 2, "encoder_num_heads": 8, "encoder_ff_interm_features": 64}
+    layers = [(16, kernel, stride) for _, kernel, stride in bundle._params["extractor_conv_layer_config"]]
+    small_bundle = replace(bundle, _params=bundle._params | small | {"extractor_conv_layer_config": layers})
+    torch.manual_seed(0)
+    state = torchaudio.models.wav2vec2_model(**small_bundle._params).state_dict()
+    monkeypatch.setattr(torchaudio.pipelines, name, small_bundle)
+    monkeypatch.setattr(type(bundle), "_get_state_dict", lambda self, dl_kwargs: state)
+    checkpoint = load_checkpoint(f"torchaudio:{name}")
+    config = checkpoint.model.config
+    assert (config.model_type, config.num_attention_heads, checkpoint.normalise) == (kind, 8, normalise)
+    assert config.do_stable_layer_norm == bundle._params["encoder_layer_norm_first"]
+    assert len(checkpoint.guesses) == 1 and "mask embedding" in checkpoint.guesses[0]
+    assert checkpoint.left_out == (("aux.bias", "aux.weight") if "ASR" in name else ())
+
+
+def test_a_bundle_that_cannot_be_fetched_is_one_sentence(monkeypatch):
+    def offline(*_, **__):
+        raise OSError("no network\nat all")
+
+    monkeypatch.setattr(torchaudio.pipelines._wav2vec2.utils, "load_state_dict_from_url", offline)
+    with pytest.raises(
+        InputError, match="cannot fetch torchaudio:HUBERT_BASE .no network at all.; try again with a network"
+    ) as caught:
+        load_encoder("torchaudio:HUBERT_BASE")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["torchaudio:NO_SUCH", "torchaudio:", "torchaudio:hubert_base", "torchaudio:TACOTRON2_WAVERNN_CHAR_LJSPEECH"]
+)
+def test_an_unknown_bundle_lists_the_known(name):
+    with pytest.raises(InputError, match="choose from .*HUBERT_BASE"):
+        load_encoder(name)
+
+
+@pytest.mark.parametrize("content", ["[", "{}", '{"extractor_mode": 3, "extractor_conv_layer_config": 1}', "[1]"])
+def test_damaged_arguments_beside_a_state_dict_are_named(base, tmp_path, content):
+    torch.save(renamed(base, "torchaudio"), tmp_path / "x.pt")
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(InputError, match=r"x\.json"):
+        load_encoder(tmp_path / "x.pt")
+
+
+# ---- every key is matched
+
+
+@pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
+def test_a_weight_without_a_place_is_named(base, tmp_path, kind):
+    state = renamed(base, kind)
+    torch.save(state | {"encoder.layers.0.adapter.weight": torch.ones(2)}, tmp_path / "x.pt")
+    with pytest.raises(InputError, match=r"1 weights .*encoder\.layers\.0\.adapter\.weight"):
+        load_encoder(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
+def test_any_weight_that_is_missing_is_named(base, tmp_path, kind):
+    state = renamed(base, kind)
+    new = {"mask_generator.mask_embedding", "mask_emb"}
+    for name in state.keys() - new:
+        torch.save({n: t for n, t in state.items() if n != name}, tmp_path / "x.pt")
+        with pytest.raises(InputError, match=r"x\.pt (lacks|has .* names|does not)|has 1 weights|has .* too many"):
+            load_encoder(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
+def test_any_weight_of_another_shape_is_refused(base, tmp_path, kind):
+    state = renamed(base, kind)
+    for name in state:
+        torch.save(state | {name: torch.cat([state[name], state[name]])}, tmp_path / "x.pt")
+        with pytest.raises(InputError, match=r"x\.pt"):
+            load_encoder(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({}, "holds no weights by name"),
+        ([1], "holds no weights by name"),
+        ({"a": 1}, "holds no weights by name"),
+        ({"model": {}}, "holds no weights by name"),
+        ({"w": torch.ones(1)}, "neither torchaudio's nor fairseq's names"),
+        ({"hubert.feature_projection.layer_norm.weight": torch.ones(1)}, "give the folder that it lies in"),
+        ({"encoder.transformer.layers.0.x": torch.ones(1)}, "encoder.transformer.layers.0.x"),
+        ({"encoder.layers.0.self_attn.k_proj.bias": torch.ones(1)}, "lacks weights"),
+    ],
+)
+def test_a_file_of_something_else_says_what_to_give(tmp_path, content, said):
+    torch.save(content, tmp_path / "x.pt")
+    with pytest.raises(InputError, match=said):
+        load_encoder(tmp_path / "x.pt")
+
+
+def test_a_data2vec_of_fairseq_is_named_by_its_keys(base, tmp_path):
+    state = renamed(base, "fairseq")
+    state["encoder.pos_conv.1.0.weight"] = torch.ones(1)
+    torch.save(state, tmp_path / "x.pt")
+    with pytest.raises(InputError, match=r"encoder\.pos_conv\.1\.0\.weight"):
+        load_encoder(tmp_path / "x.pt")
+
+
+def test_two_encoders_in_one_file_are_refused(base, tmp_path):
+    state = renamed(base, "fairseq")
+    torch.save(state | {f"w2v_model.{name}": tensor for name, tensor in state.items()}, tmp_path / "x.pt")
+    with pytest.raises(InputError, match="holds more than one encoder"):
+        load_encoder(tmp_path / "x.pt")
+
+
+def test_a_file_of_a_hugging_face_folder_says_to_give_the_folder(base, tmp_path):
+    base.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="give the folder that it lies in"):
+        load_encoder(tmp_path / "model.safetensors")
+
+
+# ---- Hugging Face
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [
+        ("Hubert", "ForCTC"),
+        ("Hubert", "ForSequenceClassification"),
+        ("Wav2Vec2", "ForPreTraining"),
+        ("Wav2Vec2", "ForXVector"),
+        ("WavLM", "ForCTC"),
+        ("Data2VecAudio", "ForCTC"),
+    ],
+)
+def test_heads_of_hugging_face_are_left_out_and_told(tmp_path, capsys, family, head, binary):
+    model = family_of(family, head)
+    model.save_pretrained(tmp_path)
+    if binary:
+        torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+        (tmp_path / "model.safetensors").unlink()
+    encoder = load_encoder(tmp_path)
+    inner = getattr(model, model.base_model_prefix)
+    assert re.search(r"left out \d+ weights of no encoder", capsys.readouterr().err)
+    assert encoder.hash == saved(inner, tmp_path / "inner").hash
+
+
+def test_weights_beyond_the_config_are_named(base, tmp_path):
+    base.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    with pytest.raises(InputError, match=r"has 16 weights that its config has not \(encoder\.layers\.1\."):
+        load_encoder(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["Hubert", "Wav2Vec2", "WavLM", "Data2VecAudio"])
+def test_nothing_is_newly_initialised(tmp_path, family):
+    family_of(family).save_pretrained(tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    for name in (n for n in state if "layers.1" not in n and n != "masked_spec_embed"):
+        save_file({n: t for n, t in state.items() if n != name}, tmp_path / "model.safetensors", {"format": "pt"})
+        with pytest.raises(InputError, match=r"lacks 1 weights|cannot load"):
+            load_encoder(tmp_path)
+
+
+def test_a_mask_embedding_that_is_missing_is_zeros_each_time_and_told(base, tmp_path, capsys):
+    base.save_pretrained(tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    del state["masked_spec_embed"]
+    save_file(state, tmp_path / "model.safetensors", {"format": "pt"})
+    first, second = load_checkpoint(tmp_path), load_checkpoint(tmp_path)
+    assert not first.model.masked_spec_embed.any() and not second.model.masked_spec_embed.any()
+    assert "mask embedding of zeros" in capsys.readouterr().err
+    bare = {n: t for n, t in renamed(base, "torchaudio").items() if not n.startswith("mask_generator")}
+    torch.save(bare, tmp_path / "x.pt")
+    assert load_encoder(tmp_path / "x.pt").hash == load_encoder(tmp_path).hash
+
+
+def test_a_config_without_masking_has_the_same_hash(base, tmp_path):
+    expected = saved(base, tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    config = json.loads((tmp_path / "b/config.json").read_text())
+    (tmp_path / "b/config.json").write_text(json.dumps(config | {"mask_time_prob": 0.0}))
+    assert load_encoder(tmp_path / "b").hash == expected.hash
