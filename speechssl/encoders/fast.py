@@ -28,8 +28,7 @@ SCORES = 6 << 20  # bytes of attention scores that are worked on at a time, for 
 def is_known(config: Any) -> bool:
     """Whether this file computes an architecture: HuBERT or wav2vec 2.0 with GELU and without adapters or batch norm."""
     return (
-        torch.backends.mkldnn.is_available()
-        and config.model_type in ("hubert", "wav2vec2")
+        config.model_type in ("hubert", "wav2vec2")
         and config.feat_extract_activation == config.hidden_act == "gelu"
         and not getattr(config, "conv_pos_batch_norm", False)
         and not getattr(config, "add_adapter", False)

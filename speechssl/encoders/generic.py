@@ -17,10 +17,10 @@ class _Enough(Exception):
 class TransformersEngine:
     """Runs the model as it is, up to the layer that is asked for. Raises InputError for a precision other than fp32 and bf16."""
 
-    def __init__(self, model: nn.Module, precision: str = "fp32") -> None:
+    def __init__(self, model: nn.Module, precision: str = "fp32", device: str = "cpu") -> None:
         if precision not in ("fp32", "bf16"):
             raise InputError(f"a {model.config.model_type} encoder of this shape runs in fp32 or bf16, not in {precision}")
-        self.model = model.to(torch.float32 if precision == "fp32" else torch.bfloat16)
+        self.model = model.to(device, torch.float32 if precision == "fp32" else torch.bfloat16)
 
     def statistics(self, wave: torch.Tensor) -> None:
         """None: a piece is encoded as if it were the utterance."""
@@ -39,10 +39,10 @@ class TransformersEngine:
         hooks = [layers[0].register_forward_pre_hook(lambda _, inputs: keep(inputs))]
         hooks += [layer.register_forward_hook(lambda _, __, outputs: keep(outputs)) for layer in layers]
         try:
-            self.model(piece[None].to(self.model.dtype))
+            self.model(piece[None].to(self.model.device, self.model.dtype))
         except _Enough:
             pass
         finally:
             for hook in hooks:
                 hook.remove()
-        yield from found
+        yield from (x.cpu() for x in found)

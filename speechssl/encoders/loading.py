@@ -14,18 +14,17 @@ from transformers import AutoConfig, AutoModel
 from speechssl.artefacts import read_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.architecture import Said
+from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.convert import is_extra, some
 from speechssl.encoders.fast import FastEngine, is_known
 from speechssl.encoders.foreign import BUNDLE, MASK, NO_MASK, read_weights, translate
 from speechssl.encoders.generic import TransformersEngine
-from speechssl.encoders.speech_encoder import SpeechEncoder, hash_weights
+from speechssl.encoders.speech_encoder import Engine, SpeechEncoder, hash_weights
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
 SHIPPED = Path(__file__).parent.parent / "models"
 MODEL_TYPES = ("hubert", "wav2vec2", "wavlm", "data2vec-audio")
-
-
 PRECISIONS = ("fp32", "bf16", "int8")
 
 
@@ -42,7 +41,7 @@ class Checkpoint:
     guesses: tuple[str, ...] = ()  # in words, what the checkpoint does not say and was taken for it
 
 
-def load_encoder(name: str | Path, precision: str = "fp32") -> SpeechEncoder:
+def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto") -> SpeechEncoder:
     """Load a speech encoder, whoever made it. The same weights are the same encoder, with the same hash, however they came.
 
     name: one of
@@ -53,7 +52,10 @@ def load_encoder(name: str | Path, precision: str = "fp32") -> SpeechEncoder:
       a torchaudio bundle             `torchaudio:HUBERT_BASE`, any of torchaudio.pipelines that is an encoder
       a torchaudio state dict         `.pt` or `.pth`, of wav2vec2_model, HuBERTPretrainModel, or a bundle
       a fairseq checkpoint            `.pt`, HuBERT or wav2vec 2.0, pre-trained or fine-tuned; fairseq is not needed
-    precision: fp32 gives what transformers gives, to rounding; bf16 is faster, and differs in the third digit.
+      an s3prl upstream               `s3prl:NAME` or `s3prl:NAME@PATH` (needs speechssl[s3prl])
+    precision: fp32 gives what transformers gives, to rounding; bf16 is faster, and differs in the third digit; int8 (on a CPU) is
+    faster still, and differs in the second.
+    device: cpu, cuda, cuda:N, or auto: a GPU where there is one.
     What is left out (heads, quantisers) and what a file does not say (strides, heads) is told on stderr.
     Raises InputError when it cannot be found, is not a speech encoder, or any of its weights is missing, damaged or left over.
     """
@@ -61,26 +63,39 @@ def load_encoder(name: str | Path, precision: str = "fp32") -> SpeechEncoder:
         from speechssl.encoders.s3prl import load_s3prl
 
         return load_s3prl(str(name), precision)
-    return as_encoder(load_checkpoint(name), precision)
+    return as_encoder(load_checkpoint(name), precision, device)
 
 
-def as_encoder(checkpoint: Checkpoint, precision: str = "fp32") -> SpeechEncoder:
-    """Give a checkpoint the fastest engine that computes its architecture."""
+def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "auto") -> SpeechEncoder:
+    """Give a checkpoint the fastest engine that computes its architecture. The engine takes the model over."""
     if precision not in PRECISIONS:
         raise InputError(f"there is no precision {precision}; choose from {', '.join(PRECISIONS)}")
-    model = checkpoint.model
-    config: Any = model.config
+    config: Any = checkpoint.model.config
+    grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
     return SpeechEncoder(
         name=checkpoint.name,
-        grid=FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride),
+        grid=grid,
         layers=config.num_hidden_layers,
         width=config.hidden_size,
         normalise=checkpoint.normalise,
-        hash=hash_weights(model),
+        hash=hash_weights(checkpoint.model),
         card=checkpoint.card,
         precision=precision,
-        engine=FastEngine(model, precision) if is_known(config) else TransformersEngine(model, precision),
+        engine=_engine(checkpoint.model, grid, precision, device),
     )
+
+
+def _engine(model: torch.nn.Module, grid: FrameGrid, precision: str, device: str) -> Engine:
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    try:
+        kind = torch.empty(0, device=device).device.type
+    except (RuntimeError, AssertionError) as error:  # torch's words for a name it does not know, and for no driver
+        raise InputError(f"there is no device {device} ({_first_line(error)}); leave out --device, or choose cpu") from error
+    if not is_known(model.config):
+        return TransformersEngine(model, precision, device)
+    if kind == "cpu" and torch.backends.mkldnn.is_available():
+        return FastEngine(model, precision)
+    return BatchedEngine(model, grid, precision, device)
 
 
 def load_checkpoint(name: str | Path, given: Said = Said()) -> Checkpoint:

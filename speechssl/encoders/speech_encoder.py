@@ -109,13 +109,15 @@ class SpeechEncoder:
         starts = range(0, frames, size)
         for first in tqdm(starts, "encoding", unit="piece", leave=False, disable=len(starts) < LONG_PIECES):
             left, right = max(first - context, 0), min(first + size + context, frames)
-            piece = wave[left * self.grid.hop : (right - 1) * self.grid.hop + self.grid.receptive]
+            end = len(wave) if right == frames else self.grid.samples_for(right)  # a group norm sees the rest too
+            piece = wave[left * self.grid.hop : end]
             inner = slice(first - left, min(first + size, frames) - left)
             # float() copies bf16; clone, lest a view keep the context alive
             yield (x[inner].clone().float() for x in self.engine.states(piece, statistics, last))
 
 
 def hash_weights(model: torch.nn.Module) -> str:
-    """16 hex digits over all parameters and buffers, in order of their names."""
-    state = sorted(model.state_dict().items())
+    """16 hex digits over all parameters and buffers that features depend on, in order of their names. Only training uses the mask
+    embedding, and torchaudio's files do not have it."""
+    state = sorted((name, tensor) for name, tensor in model.state_dict().items() if name != "masked_spec_embed")
     return hash_bytes(*(name.encode() + tensor.float().cpu().contiguous().numpy().tobytes() for name, tensor in state))

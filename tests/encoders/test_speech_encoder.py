@@ -99,6 +99,27 @@ def test_other_families_load_with_their_own_grid(tmp_path, kind):
     assert encoder.hidden_states(noise(2_000)).shape == (3, encoder.grid.frames(2_000), 32)
 
 
+def test_a_group_norm_sees_the_samples_after_the_last_frame_too(tmp_path):
+    import transformers
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (16,) * 7}
+    config = transformers.WavLMConfig(**sizes, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4)
+    torch.manual_seed(0)
+    model = AutoModel.from_config(config).eval()
+    model.save_pretrained(tmp_path)
+    samples = noise(16_000)  # 240 more than 49 frames need
+    samples[-240:] *= 20
+    with torch.no_grad():
+        expected = torch.cat(model(torch.from_numpy(samples)[None], output_hidden_states=True).hidden_states)
+    torch.testing.assert_close(load_encoder(tmp_path).hidden_states(samples), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
+def test_a_device_that_is_not_there_is_one_sentence(hubert_folder, device):
+    with pytest.raises(InputError, match=rf"no device {device} .*choose cpu"):
+        load_encoder(hubert_folder(), device=device)
+
+
 # ---- long audio
 
 
