@@ -36,7 +36,13 @@ def main() -> None:
             assert len(found) == len(whole), "frames were lost"
             condition = f"chunk {seconds:g} s, context {context:g} s"
             changed = 100 * float((found != whole).mean())
-            save(step.exp, [row("speechssl fp32", "small", condition, "changed_units", changed, None, len(whole))])
+            rows = [row("speechssl fp32", "small", condition, "changed_units", changed, None, len(whole))]
+            near = np.arange(len(whole)) % round(seconds * exact.grid.frame_rate) < exact.grid.frame_rate  # the second after a seam
+            near[: round(exact.grid.frame_rate)] = False  # the beginning is none
+            if near.any():
+                seams = 100 * float((found != whole)[near].mean())
+                rows.append(row("speechssl fp32", "small", condition, "changed_at_seams", seams, None, int(near.sum())))
+            save(step.exp, rows)
 
 
 if __name__ == "__main__":

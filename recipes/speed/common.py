@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
-from transformers import AutoModel, HubertConfig, HubertModel
+from transformers import AutoModel, HubertConfig, HubertModel, Wav2Vec2FeatureExtractor
 
 from speechssl import artefacts
+from speechssl.audio import SAMPLE_RATE
 from speechssl.corpora.minisqa.speech import speak_pairs
-from speechssl.encoders.loading import Checkpoint, as_encoder, load_checkpoint
+from speechssl.encoders.loading import load_encoder
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.evaluation.results import Row, append_rows
 
@@ -56,6 +57,7 @@ def folder(shape: str, exp: Path) -> Path:
     path = exp / "checkpoints" / shape
     if not (path / "model.safetensors").is_file():
         torch.manual_seed(0)
+        Wav2Vec2FeatureExtractor(sampling_rate=SAMPLE_RATE, do_normalize=shape == "large").save_pretrained(path)
         HubertModel(HubertConfig(**SHAPES[shape])).save_pretrained(path)
     return path
 
@@ -66,10 +68,8 @@ def model(shape: str, exp: Path) -> torch.nn.Module:
 
 
 def encoder(shape: str, exp: Path, precision: str) -> SpeechEncoder:
-    """Ours. Inputs are not normalised, as the other contenders are given the samples as they are."""
-    checkpoint = load_checkpoint(folder(shape, exp))
-    normalise = checkpoint.normalise if shape == "small" else False
-    return as_encoder(Checkpoint(shape, checkpoint.model, normalise, {}), precision)
+    """Ours, on the CPU."""
+    return load_encoder(folder(shape, exp), precision, "cpu")
 
 
 def sentences(count: int) -> Iterator[np.ndarray]:

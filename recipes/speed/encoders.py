@@ -10,9 +10,11 @@ from statistics import median
 from typing import Any
 
 import torch
+import torchaudio
 from common import encoder, folder, model, row, save, settings
 
-from speechssl.encoders.convert import to_torchaudio
+from speechssl.artefacts import read_json
+from speechssl.encoders.exporting import convert
 from speechssl.encoders.s3prl import load_s3prl
 
 Run = Callable[[torch.Tensor], torch.Tensor]  # (B, N) samples -> (B, T, D) of the last layer
@@ -22,21 +24,30 @@ SQUARE = 2048
 
 def contenders(shape: str, exp: Path) -> dict[tuple[str, str], Run]:
     """(name, precision) -> what is timed."""
-    torchaudio = to_torchaudio(model(shape, exp))
+    audio = torchaudio_model(shape, exp)
     s3prl: Any = load_s3prl(f"s3prl:hf_hubert_custom@{folder(shape, exp)}").engine
     ours = {p: encoder(shape, exp, p) for p in (FP32, BF16, "int8")}
     found: dict[tuple[str, str], Run] = {
         ("transformers", FP32): _transformers(model(shape, exp), torch.float32),
         ("transformers", BF16): _transformers(model(shape, exp).bfloat16(), torch.bfloat16),
         ("transformers autocast", BF16): _autocast(_transformers(model(shape, exp), torch.float32)),
-        ("torchaudio", FP32): lambda x: torchaudio.extract_features(x)[0][-1],
-        ("torchaudio", BF16): _torchaudio(deepcopy(torchaudio).bfloat16()),
+        ("torchaudio", FP32): lambda x: audio.extract_features(x)[0][-1],
+        ("torchaudio", BF16): _torchaudio(deepcopy(audio).bfloat16()),
         ("s3prl", FP32): lambda x: s3prl.upstream(list(x))["hidden_states"][-1],
         ("s3prl autocast", BF16): _autocast(lambda x: s3prl.upstream(list(x))["hidden_states"][-1]),
     }
     for precision, one in ours.items():
         found["speechssl", precision] = _ours(one)
     return found
+
+
+def torchaudio_model(shape: str, exp: Path) -> Any:
+    """torchaudio's own model, with the weights that `speechssl convert` gives it."""
+    path = exp / "checkpoints" / f"{shape}-torchaudio.pt"
+    convert(folder(shape, exp), path, "torchaudio")
+    network = torchaudio.models.wav2vec2_model(**read_json(path.with_suffix(".json")))
+    network.load_state_dict(torch.load(path, weights_only=True))
+    return network.eval()
 
 
 def _transformers(network: Any, dtype: torch.dtype) -> Run:
@@ -85,7 +96,8 @@ def matrix_rate(dtype: torch.dtype) -> float:
 def measure(shape: str, seconds: float, batch: int, repeats: int, runs: dict[tuple[str, str], Run], config: Any, exp: Path) -> None:
     """Time every contender `repeats` times, in turn, and leave the rows of one workload."""
     torch.manual_seed(1)
-    audio = 0.1 * torch.randn(batch, int(seconds * 16_000))
+    audio = torch.randn(batch, int(seconds * 16_000))
+    audio = (audio - audio.mean(1, keepdim=True)) / audio.std(1, keepdim=True)  # so that normalising it once more is harmless
     times: dict[tuple[str, str], list[float]] = {name: [] for name in runs}
     rates: dict[str, list[float]] = {FP32: [], BF16: []}
     expected = runs["transformers", FP32](audio)

@@ -94,7 +94,7 @@ def _native_layers(name: str | Path, checkpoint: Checkpoint, wave: torch.Tensor)
     if checkpoint.kind == "torchaudio":
         return _torchaudio_layers(name, checkpoint, wave)
     ours = checkpoint.kind == "fairseq"
-    engine: Any = as_encoder(checkpoint).engine if ours else TransformersEngine(checkpoint.model)
+    engine: Any = as_encoder(checkpoint, device="cpu").engine if ours else TransformersEngine(checkpoint.model)
     last = checkpoint.model.config.num_hidden_layers  # type: ignore[union-attr]
     return list(engine.states(wave, engine.statistics(wave), last))
 
