@@ -8,6 +8,7 @@ cut exactly between two of them cannot be told from a whole one.)
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -125,6 +126,10 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
         raise InputError(f"cannot open the audio file {path} ({error.strerror}); check the path") from error
     if path.is_dir():
         raise InputError(f"{path} is a folder, not an audio file; give the path of one recording")
+    if not path.is_file():  # a pipe would never end
+        raise InputError(f"{path} is not a regular file; give the path of one recording")
+    if not os.access(path, os.R_OK):
+        raise InputError(f"the audio file {path} may not be read; change its permissions")
     if path.stat().st_size == 0:
         raise InputError(f"the audio file {path} is empty (0 bytes); copy or download it again")
     try:
