@@ -91,9 +91,16 @@ def extract_corpus(
         _remove(maker, shards)
         raise InputError(f"none of the {len(failed)} recordings gives units; {out / 'failed.jsonl'} says why")
     card = _card(maker, shards, made, source or {}, failed)
-    if not (out / "card.json").is_file() or read_json(out / "card.json") != card:
+    if not _is_written(out / "card.json", card):
         write_json(out / "card.json", card)
     return Extraction(card, failed)
+
+
+def _is_written(path: Path, card: dict[str, Any]) -> bool:
+    try:
+        return bool(read_json(path) == card)
+    except InputError:
+        return False
 
 
 def _check_folder(maker: ShardMaker) -> None:

@@ -93,6 +93,21 @@ def test_units_of_another_corpus_or_codebook_are_refused(corpus, tmp_path, name)
     assert not (tmp_path / "dual").exists()
 
 
+def test_a_reader_of_units_from_before_there_was_a_precision_goes_on(corpus, tmp_path):
+    start = dual(corpus, tmp_path, "start")
+    rewrite_made_from(tmp_path, precision="fp32")
+    assert load_reader(dual_from(start, corpus, tmp_path, "next"))[2]["units"]["precision"] == "fp32"
+    rewrite_made_from(tmp_path, precision="bf16")
+    with pytest.raises(InputError, match="start was trained on other units"):
+        dual_from(start, corpus, tmp_path, "other")
+
+
+def dual_from(start, corpus, tmp_path, out):
+    extractor = SimpleNamespace(grid=GRID, codebook=SimpleNamespace(size=K), card={"codebook": "b"})
+    train_dual(corpus, tmp_path / "units", tmp_path / out, extractor, "most-frequent", options(), start)
+    return tmp_path / out
+
+
 def test_a_killed_run_ends_with_the_same_bytes(corpus, tmp_path, monkeypatch):
     training = TrainingOptions(steps=4, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False)
     whole = dual(corpus, tmp_path, "whole", training=training)
