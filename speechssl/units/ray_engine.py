@@ -71,8 +71,12 @@ def _cluster(workers: int | None) -> Iterator[None]:
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else the driver prints what concerns Ray's own actors
-    if os.environ.get("RAY_ADDRESS"):
-        ray.init(**quiet)
+    if address := os.environ.get("RAY_ADDRESS"):
+        try:
+            ray.init(**quiet)
+        except ConnectionError as error:
+            remedy = "start it, give this machine its token if it wants one, or unset RAY_ADDRESS to use this machine alone"
+            raise InputError(f"cannot join the Ray cluster at {address}; {remedy}") from error
     else:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         ray.init("local", num_cpus=workers, include_dashboard=False, object_store_memory=STORE, **quiet)

@@ -63,6 +63,19 @@ def test_two_workers_of_ray_give_the_bytes_that_threads_give(extractor, hubert_f
         ray.shutdown()
 
 
+@needs_ray
+def test_a_cluster_that_cannot_be_reached_is_one_sentence(monkeypatch):
+    import ray
+
+    def refused(**_):
+        raise ConnectionError("Failed to connect")
+
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setattr(ray, "init", refused)
+    with pytest.raises(InputError, match=r"cannot join the Ray cluster at 10\.0\.0\.1:6379; start it"), ray_engine._cluster(2):
+        pytest.fail("connected")
+
+
 def test_an_actor_makes_shards_and_says_what_was_computed(extractor, recordings, tmp_path):
     """Without Ray: what runs in its workers."""
 
