@@ -79,15 +79,15 @@ def _claim(folder: Path, made_from: dict[str, Any]) -> None:
         return
     there = read_json(path)
     if there != wanted:
-        names = ", ".join(_differing(there, wanted))
+        names = ", ".join(differing(there, wanted))
         raise InputError(f"{folder} was made from other inputs ({names} differ); choose another folder or delete it")
 
 
-def _differing(a: Any, b: Any, name: str = "") -> list[str]:
+def differing(a: Any, b: Any, name: str = "") -> list[str]:
     """Dotted names of the leaves that are not equal."""
     if not (isinstance(a, dict) and isinstance(b, dict)):
         return [] if a == b else [name or "all"]
-    return [x for key in sorted(a.keys() | b.keys()) for x in _differing(a.get(key), b.get(key), f"{name}.{key}".strip("."))]
+    return [x for key in sorted(a.keys() | b.keys()) for x in differing(a.get(key), b.get(key), f"{name}.{key}".strip("."))]
 
 
 def hash_bytes(*parts: bytes) -> str:

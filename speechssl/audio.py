@@ -8,6 +8,7 @@ cut exactly between two of them cannot be told from a whole one.)
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from speechssl.errors import InputError
 
 SAMPLE_RATE = 16_000  # Hz; what HuBERT and wav2vec 2.0 were trained on (arXiv 2106.07447, section IV)
 MIN_SECONDS = 0.05  # two receptive fields of HuBERT's front end (25 ms): less gives no unit worth the name
+LOUD_PEAK = 1e6  # of full scale: more than a mistaken scale, and its square is not a float32 any more after 1e19
 SILENT_PEAK = 1e-4  # of full scale (-80 dB): three steps of 16-bit audio
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 UNKNOWN_BYTES = 0x7FFF_0000  # a WAV that states this many or more was streamed: its writer never knew the length
@@ -125,10 +127,14 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
         raise InputError(f"cannot open the audio file {path} ({error.strerror}); check the path") from error
     if path.is_dir():
         raise InputError(f"{path} is a folder, not an audio file; give the path of one recording")
+    if not path.is_file():  # a pipe would never end
+        raise InputError(f"{path} is not a regular file; give the path of one recording")
+    if not os.access(path, os.R_OK):
+        raise InputError(f"the audio file {path} may not be read; change its permissions")
     if path.stat().st_size == 0:
         raise InputError(f"the audio file {path} is empty (0 bytes); copy or download it again")
     try:
-        file = soundfile.SoundFile(path)
+        file = soundfile.SoundFile(os.fsencode(path))  # bytes: not every name of a file is text
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a suffix that means samples without a header
         raise InputError(f"cannot read {path} as audio; give a whole WAV, FLAC, MP3 or OGG file") from error
     with file:
@@ -228,7 +234,10 @@ def _collect(blocks: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def check_audio(samples: np.ndarray, sample_rate: int, path: str) -> None:
-    """Raises InputError for samples that are not (N,), silent, not finite, or shorter than MIN_SECONDS. path: for the message."""
+    """Raises InputError for samples that are not (N,), silent, not finite, absurdly loud, or shorter than MIN_SECONDS.
+
+    path: for the message.
+    """
     if samples.ndim != 1:
         raise InputError(f"{path} has the shape {samples.shape}; give one channel, (N,)")
     if len(samples) == 0:
@@ -239,5 +248,7 @@ def check_audio(samples: np.ndarray, sample_rate: int, path: str) -> None:
     if len(samples) < MIN_SECONDS * sample_rate:
         seconds = len(samples) / sample_rate
         raise InputError(f"{path} is {seconds:.3f} s long; give a recording of at least {MIN_SECONDS} s")
+    if max(-lowest, highest) > LOUD_PEAK:
+        raise InputError(f"{path} holds samples above {LOUD_PEAK:g} times full scale; export it again as 16-bit audio")
     if max(-lowest, highest) < SILENT_PEAK:
         raise InputError(f"{path} is silent (no sample above {SILENT_PEAK} of full scale); check the recording")

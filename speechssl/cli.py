@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,15 @@ def _pretrain(o: argparse.Namespace) -> None:
     print(f"{o.out / 'encoder'}: {pretrain(o.corpus, o.out, options).hash}")
 
 
+EXTRACT = """units of a split, a manifest or a folder, as Parquet
+
+SOURCE is a prepared corpus (with --split), a manifest (.jsonl with `audio` and perhaps `id` in every line, .txt or .tsv with a path
+in every line, fairseq's .tsv too), a folder of WAV, FLAC, MP3 and OGG files, or one such file. OUT gets a row a recording: id,
+seconds, frames, units, lengths (of the runs, in frames). The bytes depend on neither workers nor engine. A run that was killed goes
+on with the same command. What cannot be read is listed in failed.jsonl and tried again by the same command.
+"""
+
+
 def _add_units(verbs: Any) -> None:
     what = _group(verbs, "units", "k-means codebooks and the units they give")
     fit = _verb(what, "fit", _units_fit, "fit a codebook on the training passages")
@@ -214,14 +224,21 @@ def _add_units(verbs: Any) -> None:
     fit.add_argument("--smooth", type=count, default=1, help="frames that features are averaged over (odd)")
     fit.add_argument("--passages", type=whole, default=400, help="training passages to fit on")
     fit.add_argument("--seed", type=whole, default=0, help="of k-means")
-    extract = _verb(what, "extract", _units_extract, "units of all passages and questions of a split")
-    extract.add_argument("corpus", type=Path, help="prepared corpus")
+    extract = _verb(what, "extract", _units_extract, EXTRACT)
+    extract.add_argument("source", type=Path, help="prepared corpus (with --split), manifest, folder or audio file")
     extract.add_argument("encoder", help="encoder folder, hub id or shipped name")
     extract.add_argument("codebook", type=Path, help="file of `speechssl units fit`")
-    extract.add_argument("out", type=Path, help="folder; gets SPLIT.safetensors and its card")
-    extract.add_argument("--split", default="train", help="train, dev or test")
-    extract.add_argument("--passages", type=whole, help="only the first N passages and their questions")
-    extract.add_argument("--workers", type=count, default=2, help="threads")
+    extract.add_argument("out", type=Path, help="folder; gets part-00000.parquet ... and card.json, with --split in OUT/SPLIT")
+    extract.add_argument("--split", help="of a prepared corpus: train, dev or test")
+    extract.add_argument("--passages", type=whole, help="only the first N passages of the split and their questions")
+    extract.add_argument("--precision", default="fp32", help="fp32, or bf16: faster, and a frame in a hundred gets another unit")
+    extract.add_argument("--engine", default="local", choices=["local", "ray"], help="ray: a Ray cluster (needs speechssl[ray])")
+    extract.add_argument(
+        "--workers", type=count, help="recordings encoded at a time (default: the cores of the machine or cluster)"
+    )
+    extract.add_argument(
+        "--shard-size", type=count, default=200, help="recordings a part; a kill costs those that are in the making"
+    )
     inspect = _verb(what, "inspect", _units_inspect, "same-text distance, purity and PNMI of units, on held-out voices")
     inspect.add_argument("corpus", type=Path, help="prepared corpus")
     inspect.add_argument("encoder", help="encoder folder, hub id or shipped name; mfcc; or phones: the manifest's phones as units")
@@ -239,15 +256,20 @@ def _units_fit(o: argparse.Namespace) -> None:
 
 
 def _units_extract(o: argparse.Namespace) -> None:
-    from speechssl.encoders.loading import load_encoder
-    from speechssl.units.extract import UnitExtractor, extract_corpus
-    from speechssl.units.kmeans import load_codebook
+    from speechssl.corpora.sources import list_recordings, source_card
+    from speechssl.errors import tell_set_aside
+    from speechssl.units.corpus import LocalEngine, extract_corpus
+    from speechssl.units.extract import load_extractor
+    from speechssl.units.ray_engine import RayEngine
+    from speechssl.units.shards import ShardMaker
 
-    extractor = UnitExtractor(load_encoder(o.encoder), load_codebook(o.codebook))
-    failed = extract_corpus(extractor, o.corpus, o.split, o.out, o.workers, o.passages)
-    for name, reason in failed.items():
-        print(f"set aside {name}: {reason}", file=sys.stderr)
-    print(f"{o.out / o.split}.safetensors: {len(failed)} recordings set aside")
+    recordings, out = list_recordings(o.source, o.split, o.passages), o.out / (o.split or "")
+    load = partial(load_extractor, o.encoder, o.codebook, o.precision)
+    engine = RayEngine(load, o.workers) if o.engine == "ray" else LocalEngine(o.workers)
+    made = extract_corpus(ShardMaker(load(), out, o.shard_size), recordings, engine, source_card(o.source, o.split, o.passages))
+    tell_set_aside(made.failed, f"{out / 'failed.jsonl'}")
+    hours, parts = made.card["seconds"] / 3600, len(made.card["parts"])
+    print(f"{out}: units of {made.card['recordings']} recordings ({hours:.2f} h) in {parts} parts; {len(made.failed)} set aside")
 
 
 def _units_inspect(o: argparse.Namespace) -> None:

@@ -25,6 +25,11 @@ class MissingExtra(InputError):
         return MissingExtra, (self.purpose, self.extra)  # or a worker process could not hand it to its parent
 
 
+def printable(text: str) -> str:
+    """Text that can be written as UTF-8: the bytes of a file name that are not are shown as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def tell_set_aside(failed: Mapping[str, str], what: str) -> None:
     """List on stderr, and count, the items of a batch that could not be used. failed: id -> why; what: they were needed for."""
     if not is_main():

@@ -7,7 +7,7 @@ A model folder holds `encoder/`, `units.safetensors` (+ card), `dual/`, `ctc/` a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -102,6 +102,10 @@ class SharedEncoder:
         return self.inner.name
 
     @property
+    def precision(self) -> str:
+        return self.inner.precision
+
+    @property
     def layers(self) -> int:
         return self.inner.layers
 
@@ -115,9 +119,13 @@ class SharedEncoder:
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
         """samples: (N,) float32 at 16 kHz -> (T, D) of one layer."""
-        return self._remembered(samples, layer, lambda x: self.inner.features(x, layer))
+        return torch.cat(list(self.stream(samples, layer)))
 
-    def _remembered(self, samples: np.ndarray, layer: int | None, encode: Callable[[np.ndarray], torch.Tensor]) -> torch.Tensor:
+    def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
+        """`features` in the pieces of the encoder."""
+        yield from self._remembered(samples, layer, lambda x: list(self.inner.stream(x, layer)))
+
+    def _remembered(self, samples: np.ndarray, layer: int | None, encode: Callable[[np.ndarray], Any]) -> Any:
         if getattr(self.last, "samples", None) is not samples or self.last.layer != layer:
             self.last.states = encode(samples)
             self.last.samples, self.last.layer = samples, layer

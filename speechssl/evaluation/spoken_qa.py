@@ -7,7 +7,6 @@ the next one. Passages and questions are both distorted. Systems that share an e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -121,7 +120,7 @@ def _hear(
             return str(error)
 
     what = f"hearing, {condition.label}"
-    with single_threaded(workers), ThreadPoolExecutor(workers) as pool:
+    with single_threaded(workers) as pool:
         found = list(tqdm(pool.map(one, records), total=len(records), desc=what, unit="file"))
     pairs = list(zip([r.id for r in records], found, strict=True))
     return {i: f for i, f in pairs if not isinstance(f, str)}, {i: f for i, f in pairs if isinstance(f, str)}

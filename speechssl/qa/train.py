@@ -23,7 +23,8 @@ from speechssl.textlm.mapping import special_ids, symbol_encoder
 from speechssl.textlm.pretrained import load_text_encoder, without_dropout
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.training import TrainingOptions, check_share, fit
-from speechssl.units.extract import UnitExtractor, load_units
+from speechssl.units.extract import UnitExtractor
+from speechssl.units.storage import load_units, units_card
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def train_dual(
             return
         layout = _layout(options, *special_ids(extractor.codebook.size))
         data = load_corpus(corpus, "train")
-        examples, left_out = dual_examples(data, load_units(units / "train.safetensors"), extractor.grid)
+        examples, left_out = dual_examples(data, load_units(units / "train"), extractor.grid)
         tell_set_aside(left_out, "DUAL's training")
         model = _go_on(start, made) if start else _new(options, extractor.codebook.size, assignment)
         card = {"what": "DUAL reader", "assignment": assignment, "units": made, "corpus": read_json(corpus / "card.json")}
@@ -77,10 +78,13 @@ def train_dual(
 
 def _made_of(units: Path, corpus: Path, extractor: UnitExtractor) -> dict[str, Any]:
     """What the units were made from. Raises InputError unless that is this corpus, encoder and codebook."""
-    made = read_json(units / "train.card.json").get("made_from", {})
+    made = units_card(units / "train").get("made_from", {})
     wanted = extractor.card | {"corpus": data_hash(corpus, "train")}
+    wanted.pop("precision", None)  # units of a faster pass over the same layer are units of the same codebook
     if differing := [name for name, value in wanted.items() if made.get(name) != value]:
-        raise InputError(f"the units in {units} were made from another {' and another '.join(differing)}; extract them again")
+        raise InputError(
+            f"the units in {units / 'train'} were made from another {' and another '.join(differing)}; extract them again"
+        )
     return made
 
 
@@ -94,7 +98,8 @@ def _new(options: QaOptions, symbols: int, assignment: str) -> SpanModel:
 def _go_on(start: Path, units: dict[str, Any]) -> SpanModel:
     """A trained reader, to be trained further."""
     model, _, card = load_reader(start)
-    if card.get("units") != units:
+    before = card.get("units")
+    if not isinstance(before, dict) or {"precision": "fp32"} | before != units:  # cards from before there was a precision
         raise InputError(f"the reader {start} was trained on other units; start from one of these units, or from none")
     return model.train().requires_grad_(True)
 

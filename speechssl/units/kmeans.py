@@ -7,7 +7,7 @@ Letters: T frames, D dimensions, K clusters.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,19 @@ def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
         return features
     pooled = torch.nn.functional.avg_pool1d(features.T[None], width, 1, width // 2, count_include_pad=False)
     return pooled[0].T
+
+
+def smooth_stream(pieces: Iterable[torch.Tensor], width: int) -> Iterator[torch.Tensor]:
+    """`smooth` of consecutive pieces (T_i, D) of one utterance, to the bit: frames wait for their right-hand neighbours."""
+    half, sent, kept = width // 2, 0, None
+    for piece in pieces:
+        kept = piece if kept is None else torch.cat([kept, piece])
+        ready = len(kept) - half
+        if ready > sent:
+            yield smooth(kept, width)[sent:ready]
+            kept, sent = kept[max(ready - half, 0) :], min(ready, half)
+    if kept is not None and len(kept) > sent:
+        yield smooth(kept, width)[sent:]
 
 
 class Reservoir:

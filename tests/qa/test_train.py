@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from speechssl.artefacts import hash_bytes, write_json
 from speechssl.corpora.records import data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.qa import train
@@ -13,7 +14,7 @@ from speechssl.qa.train import QaOptions, dual_examples, train_dual, train_text
 from speechssl.qa.weights import load_reader
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.training import TrainingOptions
-from speechssl.units.extract import save_units
+from speechssl.units.storage import Part, Utterance, encode, part_name
 
 GRID = FrameGrid(16_000, 320, 400)
 K = 6
@@ -36,9 +37,16 @@ def corpus(mini_corpus, tmp_path, text_encoder, tokenizer, monkeypatch):
     frames = {r.id: GRID.frames(round(r.seconds * 16_000)) for r in (*data.passages.values(), *data.questions)}
     units = {name: RunLength.of_frames(np.repeat(rng.integers(0, K, 200), 3)[:count]) for name, count in frames.items()}
     made = {"codebook": "b", "corpus": data_hash(root, "train")}
-    save_units(tmp_path / "units/train.safetensors", units, {"made_from": made, "failed": {}})
+    save_units(tmp_path / "units/train", units, made)
     monkeypatch.setattr(train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
     return root
+
+
+def save_units(folder, units, made):
+    folder.mkdir(parents=True)
+    content = encode(Part([Utterance(name, 1.0, runs, "") for name, runs in units.items()], {}))
+    (folder / part_name(0)).write_bytes(content)
+    write_json(folder / "card.json", {"made_from": made, "parts": [{"file": part_name(0), "hash": hash_bytes(content)}]})
 
 
 def dual(corpus, tmp_path, out="dual", assignment="most-frequent", **changes):
@@ -65,7 +73,7 @@ def test_other_inputs_are_refused_and_named(corpus, tmp_path, change):
 
 
 def rewrite_made_from(tmp_path, **changes):
-    path = tmp_path / "units/train.card.json"
+    path = tmp_path / "units/train/card.json"
     card = json.loads(path.read_text())
     path.write_text(json.dumps(card | {"made_from": card["made_from"] | changes}))
 
@@ -83,6 +91,21 @@ def test_units_of_another_corpus_or_codebook_are_refused(corpus, tmp_path, name)
     with pytest.raises(InputError, match=f"made from another {name}; extract them again"):
         dual(corpus, tmp_path)
     assert not (tmp_path / "dual").exists()
+
+
+def test_a_reader_of_units_from_before_there_was_a_precision_goes_on(corpus, tmp_path):
+    start = dual(corpus, tmp_path, "start")
+    rewrite_made_from(tmp_path, precision="fp32")
+    assert load_reader(dual_from(start, corpus, tmp_path, "next"))[2]["units"]["precision"] == "fp32"
+    rewrite_made_from(tmp_path, precision="bf16")
+    with pytest.raises(InputError, match="start was trained on other units"):
+        dual_from(start, corpus, tmp_path, "other")
+
+
+def dual_from(start, corpus, tmp_path, out):
+    extractor = SimpleNamespace(grid=GRID, codebook=SimpleNamespace(size=K), card={"codebook": "b"})
+    train_dual(corpus, tmp_path / "units", tmp_path / out, extractor, "most-frequent", options(), start)
+    return tmp_path / out
 
 
 def test_a_killed_run_ends_with_the_same_bytes(corpus, tmp_path, monkeypatch):

@@ -1,0 +1,142 @@
+"""Where recordings come from: a split of a prepared corpus, a manifest, a folder or one file, all as a list of ids and paths."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speechssl.corpora.records import Passage, Question, data_hash, first_passages, load_corpus, read_lines
+from speechssl.errors import InputError, printable
+
+SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
+LISTS = (".txt", ".tsv")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A file to be read, and the name of what is made from it."""
+
+    id: str
+    path: Path
+    seconds: float | None = None  # where the manifest says
+
+
+def list_recordings(source: Path | str, split: str | None = None, passages: int | None = None) -> list[Recording]:
+    """All recordings of a source, with unique ids. No file is opened, so some may turn out not to be audio.
+
+    source: with `split`, a prepared corpus: its passages (None: all; else the first so many), then their questions. Else
+    a manifest: .jsonl with `audio` and perhaps `id` and `seconds` in every line; .txt with a path a line; .tsv with a path in the
+    first column, under the root in the first line where there is one (fairseq's). Paths are relative to the manifest; in its order.
+    a folder: every WAV, FLAC, MP3 and OGG file in it, however deep; the id is the path below the folder without its suffix, except
+    where two files would share it. In the order of their ids.
+    an audio file: that file.
+    Raises InputError for a source that is none of these or holds nothing, and for ids that are not unique.
+    """
+    source = Path(source)
+    if split is not None:
+        found = _of_corpus(source, split, passages)
+    elif passages is not None:
+        raise InputError(f"{source} has no passages to count where no split is named; name one with --split")
+    elif source.is_dir():
+        found = _of_folder(source)
+    else:
+        found = _of_file(source)
+    if not found:
+        raise InputError(f"{source / (split or '')} holds no recordings; give a corpus, manifest or folder that has some")
+    _check_unique(found, source)
+    return found
+
+
+def source_card(source: Path, split: str | None, passages: int | None) -> dict[str, Any]:
+    """What a split of a prepared corpus leaves in the card of what is made from it; nothing for other sources."""
+    return {} if split is None else {"corpus": data_hash(source, split), "split": split, "passages": passages}
+
+
+def _of_corpus(root: Path, split: str, passages: int | None) -> list[Recording]:
+    data = first_passages(load_corpus(root, split), passages)
+    records: list[Passage | Question] = [*data.passages.values(), *data.questions]
+    return [Recording(r.id, data.path(r), r.seconds) for r in records]
+
+
+def _of_folder(folder: Path) -> list[Recording]:
+    if splits := sorted(p.parent.name for p in folder.glob("*/passages.jsonl")):
+        raise InputError(f"{folder} is a prepared corpus; say which split of it with --split {' or '.join(splits)}")
+    names = list(_audio_names(folder))
+    stems = Counter(_stem(name) for name in names)
+    ids = [_stem(name) if stems[_stem(name)] == 1 else printable(name) for name in names]
+    return sorted((Recording(i, folder / name) for i, name in zip(ids, names, strict=True)), key=lambda r: r.id)
+
+
+def _audio_names(folder: Path) -> Iterator[str]:
+    """Paths below the folder of what is named like audio: links are followed, once; hidden files and pipes are passed over."""
+    seen = set()
+    for top, folders, files in os.walk(folder, onerror=_unreadable, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        if os.path.realpath(top) in seen:
+            folders.clear()
+            continue
+        seen.add(os.path.realpath(top))
+        for name in (*files, *folders):
+            path = Path(top, name)
+            if path.suffix.lower() in SUFFIXES and name[0] != "." and (path.is_file() or path.is_dir() or not path.exists()):
+                yield path.relative_to(folder).as_posix()
+
+
+def _unreadable(error: OSError) -> None:
+    raise InputError(f"cannot list the folder {error.filename} ({error.strerror}); check the path and its permissions") from error
+
+
+def _stem(name: str) -> str:
+    suffix = Path(name).suffix
+    return printable(name.removesuffix(suffix) if suffix.lower() in SUFFIXES else name)
+
+
+def _of_file(path: Path) -> list[Recording]:
+    suffix = path.suffix.lower()
+    if not path.exists():
+        raise InputError(f"{path} does not exist; give a prepared corpus with --split, a manifest, a folder or an audio file")
+    if suffix == ".jsonl":
+        return list(_of_jsonl(path))
+    if suffix in LISTS:
+        return list(_of_list(path))
+    if suffix in SUFFIXES:
+        return [Recording(printable(path.stem), path)]
+    known = ", ".join((".jsonl", *LISTS, *SUFFIXES))
+    raise InputError(f"{path} is neither a manifest nor audio by its name; give a folder or a file that ends in {known}")
+
+
+def _of_jsonl(path: Path) -> Iterator[Recording]:
+    for number, values in read_lines(path):
+        audio, seconds = values.get("audio"), values.get("seconds")
+        if not isinstance(audio, str) or not audio:
+            raise InputError(f"{path}:{number} has no `audio`; give every line the path of its recording, relative to the manifest")
+        name = values.get("id", _stem(audio))
+        if not isinstance(name, (str, int)) or name == "":
+            raise InputError(f"{path}:{number} has the id {name!r}; give a text that no other line has")
+        known = isinstance(seconds, (int, float)) and 0 < seconds < float("inf")
+        yield Recording(printable(str(name)), path.parent / audio, float(seconds) if known else None)  # type: ignore[arg-type]
+
+
+def _of_list(path: Path) -> Iterator[Recording]:
+    try:
+        lines = [line.rstrip("\r") for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
+    columns = [line.split("\t")[0] if path.suffix.lower() == ".tsv" else line for line in lines]
+    root = path.parent
+    if columns and (root / columns[0]).is_dir():  # fairseq's: the root, then paths and their numbers of samples
+        root /= columns.pop(0)
+    yield from (Recording(_stem(Path(name).as_posix()), root / name) for name in columns)
+
+
+def _check_unique(recordings: Iterable[Recording], source: Path) -> None:
+    paths: dict[str, Path] = {}
+    for recording in recordings:
+        if recording.id in paths:
+            both = f"{paths[recording.id]} and {recording.path}"
+            raise InputError(f"{source} gives the id {recording.id} to {both}; make ids unique")
+        paths[recording.id] = recording.path

@@ -1,0 +1,148 @@
+"""Extraction over a cluster: the shards are the items of a Ray Data pipeline, each actor holds an encoder and makes whole shards.
+
+Every machine sees the same files under the same paths (a shared disk) and has speechssl installed. The parts are written where they
+belong by whoever made them, so that killing the driver or a machine costs the shards in the making and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from speechssl.corpora.sources import Recording
+from speechssl.errors import InputError, MissingExtra
+from speechssl.units.extract import UnitExtractor, single_threaded
+from speechssl.units.shards import Made, Shard, ShardMaker, Tell
+
+STORE = 200_000_000  # bytes for Ray's objects on one machine: lists of paths
+
+
+@dataclass(frozen=True)
+class RayEngine:
+    """Actors on the cluster at RAY_ADDRESS or, without one, on this machine. load: what each does to get an extractor."""
+
+    load: Callable[[], UnitExtractor]
+    workers: int | None = None  # None: one a core
+
+    def __post_init__(self) -> None:
+        _ray()  # or it would be missed only after the encoder has been loaded
+
+    def __call__(self, maker: ShardMaker, shards: Sequence[Shard], tell: Tell) -> Iterator[Made]:
+        """Raises InputError with the sentence of an actor that could not load the encoder or write a part."""
+        ray = _ray()
+        with _cluster(self.workers):
+            _quiet()
+            cores = int(ray.cluster_resources().get("CPU", 1))
+            actors = min(self.workers or cores, cores, len(shards))
+            items = ray.data.from_items([_item(shard) for shard in shards], override_num_blocks=len(shards))
+            done = items.map_batches(
+                _Actor,
+                batch_size=1,
+                batch_format="pyarrow",
+                compute=ray.data.ActorPoolStrategy(size=actors),
+                num_cpus=1,
+                fn_constructor_args=(self.load, maker.out, maker.size, os.getcwd()),
+            )
+            for row in done.iter_rows():
+                yield _received(json.loads(row["made"]), shards, tell)
+
+
+def _ray() -> Any:
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise MissingExtra("extraction on a cluster", "ray") from None
+    return ray
+
+
+@contextmanager
+def _cluster(workers: int | None) -> Iterator[None]:
+    """The cluster that the program is connected to, that at RAY_ADDRESS, or a new one on this machine that ends with the block."""
+    ray = _ray()
+    if ray.is_initialized():
+        yield
+        return
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else the driver prints what concerns Ray's own actors
+    if address := os.environ.get("RAY_ADDRESS"):
+        try:
+            ray.init(**quiet)
+        except ConnectionError as error:
+            remedy = "start it, give this machine its token if it wants one, or unset RAY_ADDRESS to use this machine alone"
+            raise InputError(f"cannot join the Ray cluster at {address}; {remedy}") from error
+    else:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init("local", num_cpus=workers, include_dashboard=False, object_store_memory=STORE, **quiet)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _quiet() -> None:
+    """There is one progress bar, and it counts seconds of audio."""
+    context = _ray().data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+
+
+def _item(shard: Shard) -> dict[str, Any]:
+    """A shard as a row. Paths are bytes: not every name of a file is text."""
+    rows = shard.recordings
+    return {"index": shard.index, "ids": [r.id for r in rows], "paths": [os.fsencode(r.path) for r in rows]}
+
+
+def _received(answer: dict[str, Any], shards: Sequence[Shard], tell: Tell) -> Made:
+    if "error" in answer:
+        raise InputError(answer["error"])
+    computed = set(answer.pop("computed"))
+    for recording in shards[answer["index"]].recordings:
+        tell(recording, recording.id in computed)
+    return Made(**answer)
+
+
+class _Actor:
+    """Holds an extractor on some machine. What the user can mend travels back as a sentence, not as an exception of Ray's."""
+
+    def __init__(self, load: Callable[[], UnitExtractor], out: Path, size: int, folder: str) -> None:
+        self.load, self.out, self.size, self.folder = load, out, size, folder
+        self.maker: ShardMaker | None = None
+
+    def __call__(self, batch: Any) -> dict[str, list[str]]:
+        (row,) = batch.to_pylist()
+        paths = [Path(os.fsdecode(path)) for path in row["paths"]]
+        shard = Shard(row["index"], [Recording(i, p) for i, p in zip(row["ids"], paths, strict=True)])
+        try:
+            answer = self._make(shard)
+        except InputError as error:
+            answer = {"error": str(error)}
+        except OSError as error:
+            answer = {
+                "error": f"cannot use {error.filename or self.out} on {os.uname().nodename} ({error.strerror}); check its path"
+            }
+        return {"made": [json.dumps(answer)]}
+
+    def _make(self, shard: Shard) -> dict[str, Any]:
+        computed: list[str] = []
+
+        def tell(recording: Recording, fresh: bool) -> None:
+            computed.extend([recording.id] * fresh)
+
+        with single_threaded(1) as pool:
+            maker = self._ready()
+            made = maker.finish(shard, maker.begin(shard, pool, tell))
+        return asdict(made) | {"computed": computed}
+
+    def _ready(self) -> ShardMaker:
+        if self.maker is None:
+            os.chdir(self.folder)  # that of the driver: paths may be relative to it
+            self.maker = ShardMaker(self.load(), self.out, self.size)
+        return self.maker

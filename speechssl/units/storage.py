@@ -1,0 +1,136 @@
+"""Unit corpora on disk: a folder of Parquet parts and, written last, `card.json`, which names every part by its hash.
+
+A part holds consecutive recordings, a row each: `id`, `seconds`, `frames`, `units` and `lengths` (run lengths in frames), and
+`audio`, the hash of the file that the units were made from. What made them stands in the schema's metadata. The bytes of a part
+are a function of its rows and of the version of pyarrow: settings of the writer are stated here, and nothing holds a date.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from speechssl.artefacts import hash_bytes, read_json
+from speechssl.errors import InputError
+from speechssl.timing import RunLength
+
+SCHEMA = pa.schema(
+    {
+        "id": pa.string(),
+        "seconds": pa.float64(),
+        "frames": pa.int32(),
+        "units": pa.list_(pa.int32()),
+        "lengths": pa.list_(pa.int32()),
+        "audio": pa.string(),
+    }
+)
+WRITER: dict[str, Any] = {"compression": "zstd", "compression_level": 3, "use_dictionary": False, "version": "2.6"}
+WRITER |= {"data_page_version": "1.0", "write_page_checksum": True}
+KEY = b"speechssl"  # of the card in the schema's metadata
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """The units of a recording."""
+
+    id: str
+    seconds: float
+    runs: RunLength
+    audio: str  # hash of the file
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a part holds. card: what made it."""
+
+    utterances: Sequence[Utterance]
+    card: dict[str, Any]
+
+
+def part_name(index: int) -> str:
+    return f"part-{index:05d}.parquet"
+
+
+def encode(part: Part) -> bytes:
+    """The bytes of a part."""
+    rows = part.utterances
+    columns = {
+        "id": pa.array([u.id for u in rows], pa.string()),
+        "seconds": pa.array([u.seconds for u in rows], pa.float64()),
+        "frames": pa.array([u.runs.frames for u in rows], pa.int32()),
+        "units": _lists([u.runs.units for u in rows]),
+        "lengths": _lists([u.runs.lengths for u in rows]),
+        "audio": pa.array([u.audio for u in rows], pa.string()),
+    }
+    schema = SCHEMA.with_metadata({KEY: json.dumps(part.card, sort_keys=True).encode()})
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns, schema), sink, **WRITER)
+    return sink.getvalue().to_pybytes()
+
+
+def _lists(arrays: Sequence[np.ndarray]) -> pa.Array:
+    bounds = np.cumsum([0, *map(len, arrays)]).astype(np.int32)
+    values = np.concatenate([np.zeros(0, np.int32), *arrays]).astype(np.int32)  # there may be no units at all
+    return pa.ListArray.from_arrays(bounds, values)
+
+
+def decode(content: bytes) -> Part:
+    """What `encode` was given. Raises ValueError for bytes that are not a whole part."""
+    try:
+        table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+        card = json.loads((table.schema.metadata or {})[KEY])
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise ValueError(f"not a whole Parquet file of units: {str(error).splitlines()[0]}") from error
+    if not table.schema.equals(SCHEMA):
+        raise ValueError(f"its columns are {', '.join(table.schema.names)}")
+    columns = (table[name].to_pylist() for name in ("id", "seconds", "audio"))
+    units, lengths = (_arrays(table[name]) for name in ("units", "lengths"))
+    rows = zip(*columns, units, lengths, strict=True)
+    return Part([Utterance(i, s, RunLength(u, n), a) for i, s, a, u, n in rows], card)
+
+
+def _arrays(column: pa.ChunkedArray) -> Iterator[np.ndarray]:
+    for chunk in column.chunks:
+        bounds, values = chunk.offsets.to_numpy(), chunk.values.to_numpy().astype(np.int64)
+        yield from (values[a:b] for a, b in pairwise(bounds))
+
+
+def units_card(folder: Path) -> dict[str, Any]:
+    """The card of a finished unit corpus. Raises InputError where there is none."""
+    if not (folder / "card.json").is_file():
+        raise InputError(f"{folder} holds no finished units (no card.json); extract them with `speechssl units extract`")
+    card = read_json(folder / "card.json")
+    if not isinstance(card, dict) or not isinstance(card.get("parts"), list):
+        raise InputError(f"{folder / 'card.json'} is not the card of units; extract them again with `speechssl units extract`")
+    return card
+
+
+def iterate_units(folder: Path) -> Iterator[Utterance]:
+    """The utterances of a unit corpus of any size, one part in memory at a time.
+
+    Raises InputError when the card or a part is missing or damaged, or a part is not the one that the card names.
+    """
+    for listed in units_card(folder)["parts"]:
+        path = folder / listed["file"]
+        try:
+            content = path.read_bytes()
+            if hash_bytes(content) != listed["hash"]:
+                raise ValueError("it is not the file that card.json describes")
+            yield from decode(content).utterances
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"cannot read the units {path} ({error}); extract them again with `speechssl units extract`"
+            ) from error
+
+
+def load_units(folder: Path) -> dict[str, RunLength]:
+    """Unit sequences by id. Raises InputError as `iterate_units` does."""
+    return {utterance.id: utterance.runs for utterance in iterate_units(folder)}

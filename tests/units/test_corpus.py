@@ -1,0 +1,344 @@
+"""Extraction of a corpus: equal bytes with any workers and after any kill; 200 damaged files are listed and the rest is done."""
+
+import json
+import multiprocessing
+import random
+import shutil
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+import soundfile
+
+from speechssl import cli
+from speechssl.audio import read_audio, write_flac
+from speechssl.corpora.sources import list_recordings, source_card
+from speechssl.errors import InputError
+from speechssl.units import corpus as corpus_module
+from speechssl.units import shards as shards_module
+from speechssl.units.corpus import LocalEngine, Progress, extract_corpus
+from speechssl.units.extract import UnitExtractor
+from speechssl.units.shards import ShardMaker, plan
+from speechssl.units.storage import iterate_units, load_units
+
+
+def extract(extractor, source, out, size=2, workers=2, **options):
+    recordings = list_recordings(source, **options)
+    card = source_card(source, options.get("split"), options.get("passages"))
+    return extract_corpus(ShardMaker(extractor, out, size), recordings, LocalEngine(workers), card)
+
+
+def contents(folder):
+    return {p.name: p.read_bytes() for p in folder.iterdir()}
+
+
+def times(folder):
+    return {p.name: p.stat().st_mtime_ns for p in folder.iterdir()}
+
+
+def same(a, b):
+    return np.array_equal(a.units, b.units) and np.array_equal(a.lengths, b.lengths)
+
+
+@pytest.fixture
+def recordings(tmp_path):
+    """A folder of seven files of 0.2 to 1.9 s."""
+    rng = np.random.default_rng(0)
+    for i in range(7):
+        write_flac(tmp_path / f"audio/{i}.flac", rng.uniform(-0.5, 0.5, 3_000 + 4_517 * (i * 3 % 7)))
+    return tmp_path / "audio"
+
+
+def test_a_split_becomes_parts_and_a_card(extractor, mini_corpus, tmp_path):
+    root, out = mini_corpus(), tmp_path / "units"
+    made = extract(extractor, root, out, size=4, split="train")
+    assert sorted(contents(out)) == ["card.json", "part-00000.parquet", "part-00001.parquet"] and made.failed == {}
+    loaded = load_units(out)
+    assert list(loaded) == ["p0", "p1", "p2", "q0", "q1", "q2"]
+    assert same(loaded["p1"], extractor.units(read_audio(root / "train/audio/p1.flac")))
+    card = json.loads((out / "card.json").read_text())
+    assert card == made.card
+    assert card["made_from"] == extractor.card | source_card(root, "train", None)
+    assert (card["K"], card["frame_rate"], card["recordings"], card["failed"]) == (8, 50, 6, [])
+    assert card["padding"].startswith("none") and card["chunking"] == {"seconds": 40.0, "context": 2.0}
+    assert (
+        card["seconds"]
+        == round(sum(u.seconds for u in iterate_units(out)), 3)
+        == round((16_000 + 24_123 + 9_999 + 24_000) / 16_000, 3)
+    )
+
+
+def test_an_utterance_alone_has_the_units_it_has_among_others_and_workers_change_no_byte(extractor, recordings, tmp_path):
+    made = []
+    for workers in (1, 2, 3):
+        extract(extractor, recordings, tmp_path / f"units-{workers}", workers=workers)
+        made.append(contents(tmp_path / f"units-{workers}"))
+    assert made[0] == made[1] == made[2] and len(made[0]) == 5
+    for name, runs in load_units(tmp_path / "units-3").items():
+        assert same(runs, extractor.units(read_audio(recordings / f"{name}.flac")))
+        extract(extractor, recordings / f"{name}.flac", tmp_path / "alone" / name, workers=1)
+        assert same(runs, load_units(tmp_path / "alone" / name)[name])
+
+
+def test_no_number_of_threads_that_torch_may_use_changes_a_byte(extractor, recordings, tmp_path):
+    import torch
+
+    before = torch.get_num_threads()
+    for threads in (1, 4):
+        torch.set_num_threads(threads)
+        extract(extractor, recordings, tmp_path / f"units-{threads}")
+        assert torch.get_num_threads() == threads
+    torch.set_num_threads(before)
+    assert contents(tmp_path / "units-1") == contents(tmp_path / "units-4")
+
+
+# ---- again
+
+
+def test_finished_work_is_not_done_again(extractor, recordings, tmp_path, monkeypatch):
+    out = tmp_path / "units"
+    extract(extractor, recordings, out)
+    before = times(out)
+    monkeypatch.setattr(shards_module, "read_audio", lambda path: pytest.fail(f"{path} was read again"))
+    extract(extractor, recordings, out)
+    assert times(out) == before
+
+
+def test_a_changed_recording_is_done_again_and_the_others_are_not(extractor, recordings, tmp_path, monkeypatch):
+    out, read = tmp_path / "units", []
+    extract(extractor, recordings, out)
+    before = contents(out)
+    samples = read_audio(recordings / "3.flac")
+    write_flac(recordings / "3.flac", samples[::-1])
+    monkeypatch.setattr(shards_module, "read_audio", lambda path: read.append(path.name) or read_audio(path))
+    extract(extractor, recordings, out)
+    after = contents(out)
+    assert read == ["3.flac"] and {name for name in after if after[name] != before[name]} == {"part-00001.parquet", "card.json"}
+    assert same(load_units(out)["3"], extractor.units(read_audio(recordings / "3.flac")))
+
+
+def test_more_and_fewer_recordings(extractor, recordings, tmp_path):
+    whole, out = tmp_path / "whole", tmp_path / "units"
+    extract(extractor, recordings, whole)
+    shutil.copytree(recordings, tmp_path / "fewer", ignore=shutil.ignore_patterns("[3-6].flac"))
+    extract(extractor, tmp_path / "fewer", out)
+    assert list(load_units(out)) == ["0", "1", "2"]
+    extract(extractor, recordings, out)
+    assert contents(out) == contents(whole)
+    extract(extractor, tmp_path / "fewer", out)
+    assert sorted(contents(out)) == ["card.json", "part-00000.parquet", "part-00001.parquet"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "changed", "gone", "card cut", "card gone"])
+def test_what_was_damaged_is_made_again(extractor, recordings, tmp_path, damage):
+    out = tmp_path / "units"
+    extract(extractor, recordings, out)
+    whole, part = contents(out), out / "part-00001.parquet"
+    content = part.read_bytes()
+    changes = {"cut": content[: len(content) // 2], "empty": b"", "changed": content[:900] + b"?" + content[901:]}
+    if damage in changes:
+        part.write_bytes(changes[damage])
+        with pytest.raises(InputError, match=r"part-00001\.parquet"):
+            load_units(out)
+    elif damage == "card cut":
+        (out / "card.json").write_text("{")
+    else:
+        (part if damage == "gone" else out / "card.json").unlink()
+    extract(extractor, recordings, out)
+    assert contents(out) == whole
+
+
+def test_units_made_in_another_way_are_not_overwritten(encoder, codebook_for, extractor, recordings, tmp_path):
+    out = tmp_path / "units"
+    extract(extractor, recordings, out)
+    before = contents(out)
+    other = UnitExtractor(encoder, codebook_for(encoder, smooth=3, seed=1))
+    with pytest.raises(InputError, match=r"\(codebook differ\); choose another folder or delete it"):
+        extract(other, recordings, out)
+    with pytest.raises(InputError, match=r"\(shard_size differ\); give --shard-size 2"):
+        extract(extractor, recordings, out, size=3)
+    assert contents(out) == before
+
+
+# ---- kills
+
+
+def test_kill_9_at_ten_random_moments_ends_in_the_same_bytes(extractor, hubert_folder, tmp_path):
+    rng, moments = np.random.default_rng(1), random.Random(2)
+    for i in range(60):
+        write_flac(tmp_path / f"audio/{i:02d}.flac", rng.uniform(-0.5, 0.5, 60_000))
+    (tmp_path / "audio/bad.flac").write_bytes(b"no audio")
+    extractor.codebook.save(tmp_path / "book.safetensors")
+    context = multiprocessing.get_context("forkserver")  # imports once, so that a run takes no longer than its work
+    context.set_forkserver_preload(
+        ["speechssl.units.corpus", "speechssl.units.ray_engine", "transformers.models.hubert.modeling_hubert"]
+    )
+
+    def start(out):
+        arguments = ["units", "extract", str(tmp_path / "audio"), str(hubert_folder("layer")), str(tmp_path / "book.safetensors")]
+        process = context.Process(target=cli.main, args=([*arguments, str(out), "--shard-size", "1"],))
+        process.start()
+        return process
+
+    def finish(out):
+        process = start(out)
+        process.join(120)
+        assert process.exitcode == 0
+        return contents(out)
+
+    def parts(out):
+        return sorted(out.glob("part-*"))
+
+    whole, out, there = finish(tmp_path / "whole"), tmp_path / "units", [0]
+    for _ in range(10):
+        process, wanted = start(out), there[-1] + moments.randint(0, 3)
+        while len(parts(out)) < wanted and process.is_alive():
+            time.sleep(0.001)
+        time.sleep(moments.uniform(0, 0.02))
+        process.kill()
+        process.join(10)
+        assert process.exitcode == -9 and not (out / "card.json").exists()
+        assert all(path.read_bytes() == whole[path.name] for path in parts(out))
+        there.append(len(parts(out)))
+    assert there == sorted(there) and 5 < there[-1] < 61  # each went on where the last one was killed
+    assert finish(out) == whole and "failed.jsonl" in whole
+
+
+@pytest.mark.parametrize("moment", ["write", "rename", "card"])
+def test_a_kill_between_any_two_steps(extractor, recordings, tmp_path, monkeypatch, moment):
+    """What a signal cannot be aimed at."""
+    whole, out = tmp_path / "whole", tmp_path / "units"
+    extract(extractor, recordings, whole)
+    left = [3]  # steps
+
+    def dying(function, *arguments):
+        left[0] -= 1
+        if left[0] <= 0 or moment == "card":
+            raise KeyboardInterrupt
+        return function(*arguments)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        where = {"write": (shards_module, "encode"), "rename": (shards_module, "hash_json"), "card": (corpus_module, "write_json")}
+        module, name = where[moment]
+        patched.setattr(module, name, partial(dying, getattr(module, name)))
+        extract(extractor, recordings, out)
+    assert not (out / "card.json").exists()
+    with pytest.raises(InputError, match=r"no card\.json"):
+        load_units(out)
+    (out / ".part-00003-abc.parquet").write_bytes(b"half")  # what kill -9 leaves
+    (out / ".card-abc.json").write_bytes(b"half")
+    extract(extractor, recordings, out)
+    assert contents(out) == contents(whole)
+
+
+# ---- what cannot be read
+
+
+def damaged(folder, whole):
+    """200 files of every kind that is not a recording; whole: a good WAV."""
+    rng, content = np.random.default_rng(3), whole.read_bytes()
+    kinds = {
+        "truncated": lambda path: path.write_bytes(content[: int(rng.integers(50, len(content) - 100))]),
+        "no header": lambda path: path.write_bytes(content[int(rng.integers(1, 40)) : 44]),
+        "empty": lambda path: path.write_bytes(b""),
+        "text": lambda path: path.write_text("not audio\n" * int(rng.integers(1, 500))),
+        "bytes": lambda path: path.write_bytes(rng.bytes(int(rng.integers(1, 5_000)))),
+        "nan": lambda path: soundfile.write(path, np.r_[0.1 * np.ones(9_000), np.nan], 16_000, "FLOAT", format="WAV"),
+        "huge": lambda path: soundfile.write(path, rng.uniform(-1, 1, 9_000) * 1e30, 16_000, "FLOAT", format="WAV"),
+        "silent": lambda path: soundfile.write(path, np.zeros(16_000), 16_000, format="WAV"),
+        "no samples": lambda path: soundfile.write(path, np.zeros(0), 16_000, format="WAV"),
+        "short": lambda path: soundfile.write(path, rng.uniform(-1, 1, 300), 16_000, format="WAV"),
+        "folder": lambda path: path.mkdir(),
+        "nowhere": lambda path: path.symlink_to(folder / "nothing"),
+        "itself": lambda path: path.symlink_to(path),
+        "wrong suffix": lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\n" + rng.bytes(2_000)),
+    }
+    for i in range(200):
+        kind = list(kinds)[i % len(kinds)]
+        kinds[kind](folder / f"{kind} {i:03d}{('.wav', '.mp3', '.flac', '.ogg')[i % 4] if kind != 'huge' else '.wav'}")
+
+
+def test_200_damaged_files_are_listed_and_the_good_ones_are_done(extractor, hubert_folder, recordings, tmp_path, capsys):
+    extract(extractor, recordings, tmp_path / "whole")
+    soundfile.write(recordings / "6 as a wav with a wrong suffix.mp3", read_audio(recordings / "6.flac"), 16_000, format="WAV")
+    damaged(recordings, recordings / "6 as a wav with a wrong suffix.mp3")
+    out = tmp_path / "units"
+    extractor.codebook.save(tmp_path / "book.safetensors")
+    arguments = ["units", "extract", recordings, hubert_folder("layer"), tmp_path / "book.safetensors", out, "--shard-size", "50"]
+    assert cli.main([str(a) for a in arguments]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1].startswith(f"{out}: units of 8 recordings (0.00 h) in 5 parts; 200 set aside")
+    listed = [json.loads(line) for line in (out / "failed.jsonl").read_text().splitlines()]
+    assert len(listed) == 200 and all(x["path"] in x["reason"] and x["id"] in said.err for x in listed)
+    assert json.loads((out / "card.json").read_text())["failed"] == [x["id"] for x in listed]
+    whole, loaded = load_units(tmp_path / "whole"), load_units(out)
+    assert len(loaded) == 8 and all(same(loaded[name], runs) for name, runs in whole.items())
+
+
+def test_what_was_mended_is_taken_in_by_the_same_command(extractor, recordings, tmp_path):
+    whole, out = tmp_path / "whole", tmp_path / "units"
+    extract(extractor, recordings, whole)
+    audio = recordings / "2.flac"
+    content = audio.read_bytes()
+    audio.write_bytes(content[:700])
+    made = extract(extractor, recordings, out)
+    assert list(made.failed) == ["2"] and "2" not in load_units(out) and (out / "failed.jsonl").is_file()
+    before = times(out)
+    assert extract(extractor, recordings, out).failed == made.failed
+    assert {n: t for n, t in times(out).items() if n != "failed.jsonl"} == {n: t for n, t in before.items() if n != "failed.jsonl"}
+    audio.write_bytes(content)
+    assert extract(extractor, recordings, out).failed == {}
+    assert contents(out) == contents(whole)
+
+
+def test_nothing_but_damage_is_an_error_that_leaves_the_reasons(extractor, tmp_path):
+    (tmp_path / "audio").mkdir()
+    for i in range(3):
+        (tmp_path / f"audio/{i}.wav").write_bytes(b"no")
+    with pytest.raises(InputError, match=r"none of the 3 recordings gives units; .*failed\.jsonl says why"):
+        extract(extractor, tmp_path / "audio", tmp_path / "units")
+    assert list(contents(tmp_path / "units")) == ["failed.jsonl"]
+
+
+def test_names_that_are_not_text_do_not_stop_a_run(extractor, recordings, tmp_path):
+    name = bytes(recordings) + b"/caf\xe9"
+    shutil.copyfile(recordings / "1.flac", name + b".flac")
+    with open(name + b"-bad.flac", "wb") as file:
+        file.write(b"no audio")
+    made = extract(extractor, recordings, tmp_path / "units")
+    assert list(made.failed) == ["caf\\udce9-bad"] and "caf\\udce9" in load_units(tmp_path / "units")
+
+
+def test_other_errors_are_not_hidden(extractor, recordings, tmp_path, monkeypatch):
+    monkeypatch.setattr(shards_module, "read_audio", lambda path: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        extract(extractor, recordings, tmp_path / "units")
+
+
+# ---- progress
+
+
+def test_progress_tells_speed_and_time_left_and_leaves_out_what_was_there(recordings, monkeypatch):
+    found = corpus_module._measured(list_recordings(recordings))
+    now = [100.0]
+    monkeypatch.setattr(corpus_module.time, "monotonic", lambda: now[0])
+    with Progress(plan(found, 3)) as progress:
+        assert "? left, 0 of 7 files" in progress.text
+        progress.tell(found[0], False)
+        now[0] += 0.1
+        progress.tell(found[1], True)
+        total, done = sum(r.seconds for r in found), found[0].seconds + found[1].seconds
+        speed = found[1].seconds / 0.1
+        assert f"{speed:.1f} x real time, 00:00 left, 2 of 7 files" in progress.text
+        assert progress.text.startswith(f"{done:.0f} of {total:.0f} s of audio")
+        now[0] += 1000.0
+        left = int((total - done) / found[1].seconds * 1000.1)
+        assert f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left" in progress.text
+
+
+def test_seconds_are_the_manifests_or_the_headers(recordings, tmp_path):
+    lines = [{"audio": "audio/0.flac", "seconds": 77.0}, {"audio": "audio/1.flac"}, {"audio": "audio/none.flac"}]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = corpus_module._measured(list_recordings(tmp_path / "m.jsonl"))
+    assert [r.seconds for r in found] == [77.0, pytest.approx((3_000 + 4_517 * 3) / 16_000), 0.0]

@@ -1,0 +1,116 @@
+"""Parquet parts: what goes in comes out, the same bytes for the same rows, and nothing that was damaged is believed."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechssl.artefacts import hash_bytes, write_json
+from speechssl.errors import InputError
+from speechssl.timing import RunLength
+from speechssl.units.storage import Part, Utterance, decode, encode, iterate_units, load_units, part_name
+
+ROWS = st.lists(st.tuples(st.text(st.characters(codec="utf-8")), st.floats(0, 1e5), st.lists(st.integers(0, 3), max_size=40)))
+
+
+def utterances(rows):
+    return [Utterance(name, seconds, RunLength.of_frames(np.array(frames, np.int64)), "0123") for name, seconds, frames in rows]
+
+
+def same(a, b):
+    return np.array_equal(a.units, b.units) and np.array_equal(a.lengths, b.lengths)
+
+
+def write(folder, *parts):
+    """A unit corpus of these parts."""
+    folder.mkdir()
+    listed = []
+    for index, rows in enumerate(parts):
+        content = encode(Part(utterances(rows), {"K": 4}))
+        (folder / part_name(index)).write_bytes(content)
+        listed.append({"file": part_name(index), "hash": hash_bytes(content)})
+    write_json(folder / "card.json", {"parts": listed})
+    return folder
+
+
+@given(ROWS)
+def test_rows_come_back_as_they_were(rows):
+    part = Part(utterances(rows), {"K": 4, "name": "语"})
+    found = decode(encode(part))
+    assert found.card == part.card and len(found.utterances) == len(rows)
+    for there, made in zip(found.utterances, part.utterances, strict=True):
+        assert (there.id, there.seconds, there.audio) == (made.id, made.seconds, made.audio)
+        assert same(there.runs, made.runs) and there.runs.units.dtype == np.int64
+    assert encode(found) == encode(part)
+
+
+def test_other_readers_find_plain_columns(tmp_path):
+    folder = write(tmp_path / "units", [("a", 0.1, [1, 1, 2])])
+    table = pq.read_table(folder / "part-00000.parquet")
+    row = {"id": "a", "seconds": 0.1, "frames": 3, "units": [1, 2], "lengths": [2, 1], "audio": "0123"}
+    assert table.to_pylist() == [row]
+    assert [str(t) for t in table.schema.types] == ["string", "double", "int32", *["list<element: int32>"] * 2, "string"]
+    assert json.loads(table.schema.metadata[b"speechssl"]) == {"K": 4}
+
+
+def test_a_corpus_is_read_in_order_and_part_by_part(tmp_path):
+    folder = write(tmp_path / "units", [("b", 1.0, [1]), ("a", 1.0, [2, 2])], [], [("语", 1.0, [])])
+    assert list(load_units(folder)) == ["b", "a", "语"] and load_units(folder)["a"].frames == 2
+    stream = iterate_units(folder)
+    assert next(stream).id == "b"
+    (folder / "part-00002.parquet").unlink()
+    assert next(stream).id == "a"
+    with pytest.raises(InputError, match="part-00002.parquet"):
+        next(stream)
+
+
+@pytest.mark.parametrize("at", range(0, 1000, 37))
+def test_no_byte_can_be_changed_in_silence(tmp_path, at):
+    folder = write(tmp_path / "units", [(f"name {i}", 1.0, [i % 3] * i + [3]) for i in range(20)])
+    path = folder / "part-00000.parquet"
+    content = bytearray(path.read_bytes())
+    content[at % len(content)] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"part-00000\.parquet .*extract them again"):
+        load_units(folder)
+
+
+def test_a_change_within_the_rows_is_noticed_without_the_card(tmp_path):
+    rows = [(f"name {i}", 1.0, [i % 3] * i + [3]) for i in range(20)]
+    content = encode(Part(utterances(rows), {}))
+    metadata = pq.read_metadata(write(tmp_path / "units", rows) / "part-00000.parquet")
+    column = metadata.row_group(0).column(3)
+    middle = column.data_page_offset + column.total_compressed_size - 5
+    damaged = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    with pytest.raises(ValueError, match="not a whole Parquet file"):
+        decode(damaged)
+
+
+@pytest.mark.parametrize("length", [0, 3, 100, -1])
+def test_a_part_that_was_cut_off_is_none(length):
+    content = encode(Part(utterances([("a", 1.0, [1, 2])]), {}))
+    with pytest.raises(ValueError, match="not a whole Parquet file"):
+        decode(content[:length])
+
+
+@pytest.mark.parametrize("card", [None, "{", "[]", '{"parts": 3}'])
+def test_a_folder_without_its_card_is_no_corpus(tmp_path, card):
+    folder = write(tmp_path / "units", [("a", 1.0, [1])])
+    (folder / "card.json").unlink()
+    if card is not None:
+        (folder / "card.json").write_text(card)
+    with pytest.raises(InputError, match=r"card\.json"):
+        load_units(folder)
+
+
+def test_a_parquet_file_of_something_else_is_refused(tmp_path):
+    import pyarrow as pa
+
+    folder = write(tmp_path / "units", [("a", 1.0, [1])])
+    pq.write_table(pa.table({"x": [1]}, pa.schema({"x": pa.int64()}, {"speechssl": "{}"})), folder / "part-00000.parquet")
+    content = (folder / "part-00000.parquet").read_bytes()
+    with pytest.raises(ValueError, match="its columns are x"):
+        decode(content)
