@@ -97,7 +97,7 @@ def log_mel(samples: np.ndarray) -> np.ndarray:
     """(BANDS, C) decibels below the loudest; column j is centred at sample HOP j."""
     from torchaudio.transforms import MelSpectrogram
 
-    transform = MelSpectrogram(SAMPLE_RATE, n_fft=512, win_length=WINDOW, hop_length=HOP, n_mels=BANDS, f_min=40.0)
+    transform = MelSpectrogram(SAMPLE_RATE, n_fft=1024, win_length=WINDOW, hop_length=HOP, n_mels=BANDS, f_min=40.0)
     power = transform(torch.from_numpy(np.ascontiguousarray(samples, np.float32))).numpy()
     return np.maximum(10 * np.log10(np.maximum(power, 1e-20) / max(power.max(), 1e-20)), -RANGE_DB)
 

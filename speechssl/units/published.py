@@ -8,11 +8,11 @@ other name ends the reading. Neither joblib nor scikit-learn takes part.
 from __future__ import annotations
 
 import bz2
-import gzip
 import io
 import lzma
 import pickle
 import re
+import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -27,26 +27,17 @@ from speechssl.units.features import encoder_features
 from speechssl.units.kmeans import Codebook, versions
 
 LIMIT = 1 << 30  # bytes of a file, unpacked: 100 times the largest published codebook
-PACKERS: dict[bytes, Callable[[io.BytesIO], bytes]] = {
-    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file).read(LIMIT + 1),
-    b"BZ": lambda file: bz2.BZ2File(file).read(LIMIT + 1),
-    b"\xfd7zXZ": lambda file: lzma.LZMADecompressor().decompress(file.read(), LIMIT + 1),
-    b"]\x00": lambda file: lzma.LZMADecompressor().decompress(file.read(), LIMIT + 1),
-    b"\x78": lambda file: zlib.decompressobj().decompress(file.read(), LIMIT + 1),
+PACKERS: dict[bytes, Callable[[], Any]] = {  # first bytes -> decompressor
+    b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
+    b"BZ": bz2.BZ2Decompressor,
+    b"\xfd7zXZ": lzma.LZMADecompressor,
+    b"]\x00": lzma.LZMADecompressor,
+    b"\x78": zlib.decompressobj,
 }
 ESTIMATORS = ("KMeans", "MiniBatchKMeans")
 NUMBERS = re.compile(r"[fiu][1248]|b1")  # dtypes of what an estimator holds
-DAMAGE = (
-    pickle.UnpicklingError,
-    EOFError,
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    MemoryError,
-    OSError,
-)
+PICKLES = (pickle.UnpicklingError, struct.error, zlib.error, lzma.LZMAError, EOFError, OSError)
+DAMAGE = (*PICKLES, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError, RecursionError)
 
 
 class _Refused(Exception):
@@ -80,7 +71,7 @@ def read_centroids(path: Path) -> tuple[np.ndarray, dict[str, Any]]:
         return _centroids(estimator), {"file": path.name, "hash": hash_bytes(packed)} | _about(estimator)
     except _Refused as refusal:
         raise InputError(f"{path} {refusal}") from refusal
-    except (*DAMAGE, zlib.error, lzma.LZMAError) as error:
+    except DAMAGE as error:
         reason = f"{type(error).__name__}: {error}"[:100]
         raise InputError(f"{path} is cut off, damaged, or not a file of joblib ({reason}); download it again") from error
 
@@ -91,10 +82,12 @@ def _unpacked(packed: bytes) -> bytes:
         raise _Refused(_OLD)
     if packed.startswith(b"\x04\x22\x4d\x18"):
         raise _Refused("is compressed with LZ4; write it again by joblib.dump with another `compress`")
-    unpack = next((f for magic, f in PACKERS.items() if packed.startswith(magic)), lambda file: file.read())
-    content = unpack(io.BytesIO(packed))
+    packer = next((make() for magic, make in PACKERS.items() if packed.startswith(magic)), None)
+    content = packer.decompress(packed, LIMIT + 1) if packer else packed
     if len(content) > LIMIT:
         raise _Refused(f"holds more than {LIMIT} bytes, which no codebook does; check what it is")
+    if packer and not packer.eof:
+        raise EOFError("the compressed data end early")
     return content
 
 

@@ -2,13 +2,15 @@
 
 import json
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from speechssl.encoders.loading import load_encoder
 from speechssl.errors import InputError
 from speechssl.units.fit import FitOptions, fit_units
-from speechssl.units.inspect import MFCC_GRID, InspectOptions, inspect_units
+from speechssl.units.inspect import MFCC_GRID, InspectOptions, inspect_units, lines
 from speechssl.units.kmeans import fit_kmeans
 from speechssl.units.mfcc import mfcc
 
@@ -81,3 +83,109 @@ def test_a_bad_passage_is_set_aside(corpus, hubert_folder, tmp_path, capsys):
     (copy / passages[1]["audio"]).write_bytes(b"no audio")
     with pytest.raises(InputError, match="no recording of 2 can be read"):
         inspect_units(copy, folder, tmp_path / "units.safetensors", DEV)
+
+
+# ---- any audio
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three recordings and a codebook on MFCCs."""
+    from speechssl.audio import write_flac
+
+    rng, root = np.random.default_rng(0), tmp_path / "audio"
+    for i in range(3):
+        tone = np.sin(np.arange(16_000 + 4_000 * i) ** 1.5 * 1e-3 * (i + 1))
+        write_flac(root / f"r{i}.flac", 0.4 * tone + rng.normal(0, 0.02, len(tone)))
+    fit_units(root, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=6))
+    return root
+
+
+def test_a_folder_is_inspected(folder, tmp_path, capsys):
+    found = inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(), tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text()) == found
+    assert found["K"] == 6 and found["unused_units"] == 0 and 0 < found["usage_entropy_share"] <= 1
+    assert found["bits_a_second"] < found["bits_a_second_timed"] and "same_text_distance" not in found and "pnmi" not in found
+    rows = found["stability"]
+    assert [r["snr_db"] for r in rows] == [20, 10, 5, 0] and {r["recordings"] for r in rows} == {3}
+    assert rows[0]["frames_changed"] < rows[-1]["frames_changed"] <= 1
+    assert "3 of 3 recordings have no phones and are left out of purity" in capsys.readouterr().err
+
+
+def test_noise_is_decided_by_the_seed(folder, tmp_path):
+    def rows(**options):
+        return inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(snrs=(5.0,), **options))["stability"]
+
+    assert rows() == rows() != rows(seed=1) and rows(noise="gaussian") != rows()
+    assert rows(noisy=1)[0]["recordings"] == 1
+
+
+def test_an_alignment_gives_purity(folder, tmp_path, capsys):
+    lines = [{"id": f"r{i}", "phones": [["a", 0, 0.4], ["b", 0.5, 0.9]]} for i in range(2)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    options = InspectOptions(alignment=tmp_path / "a.jsonl", snrs=())
+    found = inspect_units(folder, "mfcc", tmp_path / "book.safetensors", options)
+    assert 0 < found["pnmi"] < 1 and 0 < found["cluster_purity"] <= 1 and "stability" not in found
+    assert "1 of 3 recordings have no phones" in capsys.readouterr().err
+    (tmp_path / "b.jsonl").write_text(json.dumps(lines[0] | {"id": "other"}))
+    with pytest.raises(InputError, match="b.jsonl has no recording of .*its first id is other"):
+        inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(alignment=tmp_path / "b.jsonl"))
+
+
+def test_a_picture_is_drawn(folder, tmp_path):
+    book, path = tmp_path / "book.safetensors", tmp_path / "units.svg"
+    inspect_units(folder, "mfcc", book, InspectOptions(snrs=(), picture=path, recording="r1"))
+    assert "r1 " in path.read_text()
+    with pytest.raises(InputError, match="has no recording r7 .*its first is r0"):
+        inspect_units(folder, "mfcc", book, InspectOptions(picture=path, recording="r7"))
+    with pytest.raises(InputError, match="cannot draw a picture as units.txt"):
+        inspect_units(folder, "mfcc", book, InspectOptions(picture=Path("units.txt")))
+
+
+def test_the_first_recordings_alone(folder, tmp_path):
+    book = tmp_path / "book.safetensors"
+    one = inspect_units(folder, "mfcc", book, InspectOptions(recordings=1, snrs=(0.0,)))
+    assert one["stability"][0]["recordings"] == 1
+    with pytest.raises(InputError, match="has no recording r1"):
+        inspect_units(folder, "mfcc", book, InspectOptions(recordings=1, recording="r1"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"noise": "reverb", "snrs": (1.0,)}, "not a noise that has an SNR"),
+        ({"noise": "babble"}, "not a noise that has an SNR"),
+        ({"noise": "nothing.wav"}, "there is no noise nothing.wav"),
+        ({"pairs": 4}, "is not a MiniSQA corpus"),
+    ],
+)
+def test_what_cannot_be_measured_here_is_one_sentence(folder, tmp_path, options, said):
+    with pytest.raises(InputError, match=said):
+        inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(**options))
+
+
+def test_phones_as_units_need_a_corpus(folder):
+    with pytest.raises(InputError, match="need a prepared corpus"):
+        inspect_units(folder, "phones", None, InspectOptions())
+
+
+def test_figures_are_printed_one_a_line(folder, tmp_path):
+    found = lines(inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(snrs=(5.0,))))
+    assert any("unit error rate, pink 5 dB  0." in line for line in found) and found[0].split() == ["K", "6"]
+
+
+def test_without_voices_the_same_text_distance_is_left_out_unless_it_is_asked_for(corpus, tmp_path, monkeypatch, capsys):
+    from speechssl.errors import MissingExtra
+
+    def none(*_):
+        raise MissingExtra("speech", "synth")
+        yield
+
+    fit_units(corpus, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=6))
+    monkeypatch.setattr("speechssl.units.inspect.speak_pairs", none)
+    found = inspect_units(corpus, "mfcc", tmp_path / "book.safetensors", InspectOptions("dev", snrs=()))
+    assert "same_text_distance" not in found and found["pnmi"] > 0
+    assert "the same-text distance is left out" in capsys.readouterr().err
+    for options in (InspectOptions("dev", pairs=2), InspectOptions("dev")):
+        with pytest.raises(MissingExtra):
+            inspect_units(corpus, "mfcc" if options.pairs else "phones", tmp_path / "book.safetensors", options)
