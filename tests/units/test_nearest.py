@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from speechssl.units import nearest
 from speechssl.units.kmeans import Codebook
-from speechssl.units.nearest import Nearest
+from speechssl.units.nearest import Nearest, Product
 
 
 def truth(features, centroids):
@@ -69,24 +69,54 @@ def test_neither_blocks_nor_threads_nor_the_kind_of_product_change_it(monkeypatc
     monkeypatch.setattr(nearest, "CACHED", 64 * 40)
     monkeypatch.setattr(nearest, "EXACT", 100)
     small = Nearest(centroids)
-    assert small.block == 64 and np.array_equal(small(features), expected)
+    assert small.products[0].block == 64 and np.array_equal(small(features), expected)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     plain = Nearest(centroids)
-    assert not plain.packed and np.array_equal(plain(features), expected)
+    assert len(plain.products) == 1 and not plain.products[0].packed and np.array_equal(plain(features), expected)
+
+
+@pytest.mark.parametrize("dtypes", [[torch.float32], [torch.bfloat16], [torch.bfloat16, torch.float32]])
+@pytest.mark.parametrize("kind", ["normal", "close", "clusters", "far", "ints"])
+def test_every_product_leaves_the_nearest_among_its_candidates(monkeypatch, dtypes, kind):
+    monkeypatch.setattr(nearest, "_dtypes", lambda device: dtypes)
+    centroids, rng = normal(0, 40, 32), np.random.default_rng(1)
+    features = {
+        "normal": normal(1, 600, 32),
+        "close": centroids[rng.integers(0, 40, (600, 2))].mean(1),
+        "clusters": centroids[rng.integers(0, 40, 600)] + 0.3 * normal(1, 600, 32),
+        "far": 1e4 + normal(1, 600, 32),
+        "ints": rng.integers(-3, 4, (600, 32)).astype(np.float32),
+    }[kind]
+    assert np.array_equal(Nearest(centroids)(torch.from_numpy(features)), truth(features, centroids))
+
+
+def test_bf16_alone_would_be_wrong_and_settles_most_of_what_is_clear(monkeypatch):
+    centroids, rng = normal(0, 40, 32), np.random.default_rng(1)
+    product = Product.of(centroids, torch.device("cpu"), torch.bfloat16)
+    vague = torch.from_numpy(normal(1, 2_000, 32))
+    assert (product._scores(vague).argmax(1).numpy() != truth(vague, centroids)).any()
+    clear = torch.from_numpy(centroids[rng.integers(0, 40, 600)] + normal(1, 600, 32))
+    frames, _ = product.candidates(clear, clear.norm(dim=1))
+    assert (np.bincount(frames) == 1).mean() > 0.8
 
 
 def test_a_looser_float32_of_torch_does_not_change_it(monkeypatch):
     centroids, features = normal(0, 40, 32), torch.from_numpy(normal(1, 500, 32))
+    exact = torch.from_numpy(centroids - centroids.astype(np.float64).mean(0)).float()
+    monkeypatch.setattr(nearest, "_dtypes", lambda device: [torch.float32])
     find, expected = Nearest(centroids), truth(features, centroids)
 
     def rounded(self, block):
-        return torch.addmm(self.bias, block.bfloat16().float(), self.exact.bfloat16().float().T)
+        return torch.addmm(self.bias, block.bfloat16().float(), exact.bfloat16().float().T)
 
-    find.exact = torch.from_numpy(centroids - centroids.astype(np.float64).mean(0)).float()
-    monkeypatch.setattr(Nearest, "_scores", rounded)
+    monkeypatch.setattr(Product, "_scores", rounded)
     assert not np.array_equal(find(features), expected)
-    monkeypatch.setattr(Nearest, "_rounding", lambda self: nearest.ROUNDING["bf16"])
-    assert np.array_equal(find(features), expected)
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    try:
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        assert np.array_equal(find(features), expected)
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before
 
 
 def test_strided_and_half_precision_features_are_taken():
