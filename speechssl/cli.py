@@ -176,7 +176,7 @@ def _add_units(verbs: Any) -> None:
     fit.add_argument("--recordings", "--passages", type=count, help=some)
     fit.add_argument("--budget", type=count, default=300_000, help="frames of them, drawn at random, that k-means sees")
     fit.add_argument("--split", default="train", help="of a prepared corpus")
-    fit.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="of the encoder")
+    fit.add_argument("--precision", default="fp32", help="of the encoder: fp32, or bf16, which is faster")
     fit.add_argument("--seed", type=whole, default=0, help="of the sample and of k-means")
     extract = _verb(what, "extract", _units_extract, "units of all passages and questions of a split")
     extract.add_argument("corpus", type=Path, help="prepared corpus")

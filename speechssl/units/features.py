@@ -64,12 +64,15 @@ def encoder_features(encoder: SpeechEncoder, layer: int, smooth: int) -> Feature
 
 
 def features_of_codebook(codebook: Codebook, encoder: str) -> Features:
-    """The features a codebook was fitted on, from the encoder that is named. Raises InputError where it was another one."""
+    """The features a codebook was fitted on, from the encoder that is named: its card's layer, smoothing and precision.
+
+    Raises InputError where it was another encoder.
+    """
     card: Mapping[str, Any] = codebook.card
     if (encoder == "mfcc") != (card.get("encoder") == "mfcc"):
         made = "MFCCs; give mfcc as the encoder" if encoder != "mfcc" else f"the encoder {card.get('encoder')}; name that encoder"
         raise InputError(f"{codebook.name} was not fitted on {encoder} but on {made}")
-    found = load_features(encoder, int(card["layer"]) if encoder != "mfcc" else 0, int(card.get("smooth", 1)))
+    found = load_features(encoder, int(card.get("layer", 0)), int(card.get("smooth", 1)), card.get("precision", "fp32"))
     if found.encoder != card.get("encoder"):
         raise InputError(
             f"{codebook.name} was fitted on encoder {card.get('encoder')}, not on {encoder} ({found.encoder}); "

@@ -1,6 +1,7 @@
 """Fitting on corpora, manifests and folders: what is chosen, what is set aside, and what the card remembers."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -125,6 +126,16 @@ def test_the_codebook_that_ships_is_used_as_it_is():
     samples = np.random.default_rng(0).uniform(-0.3, 0.3, 32_000).astype(np.float32)
     units = RunLength.of_frames(unit_frames(features, book, samples))
     assert np.array_equal(units.units, UnitExtractor(load_encoder("minisqa-en/encoder"), book).units(samples).units)
+
+
+def test_a_codebook_is_used_in_the_precision_it_was_fitted_in(folder, hubert_folder, tmp_path):
+    name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
+    book = fit_units(folder, name, out, replace(OPTIONS, precision="bf16"))
+    assert book.card["precision"] == features_of_codebook(book, name).precision == "bf16"
+    with pytest.raises(InputError, match=r"\(precision differ\)"):
+        fit_units(folder, name, out, OPTIONS)
+    with pytest.raises(InputError, match="there is no precision fp8"):
+        fit_units(folder, name, out, replace(OPTIONS, precision="fp8"))
 
 
 def test_bad_recordings_are_listed_and_left_out(folder, tmp_path, capsys):
