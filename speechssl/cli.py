@@ -215,15 +215,21 @@ on with the same command. What cannot be read is listed in failed.jsonl and trie
 
 def _add_units(verbs: Any) -> None:
     what = _group(verbs, "units", "k-means codebooks and the units they give")
-    fit = _verb(what, "fit", _units_fit, "fit a codebook on the training passages")
-    fit.add_argument("corpus", type=Path, help="prepared corpus")
-    fit.add_argument("encoder", help="encoder folder, hub id or shipped name")
-    fit.add_argument("out", type=Path, help="codebook to write, e.g. units.safetensors")
+    fit = _verb(what, "fit", _units_fit, _FIT)
+    fit.add_argument(
+        "source", type=Path, help="prepared corpus, manifest (.jsonl with `audio`, or .txt of paths) or folder of audio"
+    )
+    fit.add_argument("encoder", help="encoder folder, hub id or shipped name, or mfcc (39 a frame)")
+    fit.add_argument("out", type=Path, help="codebook to write, e.g. units.safetensors; its card goes beside it")
     fit.add_argument("--layer", type=whole, default=5, help="0: input of the first transformer layer, n: output of layer n")
     fit.add_argument("--clusters", type=count, default=100, help="K")
     fit.add_argument("--smooth", type=count, default=1, help="frames that features are averaged over (odd)")
-    fit.add_argument("--passages", type=whole, default=400, help="training passages to fit on")
-    fit.add_argument("--seed", type=whole, default=0, help="of k-means")
+    some = "recordings to fit on; default: the first 400 passages of a prepared corpus, else all; fewer are drawn at random"
+    fit.add_argument("--recordings", "--passages", type=count, help=some)
+    fit.add_argument("--budget", type=count, default=300_000, help="frames of them, drawn at random, that k-means sees")
+    fit.add_argument("--split", default="train", help="of a prepared corpus")
+    fit.add_argument("--precision", default="fp32", help="of the encoder: fp32, or bf16, which is faster")
+    fit.add_argument("--seed", type=whole, default=0, help="of the sample and of k-means")
     extract = _verb(what, "extract", _units_extract, EXTRACT)
     extract.add_argument("source", type=Path, help="prepared corpus (with --split), manifest, folder or audio file")
     extract.add_argument("encoder", help="encoder folder, hub id or shipped name")
@@ -239,20 +245,68 @@ def _add_units(verbs: Any) -> None:
     extract.add_argument(
         "--shard-size", type=count, default=200, help="recordings a part; a kill costs those that are in the making"
     )
-    inspect = _verb(what, "inspect", _units_inspect, "same-text distance, purity and PNMI of units, on held-out voices")
-    inspect.add_argument("corpus", type=Path, help="prepared corpus")
-    inspect.add_argument("encoder", help="encoder folder, hub id or shipped name; mfcc; or phones: the manifest's phones as units")
-    inspect.add_argument("codebook", type=Path, nargs="?", help="not for phones")
-    inspect.add_argument("--split", default="test", help="train, dev or test")
-    inspect.add_argument("--pairs", type=count, default=100, help="questions spoken by two voices each")
-    inspect.add_argument("--out", type=Path, help="write the figures as JSON")
+    _add_units_import(what)
+    _add_units_inspect(what)
+
+
+_FIT = """fit a codebook by k-means on a layer of an encoder or on MFCCs
+
+The recordings pass by once, of any number and length; a uniform sample of --budget frames is kept and clustered (MiniBatch
+k-means, k-means++). Files that cannot be used are listed and left out.
+"""
+_IMPORT = """take over a published k-means codebook (joblib, as of fairseq and DUAL)
+
+Only the centroids are taken, by a reader that runs nothing of what the file holds. The file does not say what it was fitted on:
+name the encoder and the layer as its authors do, counted as everywhere here (n: output of transformer layer n; fairseq's n too).
+"""
+_INSPECT = """how good units are: usage, bit rate, purity and PNMI, stability under noise, same-text distance; a picture of them
+
+Purity and PNMI need phones: of the corpus, or of --alignment. The same-text distance needs MiniSQA and speechssl[synth].
+"""
+
+
+def _add_units_import(verbs: Any) -> None:
+    verb = _verb(verbs, "import", _units_import, _IMPORT)
+    verb.add_argument("joblib", type=Path, help="file that joblib wrote, compressed or not, such as km_500.bin")
+    verb.add_argument("out", type=Path, help="codebook to write, e.g. units.safetensors")
+    verb.add_argument("--encoder", required=True, help="encoder folder or hub id that it was fitted on")
+    verb.add_argument("--layer", type=whole, required=True, help="of the encoder, e.g. 22 for DUAL")
+
+
+def _add_units_inspect(verbs: Any) -> None:
+    verb = _verb(verbs, "inspect", _units_inspect, _INSPECT)
+    verb.add_argument(
+        "source", type=Path, help="prepared corpus, manifest (.jsonl with `audio`, or .txt of paths) or folder of audio"
+    )
+    verb.add_argument("encoder", help="encoder folder, hub id or shipped name; mfcc; or phones: the manifest's phones as units")
+    verb.add_argument("codebook", type=Path, nargs="?", help="not for phones")
+    verb.add_argument("--split", default="test", help="of a prepared corpus")
+    verb.add_argument("--recordings", type=count, help="only the first N")
+    verb.add_argument("--alignment", type=Path, help='.jsonl of {"id", "phones": [[name, start, end]]}, or (a folder of) TextGrids')
+    verb.add_argument("--pairs", type=whole, help="questions spoken by two voices each (MiniSQA; default there: 100; 0: none)")
+    verb.add_argument("--noise", default="pink", help="for the stability: gaussian, pink, or a recording or folder")
+    verb.add_argument("--snr", type=float, nargs="*", default=[20.0, 10.0, 5.0, 0.0], help="dB; nothing: no stability")
+    verb.add_argument("--noisy", type=count, default=20, help="recordings that are heard again at each of them")
+    verb.add_argument("--picture", type=Path, help="draw units under the spectrogram: .png, .svg or .pdf")
+    verb.add_argument("--recording", help="id of the recording to draw; default: the first")
+    verb.add_argument("--span", type=weight, nargs=2, metavar=("START", "END"), help="seconds of it")
+    verb.add_argument("--seed", type=whole, default=0, help="of the noise")
+    verb.add_argument("--out", type=Path, help="write the figures as JSON")
 
 
 def _units_fit(o: argparse.Namespace) -> None:
-    from speechssl.units.inspect import fit_units
+    from speechssl.units.fit import FitOptions, fit_units
 
-    book = fit_units(o.corpus, o.encoder, o.layer, o.clusters, o.smooth, o.passages, o.seed, o.out)
+    options = FitOptions(o.layer, o.clusters, o.smooth, o.recordings, o.budget, o.split, o.precision, o.seed)
+    book = fit_units(o.source, o.encoder, o.out, options)
     print(f"{o.out}: K = {book.size}, {book.hash}")
+
+
+def _units_import(o: argparse.Namespace) -> None:
+    from speechssl.units.published import import_codebook
+
+    book = import_codebook(o.joblib, o.out, o.encoder, o.layer)
+    print(f"{o.out}: K = {book.size}, {book.centroids.shape[1]} dimensions, {book.hash}")
 
 
 def _units_extract(o: argparse.Namespace) -> None:
@@ -273,10 +327,11 @@ def _units_extract(o: argparse.Namespace) -> None:
 
 
 def _units_inspect(o: argparse.Namespace) -> None:
-    from speechssl.units.inspect import inspect_units
+    from speechssl.units.inspect import InspectOptions, inspect_units, lines
 
-    for name, value in inspect_units(o.corpus, o.encoder, o.codebook, o.split, o.pairs, o.out).items():
-        print(f"{name:>22}  {value:.3f}" if isinstance(value, float) else f"{name:>22}  {value}")
+    noise, picture = (o.noise, tuple(o.snr), o.noisy), (o.picture, o.recording, tuple(o.span) if o.span else None)
+    options = InspectOptions(o.split, o.recordings, o.alignment, o.pairs, *noise, *picture, o.seed)
+    print("\n".join(lines(inspect_units(o.source, o.encoder, o.codebook, options, o.out))))
 
 
 def _add_train(verbs: Any) -> None:

@@ -21,11 +21,11 @@ def test_every_verb_has_help_for_every_option() -> None:
 
 def test_config_section_gives_defaults_and_typing_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = {}
-    monkeypatch.setattr("speechssl.units.inspect.fit_units", lambda *a: seen.setdefault("options", a) and _Book())
+    monkeypatch.setattr("speechssl.units.fit.fit_units", lambda *a: seen.setdefault("options", a) and _Book())
     config = tmp_path / "c.yaml"
     config.write_text("units:\n  clusters: 7\n  smooth: 5\n")
     assert main(["units", "fit", "c", "e", "o", "--config", str(config), "--stage", "units", "--smooth", "3"]) == 0
-    assert seen["options"][3:5] == (7, 3)
+    assert (seen["options"][3].clusters, seen["options"][3].smooth) == (7, 3)
 
 
 class _Book:

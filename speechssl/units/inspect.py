@@ -1,110 +1,194 @@
-"""Fitting a codebook for a corpus, and the table that says whether its units are any good."""
+"""The table that says whether units are any good: of a prepared corpus, a manifest or a folder, with or without known phones."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.artefacts import write_json
+from speechssl.artefacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.corpora.minisqa.speech import speak_pairs
-from speechssl.corpora.records import Corpus, data_hash, load_corpus
-from speechssl.encoders.loading import load_encoder
-from speechssl.encoders.pretraining import small_config
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.corpora.records import Corpus, load_corpus
+from speechssl.corpora.sources import list_recordings
+from speechssl.errors import InputError, MissingExtra, tell_set_aside
+from speechssl.noise import Condition, Distorter, parse_condition
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
-from speechssl.units.extract import UnitExtractor, layer_features
-from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook
-from speechssl.units.mfcc import mfcc
-from speechssl.units.quality import phone_frames, purity, same_text
-from speechssl.units.targets import readable
+from speechssl.units.alignment import Phone, read_alignment
+from speechssl.units.features import MFCC_GRID, features_of_codebook, run_lengths
+from speechssl.units.kmeans import load_codebook
+from speechssl.units.picture import check_picture, draw_units
+from speechssl.units.quality import bit_rate, phone_frames, purity, same_text, stability, usage
 
-MFCC_GRID = FrameGrid.of_convolutions(SAMPLE_RATE, small_config().conv_kernel, small_config().conv_stride)  # as in `pretrain`
+__all__ = ["MFCC_GRID", "InspectOptions", "inspect_units"]
+PAIRS = 100  # questions of MiniSQA that are spoken twice
 
 
-def fit_units(corpus: Path, encoder: str, layer: int, clusters: int, smooth: int, passages: int, seed: int, out: Path) -> Codebook:
-    """Fit on the first `passages` training passages, all voices; once.
+@dataclass(frozen=True)
+class InspectOptions:
+    """What is looked at."""
 
-    Raises InputError where `out` is a codebook that was made from other inputs.
-    """
-    if smooth < 1 or smooth % 2 == 0:
-        raise InputError(f"features are averaged over an odd number of frames, not {smooth}; change --smooth")
-    model, data = load_encoder(encoder), load_corpus(corpus, "train")
-    if not data.passages:
-        raise InputError(f"{corpus / 'train'} has no passages to fit a codebook on; prepare the corpus with some")
-    card: dict[str, Any] = {"encoder": model.hash, "layer": layer, "smooth": smooth, "frame_rate": model.grid.frame_rate}
-    card |= {"data": data_hash(corpus, "train"), "passages": passages}
-    chosen = [data.path(p) for p in list(data.passages.values())[:passages]]
-    stream = (layer_features(model, samples, card).numpy() for samples in readable(chosen, "features for k-means"))
-    if out.is_file() and out.with_suffix(".card.json").is_file():
-        made = load_codebook(out)
-        if differing := [k for k, v in (card | {"K": clusters, "seed": seed}).items() if made.card.get(k) != v]:
-            raise InputError(f"{out} was made from other inputs ({', '.join(differing)} differ); choose another file or delete it")
-        return made
-    codebook = fit_kmeans(stream, clusters, card, seed=seed)
-    codebook.save(out)
-    return codebook
+    split: str = "test"  # of a prepared corpus
+    recordings: int | None = None  # the first so many; None: all
+    alignment: Path | None = None  # phones of other sources than corpora that know their own
+    pairs: int | None = None  # for the same-text distance, 0: none; None: PAIRS for MiniSQA where it can be spoken
+    noise: str = "pink"  # kind of noise for the stability, as in the conditions of `evaluate`
+    snrs: tuple[float, ...] = (20.0, 10.0, 5.0, 0.0)  # dB; empty: no stability
+    noisy: int = 20  # recordings that are heard again in noise, spread over all
+    picture: Path | None = None  # file to draw
+    recording: str | None = None  # id of what is drawn; None: the first
+    span: tuple[float, float] | None = None  # seconds of it
+    seed: int = 0  # of the noise
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A recording to be looked at. phones: of its alignment, empty where there is none."""
+
+    id: str
+    path: Path
+    phones: tuple[Phone, ...] = ()
+    seconds: float | None = None  # as its manifest says
+
+
+@dataclass(frozen=True)
+class Units:
+    """A codebook at work. K = size."""
+
+    of: Callable[[np.ndarray], RunLength]  # (N,) samples at 16 kHz
+    grid: FrameGrid
+    size: int
 
 
 def inspect_units(
-    corpus: Path, encoder: str, codebook: Path | None, split: str, pairs: int, out: Path | None = None
-) -> dict[str, float | int]:
-    """Quality on held-out voices. The sentence pairs are spoken on the spot (needs speechssl[synth]).
+    source: Path, encoder: str, codebook: Path | None, options: InspectOptions = InspectOptions(), out: Path | None = None
+) -> dict[str, Any]:
+    """Quality of units; what cannot be measured on this source is left out, and said.
 
     encoder: folder, hub id or shipped name; `mfcc` for a codebook on MFCCs; `phones` for the phones of the manifest as units (the
-    topline, without a codebook).
+    topline, without a codebook). Raises InputError where there is nothing to look at.
     """
-    if pairs < 2:
-        raise InputError(f"{pairs} pairs of questions are too few to compare; give --pairs 2 or more")
-    units, grid, size = _source(encoder, codebook)
-    data = load_corpus(corpus, split)
-    if bare := [p.id for p in data.passages.values() if not p.phones] or not data.passages:
-        what = "has no passages" if bare is True else f"has passages without phones (such as {bare[0]})"
-        raise InputError(f"{corpus / split} {what}; the quality of units is measured against phones: name a split that has them")
-    language = next(iter(data.passages.values())).language
-    names: dict[str, int] = {}
-    spoken = list(tqdm(speak_pairs(language, split, pairs), total=pairs, desc="speaking pairs", unit="pair"))
-    if units is None:
-        sides = [[np.array([names.setdefault(p.text, len(names)) for p in side[i].phones]) for side in spoken] for i in (0, 1)]
-    else:
-        heard = [[units(s.samples).units for s in side] for side in tqdm(spoken, desc="units of pairs", unit="pair")]
-        sides = [[side[i] for side in heard] for i in (0, 1)]
-    alike = same_text(*sides)
-    values: dict[str, float | int] = {
-        "K": size or len(names),
-        "same_text_distance": alike.distance,
-        "same_text_auc": alike.auc,
-        "pairs": alike.pairs,
-        "phones_a_second": sum(len(p.phones) for p in data.passages.values()) / sum(p.seconds for p in data.passages.values()),
-    }
-    if units is not None:
-        values |= _purity(data, units, grid, names)
+    _check(options)
+    units = None if encoder == "phones" else _units(encoder, codebook)
+    subjects, corpus = _subjects(source, options)
+    values: dict[str, Any] = {"K": units.size} if units else {}
+    if units:
+        values |= _measured(subjects, corpus, units, options)
+    elif corpus is None or not all(s.phones for s in subjects):
+        raise InputError(f"{source} has passages without phones; units that are phones need a prepared corpus that has them")
+    values |= (_phone_rate(corpus) if corpus else {}) | _same_text(source, corpus, units, options)
     if out:
         write_json(out, values)
     return values
 
 
-def _source(encoder: str, codebook: Path | None) -> tuple[Callable[[np.ndarray], RunLength] | None, FrameGrid, int]:
-    """What turns samples into units (None: the phones of the manifest), its frames and K."""
-    if encoder == "phones":
-        return None, MFCC_GRID, 0
+def _check(options: InspectOptions) -> None:
+    """Raises InputError for what would only come to light after hours."""
+    if options.pairs == 1:
+        raise InputError("1 pair of questions is too few to compare; give --pairs 2 or more, or 0")
+    for condition in _conditions(options):
+        Distorter(options.seed).check(condition)
+    if options.picture:
+        check_picture(options.picture)
+
+
+def _conditions(options: InspectOptions) -> list[Condition]:
+    found = [parse_condition(f"{options.noise}@{snr:g}") for snr in options.snrs]
+    if any(c.name != "noise" or c.kind == "babble" for c in found):
+        raise InputError(f"{options.noise} is not a noise that has an SNR by itself; give gaussian, pink, or a recording or folder")
+    return found
+
+
+def _units(encoder: str, codebook: Path | None) -> Units:
     if codebook is None:
         raise InputError(f"units of {encoder} need a codebook; name the file that `speechssl units fit` wrote")
     book = load_codebook(codebook)
-    if encoder == "mfcc":
-        if book.card.get("encoder") != "mfcc":
-            raise InputError(f"{codebook} was not fitted on MFCCs but on encoder {book.card.get('encoder')}; name that encoder")
-        return (lambda samples: RunLength.of_frames(book.assign(mfcc(samples, MFCC_GRID)))), MFCC_GRID, book.size
-    extractor = UnitExtractor(load_encoder(encoder), book)
-    return extractor.units, extractor.grid, book.size
+    features = features_of_codebook(book, encoder)
+    return Units(partial(run_lengths, features, book), features.grid, book.size)
 
 
-def _oracle(data: Corpus, units: dict[str, RunLength], grid: FrameGrid) -> float:
+def _subjects(source: Path, options: InspectOptions) -> tuple[list[Subject], Corpus | None]:
+    """What to look at, in order, and the corpus that it is from."""
+    known = read_alignment(options.alignment) if options.alignment else {}
+    if not any(source.glob("*/passages.jsonl")):
+        found = [Subject(r.id, r.path, tuple(known.get(r.id, ()))) for r in list_recordings(source)]
+        corpus = None
+    else:
+        corpus = load_corpus(source, options.split)
+        own = {p.id: tuple((s.text, s.start, s.end) for s in p.phones) for p in corpus.passages.values()}
+        found = [Subject(p.id, corpus.path(p), tuple(known.get(p.id, own[p.id])), p.seconds) for p in corpus.passages.values()]
+    if not found:
+        raise InputError(f"{source / options.split} has no passages; name a split that has some with --split")
+    if known and not any(s.phones for s in found):
+        raise InputError(f"{options.alignment} has no recording of {source} (its first id is {next(iter(known))}); match the ids")
+    if options.recording is not None and options.recording not in [s.id for s in found[: options.recordings]]:
+        raise InputError(f"{source} has no recording {options.recording} (its first is {found[0].id}); name another to draw")
+    return found[: options.recordings], corpus
+
+
+def _measured(subjects: Sequence[Subject], corpus: Corpus | None, units: Units, options: InspectOptions) -> dict[str, Any]:
+    """All that needs the units of the recordings."""
+    found, seconds = _hear(subjects, units)
+    subjects = [s for s in subjects if s.id in found]
+    used = usage(list(found.values()), units.size)
+    bits = bit_rate(list(found.values()), sum(seconds.values()))
+    values: dict[str, Any] = {
+        "usage_entropy_bits": used.entropy,
+        "usage_entropy_share": used.share,
+        "unused_units": used.unused,
+        "most_used": [{"unit": unit, "share": share} for unit, share in used.most],
+        "units_a_second": sum(map(len, found.values())) / sum(seconds.values()),
+        "bits_a_second": bits.units,
+        "bits_a_second_timed": bits.timed,
+    }
+    values |= _purity(subjects, found, units.grid)
+    if corpus:
+        values |= _oracle(corpus, found, units.grid)
+    values |= _stability(subjects, found, units, options)
+    if options.picture:
+        _draw(subjects, found, units.grid, options.picture, options)
+    return values
+
+
+def _hear(subjects: Sequence[Subject], units: Units) -> tuple[dict[str, RunLength], dict[str, float]]:
+    """Units and seconds of all recordings that can be read; the others are listed and counted."""
+    found: dict[str, RunLength] = {}
+    seconds: dict[str, float] = {}
+    failed: dict[str, str] = {}
+    for subject in tqdm(subjects, desc="units", unit="file"):
+        try:
+            samples = read_audio(subject.path)
+            found[subject.id] = units.of(samples)
+            seconds[subject.id] = subject.seconds or len(samples) / SAMPLE_RATE
+        except (InputError, ValueError) as error:
+            failed[subject.id] = str(error)
+    tell_set_aside(failed, "quality of units")
+    if not found:
+        raise InputError(f"no recording of {len(failed)} can be read ({next(iter(failed.values()))}); restore the audio")
+    return found, seconds
+
+
+def _purity(subjects: Sequence[Subject], found: dict[str, RunLength], grid: FrameGrid) -> dict[str, float]:
+    """Against the phones of those recordings whose phones are known."""
+    aligned = [s for s in subjects if s.phones]
+    if len(aligned) < len(subjects):
+        _say(f"{len(subjects) - len(aligned)} of {len(subjects)} recordings have no phones and are left out of purity and PNMI")
+    if not aligned:
+        return {}
+    names: dict[str, int] = {}
+    phones = [phone_frames(s.phones, grid, found[s.id].frames, names) for s in aligned]
+    pure = purity([found[s.id].expand() for s in aligned], phones)
+    return {"phone_purity": pure.phone, "cluster_purity": pure.cluster, "pnmi": pure.pnmi}
+
+
+def _oracle(data: Corpus, units: dict[str, RunLength], grid: FrameGrid) -> dict[str, float]:
     """FF1 (0 to 1) of the annotated answers after label -> decode: what no reader of these units can beat."""
     scores = []
     for question in data.answerable:
@@ -115,28 +199,83 @@ def _oracle(data: Corpus, units: dict[str, RunLength], grid: FrameGrid) -> float
             first, last = interval_of_units(grid, passage, *units_of_interval(grid, passage, start, end))
             shared = max(min(last, end) - max(first, start), 0.0)
             scores.append(2 * shared / (last - first + end - start))
-    return float(np.mean(scores)) if scores else math.nan
+    return {"oracle_ff1": float(np.mean(scores)) if scores else math.nan}
 
 
-def _purity(data: Corpus, units: Callable[[np.ndarray], RunLength], grid: FrameGrid, names: dict[str, int]) -> dict[str, float]:
-    """Purity, PNMI and rate over all passages of a split."""
-    found: dict[str, RunLength] = {}
-    failed: dict[str, str] = {}
-    for passage in tqdm(data.passages.values(), desc="units", unit="file"):
-        try:
-            found[passage.id] = units(read_audio(data.path(passage)))
-        except InputError as error:
-            failed[passage.id] = str(error)
-    tell_set_aside(failed, "quality of units")
-    if not found:
-        raise InputError(f"no passage of {data.root / data.split} can be read ({next(iter(failed.values()))}); restore its audio")
-    passages = [data.passages[name] for name in found]
-    phones = [phone_frames([(s.text, s.start, s.end) for s in p.phones], grid, found[p.id].frames, names) for p in passages]
-    pure = purity([u.expand() for u in found.values()], phones)
-    return {
-        "phone_purity": pure.phone,
-        "cluster_purity": pure.cluster,
-        "pnmi": pure.pnmi,
-        "oracle_ff1": _oracle(data, found, grid),
-        "units_a_second": sum(map(len, found.values())) / sum(p.seconds for p in passages),
-    }
+def _stability(
+    subjects: Sequence[Subject], found: dict[str, RunLength], units: Units, options: InspectOptions
+) -> dict[str, list[dict[str, Any]]]:
+    """Clean against noisy, on some of the recordings, spread over all. The noise is decided by seed and id alone."""
+    conditions = _conditions(options)
+    places = np.unique(np.linspace(0, len(subjects) - 1, min(options.noisy, len(subjects))).round().astype(int))
+    chosen, distorter = [subjects[i] for i in places], Distorter(options.seed)
+    noisy: list[list[RunLength]] = [[] for _ in conditions]
+    for subject in tqdm(chosen, desc="units in noise", unit="file", disable=not conditions):
+        samples = read_audio(subject.path) if conditions else np.zeros(0)
+        for heard, condition in zip(noisy, conditions, strict=True):
+            heard.append(units.of(distorter.apply(samples, condition, subject.id)))
+    rows = []
+    for heard, condition in zip(noisy, conditions, strict=True):
+        stable = stability([found[s.id] for s in chosen], heard)
+        row = {"condition": condition.short, "snr_db": condition.snr_db, "recordings": len(chosen)}
+        rows.append(row | {"unit_error_rate": stable.error_rate, "frames_changed": stable.changed})
+    return {"stability": rows} if rows else {}
+
+
+def _same_text(source: Path, corpus: Corpus | None, units: Units | None, options: InspectOptions) -> dict[str, Any]:
+    """One sentence by two voices, spoken on the spot (needs speechssl[synth]); MiniSQA only, for its questions are known."""
+    if corpus is None or options.pairs == 0 or not _is_minisqa(source):
+        if options.pairs or (units is None and options.pairs != 0):
+            raise InputError(f"{source} is not a MiniSQA corpus, whose questions can be spoken in pairs; leave out --pairs")
+        return {}
+    try:
+        pairs = options.pairs or PAIRS
+        language = next(iter(corpus.passages.values())).language
+        spoken = list(tqdm(speak_pairs(language, options.split, pairs), total=pairs, desc="speaking pairs", unit="pair"))
+    except MissingExtra as error:
+        if options.pairs or units is None:
+            raise
+        _say(f"the same-text distance is left out: {error}")
+        return {}
+    names: dict[str, int] = {}
+    if units is None:
+        sides = [[np.array([names.setdefault(p.text, len(names)) for p in side[i].phones]) for side in spoken] for i in (0, 1)]
+    else:
+        heard = [[units.of(s.samples).units for s in side] for side in tqdm(spoken, desc="units of pairs", unit="pair")]
+        sides = [[side[i] for side in heard] for i in (0, 1)]
+    alike = same_text(*sides)
+    values = {"same_text_distance": alike.distance, "same_text_auc": alike.auc, "pairs": alike.pairs}
+    return values if units else {"K": len(names)} | values
+
+
+def _phone_rate(data: Corpus) -> dict[str, float]:
+    phones = sum(len(p.phones) for p in data.passages.values())
+    return {"phones_a_second": phones / sum(p.seconds for p in data.passages.values())} if phones else {}
+
+
+def _is_minisqa(source: Path) -> bool:
+    card = source / "card.json"
+    return card.is_file() and read_json(card).get("corpus") == "minisqa"
+
+
+def _draw(subjects: Sequence[Subject], found: dict[str, RunLength], grid: FrameGrid, path: Path, options: InspectOptions) -> None:
+    wanted = [s for s in subjects if options.recording in (None, s.id)]
+    if not wanted:
+        raise InputError(f"the recording {options.recording} was set aside; name another to draw")
+    subject = wanted[0]
+    draw_units(path, read_audio(subject.path), found[subject.id], grid, subject.phones, subject.id, options.span)
+    _say(f"{path}: the units of {subject.id}")
+
+
+def lines(values: dict[str, Any]) -> list[str]:
+    """The figures as text."""
+    flat = {k: v for k, v in values.items() if not isinstance(v, list)}
+    flat |= {f"unit {u['unit']}": u["share"] for u in values.get("most_used", [])}
+    for row in values.get("stability", []):
+        where = f"{row['condition']} {row['snr_db']:g} dB"
+        flat |= {f"unit error rate, {where}": row["unit_error_rate"], f"frames changed, {where}": row["frames_changed"]}
+    return [f"{name:>32}  {value:.3f}" if isinstance(value, float) else f"{name:>32}  {value}" for name, value in flat.items()]
+
+
+def _say(line: str) -> None:
+    tqdm.write(line, file=sys.stderr)

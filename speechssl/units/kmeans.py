@@ -1,6 +1,5 @@
-"""K-means codebooks: fitted by MiniBatch k-means on a frame budget, applied by one matrix product.
+"""K-means codebooks: fitted by MiniBatch k-means on a frame budget, applied by one matrix product (`nearest.py`).
 
-The nearest centroid minimises |c|^2 / 2 - x.c, so assignment is a product, a bias and an argmax; no distances are formed.
 Letters: T frames, D dimensions, K clusters.
 """
 
@@ -8,7 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from tqdm import tqdm
 
 from speechssl.artefacts import hash_bytes, read_json, replacing, write_json
 from speechssl.errors import InputError
+from speechssl.units.nearest import Nearest
+
+PADDING = "none"  # every utterance is encoded as it is, so that none depends on what it is batched with
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Codebook:
     centroids: np.ndarray
     card: dict[str, Any]
     name: str = "the codebook"  # its file, for messages
+    _prepared: dict[torch.device, Nearest] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def size(self) -> int:
@@ -42,12 +46,15 @@ class Codebook:
         return hash_bytes(np.ascontiguousarray(self.centroids, np.float32).tobytes())
 
     def assign(self, features: torch.Tensor) -> np.ndarray:
-        """(T, D) -> (T,) int64 indices of the nearest centroid. Raises ValueError when D differs."""
+        """(T, D) on any device -> (T,) int64 indices of the nearest centroid, the first of equals; see `nearest.py`.
+
+        Raises ValueError when D differs or a feature is not finite.
+        """
         if features.shape[-1] != self.centroids.shape[1]:
             raise ValueError(f"features have {features.shape[-1]} dimensions, the codebook {self.centroids.shape[1]}")
-        centroids = torch.from_numpy(self.centroids)
-        scores = torch.addmm(-centroids.square().sum(1) / 2, features.float(), centroids.T)
-        return scores.argmax(1).numpy()
+        if features.device not in self._prepared:
+            self._prepared[features.device] = Nearest(self.centroids, features.device)
+        return self._prepared[features.device](features)
 
     def save(self, path: Path | str) -> None:
         """Write `x.safetensors` and `x.card.json`."""
@@ -85,20 +92,20 @@ def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
 
 
 def smooth_stream(pieces: Iterable[torch.Tensor], width: int) -> Iterator[torch.Tensor]:
-    """`smooth` of consecutive pieces (T_i, D) of one utterance, to the bit: frames wait for their right-hand neighbours."""
-    half, sent, kept = width // 2, 0, None
+    """`smooth` of pieces (T_i, D) of one sequence, to the bit, as they come: a frame waits for its `width` // 2 successors."""
+    half, held, seen = width // 2, None, 0
     for piece in pieces:
-        kept = piece if kept is None else torch.cat([kept, piece])
-        ready = len(kept) - half
-        if ready > sent:
-            yield smooth(kept, width)[sent:ready]
-            kept, sent = kept[max(ready - half, 0) :], min(ready, half)
-    if kept is not None and len(kept) > sent:
-        yield smooth(kept, width)[sent:]
+        held = piece if held is None else torch.cat([held, piece])
+        ready = len(held) - half  # frames of `held`, of which `seen` are only there as neighbours
+        if ready > seen:
+            yield smooth(held, width)[seen:ready]
+            held, seen = held[max(ready - half, 0) :], min(ready, half)
+    if held is not None and len(held) > seen:
+        yield smooth(held, width)[seen:]
 
 
 class Reservoir:
-    """A uniform sample of at most `budget` frames of a stream (algorithm L would save draws; R is simple and fast enough)."""
+    """A uniform sample of at most `budget` frames of a stream (algorithm R). It does not depend on how the stream is cut."""
 
     def __init__(self, budget: int, seed: int) -> None:
         self.budget, self.rng, self.seen = budget, np.random.default_rng(seed), 0
@@ -112,9 +119,9 @@ class Reservoir:
         self.rows[self.seen : self.seen + free] = frames[:free]
         late = frames[free:]
         slots = self.rng.integers(0, np.arange(self.seen + free + 1, self.seen + len(frames) + 1), endpoint=False)
-        for slot, row in zip(slots, late, strict=True):
-            if slot < self.budget:
-                self.rows[slot] = row
+        kept = np.flatnonzero(slots < self.budget)[::-1]  # of those drawn to one slot the last one stays: it comes first here
+        taken, first = np.unique(slots[kept], return_index=True)
+        self.rows[taken] = late[kept[first]]
         self.seen += len(frames)
 
     @property
@@ -138,13 +145,17 @@ def fit_kmeans(
         reservoir.add(np.asarray(frames, np.float32))
     sample = reservoir.sample
     if len(sample) < clusters:
-        raise InputError(f"{len(sample)} frames of speech cannot make {clusters} clusters; give fewer --clusters or more passages")
+        what = "more recordings" if reservoir.seen <= budget else "a larger --budget"
+        raise InputError(f"{len(sample)} frames of speech cannot make {clusters} clusters; give fewer --clusters or {what}")
     tqdm.write(f"k-means: {clusters} clusters of {len(sample)} frames (of {reservoir.seen} seen)", file=sys.stderr)
     model = MiniBatchKMeans(
         clusters, batch_size=10_000, max_iter=100, n_init=5, max_no_improvement=50, reassignment_ratio=0.0, random_state=seed
     )
     model.fit(sample)
-    return Codebook(
-        model.cluster_centers_.astype(np.float32),
-        card | {"frames": int(reservoir.seen), "budget": budget, "seed": seed, "inertia": float(model.inertia_ / len(sample))},
-    )
+    made = {"frames": int(reservoir.seen), "budget": budget, "seed": seed, "inertia": float(model.inertia_ / len(sample))}
+    return Codebook(model.cluster_centers_.astype(np.float32), card | made | {"padding": PADDING, "versions": versions()})
+
+
+def versions() -> dict[str, str]:
+    """Of what a codebook depends on."""
+    return {name: version(name) for name in ("speechssl", "torch", "scikit-learn", "numpy")}

@@ -2,18 +2,21 @@
 
 The *same-text distance* is the edit distance between the run-length units of one sentence spoken by two voices, divided by the
 longer length; its *AUC* says how well it tells the same sentence from another. It foretells how well DUAL can learn from the units.
-Phone purity and PNMI (phone-normalised mutual information) as in HuBERT, arXiv 2106.07447, section V-C.
+Phone purity and PNMI (phone-normalised mutual information) as in HuBERT, arXiv 2106.07447, section V-C. The bit rate is that of the
+ZeroSpeech challenge 2019, arXiv 1904.11469: N / D symbols a second times the entropy of the symbols. The *unit error rate* is to
+the units of noisy speech what a word error rate is to words, those of clean speech being the reference; cf. arXiv 2209.15483.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from speechssl.timing import FrameGrid
+from speechssl.timing import FrameGrid, RunLength
 
 
 @dataclass(frozen=True)
@@ -85,3 +88,63 @@ def phone_frames(phones: Sequence[tuple[str, float, float]], grid: FrameGrid, fr
     starts = np.array([start for _, start, _ in phones])
     ids = np.array([names.setdefault(name, len(names)) for name, _, _ in phones])
     return ids[np.clip(np.searchsorted(starts, middles, side="right") - 1, 0, len(ids) - 1)]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How often the units of a codebook occur, by frames."""
+
+    entropy: float  # bits
+    share: float  # of log2 K, which all units equally often would have; 1 for a codebook of one
+    unused: int
+    most: tuple[tuple[int, float], ...]  # the commonest units with their share of the frames
+
+
+def usage(units: Sequence[RunLength], size: int, most: int = 5) -> Usage:
+    """size: K. Raises ValueError when there are no frames."""
+    counts = sum((np.bincount(u.units, u.lengths, minlength=size) for u in units), np.zeros(size))
+    if not counts.sum():
+        raise ValueError("there are no frames")
+    bits = entropy(counts)
+    commonest = [int(i) for i in np.argsort(-counts, kind="stable")[:most] if counts[i]]
+    shares = tuple((i, float(counts[i] / counts.sum())) for i in commonest)
+    return Usage(bits, bits / math.log2(size) if size > 1 else 1.0, int((counts == 0).sum()), shares)
+
+
+def entropy(counts: np.ndarray) -> float:
+    """Bits of a draw from symbols with these counts."""
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log2(shares)).sum()) + 0.0  # never -0.0
+
+
+@dataclass(frozen=True)
+class BitRate:
+    """Bits a second of run-length units by themselves, and of units with their lengths (from which all frames can be told)."""
+
+    units: float
+    timed: float
+
+
+def bit_rate(units: Sequence[RunLength], seconds: float) -> BitRate:
+    """seconds: length of all recordings together."""
+    flat = np.concatenate([np.zeros((2, 0), np.int64), *(np.stack([u.units, u.lengths]) for u in units)], axis=1)
+    rate = flat.shape[1] / seconds
+    alone, timed = (np.unique(symbols, axis=-1, return_counts=True)[1] for symbols in (flat[0], flat))
+    return BitRate(rate * entropy(alone), rate * entropy(timed))
+
+
+@dataclass(frozen=True)
+class Stability:
+    """What a distortion does. error_rate: edits between run-length units over those of clean speech. changed: share of frames."""
+
+    error_rate: float
+    changed: float
+
+
+def stability(clean: Sequence[RunLength], noisy: Sequence[RunLength]) -> Stability:
+    """clean[i], noisy[i]: the units of recording i, of the same number of frames. Raises ValueError when there are none."""
+    if not sum(map(len, clean)):
+        raise ValueError("there are no units")
+    edits = sum(Levenshtein.distance(a.units.tolist(), b.units.tolist()) for a, b in zip(clean, noisy, strict=True))
+    changed = np.concatenate([a.expand() != b.expand() for a, b in zip(clean, noisy, strict=True)])
+    return Stability(edits / sum(map(len, clean)), float(changed.mean()))

@@ -2,14 +2,20 @@
 
 import json
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from speechssl.encoders.loading import load_encoder
 from speechssl.errors import InputError
-from speechssl.units.inspect import MFCC_GRID, fit_units, inspect_units
+from speechssl.units.fit import FitOptions, fit_units
+from speechssl.units.inspect import MFCC_GRID, InspectOptions, inspect_units, lines
 from speechssl.units.kmeans import fit_kmeans
 from speechssl.units.mfcc import mfcc
+
+DEV = InspectOptions("dev", pairs=4, snrs=(10.0,))
+FIT = FitOptions(layer=1, clusters=8, smooth=3, recordings=1)
 
 
 @pytest.fixture(scope="module")
@@ -26,54 +32,160 @@ def test_phones_are_alike_for_two_voices_and_mfcc_units_are_not(corpus, tmp_path
     from speechssl.audio import read_audio
     from speechssl.corpora.records import load_corpus
 
-    phones = inspect_units(corpus, "phones", None, "dev", 4, tmp_path / "phones.json")
+    phones = inspect_units(corpus, "phones", None, DEV, tmp_path / "phones.json")
     assert phones["same_text_distance"] < 0.1 and phones["same_text_auc"] == 1
     assert json.loads((tmp_path / "phones.json").read_text()) == phones
     data = load_corpus(corpus, "train")
     features = [mfcc(read_audio(data.path(p)), MFCC_GRID).numpy() for p in data.passages.values()]
     fit_kmeans(features, 20, {"encoder": "mfcc"}).save(tmp_path / "book.safetensors")
-    floor = inspect_units(corpus, "mfcc", tmp_path / "book.safetensors", "dev", 4)
+    floor = inspect_units(corpus, "mfcc", tmp_path / "book.safetensors", DEV)
     assert floor["K"] == 20 and floor["same_text_distance"] > 0.4
     assert 0 < floor["pnmi"] < 1 and floor["units_a_second"] > floor["phones_a_second"]
 
 
 def test_an_encoder_is_inspected_on_its_own_codebook(corpus, hubert_folder, tmp_path):
     folder = str(hubert_folder("layer"))
-    fit_units(corpus, folder, 1, 8, 3, 1, 0, tmp_path / "units.safetensors")
-    found = inspect_units(corpus, folder, tmp_path / "units.safetensors", "dev", 2)
+    fit_units(corpus, folder, tmp_path / "units.safetensors", FIT)
+    found = inspect_units(corpus, folder, tmp_path / "units.safetensors", DEV)
     assert found["K"] == 8 and 0 <= found["same_text_distance"] <= 1
     assert load_encoder(folder).hash in (tmp_path / "units.card.json").read_text()
 
 
 def test_without_a_codebook_there_is_one_sentence(corpus):
     with pytest.raises(InputError, match="need a codebook"):
-        inspect_units(corpus, "mfcc", None, "dev", 2)
+        inspect_units(corpus, "mfcc", None, DEV)
 
 
 def test_what_quality_cannot_be_measured_on_is_one_sentence(corpus, tmp_path):
     with pytest.raises(InputError, match="give --pairs 2 or more"):
-        inspect_units(corpus, "phones", None, "dev", 1)
+        inspect_units(corpus, "phones", None, InspectOptions("dev", pairs=1))
     with pytest.raises(InputError, match="test has no passages"):
-        inspect_units(corpus, "phones", None, "test", 2)
+        inspect_units(corpus, "phones", None, InspectOptions("test", pairs=2))
     copy = tmp_path / "corpus"
     shutil.copytree(corpus, copy)
     manifest = copy / "dev/passages.jsonl"
     bare = [{k: v for k, v in json.loads(line).items() if k != "phones"} for line in manifest.read_text().splitlines()]
     manifest.write_text("".join(json.dumps(record) + "\n" for record in bare))
     with pytest.raises(InputError, match="passages without phones"):
-        inspect_units(copy, "phones", None, "dev", 2)
+        inspect_units(copy, "phones", None, DEV)
 
 
 def test_a_bad_passage_is_set_aside(corpus, hubert_folder, tmp_path, capsys):
     copy = tmp_path / "corpus"
     shutil.copytree(corpus, copy)
     folder = str(hubert_folder("layer"))
-    fit_units(copy, folder, 1, 8, 3, 1, 0, tmp_path / "units.safetensors")
+    fit_units(copy, folder, tmp_path / "units.safetensors", FIT)
     audio = sorted((copy / "dev").rglob("*.flac"))
     passages = [json.loads(line) for line in (copy / "dev/passages.jsonl").read_text().splitlines()]
     (copy / passages[0]["audio"]).write_bytes(b"no audio")
-    assert audio and inspect_units(copy, folder, tmp_path / "units.safetensors", "dev", 2)["K"] == 8
+    assert audio and inspect_units(copy, folder, tmp_path / "units.safetensors", DEV)["K"] == 8
     assert f"set aside {passages[0]['id']}" in capsys.readouterr().err
     (copy / passages[1]["audio"]).write_bytes(b"no audio")
-    with pytest.raises(InputError, match="no passage of .* can be read"):
-        inspect_units(copy, folder, tmp_path / "units.safetensors", "dev", 2)
+    with pytest.raises(InputError, match="no recording of 2 can be read"):
+        inspect_units(copy, folder, tmp_path / "units.safetensors", DEV)
+
+
+# ---- any audio
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three recordings and a codebook on MFCCs."""
+    from speechssl.audio import write_flac
+
+    rng, root = np.random.default_rng(0), tmp_path / "audio"
+    for i in range(3):
+        tone = np.sin(np.arange(16_000 + 4_000 * i) ** 1.5 * 1e-3 * (i + 1))
+        write_flac(root / f"r{i}.flac", 0.4 * tone + rng.normal(0, 0.02, len(tone)))
+    fit_units(root, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=6))
+    return root
+
+
+def test_a_folder_is_inspected(folder, tmp_path, capsys):
+    found = inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(), tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text()) == found
+    assert found["K"] == 6 and found["unused_units"] == 0 and 0 < found["usage_entropy_share"] <= 1
+    assert found["bits_a_second"] < found["bits_a_second_timed"] and "same_text_distance" not in found and "pnmi" not in found
+    rows = found["stability"]
+    assert [r["snr_db"] for r in rows] == [20, 10, 5, 0] and {r["recordings"] for r in rows} == {3}
+    assert rows[0]["frames_changed"] < rows[-1]["frames_changed"] <= 1
+    assert "3 of 3 recordings have no phones and are left out of purity" in capsys.readouterr().err
+
+
+def test_noise_is_decided_by_the_seed(folder, tmp_path):
+    def rows(**options):
+        return inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(snrs=(5.0,), **options))["stability"]
+
+    assert rows() == rows() != rows(seed=1) and rows(noise="gaussian") != rows()
+    assert rows(noisy=1)[0]["recordings"] == 1
+
+
+def test_an_alignment_gives_purity(folder, tmp_path, capsys):
+    lines = [{"id": f"r{i}", "phones": [["a", 0, 0.4], ["b", 0.5, 0.9]]} for i in range(2)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    options = InspectOptions(alignment=tmp_path / "a.jsonl", snrs=())
+    found = inspect_units(folder, "mfcc", tmp_path / "book.safetensors", options)
+    assert 0 < found["pnmi"] < 1 and 0 < found["cluster_purity"] <= 1 and "stability" not in found
+    assert "1 of 3 recordings have no phones" in capsys.readouterr().err
+    (tmp_path / "b.jsonl").write_text(json.dumps(lines[0] | {"id": "other"}))
+    with pytest.raises(InputError, match="b.jsonl has no recording of .*its first id is other"):
+        inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(alignment=tmp_path / "b.jsonl"))
+
+
+def test_a_picture_is_drawn(folder, tmp_path):
+    book, path = tmp_path / "book.safetensors", tmp_path / "units.svg"
+    inspect_units(folder, "mfcc", book, InspectOptions(snrs=(), picture=path, recording="r1"))
+    assert "r1 " in path.read_text()
+    with pytest.raises(InputError, match="has no recording r7 .*its first is r0"):
+        inspect_units(folder, "mfcc", book, InspectOptions(picture=path, recording="r7"))
+    with pytest.raises(InputError, match="cannot draw a picture as units.txt"):
+        inspect_units(folder, "mfcc", book, InspectOptions(picture=Path("units.txt")))
+
+
+def test_the_first_recordings_alone(folder, tmp_path):
+    book = tmp_path / "book.safetensors"
+    one = inspect_units(folder, "mfcc", book, InspectOptions(recordings=1, snrs=(0.0,)))
+    assert one["stability"][0]["recordings"] == 1
+    with pytest.raises(InputError, match="has no recording r1"):
+        inspect_units(folder, "mfcc", book, InspectOptions(recordings=1, recording="r1"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"noise": "reverb", "snrs": (1.0,)}, "not a noise that has an SNR"),
+        ({"noise": "babble"}, "not a noise that has an SNR"),
+        ({"noise": "nothing.wav"}, "there is no noise nothing.wav"),
+        ({"pairs": 4}, "is not a MiniSQA corpus"),
+    ],
+)
+def test_what_cannot_be_measured_here_is_one_sentence(folder, tmp_path, options, said):
+    with pytest.raises(InputError, match=said):
+        inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(**options))
+
+
+def test_phones_as_units_need_a_corpus(folder):
+    with pytest.raises(InputError, match="need a prepared corpus"):
+        inspect_units(folder, "phones", None, InspectOptions())
+
+
+def test_figures_are_printed_one_a_line(folder, tmp_path):
+    found = lines(inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(snrs=(5.0,))))
+    assert any("unit error rate, pink 5 dB  0." in line for line in found) and found[0].split() == ["K", "6"]
+
+
+def test_without_voices_the_same_text_distance_is_left_out_unless_it_is_asked_for(corpus, tmp_path, monkeypatch, capsys):
+    from speechssl.errors import MissingExtra
+
+    def none(*_):
+        raise MissingExtra("speech", "synth")
+        yield
+
+    fit_units(corpus, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=6))
+    monkeypatch.setattr("speechssl.units.inspect.speak_pairs", none)
+    found = inspect_units(corpus, "mfcc", tmp_path / "book.safetensors", InspectOptions("dev", snrs=()))
+    assert "same_text_distance" not in found and found["pnmi"] > 0
+    assert "the same-text distance is left out" in capsys.readouterr().err
+    for options in (InspectOptions("dev", pairs=2), InspectOptions("dev")):
+        with pytest.raises(MissingExtra):
+            inspect_units(corpus, "mfcc" if options.pairs else "phones", tmp_path / "book.safetensors", options)

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file, save_file
 
 from speechssl.errors import InputError
-from speechssl.units.kmeans import Codebook, Reservoir, fit_kmeans, load_codebook, smooth
+from speechssl.units.kmeans import Codebook, Reservoir, fit_kmeans, load_codebook, smooth, smooth_stream
 
 CARD = {"encoder": "abc", "layer": 1, "frame_rate": 50.0}
 
@@ -75,6 +75,25 @@ def test_smoothing_takes_an_odd_number(width):
         smooth(torch.zeros(4, 2), width)
 
 
+@given(st.lists(st.integers(0, 9), max_size=8), st.sampled_from([1, 3, 5, 9]), st.integers(0, 99))
+def test_smoothing_a_stream_is_smoothing_the_whole(sizes, width, seed):
+    whole = torch.from_numpy(np.random.default_rng(seed).standard_normal((sum(sizes), 3)).astype(np.float32))
+    pieces = list(smooth_stream(whole.split(sizes) if sizes else [], width))
+    assert torch.equal(torch.cat([whole[:0], *pieces]), smooth(whole, width) if len(whole) else whole)
+
+
+def test_smoothing_a_stream_holds_back_only_what_it_must():
+    given_out = []
+    for piece in smooth_stream((torch.full((10, 2), float(i)) for i in range(4)), 5):
+        given_out.append(len(piece))
+    assert given_out == [8, 10, 10, 10, 2]
+
+
+def test_smoothing_a_stream_takes_an_odd_number():
+    with pytest.raises(ValueError, match="odd number of frames, not 4"):
+        list(smooth_stream([torch.zeros(9, 2)], 4))
+
+
 # ---- the reservoir
 
 
@@ -95,6 +114,29 @@ def test_a_reservoir_keeps_different_frames_of_the_stream(budget, sizes, seed):
     if sum(sizes) <= budget:
         assert np.array_equal(found, np.arange(sum(sizes)))
     assert np.array_equal(found, kept(budget, sizes, seed))
+
+
+class OneByOne(Reservoir):
+    """Algorithm R as it is written down: every late frame by itself."""
+
+    def add(self, frames):
+        for row in frames:
+            if self.rows is None:
+                self.rows = np.empty((self.budget, len(row)), np.float32)
+            slot = self.seen if self.seen < self.budget else self.rng.integers(0, self.seen + 1)
+            if slot < self.budget:
+                self.rows[slot] = row
+            self.seen += 1
+
+
+@given(st.integers(1, 40), st.lists(st.integers(0, 60), min_size=1, max_size=8), st.integers(0, 999))
+def test_a_reservoir_does_not_depend_on_how_the_stream_is_cut(budget, sizes, seed):
+    one = OneByOne(budget, seed)
+    one.add(np.arange(sum(sizes), dtype=np.float32)[:, None])
+    if sum(sizes):
+        expected = one.sample[:, 0].astype(int)
+        assert np.array_equal(kept(budget, sizes, seed), expected)
+        assert np.array_equal(kept(budget, [sum(sizes)], seed), expected)
 
 
 def test_every_frame_is_as_likely_as_every_other():
@@ -194,3 +236,8 @@ def test_damaged_files_are_named(saved, damage):
         save_file({"weights": np.zeros(3)}, path)
     with pytest.raises(InputError, match="cannot read .*book"):
         load_codebook(path)
+
+
+def test_a_card_says_what_made_it():
+    card = fit_kmeans([np.eye(4)], 2, CARD).card
+    assert card["padding"] == "none" and {"speechssl", "torch", "scikit-learn", "numpy"} == set(card["versions"])

@@ -6,7 +6,7 @@ import torch
 import torchaudio.compliance.kaldi as kaldi
 
 from speechssl.timing import FrameGrid
-from speechssl.units.mfcc import mfcc, mfcc_rows
+from speechssl.units.mfcc import mfcc, mfcc_rows, mfcc_stream
 
 HUBERT = FrameGrid(16_000, 320, 400)
 SMALL = FrameGrid(16_000, 320, 745)  # the small HuBERT that ships
@@ -65,3 +65,18 @@ def test_the_row_nearest_to_the_middle_of_a_frame_is_taken(grid):
     nearest = np.abs(middles[:, None] - centres).min(1)
     assert np.allclose(np.abs(middles - centres[rows]), nearest, atol=1)
     assert rows.min() >= 0 and rows.max() <= 97
+
+
+@pytest.mark.parametrize("grid", [HUBERT, SMALL, FrameGrid(16_000, 160, 400), FrameGrid(16_000, 640, 1_000)])
+@pytest.mark.parametrize("piece", [1, 7, 50, 99])
+def test_pieces_are_the_whole(grid, piece, monkeypatch):
+    samples = noise(24_000)
+    whole = mfcc(samples, grid)
+    monkeypatch.setattr("speechssl.units.mfcc._PIECE", piece)
+    pieces = list(mfcc_stream(samples, grid))
+    assert len(pieces) > 1 and torch.equal(torch.cat(pieces), whole)
+
+
+def test_less_than_a_window_is_refused():
+    with pytest.raises(ValueError, match="399 samples are fewer than the 400 that one frame needs"):
+        mfcc(noise(399), HUBERT)

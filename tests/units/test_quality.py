@@ -6,8 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from speechssl.timing import FrameGrid
-from speechssl.units.quality import normalised_distance, phone_frames, purity, same_text
+from speechssl.timing import FrameGrid, RunLength
+from speechssl.units.quality import (
+    Stability,
+    bit_rate,
+    normalised_distance,
+    phone_frames,
+    purity,
+    same_text,
+    stability,
+    usage,
+)
 
 GRID = FrameGrid(16_000, 320, 400)
 sequences = st.lists(st.integers(0, 4), max_size=8).map(lambda x: np.array(x, np.int64))
@@ -123,3 +132,43 @@ def test_a_frame_has_the_phone_in_its_middle():
 def test_frames_beyond_the_last_phone_have_the_last_and_before_the_first_the_first():
     found = phone_frames([("a", 0.1, 0.2), ("b", 0.2, 0.3)], GRID, 30, {})
     assert found[0] == 0 and found[-1] == 1
+
+
+# ---- usage, bit rate, stability
+
+
+def runs(*frames):
+    return RunLength.of_frames(np.array(frames, np.int64))
+
+
+def test_usage_counts_frames():
+    used = usage([runs(0, 0, 0, 1), runs(3, 3, 1, 1)], 8)
+    assert used.entropy == pytest.approx(-(2 * 0.375 * np.log2(0.375) + 0.25 * np.log2(0.25)))
+    assert used.share == pytest.approx(used.entropy / 3) and used.unused == 5
+    assert used.most == ((0, 0.375), (1, 0.375), (3, 0.25))
+    assert usage([runs(*range(8))], 8).share == pytest.approx(1) and usage([runs(0)], 1).share == 1
+    assert usage([runs(2, 2)], 4).entropy == 0
+
+
+def test_the_bit_rate_is_symbols_a_second_times_their_entropy():
+    found = bit_rate([runs(0, 0, 1, 0), runs(1, 1, 1, 1)], 2.0)  # 0 x2, 1, 0 | 1 x4
+    assert found.units == pytest.approx(4 / 2 * 1.0)  # two units, equally often
+    assert found.timed == pytest.approx(4 / 2 * 2.0)  # four different (unit, length)
+    assert bit_rate([runs(5, 5, 5)], 1.0).units == 0
+
+
+@given(st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=12), min_size=1, max_size=5), st.integers(0, 99))
+def test_stability_is_edits_over_clean_units(clean, seed):
+    rng = np.random.default_rng(seed)
+    noisy = [np.where(rng.random(len(x)) < 0.4, rng.integers(0, 5, len(x)), x) for x in clean]
+    found = stability([runs(*x) for x in clean], [runs(*x) for x in noisy])
+    pairs = [(runs(*a).units.tolist(), runs(*b).units.tolist()) for a, b in zip(clean, noisy, strict=True)]
+    assert found.error_rate == pytest.approx(sum(edits(b, a) for a, b in pairs) / sum(len(a) for a, _ in pairs))
+    assert found.changed == pytest.approx(np.mean(np.concatenate(clean) != np.concatenate(noisy)))
+
+
+def test_the_same_units_are_stable_and_none_are_an_error():
+    assert stability([runs(1, 2, 2)], [runs(1, 2, 2)]) == Stability(0.0, 0.0)
+    for nothing in (lambda: stability([runs()], [runs()]), lambda: usage([runs()], 4)):
+        with pytest.raises(ValueError, match="there are no"):
+            nothing()

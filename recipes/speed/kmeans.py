@@ -1,0 +1,86 @@
+"""Assigning frames to clusters: speechssl against scikit-learn, in one process, on the same float32 numbers, with equal threads.
+
+python recipes/speed/kmeans.py      prints the table; `compare` gives its rows
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.cluster import MiniBatchKMeans
+from threadpoolctl import threadpool_limits
+
+from speechssl.units.kmeans import Codebook
+
+FRAMES = (1_500, 9_000, 90_000)  # of 30 s, 3 min, 30 min
+CLUSTERS = (100, 500, 2_000)
+WIDTH = 768  # HuBERT-base
+
+
+def compare(
+    frames: Sequence[int] = FRAMES, clusters: Sequence[int] = CLUSTERS, repeats: int = 7, spread: float = 1.0
+) -> list[dict[str, Any]]:
+    """One row a size: medians of interleaved repeats. spread: of the frames about the centroids, whose own spread is 1."""
+    return [row for k in clusters for row in _sizes(k, frames, repeats, spread)]
+
+
+def _sizes(clusters: int, frames: Sequence[int], repeats: int, spread: float) -> Iterator[dict[str, Any]]:
+    rng = np.random.default_rng(clusters)
+    centroids = rng.standard_normal((clusters, WIDTH), np.float32)
+    book, model = Codebook(centroids, {}), _estimator(centroids)
+    for count in frames:
+        features = centroids[rng.integers(0, clusters, count)] + np.float32(spread) * rng.standard_normal(
+            (count, WIDTH), np.float32
+        )
+        tensor = torch.from_numpy(features)
+        ours, theirs = book.assign(tensor), model.predict(features)
+        seconds = _interleaved(repeats, lambda f=tensor: book.assign(f), lambda f=features: model.predict(f))  # type: ignore[misc]
+        yield {
+            "stage": "kmeans",
+            "frames": count,
+            "clusters": clusters,
+            "threads": torch.get_num_threads(),
+            "seconds": seconds[0],
+            "seconds_sklearn": seconds[1],
+            "ratio_sklearn": seconds[1] / seconds[0],
+            "agreement": float((ours == theirs).mean()),
+        }
+
+
+def _estimator(centroids: np.ndarray) -> MiniBatchKMeans:
+    """scikit-learn's, with our centroids."""
+    with warnings.catch_warnings(action="ignore"):  # there is nothing to fit
+        model = MiniBatchKMeans(len(centroids), n_init=1, max_iter=1, batch_size=len(centroids)).fit(centroids)
+    model.cluster_centers_ = centroids.copy()
+    return model
+
+
+def _interleaved(repeats: int, *contenders: Callable[[], Any]) -> list[float]:
+    """Median seconds of each, taken in turns; the machine is not stable."""
+    found: list[list[float]] = [[] for _ in contenders]
+    with threadpool_limits(torch.get_num_threads()):
+        for _ in range(repeats):
+            for times, run in zip(found, contenders, strict=True):
+                begun = time.perf_counter()
+                run()
+                times.append(time.perf_counter() - begun)
+    return [float(np.median(times)) for times in found]
+
+
+def main() -> None:
+    print("frames  clusters  threads  speechssl ms  scikit-learn ms  ratio  same units")
+    for r in compare(repeats=int(sys.argv[1]) if len(sys.argv) > 1 else 7):
+        cells = (
+            f"{r['frames']:6}  {r['clusters']:8}  {r['threads']:7}  {1e3 * r['seconds']:12.1f}  {1e3 * r['seconds_sklearn']:15.1f}"
+        )
+        print(f"{cells}  {r['ratio_sklearn']:5.2f}  {100 * r['agreement']:8.3f} %")
+
+
+if __name__ == "__main__":
+    main()

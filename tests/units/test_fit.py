@@ -1,0 +1,190 @@
+"""Fitting on corpora, manifests and folders: what is chosen, what is set aside, and what the card remembers."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from speechssl.artefacts import read_json
+from speechssl.audio import write_flac
+from speechssl.encoders.loading import load_encoder
+from speechssl.errors import InputError
+from speechssl.timing import RunLength
+from speechssl.units.extract import UnitExtractor
+from speechssl.units.features import MFCC_GRID, features_of_codebook, load_features, unit_frames
+from speechssl.units.fit import FitOptions, fit_units
+from speechssl.units.kmeans import fit_kmeans, load_codebook, smooth
+from speechssl.units.mfcc import mfcc
+
+OPTIONS = FitOptions(layer=1, clusters=4, smooth=3)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Six recordings in two folders, of another loudness each."""
+    rng, root = np.random.default_rng(0), tmp_path / "audio"
+    for i in range(6):
+        write_flac(root / f"s{i % 2}" / f"{i}.flac", rng.uniform(-0.5, 0.5, 8_000 + 1_000 * i) * (i + 1) / 6)
+    return root
+
+
+def samples_of(folder):
+    from speechssl.audio import read_audio
+
+    return [read_audio(p) for p in sorted(folder.rglob("*.flac"))]
+
+
+def test_a_folder_is_clustered(folder, hubert_folder, tmp_path):
+    name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
+    book, encoder = fit_units(folder, name, out, OPTIONS), load_encoder(name)
+    features = [smooth(encoder.features(x, 1), 3).numpy() for x in samples_of(folder)]
+    assert np.array_equal(book.centroids, fit_kmeans(features, 4, {}).centroids)
+    card = read_json(out.with_suffix(".card.json"))
+    wanted = {"encoder": encoder.hash, "layer": 1, "smooth": 3, "K": 4, "frame_rate": 50.0, "precision": "fp32", "padding": "none"}
+    assert wanted.items() <= card.items() and card["frames"] == sum(map(len, features)) and len(card["data"]) == 16
+    assert np.array_equal(
+        unit_frames(features_of_codebook(book, name), book, samples_of(folder)[2]),
+        UnitExtractor(encoder, book).frames(samples_of(folder)[2]),
+    )
+
+
+def test_hours_pass_in_pieces(folder, hubert_folder, tmp_path, monkeypatch):
+    """The same codebook whatever length the encoder's pieces have, if their context is long enough: here, MFCCs."""
+    book = fit_units(folder, "mfcc", tmp_path / "a.safetensors", FitOptions(clusters=4, smooth=5))
+    monkeypatch.setattr("speechssl.units.mfcc._PIECE", 17)
+    again = fit_units(folder, "mfcc", tmp_path / "b.safetensors", FitOptions(clusters=4, smooth=5))
+    assert book.hash == again.hash and book.card["encoder"] == "mfcc" and book.centroids.shape == (4, 39)
+    plain = fit_kmeans([smooth(mfcc(x, MFCC_GRID), 5).numpy() for x in samples_of(folder)], 4, {})
+    assert plain.hash == book.hash
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "txt"])
+def test_a_manifest_is_clustered(folder, tmp_path, kind):
+    paths = sorted(folder.rglob("*.flac"))[:3]
+    manifest = tmp_path / f"some.{kind}"
+    lines = [json.dumps({"id": f"r{i}", "audio": str(p)}) if kind == "jsonl" else str(p) for i, p in enumerate(paths)]
+    manifest.write_text("\n".join(lines) + "\n")
+    book = fit_units(manifest, "mfcc", tmp_path / "units.safetensors", FitOptions(clusters=4))
+    assert book.hash == fit_kmeans([mfcc(x, MFCC_GRID).numpy() for x in samples_of(folder)[:3]], 4, {}).hash
+
+
+def test_some_recordings_are_drawn_by_the_seed(folder, tmp_path):
+    found = {
+        seed: fit_units(folder, "mfcc", tmp_path / f"{seed}.safetensors", FitOptions(clusters=2, recordings=3, seed=seed)).card
+        for seed in range(4)
+    }
+    assert {c["recordings"] for c in found.values()} == {3} and len({c["data"] for c in found.values()}) > 1
+    again = fit_units(folder, "mfcc", tmp_path / "again.safetensors", FitOptions(clusters=2, recordings=3))
+    assert again.card["data"] == found[0]["data"]
+
+
+def test_of_a_corpus_the_first_passages_are_taken(mini_corpus, tmp_path):
+    corpus = mini_corpus((16_000, 24_000, 20_000))
+    book = fit_units(corpus, "mfcc", tmp_path / "units.safetensors", FitOptions(clusters=2, recordings=2))
+    assert book.card["frames"] == sum(MFCC_GRID.frames(n) for n in (16_000, 24_000)) and book.card["passages"] == 2
+    whole = fit_units(corpus, "mfcc", tmp_path / "whole.safetensors", FitOptions(clusters=2))
+    assert whole.card["passages"] == 400 and whole.card["frames"] > book.card["frames"]
+
+
+def test_a_budget_is_kept(folder, tmp_path):
+    book = fit_units(folder, "mfcc", tmp_path / "units.safetensors", FitOptions(clusters=4, budget=50))
+    assert book.card["budget"] == 50 and book.card["frames"] > 50
+    with pytest.raises(InputError, match="50 frames of speech cannot make 60 clusters; give fewer --clusters or a larger --budget"):
+        fit_units(folder, "mfcc", tmp_path / "other.safetensors", FitOptions(clusters=60, budget=50))
+
+
+def test_fitting_again_is_nothing_to_do_and_other_inputs_are_refused(folder, tmp_path, monkeypatch):
+    out = tmp_path / "units.safetensors"
+    first = fit_units(folder, "mfcc", out, FitOptions(clusters=4))
+    monkeypatch.setattr("speechssl.units.fit.fit_kmeans", None)
+    assert fit_units(folder, "mfcc", out, FitOptions(clusters=4)).hash == first.hash
+    for name, options in (("smooth", {"smooth": 3}), ("K", {"clusters": 5}), ("seed", {"seed": 1}), ("budget", {"budget": 9})):
+        with pytest.raises(InputError, match=rf"made from other inputs \({name} differ\)"):
+            fit_units(folder, "mfcc", out, FitOptions(**{"clusters": 4} | options))
+    write_flac(folder / "new.flac", np.random.default_rng(3).uniform(-0.5, 0.5, 8_000))
+    with pytest.raises(InputError, match=r"\(data, recordings differ\)"):
+        fit_units(folder, "mfcc", out, FitOptions(clusters=4))
+
+
+def test_a_codebook_of_an_older_card_is_not_fitted_again(mini_corpus, tmp_path, monkeypatch):
+    corpus, out = mini_corpus(), tmp_path / "units.safetensors"
+    first = fit_units(corpus, "mfcc", out, FitOptions(clusters=4))
+    card = read_json(out.with_suffix(".card.json"))
+    older = {k: v for k, v in card.items() if k not in ("precision", "padding", "versions")}
+    out.with_suffix(".card.json").write_text(json.dumps(older))
+    monkeypatch.setattr("speechssl.units.fit.fit_kmeans", None)
+    assert fit_units(corpus, "mfcc", out, FitOptions(clusters=4)).hash == first.hash
+
+
+def test_the_codebook_that_ships_is_used_as_it_is():
+    from speechssl.encoders.loading import SHIPPED
+
+    book = load_codebook(SHIPPED / "minisqa-en/units.safetensors")
+    features = features_of_codebook(book, "minisqa-en/encoder")
+    assert (features.layer, features.smooth, features.precision) == (5, 5, "fp32")
+    samples = np.random.default_rng(0).uniform(-0.3, 0.3, 32_000).astype(np.float32)
+    units = RunLength.of_frames(unit_frames(features, book, samples))
+    assert np.array_equal(units.units, UnitExtractor(load_encoder("minisqa-en/encoder"), book).units(samples).units)
+
+
+def test_a_codebook_is_used_in_the_precision_it_was_fitted_in(folder, hubert_folder, tmp_path):
+    name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
+    book = fit_units(folder, name, out, replace(OPTIONS, precision="bf16"))
+    assert book.card["precision"] == features_of_codebook(book, name).precision == "bf16"
+    with pytest.raises(InputError, match=r"\(precision differ\)"):
+        fit_units(folder, name, out, OPTIONS)
+    with pytest.raises(InputError, match="there is no precision fp8"):
+        fit_units(folder, name, out, replace(OPTIONS, precision="fp8"))
+
+
+def test_bad_recordings_are_listed_and_left_out(folder, tmp_path, capsys):
+    (folder / "s0/2.flac").write_bytes(b"no audio")
+    write_flac(folder / "s1/5.flac", np.zeros(9_000))
+    book = fit_units(folder, "mfcc", tmp_path / "units.safetensors", FitOptions(clusters=4))
+    told = capsys.readouterr().err
+    assert "set aside s0/2" in told and "set aside s1/5" in told and "2 recordings set aside" in told and "x real time" in told
+    assert book.card["frames"] == sum(MFCC_GRID.frames(8_000 + 1_000 * i) for i in (0, 1, 3, 4))
+
+
+def test_without_a_good_recording_nothing_is_written(folder, tmp_path):
+    for path in folder.rglob("*.flac"):
+        path.write_bytes(b"")
+    with pytest.raises(InputError, match="none of 6 recordings can be used .*0 bytes"):
+        fit_units(folder, "mfcc", tmp_path / "out/units.safetensors", FitOptions(clusters=4))
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_fitted_is_one_sentence(folder, hubert_folder, tmp_path, mini_corpus):
+    name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
+    with pytest.raises(InputError, match="odd number of frames, not 2"):
+        fit_units(folder, name, out, FitOptions(layer=1, smooth=2))
+    with pytest.raises(InputError, match="has the layers 0 to 2, not 9; change --layer"):
+        fit_units(folder, name, out, FitOptions(layer=9))
+    with pytest.raises(InputError, match="does not exist"):
+        fit_units(tmp_path / "nothing", "mfcc", out, FitOptions())
+    with pytest.raises(InputError, match="holds no recordings"):
+        (tmp_path / "empty").mkdir()
+        fit_units(tmp_path / "empty", "mfcc", out, FitOptions())
+    with pytest.raises(InputError, match="dev is not a split"):
+        fit_units(mini_corpus(), "mfcc", out, FitOptions(split="dev"))
+
+
+def test_a_codebook_goes_with_its_encoder_only(folder, hubert_folder, tmp_path):
+    book = fit_units(folder, "mfcc", tmp_path / "units.safetensors", FitOptions(clusters=4))
+    with pytest.raises(InputError, match="but on MFCCs; give mfcc as the encoder"):
+        features_of_codebook(book, str(hubert_folder("layer")))
+    other = fit_units(folder, str(hubert_folder("layer")), tmp_path / "hubert.safetensors", OPTIONS)
+    with pytest.raises(InputError, match="name that encoder"):
+        features_of_codebook(other, "mfcc")
+    with pytest.raises(InputError, match="was fitted on encoder"):
+        features_of_codebook(other, str(hubert_folder("group")))
+
+
+def test_features_that_are_not_finite_are_set_aside(folder, hubert_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("speechssl.units.fit.load_features", lambda *a: broken)
+    features = load_features("mfcc", 0)
+    broken = type(features)(features.encoder, features.grid, lambda samples: iter([features_nan]))
+    features_nan = next(features.stream(samples_of(folder)[0])) * float("nan")
+    with pytest.raises(InputError, match="none of 6 recordings can be used .*not finite"):
+        fit_units(folder, "mfcc", tmp_path / "units.safetensors", FitOptions(clusters=4))
