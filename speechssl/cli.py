@@ -228,16 +228,18 @@ def _add_units(verbs: Any) -> None:
     fit.add_argument("--recordings", "--passages", type=count, help=some)
     fit.add_argument("--budget", type=count, default=300_000, help="frames of them, drawn at random, that k-means sees")
     fit.add_argument("--split", default="train", help="of a prepared corpus")
-    fit.add_argument("--precision", default="fp32", help="of the encoder: fp32, or bf16, which is faster")
+    fit.add_argument("--precision", default="fp32", help="of the encoder: fp32, or bf16 or int8, which are faster")
     fit.add_argument("--seed", type=whole, default=0, help="of the sample and of k-means")
     extract = _verb(what, "extract", _units_extract, EXTRACT)
     extract.add_argument("source", type=Path, help="prepared corpus (with --split), manifest, folder or audio file")
-    extract.add_argument("encoder", help="encoder folder, hub id or shipped name")
+    extract.add_argument("encoder", help="encoder folder or file, hub id or shipped name, s3prl:NAME, or mfcc")
     extract.add_argument("codebook", type=Path, help="file of `speechssl units fit`")
     extract.add_argument("out", type=Path, help="folder; gets part-00000.parquet ... and card.json, with --split in OUT/SPLIT")
     extract.add_argument("--split", help="of a prepared corpus: train, dev or test")
     extract.add_argument("--passages", type=whole, help="only the first N passages of the split and their questions")
-    extract.add_argument("--precision", default="fp32", help="fp32, or bf16: faster, and a frame in a hundred gets another unit")
+    extract.add_argument(
+        "--precision", help="fp32, or bf16 or int8: faster, and near one frame in a hundred changes; default: the codebook's"
+    )
     extract.add_argument("--engine", default="local", choices=["local", "ray"], help="ray: a Ray cluster (needs speechssl[ray])")
     extract.add_argument(
         "--workers", type=count, help="recordings encoded at a time (default: the cores of the machine or cluster)"
@@ -393,10 +395,10 @@ def _qa_options(o: argparse.Namespace) -> Any:
 def _train_dual(o: argparse.Namespace) -> None:
     from speechssl.encoders.loading import load_encoder
     from speechssl.qa.train import train_dual
-    from speechssl.units.extract import UnitExtractor
+    from speechssl.units.extract import extractor_of
     from speechssl.units.kmeans import load_codebook
 
-    extractor = UnitExtractor(load_encoder(o.encoder), load_codebook(o.codebook))
+    extractor = extractor_of(load_encoder(o.encoder), load_codebook(o.codebook))
     train_dual(o.corpus, o.units, o.out, extractor, o.assignment, _qa_options(o), o.start)
     print(f"{o.out}: DUAL reader, {o.assignment}")
 

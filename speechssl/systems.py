@@ -21,14 +21,14 @@ from speechssl.asr.ctc import CtcRecogniser
 from speechssl.asr.protocol import Recogniser, Transcript
 from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
 from speechssl.encoders.loading import SHIPPED, load_encoder
-from speechssl.encoders.speech_encoder import SpeechEncoder
+from speechssl.encoders.speech_encoder import Chunking, SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.qa.cascade import Cascade, TextCodec
 from speechssl.qa.dual import Dual, TimedAnswer
 from speechssl.qa.reader import Reader
 from speechssl.qa.weights import load_reader
 from speechssl.timing import FrameGrid, RunLength
-from speechssl.units.extract import UnitExtractor
+from speechssl.units.extract import extractor_of
 from speechssl.units.kmeans import load_codebook
 
 DEFAULT = "minisqa-en"
@@ -106,6 +106,10 @@ class SharedEncoder:
         return self.inner.precision
 
     @property
+    def chunking(self) -> Chunking:
+        return self.inner.chunking
+
+    @property
     def layers(self) -> int:
         return self.inner.layers
 
@@ -147,7 +151,7 @@ def shared_encoder(models: Path) -> SharedEncoder:
 
 def load_dual(models: Path, encoder: SharedEncoder, name: str = "dual", bf16: bool = False) -> DualSystem:
     """The reader in `models`/`name`. Raises InputError when the codebook or the reader were made for other units."""
-    extractor = UnitExtractor(encoder, load_codebook(models / "units.safetensors"))  # type: ignore[arg-type]
+    extractor = extractor_of(encoder, load_codebook(models / "units.safetensors"))  # type: ignore[arg-type]
     model, layout, card = load_reader(models / name)
     units = card.get("units")
     if not isinstance(units, dict) or units.get("codebook") != extractor.codebook.hash:

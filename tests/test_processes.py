@@ -43,7 +43,7 @@ def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
     text_encoder(max_position_embeddings=256).save_pretrained(text)
     tokenizer.save_pretrained(text)
     assert main(["units", "fit", str(corpus), str(encoder), str(units / "k.safetensors"), "--layer", "1", "--clusters", "6"]) == 0
-    assert main(["units", "extract", str(corpus), str(encoder), str(units / "k.safetensors"), str(units)]) == 0
+    assert main(["units", "extract", str(corpus), str(encoder), str(units / "k.safetensors"), str(units), "--split", "train"]) == 0
     qa = ["--text-encoder", text, "--batch", 4, "--window", 16, "--stride", 8, "--answer", 5]
 
     def make(out):

@@ -12,7 +12,7 @@ import numpy as np
 from common import encoder, folder, row, save, sentences, settings
 
 from speechssl.encoders.speech_encoder import SpeechEncoder
-from speechssl.units.extract import layer_features
+from speechssl.units.extract import extractor_of
 from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook
 
 
@@ -29,10 +29,10 @@ def main() -> None:
     for shape, layer in step.values["layers"].items():
         exact = encoder(shape, step.exp, "fp32")
         book = codebook(shape, exact, layer, step.values["clusters"], fitted)
-        expected = np.concatenate([book.assign(layer_features(exact, x, book.card)) for x in heard])
+        expected = np.concatenate([extractor_of(exact, book).frames(x) for x in heard])
         for precision in ("bf16", "int8"):
             other = encoder(shape, step.exp, precision)
-            found = np.concatenate([book.assign(layer_features(other, x, book.card)) for x in heard])
+            found = np.concatenate([extractor_of(other, book).frames(x) for x in heard])
             share = 100 * float((found == expected).mean())
             condition = f"layer {book.card['layer']}, K {book.size}"
             save(step.exp, [row(f"speechssl {precision}", shape, condition, "unit_agreement", share, None, len(expected))])

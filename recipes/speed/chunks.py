@@ -10,7 +10,7 @@ from common import encoder, folder, row, save, sentences, settings
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.speech_encoder import Chunking
-from speechssl.units.extract import UnitExtractor
+from speechssl.units.extract import extractor_of
 from speechssl.units.kmeans import load_codebook
 
 
@@ -27,7 +27,7 @@ def main() -> None:
     book = load_codebook(folder("small", Path()).parent / "units.safetensors")
 
     def frames(seconds: float, context: float) -> np.ndarray:
-        return UnitExtractor(replace(exact, chunking=Chunking(seconds, context)), book).frames(samples)
+        return extractor_of(replace(exact, chunking=Chunking(seconds, context)), book).frames(samples)
 
     whole = frames(1e9, 0)
     for seconds in step.values["seconds"]:

@@ -13,9 +13,9 @@ import torch
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.loading import load_encoder
 from speechssl.encoders.pretraining import small_config
-from speechssl.encoders.speech_encoder import SpeechEncoder
+from speechssl.encoders.speech_encoder import Chunking, SpeechEncoder
 from speechssl.errors import InputError
-from speechssl.timing import FrameGrid, RunLength
+from speechssl.timing import FrameGrid
 from speechssl.units.kmeans import PADDING, Codebook, smooth_stream
 from speechssl.units.mfcc import mfcc_stream
 
@@ -32,6 +32,7 @@ class Features:
     layer: int = 0
     smooth: int = 1  # frames that are averaged
     precision: str = "fp32"
+    chunking: Chunking = Chunking()  # what of a longer recording is seen at a time
 
     @property
     def card(self) -> dict[str, Any]:
@@ -60,32 +61,31 @@ def encoder_features(encoder: SpeechEncoder, layer: int, smooth: int) -> Feature
     """A layer of an encoder that is at hand. Raises InputError for a layer it does not have."""
     if not 0 <= layer <= encoder.layers:
         raise InputError(f"{encoder.name} has the layers 0 to {encoder.layers}, not {layer}; change --layer")
-    return Features(encoder.hash, encoder.grid, partial(encoder.stream, layer=layer), layer, smooth, encoder.precision)
+    return Features(
+        encoder.hash, encoder.grid, partial(encoder.stream, layer=layer), layer, smooth, encoder.precision, encoder.chunking
+    )
 
 
-def features_of_codebook(codebook: Codebook, encoder: str) -> Features:
-    """The features a codebook was fitted on, from the encoder that is named: its card's layer, smoothing and precision.
+def features_of(codebook: Codebook, encoder: SpeechEncoder) -> Features:
+    """The layer and smoothing that a codebook was fitted on, from the encoder that it was fitted on.
 
     Raises InputError where it was another encoder.
     """
     card: Mapping[str, Any] = codebook.card
+    if card.get("encoder") != encoder.hash:
+        raise InputError(
+            f"{codebook.name} was fitted on encoder {card.get('encoder')}, not on {encoder.name} ({encoder.hash}); "
+            f"fit one for this encoder with `speechssl units fit`"
+        )
+    return encoder_features(encoder, int(card.get("layer", 0)), int(card.get("smooth", 1)))
+
+
+def load_features_of(codebook: Codebook, encoder: str, precision: str | None = None) -> Features:
+    """`features_of`, the encoder by its name: folder, hub id or shipped name, or `mfcc`. precision: None is the codebook's."""
+    card: Mapping[str, Any] = codebook.card
     if (encoder == "mfcc") != (card.get("encoder") == "mfcc"):
         made = "MFCCs; give mfcc as the encoder" if encoder != "mfcc" else f"the encoder {card.get('encoder')}; name that encoder"
         raise InputError(f"{codebook.name} was not fitted on {encoder} but on {made}")
-    found = load_features(encoder, int(card.get("layer", 0)), int(card.get("smooth", 1)), card.get("precision", "fp32"))
-    if found.encoder != card.get("encoder"):
-        raise InputError(
-            f"{codebook.name} was fitted on encoder {card.get('encoder')}, not on {encoder} ({found.encoder}); "
-            f"fit one for this encoder with `speechssl units fit`"
-        )
-    return found
-
-
-def unit_frames(features: Features, codebook: Codebook, samples: np.ndarray) -> np.ndarray:
-    """(N,) samples -> (T,) the unit of every frame."""
-    return np.concatenate([codebook.assign(piece) for piece in features.stream(samples)])
-
-
-def run_lengths(features: Features, codebook: Codebook, samples: np.ndarray) -> RunLength:
-    """(N,) samples -> run-length units."""
-    return RunLength.of_frames(unit_frames(features, codebook, samples))
+    if encoder == "mfcc":
+        return load_features(encoder, 0, int(card.get("smooth", 1)))
+    return features_of(codebook, load_encoder(encoder, precision or card.get("precision", "fp32")))

@@ -6,7 +6,6 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ from speechssl.errors import InputError, MissingExtra, tell_set_aside
 from speechssl.noise import Condition, Distorter, parse_condition
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 from speechssl.units.alignment import Phone, read_alignment
-from speechssl.units.features import MFCC_GRID, features_of_codebook, run_lengths
-from speechssl.units.kmeans import load_codebook
+from speechssl.units.extract import load_extractor
+from speechssl.units.features import MFCC_GRID
 from speechssl.units.picture import check_picture, draw_units
 from speechssl.units.quality import bit_rate, phone_frames, purity, same_text, stability, usage
 
@@ -109,9 +108,8 @@ def _conditions(options: InspectOptions) -> list[Condition]:
 def _units(encoder: str, codebook: Path | None) -> Units:
     if codebook is None:
         raise InputError(f"units of {encoder} need a codebook; name the file that `speechssl units fit` wrote")
-    book = load_codebook(codebook)
-    features = features_of_codebook(book, encoder)
-    return Units(partial(run_lengths, features, book), features.grid, book.size)
+    extractor = load_extractor(encoder, codebook)
+    return Units(extractor.units, extractor.grid, extractor.codebook.size)
 
 
 def _subjects(source: Path, options: InspectOptions) -> tuple[list[Subject], Corpus | None]:

@@ -21,7 +21,7 @@ from speechssl.errors import InputError
 from speechssl.processes import agreed, is_main, main_first
 from speechssl.timing import FrameGrid
 from speechssl.training import TrainingOptions, check_share, fit
-from speechssl.units.extract import layer_features
+from speechssl.units.features import load_features
 from speechssl.units.kmeans import Codebook, load_codebook
 from speechssl.units.mfcc import mfcc
 from speechssl.units.targets import fit_targets, load_labelled, pack_audio, write_targets
@@ -105,9 +105,11 @@ def _teacher(grid: FrameGrid, options: IterationOptions) -> tuple[Callable[[np.n
     card: dict[str, Any] = {"layer": options.layer, "frame_rate": grid.frame_rate}
     if options.teacher == "mfcc":
         return (lambda samples: mfcc(samples, grid)), card | {"encoder": "mfcc"}
-    encoder = load_encoder(options.teacher)
-    card |= {"encoder": encoder.hash, "smooth": options.smooth}
-    return (lambda samples: layer_features(encoder, samples, card)), card
+    features = load_features(options.teacher, options.layer, options.smooth)
+    return (lambda samples: torch.cat(list(features.stream(samples)))), card | {
+        "encoder": features.encoder,
+        "smooth": options.smooth,
+    }
 
 
 def _card(corpus: Path, options: IterationOptions, codebook: Codebook, result: dict[str, Any]) -> dict[str, Any]:

@@ -18,9 +18,8 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.corpora.sources import Recording
 from speechssl.errors import InputError, printable
 from speechssl.units.extract import UnitExtractor
+from speechssl.units.kmeans import PADDING
 from speechssl.units.storage import Part, Utterance, decode, encode, part_name
-
-PADDING = "none: an utterance is encoded by itself"  # the policy of every SpeechEncoder
 
 Tell = Callable[[Recording, bool], None]  # a recording is done; whether it was computed now
 
@@ -59,7 +58,7 @@ class ShardMaker:
     @property
     def card(self) -> dict[str, Any]:
         """What made the rows of a part, but for the audio."""
-        encoder = {"padding": PADDING, "chunking": asdict(self.extractor.encoder.chunking)}
+        encoder = {"padding": PADDING, "chunking": asdict(self.extractor.features.chunking)}
         return self.extractor.card | encoder | {"K": self.extractor.codebook.size, "shard_size": self.size}
 
     def begin(self, shard: Shard, pool: Executor, tell: Tell) -> list[Future[Utterance | str]]:

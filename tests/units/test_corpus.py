@@ -18,7 +18,7 @@ from speechssl.errors import InputError
 from speechssl.units import corpus as corpus_module
 from speechssl.units import shards as shards_module
 from speechssl.units.corpus import LocalEngine, Progress, extract_corpus
-from speechssl.units.extract import UnitExtractor
+from speechssl.units.extract import extractor_of
 from speechssl.units.shards import ShardMaker, plan
 from speechssl.units.storage import iterate_units, load_units
 
@@ -153,7 +153,7 @@ def test_units_made_in_another_way_are_not_overwritten(encoder, codebook_for, ex
     out = tmp_path / "units"
     extract(extractor, recordings, out)
     before = contents(out)
-    other = UnitExtractor(encoder, codebook_for(encoder, smooth=3, seed=1))
+    other = extractor_of(encoder, codebook_for(encoder, smooth=3, seed=1))
     with pytest.raises(InputError, match=r"\(codebook differ\); choose another folder or delete it"):
         extract(other, recordings, out)
     with pytest.raises(InputError, match=r"\(shard_size differ\); give --shard-size 2"):

@@ -10,7 +10,7 @@ import torch
 from speechssl.encoders.speech_encoder import Chunking
 from speechssl.errors import InputError
 from speechssl.systems import SharedEncoder
-from speechssl.units.extract import UnitExtractor, load_extractor, single_threaded
+from speechssl.units.extract import extractor_of, load_extractor, single_threaded
 
 
 def noise(samples, seed=0):
@@ -18,7 +18,7 @@ def noise(samples, seed=0):
 
 
 def test_units_are_the_nearest_centroids_of_the_layer(encoder, codebook_for):
-    extractor = UnitExtractor(encoder, codebook_for(encoder))
+    extractor = extractor_of(encoder, codebook_for(encoder))
     samples = noise(9_000)
     features = encoder.hidden_states(samples)[1].numpy()
     nearest = np.square(features[:, None] - extractor.codebook.centroids).sum(-1).argmin(1)
@@ -30,7 +30,7 @@ def test_units_are_the_nearest_centroids_of_the_layer(encoder, codebook_for):
 
 def test_the_codebook_says_how_much_to_smooth(encoder, codebook_for):
     samples, plain = noise(9_000), codebook_for(encoder)
-    smoothed = UnitExtractor(encoder, codebook_for(encoder, smooth=5))
+    smoothed = extractor_of(encoder, codebook_for(encoder, smooth=5))
     features = encoder.features(samples, 1)
     expected = torch.stack([features[max(t - 2, 0) : t + 3].mean(0) for t in range(len(features))])
     assert np.array_equal(smoothed.frames(samples), plain.assign(expected))
@@ -41,11 +41,11 @@ def test_smoothing_goes_on_across_the_pieces_of_long_audio(encoder, codebook_for
     pieces = replace(encoder, chunking=Chunking(1.0, 0.5))
     samples, book = noise(70_123), codebook_for(encoder, smooth=5)
     whole = torch.nn.functional.avg_pool1d(pieces.features(samples, 1).T[None], 5, 1, 2, count_include_pad=False)[0].T
-    assert np.array_equal(UnitExtractor(pieces, book).frames(samples), book.assign(whole))
+    assert np.array_equal(extractor_of(pieces, book).frames(samples), book.assign(whole))
 
 
 def test_an_encoder_that_remembers_gives_the_same_units(encoder, extractor):
-    shared, samples = UnitExtractor(SharedEncoder(encoder), extractor.codebook), noise(50_000)
+    shared, samples = extractor_of(SharedEncoder(encoder), extractor.codebook), noise(50_000)
     assert np.array_equal(shared.frames(samples), extractor.frames(samples)) and shared.card == extractor.card
     assert np.array_equal(shared.frames(samples), extractor.frames(samples))  # from what it remembers
 
@@ -53,15 +53,15 @@ def test_an_encoder_that_remembers_gives_the_same_units(encoder, extractor):
 @pytest.mark.parametrize("card", [{"encoder": "0123456789abcdef"}, {"encoder": "mfcc"}, {"encoder": None}])
 def test_a_codebook_of_another_encoder_is_refused(encoder, codebook_for, card):
     with pytest.raises(InputError, match=f"{card['encoder']}, not on {encoder.name} .*fit one for this encoder"):
-        UnitExtractor(encoder, codebook_for(encoder, **card))
+        extractor_of(encoder, codebook_for(encoder, **card))
 
 
 def test_the_card_tells_different_units_apart(encoder, extractor, codebook_for):
     facts = {"encoder": encoder.hash, "layer": 1, "smooth": 3, "codebook": extractor.codebook.hash, "precision": "fp32"}
     assert extractor.card == facts
-    assert UnitExtractor(encoder, codebook_for(encoder, smooth=3, seed=1)).card != extractor.card
-    assert UnitExtractor(encoder, codebook_for(encoder, smooth=3, layer=2)).card != extractor.card
-    assert UnitExtractor(replace(encoder, precision="bf16"), extractor.codebook).card != extractor.card
+    assert extractor_of(encoder, codebook_for(encoder, smooth=3, seed=1)).card != extractor.card
+    assert extractor_of(encoder, codebook_for(encoder, smooth=3, layer=2)).card != extractor.card
+    assert extractor_of(replace(encoder, precision="bf16"), extractor.codebook).card != extractor.card
 
 
 def test_an_extractor_is_loaded_in_the_precision_asked_for(hubert_folder, extractor, tmp_path):

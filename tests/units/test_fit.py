@@ -11,8 +11,8 @@ from speechssl.audio import write_flac
 from speechssl.encoders.loading import load_encoder
 from speechssl.errors import InputError
 from speechssl.timing import RunLength
-from speechssl.units.extract import UnitExtractor
-from speechssl.units.features import MFCC_GRID, features_of_codebook, load_features, unit_frames
+from speechssl.units.extract import UnitExtractor, extractor_of
+from speechssl.units.features import MFCC_GRID, load_features, load_features_of
 from speechssl.units.fit import FitOptions, fit_units
 from speechssl.units.kmeans import fit_kmeans, load_codebook, smooth
 from speechssl.units.mfcc import mfcc
@@ -44,8 +44,8 @@ def test_a_folder_is_clustered(folder, hubert_folder, tmp_path):
     wanted = {"encoder": encoder.hash, "layer": 1, "smooth": 3, "K": 4, "frame_rate": 50.0, "precision": "fp32", "padding": "none"}
     assert wanted.items() <= card.items() and card["frames"] == sum(map(len, features)) and len(card["data"]) == 16
     assert np.array_equal(
-        unit_frames(features_of_codebook(book, name), book, samples_of(folder)[2]),
-        UnitExtractor(encoder, book).frames(samples_of(folder)[2]),
+        UnitExtractor(load_features_of(book, name), book).frames(samples_of(folder)[2]),
+        extractor_of(encoder, book).frames(samples_of(folder)[2]),
     )
 
 
@@ -121,17 +121,17 @@ def test_the_codebook_that_ships_is_used_as_it_is():
     from speechssl.encoders.loading import SHIPPED
 
     book = load_codebook(SHIPPED / "minisqa-en/units.safetensors")
-    features = features_of_codebook(book, "minisqa-en/encoder")
+    features = load_features_of(book, "minisqa-en/encoder")
     assert (features.layer, features.smooth, features.precision) == (5, 5, "fp32")
     samples = np.random.default_rng(0).uniform(-0.3, 0.3, 32_000).astype(np.float32)
-    units = RunLength.of_frames(unit_frames(features, book, samples))
-    assert np.array_equal(units.units, UnitExtractor(load_encoder("minisqa-en/encoder"), book).units(samples).units)
+    units = RunLength.of_frames(UnitExtractor(features, book).frames(samples))
+    assert np.array_equal(units.units, extractor_of(load_encoder("minisqa-en/encoder"), book).units(samples).units)
 
 
 def test_a_codebook_is_used_in_the_precision_it_was_fitted_in(folder, hubert_folder, tmp_path):
     name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
     book = fit_units(folder, name, out, replace(OPTIONS, precision="bf16"))
-    assert book.card["precision"] == features_of_codebook(book, name).precision == "bf16"
+    assert book.card["precision"] == load_features_of(book, name).precision == "bf16"
     with pytest.raises(InputError, match=r"\(precision differ\)"):
         fit_units(folder, name, out, OPTIONS)
     with pytest.raises(InputError, match="there is no precision fp8"):
@@ -173,12 +173,12 @@ def test_what_cannot_be_fitted_is_one_sentence(folder, hubert_folder, tmp_path, 
 def test_a_codebook_goes_with_its_encoder_only(folder, hubert_folder, tmp_path):
     book = fit_units(folder, "mfcc", tmp_path / "units.safetensors", FitOptions(clusters=4))
     with pytest.raises(InputError, match="but on MFCCs; give mfcc as the encoder"):
-        features_of_codebook(book, str(hubert_folder("layer")))
+        load_features_of(book, str(hubert_folder("layer")))
     other = fit_units(folder, str(hubert_folder("layer")), tmp_path / "hubert.safetensors", OPTIONS)
     with pytest.raises(InputError, match="name that encoder"):
-        features_of_codebook(other, "mfcc")
+        load_features_of(other, "mfcc")
     with pytest.raises(InputError, match="was fitted on encoder"):
-        features_of_codebook(other, str(hubert_folder("group")))
+        load_features_of(other, str(hubert_folder("group")))
 
 
 def test_features_that_are_not_finite_are_set_aside(folder, hubert_folder, tmp_path, monkeypatch):

@@ -15,7 +15,8 @@ from speechssl.artefacts import read_json
 from speechssl.encoders.loading import load_encoder
 from speechssl.errors import InputError
 from speechssl.units import published
-from speechssl.units.features import features_of_codebook, unit_frames
+from speechssl.units.extract import UnitExtractor
+from speechssl.units.features import load_features_of
 from speechssl.units.kmeans import load_codebook
 from speechssl.units.published import import_codebook, read_centroids
 
@@ -137,7 +138,7 @@ def test_an_imported_codebook_gives_scikit_learns_units(tmp_path, encoder, huber
     made = import_codebook(tmp_path / "km.bin", out, name, 2)
     book = load_codebook(out)
     assert book.hash == made.hash and np.array_equal(book.assign(features), model.predict(features.numpy()))
-    assert np.array_equal(unit_frames(features_of_codebook(book, name), book, samples), model.predict(features.numpy()))
+    assert np.array_equal(UnitExtractor(load_features_of(book, name), book).frames(samples), model.predict(features.numpy()))
     card = read_json(out.with_suffix(".card.json"))
     assert {"encoder": load_encoder(name).hash, "layer": 2, "K": 5, "smooth": 1, "padding": "none"}.items() <= card.items()
     assert card["imported"]["file"] == "km.bin" and len(card["imported"]["hash"]) == 16
