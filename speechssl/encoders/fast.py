@@ -36,12 +36,17 @@ def is_known(config: Any) -> bool:
     )
 
 
+def own(tensor: Any, dtype: torch.dtype) -> Any:
+    """A copy (of None: None): what is only a view keeps the whole checkpoint in memory."""
+    return None if tensor is None else tensor.to(dtype, copy=True)
+
+
 class Linear:
     """x W^T + b, and what follows it, in one pass. x: (T, in) -> (T, out)."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype):
         self.weight = onednn._reorder_linear_weight(weight.to(dtype).contiguous())
-        self.bias = None if bias is None else bias.to(dtype)
+        self.bias = own(bias, dtype)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return onednn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
@@ -69,7 +74,7 @@ class Quantised:
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype):
         self.scale = weight.abs().amax(1).clamp_min(1e-12) / 127
         self.weight = torch.ops.onednn.qlinear_prepack((weight / self.scale[:, None]).round().to(torch.int8), None)
-        self.bias, self.zero, self.dtype = bias, torch.zeros(len(weight), dtype=torch.long), dtype
+        self.bias, self.zero, self.dtype = own(bias, torch.float32), torch.zeros(len(weight), dtype=torch.long), dtype
 
     def product(self, levels: torch.Tensor, scale: float, zero: int, gelu: bool = False) -> torch.Tensor:
         """levels: (T, in) uint8."""
@@ -91,7 +96,7 @@ class Norm:
     """Layer norm over the last axis."""
 
     def __init__(self, norm: nn.Module, dtype: torch.dtype):
-        self.weight, self.bias, self.eps = norm.weight.to(dtype), norm.bias.to(dtype), norm.eps
+        self.weight, self.bias, self.eps = own(norm.weight, dtype), own(norm.bias, dtype), norm.eps
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
@@ -105,7 +110,7 @@ class Convolution:
         weight = conv.weight.to(dtype)[:, :, None].contiguous()  # (C', C / groups, 1, K)
         shape = [1, conv.in_channels, 1, (BLOCK - 1) * conv.stride[0] + conv.kernel_size[0]]
         self.weight = onednn._reorder_convolution_weight(weight, self.padding, self.stride, [1, 1], conv.groups, shape)
-        self.bias = None if conv.bias is None else conv.bias.to(dtype)
+        self.bias = own(conv.bias, dtype)
 
     def __call__(self, x: torch.Tensor, gelu: bool) -> torch.Tensor:
         image = x.t()[None, :, None]  # (1, C, 1, T), channels last
@@ -129,12 +134,12 @@ class QuantisedConvolution:
 
 class Samples:
     """The first convolution, as a product of windows of raw samples. In bf16, samples and weights are each the sum of two bf16
-    numbers, and three of the four products fit into the same 32 columns of AMX that one would take."""
+    numbers, and three of the four products fit into the same 32 columns that one would take."""
 
     def __init__(self, conv: nn.Conv1d, norm: nn.Module, stride: int, group: bool, dtype: torch.dtype):
         self.weight = conv.weight[:, 0].double()  # (C, K)
         self.bias = torch.zeros(len(self.weight), dtype=torch.double) if conv.bias is None else conv.bias.double()
-        self.norm, self.stride, self.group, self.dtype = norm, stride, group, dtype
+        self.norm, self.stride, self.group, self.dtype = Norm(norm, torch.double), stride, group, dtype
         self.after = None if group else Norm(norm, dtype)
 
     def fitted(self, wave: torch.Tensor) -> Linear:
@@ -143,8 +148,8 @@ class Samples:
         if self.group:
             mean, covariance = self._moments(wave)
             variance = ((weight @ covariance) * weight).sum(1)
-            scale = self.norm.weight.double() / torch.sqrt(variance + self.norm.eps)
-            bias = self.norm.bias.double() - scale * (weight @ mean)  # the convolution's own bias is part of the mean
+            scale = self.norm.weight / torch.sqrt(variance + self.norm.eps)
+            bias = self.norm.bias - scale * (weight @ mean)  # the convolution's own bias is part of the mean
             weight = scale[:, None] * weight
         weight = weight.float()
         if self.dtype == torch.bfloat16:

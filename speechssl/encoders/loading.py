@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,9 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
         from speechssl.encoders.s3prl import load_s3prl
 
         return load_s3prl(str(name), precision)
-    return as_encoder(load_checkpoint(name), precision, device)
+    encoder = as_encoder(load_checkpoint(name), precision, device)
+    gc.collect()  # a model of transformers refers to itself: its weights would stay beside those of the engine
+    return encoder
 
 
 def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "auto") -> SpeechEncoder:
