@@ -1,11 +1,10 @@
 """Assigning frames to clusters: speechssl against scikit-learn, in one process, on the same float32 numbers, with equal threads.
 
-python recipes/speed/kmeans.py      prints the table; `compare` gives its rows
+python recipes/speed/kmeans.py CONFIG EXP
 """
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from common import row, save, settings
 from sklearn.cluster import MiniBatchKMeans
 from threadpoolctl import threadpool_limits
 
@@ -74,12 +74,11 @@ def _interleaved(repeats: int, *contenders: Callable[[], Any]) -> list[float]:
 
 
 def main() -> None:
-    print("frames  clusters  threads  speechssl ms  scikit-learn ms  ratio  same units")
-    for r in compare(repeats=int(sys.argv[1]) if len(sys.argv) > 1 else 7):
-        cells = (
-            f"{r['frames']:6}  {r['clusters']:8}  {r['threads']:7}  {1e3 * r['seconds']:12.1f}  {1e3 * r['seconds_sklearn']:15.1f}"
-        )
-        print(f"{cells}  {r['ratio_sklearn']:5.2f}  {100 * r['agreement']:8.3f} %")
+    step = settings("kmeans")
+    for found in compare(**step.values):
+        condition, n = f"{found['frames']} frames, K {found['clusters']}", step.values["repeats"]
+        ratio = row("speechssl", "kmeans", condition, "ratio_sklearn", found["ratio_sklearn"], None, n)
+        save(step.exp, [ratio, row("speechssl", "kmeans", condition, "same_units", 100 * found["agreement"], None, n)])
 
 
 if __name__ == "__main__":

@@ -46,11 +46,11 @@ def _cells(r: Row) -> list[str]:
     return [r.encoder, r.condition, r.system, r.metric, f"{r.value:.2f}"]
 
 
-def chunks(rows: list[Row]) -> None:
+def chunks(rows: list[Row], metric: str) -> None:
     """Per cent of frames with another unit than in one pass: a line a chunk length, a column a context."""
-    found = {tuple(r.condition.replace("chunk ", "").split(", context ")): r.value for r in rows if r.metric == "changed_units"}
+    found = {tuple(r.condition.replace("chunk ", "").split(", context ")): r.value for r in rows if r.metric == metric}
     lengths, contexts = (list(dict.fromkeys(key[i] for key in found)) for i in (0, 1))
-    table(["chunk", *(f"context {c}" for c in contexts)], [[n, *(f"{found[n, c]:.2f}" for c in contexts)] for n in lengths])
+    table([metric, *(f"context {c}" for c in contexts)], [[n, *(f"{found[n, c]:.2f}" for c in contexts)] for n in lengths])
 
 
 def main() -> None:
@@ -58,9 +58,10 @@ def main() -> None:
     print(rows[0].card)
     encoders(rows)
     plain(rows, ["unit_agreement"])
-    chunks(rows)
+    chunks(rows, "changed_units")
+    chunks(rows, "changed_at_seams")
     plain(rows, ["x_realtime", "peak_gb"])
-    plain(rows, ["ratio_sklearn"])
+    plain(rows, ["ratio_sklearn", "same_units"])
 
 
 if __name__ == "__main__":

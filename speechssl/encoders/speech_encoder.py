@@ -6,6 +6,7 @@ Letters: N samples, T frames, L layers, D width.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -107,7 +108,8 @@ class SpeechEncoder:
         size = round(self.chunking.seconds * self.grid.frame_rate)
         context = round(self.chunking.context * self.grid.frame_rate)
         starts = range(0, frames, size)
-        for first in tqdm(starts, "encoding", unit="piece", leave=False, disable=len(starts) < LONG_PIECES):
+        beside = threading.current_thread() is not threading.main_thread()  # others, who have a bar of their own
+        for first in tqdm(starts, "encoding", unit="piece", leave=False, disable=beside or len(starts) < LONG_PIECES):
             left, right = max(first - context, 0), min(first + size + context, frames)
             end = len(wave) if right == frames else self.grid.samples_for(right)  # a group norm sees the rest too
             piece = wave[left * self.grid.hop : end]
