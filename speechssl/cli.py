@@ -229,6 +229,7 @@ def _add_units(verbs: Any) -> None:
     fit.add_argument("--budget", type=count, default=300_000, help="frames of them, drawn at random, that k-means sees")
     fit.add_argument("--split", default="train", help="of a prepared corpus")
     fit.add_argument("--precision", default="fp32", help="of the encoder: fp32, or bf16 or int8, which are faster")
+    fit.add_argument("--device", default="auto", help="cpu, cuda, cuda:N, or auto: a GPU where there is one")
     fit.add_argument("--seed", type=whole, default=0, help="of the sample and of k-means")
     extract = _verb(what, "extract", _units_extract, EXTRACT)
     extract.add_argument("source", type=Path, help="prepared corpus (with --split), manifest, folder or audio file")
@@ -240,6 +241,7 @@ def _add_units(verbs: Any) -> None:
     extract.add_argument(
         "--precision", help="fp32, or bf16 or int8: faster, and near one frame in a hundred changes; default: the codebook's"
     )
+    extract.add_argument("--device", default="auto", help="cpu, cuda, cuda:N, or auto: a GPU where there is one")
     extract.add_argument("--engine", default="local", choices=["local", "ray"], help="ray: a Ray cluster (needs speechssl[ray])")
     extract.add_argument(
         "--workers", type=count, help="recordings encoded at a time (default: the cores of the machine or cluster)"
@@ -299,7 +301,7 @@ def _add_units_inspect(verbs: Any) -> None:
 def _units_fit(o: argparse.Namespace) -> None:
     from speechssl.units.fit import FitOptions, fit_units
 
-    options = FitOptions(o.layer, o.clusters, o.smooth, o.recordings, o.budget, o.split, o.precision, o.seed)
+    options = FitOptions(o.layer, o.clusters, o.smooth, o.recordings, o.budget, o.split, o.precision, o.seed, o.device)
     book = fit_units(o.source, o.encoder, o.out, options)
     print(f"{o.out}: K = {book.size}, {book.hash}")
 
@@ -320,7 +322,7 @@ def _units_extract(o: argparse.Namespace) -> None:
     from speechssl.units.shards import ShardMaker
 
     recordings, out = list_recordings(o.source, o.split, o.passages), o.out / (o.split or "")
-    load = partial(load_extractor, o.encoder, o.codebook, o.precision)
+    load = partial(load_extractor, o.encoder, o.codebook, o.precision, o.device)
     engine = RayEngine(load, o.workers) if o.engine == "ray" else LocalEngine(o.workers)
     made = extract_corpus(ShardMaker(load(), out, o.shard_size), recordings, engine, source_card(o.source, o.split, o.passages))
     tell_set_aside(made.failed, f"{out / 'failed.jsonl'}")

@@ -106,6 +106,10 @@ class SharedEncoder:
         return self.inner.precision
 
     @property
+    def batches(self) -> bool:
+        return False  # it remembers one recording
+
+    @property
     def chunking(self) -> Chunking:
         return self.inner.chunking
 

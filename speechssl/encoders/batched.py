@@ -61,14 +61,14 @@ class BatchedEngine:
 
     @torch.inference_mode()
     def features(self, waves: Sequence[torch.Tensor], layer: int) -> list[torch.Tensor]:
-        """One layer of many utterances, in their order: (T_i, D) each. waves: (N_i,) float32 each."""
+        """One layer of many utterances, in their order: (T_i, D) each, on the device. waves: (N_i,) float32 each."""
         found: list[torch.Tensor] = [torch.empty(0)] * len(waves)
         for size, places in self._buckets(waves):
             batch = torch.zeros(size, self.grid.samples_for(self._rounded(len(waves[places[0]]))) + self.grid.hop - 1)
             for row, place in enumerate(places):
                 batch[row, : len(waves[place])] = waves[place]
             samples = torch.tensor([len(waves[p]) for p in places] + [self.grid.receptive] * (size - len(places)))
-            x = self.compiled(batch.to(self.device), samples.to(self.device), layer).cpu()
+            x = self.compiled(batch.to(self.device), samples.to(self.device), layer)
             for row, place in enumerate(places):
                 found[place] = x[row, : self.grid.frames(len(waves[place]))]
         return found

@@ -70,7 +70,7 @@ class SpeechEncoder:
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
         """One layer of one utterance: (T, D) float32. Raises InputError for a layer the encoder does not have."""
-        return self.features_of([samples], layer)[0]
+        return self.features_of([samples], layer)[0].cpu()
 
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
         """`features` piece by piece, (T_i, D) float32 each: hours of audio in constant memory."""
@@ -78,8 +78,13 @@ class SpeechEncoder:
         for states in self._pieces(samples, layer):
             yield next(islice(states, layer, None))
 
+    @property
+    def batches(self) -> bool:
+        """Whether `features_of` computes several recordings at a time."""
+        return isinstance(self.engine, BatchedEngine)
+
     def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
-        """`features` of many recordings. A GPU computes several at a time; a CPU is fastest with one after another."""
+        """`features` of many recordings. A GPU computes several at a time, and there they stay; a CPU is fastest one by one."""
         if not isinstance(self.engine, BatchedEngine):
             return [torch.cat(list(self.stream(samples, layer))) for samples in recordings]
         self._check(layer)

@@ -55,9 +55,9 @@ class LocalEngine:
             for shard in shards:
                 begun.append((shard, maker.begin(shard, pool, tell)))
                 if len(begun) > 1:
-                    yield maker.finish(*begun.popleft())
+                    yield maker.finish(*begun.popleft(), tell)
             while begun:
-                yield maker.finish(*begun.popleft())
+                yield maker.finish(*begun.popleft(), tell)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,19 +47,30 @@ class UnitExtractor:
         """(N,) float32 at 16 kHz -> run-length units."""
         return RunLength.of_frames(self.frames(samples))
 
+    def units_of_many(self, recordings: Sequence[np.ndarray]) -> list[RunLength | ValueError]:
+        """`units`, or what `units` would raise, of recordings that fit a batch of the encoder."""
+
+        def one(features: torch.Tensor) -> RunLength | ValueError:
+            try:
+                return RunLength.of_frames(self.codebook.assign(_finite(features)))
+            except ValueError as error:
+                return error
+
+        return [one(features) for features in self.features.of_many(recordings)]
+
 
 def extractor_of(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:
     """Raises InputError where the codebook was fitted on another encoder."""
     return UnitExtractor(features_of(codebook, encoder), codebook)
 
 
-def load_extractor(encoder: str, codebook: Path, precision: str | None = None) -> UnitExtractor:
-    """encoder: folder, hub id or shipped name, or `mfcc`. precision: None is the codebook's.
+def load_extractor(encoder: str, codebook: Path, precision: str | None = None, device: str = "auto") -> UnitExtractor:
+    """encoder: what `load_encoder` takes, or `mfcc`. precision: None is the codebook's.
 
     Raises InputError where either cannot be loaded or they do not belong together.
     """
     book = load_codebook(codebook)
-    return UnitExtractor(load_features_of(book, encoder, precision), book)
+    return UnitExtractor(load_features_of(book, encoder, precision, device), book)
 
 
 def _finite(features: torch.Tensor) -> torch.Tensor:

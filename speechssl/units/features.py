@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from speechssl.encoders.pretraining import small_config
 from speechssl.encoders.speech_encoder import Chunking, SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
-from speechssl.units.kmeans import PADDING, Codebook, smooth_stream
+from speechssl.units.kmeans import PADDING, Codebook, smooth, smooth_stream
 from speechssl.units.mfcc import mfcc_stream
 
 MFCC_GRID = FrameGrid.of_convolutions(SAMPLE_RATE, small_config().conv_kernel, small_config().conv_stride)  # as in `pretrain`
@@ -33,6 +33,7 @@ class Features:
     smooth: int = 1  # frames that are averaged
     precision: str = "fp32"
     chunking: Chunking = Chunking()  # what of a longer recording is seen at a time
+    many: Callable[[Sequence[np.ndarray]], list[torch.Tensor]] | None = None  # of several at a time, where that is faster
 
     @property
     def card(self) -> dict[str, Any]:
@@ -44,9 +45,19 @@ class Features:
         """(T_i, D) float32 each. Raises ValueError for fewer samples than one frame needs."""
         return smooth_stream(self.raw(samples), self.smooth)
 
+    def fits_a_batch(self, samples: np.ndarray) -> bool:
+        """Whether `of_many` takes a recording: long ones go through `stream`, and where batches are no faster, all."""
+        longest = self.chunking.seconds * self.grid.sample_rate
+        return self.many is not None and 0 < self.grid.frames(len(samples)) and len(samples) <= longest
 
-def load_features(encoder: str, layer: int, smooth: int = 1, precision: str = "fp32") -> Features:
-    """encoder: folder, hub id or shipped name, or `mfcc`, which has no layers.
+    def of_many(self, recordings: Sequence[np.ndarray]) -> list[torch.Tensor]:
+        """(T_i, D) each, on the device of the encoder. All of them must fit a batch."""
+        assert self.many is not None
+        return [smooth(features, self.smooth) for features in self.many(recordings)]
+
+
+def load_features(encoder: str, layer: int, smooth: int = 1, precision: str = "fp32", device: str = "auto") -> Features:
+    """encoder: what `load_encoder` takes, or `mfcc`, which has no layers.
 
     Raises InputError for an encoder that cannot be loaded, a layer it does not have, and an even `smooth`.
     """
@@ -54,16 +65,16 @@ def load_features(encoder: str, layer: int, smooth: int = 1, precision: str = "f
         raise InputError(f"features are averaged over an odd number of frames, not {smooth}; change --smooth")
     if encoder == "mfcc":
         return Features("mfcc", MFCC_GRID, partial(mfcc_stream, grid=MFCC_GRID), smooth=smooth)
-    return encoder_features(load_encoder(encoder, precision), layer, smooth)
+    return encoder_features(load_encoder(encoder, precision, device), layer, smooth)
 
 
 def encoder_features(encoder: SpeechEncoder, layer: int, smooth: int) -> Features:
     """A layer of an encoder that is at hand. Raises InputError for a layer it does not have."""
     if not 0 <= layer <= encoder.layers:
         raise InputError(f"{encoder.name} has the layers 0 to {encoder.layers}, not {layer}; change --layer")
-    return Features(
-        encoder.hash, encoder.grid, partial(encoder.stream, layer=layer), layer, smooth, encoder.precision, encoder.chunking
-    )
+    raw = partial(encoder.stream, layer=layer)
+    many = partial(encoder.features_of, layer=layer) if encoder.batches else None
+    return Features(encoder.hash, encoder.grid, raw, layer, smooth, encoder.precision, encoder.chunking, many)
 
 
 def features_of(codebook: Codebook, encoder: SpeechEncoder) -> Features:
@@ -80,12 +91,12 @@ def features_of(codebook: Codebook, encoder: SpeechEncoder) -> Features:
     return encoder_features(encoder, int(card.get("layer", 0)), int(card.get("smooth", 1)))
 
 
-def load_features_of(codebook: Codebook, encoder: str, precision: str | None = None) -> Features:
-    """`features_of`, the encoder by its name: folder, hub id or shipped name, or `mfcc`. precision: None is the codebook's."""
+def load_features_of(codebook: Codebook, encoder: str, precision: str | None = None, device: str = "auto") -> Features:
+    """`features_of`, the encoder by its name, or `mfcc`. precision: None is the codebook's."""
     card: Mapping[str, Any] = codebook.card
     if (encoder == "mfcc") != (card.get("encoder") == "mfcc"):
         made = "MFCCs; give mfcc as the encoder" if encoder != "mfcc" else f"the encoder {card.get('encoder')}; name that encoder"
         raise InputError(f"{codebook.name} was not fitted on {encoder} but on {made}")
     if encoder == "mfcc":
         return load_features(encoder, 0, int(card.get("smooth", 1)))
-    return features_of(codebook, load_encoder(encoder, precision or card.get("precision", "fp32")))
+    return features_of(codebook, load_encoder(encoder, precision or card.get("precision", "fp32"), device))

@@ -35,6 +35,7 @@ class FitOptions:
     split: str = "train"  # of a prepared corpus
     precision: str = "fp32"  # of the encoder
     seed: int = 0
+    device: str = "auto"
 
 
 def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Codebook:
@@ -43,7 +44,7 @@ def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Cod
     encoder: folder, hub id or shipped name, or `mfcc`. Recordings that cannot be used are listed and left out.
     Raises InputError where `out` is a codebook that was made from other inputs, and where nothing can be used.
     """
-    features = load_features(encoder, options.layer, options.smooth, options.precision)
+    features = load_features(encoder, options.layer, options.smooth, options.precision, options.device)
     recordings, data = _recordings(source, options)
     card = features.card | data
     if out.is_file() and out.with_suffix(".card.json").is_file():

@@ -28,7 +28,7 @@ class RayEngine:
     """Actors on the cluster at RAY_ADDRESS or, without one, on this machine. load: what each does to get an extractor."""
 
     load: Callable[[], UnitExtractor]
-    workers: int | None = None  # None: one a core
+    workers: int | None = None  # None: one a GPU, or a core where there is none
 
     def __post_init__(self) -> None:
         _ray()  # or it would be missed only after the encoder has been loaded
@@ -38,8 +38,8 @@ class RayEngine:
         ray = _ray()
         with _cluster(self.workers):
             _quiet()
-            cores = int(ray.cluster_resources().get("CPU", 1))
-            actors = min(self.workers or cores, cores, len(shards))
+            cores, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
+            actors = min(self.workers or gpus or cores, gpus or cores, len(shards))
             items = ray.data.from_items([_item(shard) for shard in shards], override_num_blocks=len(shards))
             done = items.map_batches(
                 _Actor,
@@ -47,6 +47,7 @@ class RayEngine:
                 batch_format="pyarrow",
                 compute=ray.data.ActorPoolStrategy(size=actors),
                 num_cpus=1,
+                num_gpus=min(gpus, 1),  # an actor sees no GPU that it did not ask for
                 fn_constructor_args=(self.load, maker.out, maker.size, os.getcwd()),
             )
             for row in done.iter_rows():
@@ -138,7 +139,7 @@ class _Actor:
 
         with single_threaded(1) as pool:
             maker = self._ready()
-            made = maker.finish(shard, maker.begin(shard, pool, tell))
+            made = maker.finish(shard, maker.begin(shard, pool, tell), tell)
         return asdict(made) | {"computed": computed}
 
     def _ready(self) -> ShardMaker:

@@ -13,10 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from speechssl.artefacts import hash_bytes, hash_json, replacing
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.corpora.sources import Recording
 from speechssl.errors import InputError, printable
+from speechssl.timing import RunLength
 from speechssl.units.extract import UnitExtractor
 from speechssl.units.kmeans import PADDING
 from speechssl.units.storage import Part, Utterance, decode, encode, part_name
@@ -48,6 +51,18 @@ class Made:
 
 
 @dataclass(frozen=True)
+class Heard:
+    """A recording that has been read and waits for a batch."""
+
+    recording: Recording
+    samples: np.ndarray
+    audio: str
+
+
+Result = Utterance | Heard | str  # str: why there are no units
+
+
+@dataclass(frozen=True)
 class ShardMaker:
     """Makes shards in the folder `out`. size: recordings a shard, which every part states."""
 
@@ -61,16 +76,16 @@ class ShardMaker:
         encoder = {"padding": PADDING, "chunking": asdict(self.extractor.features.chunking)}
         return self.extractor.card | encoder | {"K": self.extractor.codebook.size, "shard_size": self.size}
 
-    def begin(self, shard: Shard, pool: Executor, tell: Tell) -> list[Future[Utterance | str]]:
+    def begin(self, shard: Shard, pool: Executor, tell: Tell) -> list[Future[Result]]:
         """Hand the recordings to the pool, the longest first, so that no thread is left with one at the end."""
         there = {u.id: u for u in self._there(shard)}
         longest = sorted(shard.recordings, key=lambda r: -(r.seconds or 0))
         futures = {r.id: pool.submit(self._one, r, there.get(r.id), tell) for r in longest}
         return [futures[r.id] for r in shard.recordings]
 
-    def finish(self, shard: Shard, results: Sequence[Future[Utterance | str]]) -> Made:
+    def finish(self, shard: Shard, results: Sequence[Future[Result]], tell: Tell) -> Made:
         """Write the part, if it is not there as it should be."""
-        found = [future.result() for future in results]
+        found = self._encoded([future.result() for future in results], tell)
         done = [u for u in found if isinstance(u, Utterance)]
         failed = {r.id: f for r, f in zip(shard.recordings, found, strict=True) if isinstance(f, str)}
         path, content = shard.path(self.out), encode(Part(done, self.card))
@@ -88,22 +103,43 @@ class ShardMaker:
             return []
         return part.utterances if part.card == self.card else []
 
-    def _one(self, recording: Recording, there: Utterance | None, tell: Tell) -> Utterance | str:
-        """Units of a recording, or why there are none."""
-        fresh = True
+    def _encoded(self, results: Sequence[Result], tell: Tell) -> list[Utterance | str]:
+        """Encode together what waits for it."""
+        waiting = [r for r in results if isinstance(r, Heard)]
+        units = self.extractor.units_of_many([h.samples for h in waiting]) if waiting else []
+        done = {h.recording.id: _utterance(h, found) for h, found in zip(waiting, units, strict=True)}
+        for heard in waiting:
+            tell(heard.recording, True)
+        return [done[r.recording.id] if isinstance(r, Heard) else r for r in results]
+
+    def _one(self, recording: Recording, there: Utterance | None, tell: Tell) -> Result:
+        """Units of a recording, or why there are none, or its samples where it is to be encoded with others."""
+        audio = _hash_audio(recording.path)
+        if there is not None and there.audio == audio:
+            tell(recording, False)
+            return there
+        result: Result
         try:
-            audio = _hash_audio(recording.path)
-            if there is not None and there.audio == audio:
-                fresh = False
-                return there
-            samples = read_audio(recording.path)
-            return Utterance(recording.id, len(samples) / SAMPLE_RATE, self.extractor.units(samples), audio)
+            heard = Heard(recording, read_audio(recording.path), audio)
+            if self.extractor.features.fits_a_batch(heard.samples):
+                return heard
+            result = _utterance(heard, self.extractor.units(heard.samples))
         except InputError as error:
-            return printable(str(error))
+            result = printable(str(error))
         except ValueError as error:
-            return printable(f"{recording.path} gives no units ({error}); listen to it")
-        finally:
-            tell(recording, fresh)
+            result = _no_units(recording, error)
+        tell(recording, True)
+        return result
+
+
+def _utterance(heard: Heard, units: RunLength | ValueError) -> Utterance | str:
+    if isinstance(units, ValueError):
+        return _no_units(heard.recording, units)
+    return Utterance(heard.recording.id, len(heard.samples) / SAMPLE_RATE, units, heard.audio)
+
+
+def _no_units(recording: Recording, error: ValueError) -> str:
+    return printable(f"{recording.path} gives no units ({error}); listen to it")
 
 
 def plan(recordings: Sequence[Recording], size: int) -> list[Shard]:

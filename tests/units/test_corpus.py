@@ -5,6 +5,7 @@ import multiprocessing
 import random
 import shutil
 import time
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,6 +15,8 @@ import soundfile
 from speechssl import cli
 from speechssl.audio import read_audio, write_flac
 from speechssl.corpora.sources import list_recordings, source_card
+from speechssl.encoders.batched import BatchedEngine
+from speechssl.encoders.loading import load_checkpoint
 from speechssl.errors import InputError
 from speechssl.units import corpus as corpus_module
 from speechssl.units import shards as shards_module
@@ -342,3 +345,38 @@ def test_seconds_are_the_manifests_or_the_headers(recordings, tmp_path):
     (tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = corpus_module._measured(list_recordings(tmp_path / "m.jsonl"))
     assert [r.seconds for r in found] == [77.0, pytest.approx((3_000 + 4_517 * 3) / 16_000), 0.0]
+
+
+# ---- batches, as on a GPU
+
+
+@pytest.fixture
+def batching(encoder, codebook_for, hubert_folder):
+    """An extractor whose encoder computes several recordings at a time."""
+    checkpoint = load_checkpoint(hubert_folder("layer"))
+    engine = BatchedEngine(checkpoint.model, encoder.grid, "fp32", "cpu")
+    return extractor_of(replace(encoder, engine=engine), codebook_for(encoder, smooth=3))
+
+
+def test_recordings_that_are_encoded_together_get_the_units_of_each_alone(batching, extractor, recordings, tmp_path):
+    write_flac(recordings / "long.flac", np.random.default_rng(9).uniform(-0.5, 0.5, 41 * 16_000))  # longer than a chunk
+    (recordings / "bad.wav").write_bytes(b"RIFF")
+    soundfile.write(recordings / "short.wav", np.full(399, 0.1), 16_000)
+    made = extract(batching, recordings, tmp_path / "units", size=4)
+    found = load_units(tmp_path / "units")
+    assert set(made.failed) == {"bad", "short"} and len(found) == 8
+    for name, units in found.items():
+        samples = read_audio(recordings / f"{name}.flac")
+        assert same(units, batching.units_of_many([samples])[0] if name != "long" else batching.units(samples))
+        assert np.mean(units.expand() != extractor.units(samples).expand()) < 0.01  # another engine, to rounding
+    before = contents(tmp_path / "units")
+    for workers in (1, 3):
+        extract(batching, recordings, tmp_path / f"units-{workers}", size=4, workers=workers)
+        assert contents(tmp_path / f"units-{workers}") == before
+
+
+def test_a_recording_without_finite_features_spoils_no_batch(batching, recordings, tmp_path, monkeypatch):
+    many = batching.features.many
+    spoilt = replace(batching.features, many=lambda x: [f * (np.nan if i == 0 else 1) for i, f in enumerate(many(x))])
+    made = extract(replace(batching, features=spoilt), recordings, tmp_path / "units", size=10)
+    assert list(made.failed) == ["0"] and "not finite" in made.failed["0"] and len(load_units(tmp_path / "units")) == 6
