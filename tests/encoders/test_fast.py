@@ -141,3 +141,17 @@ def test_the_generic_engine_takes_bf16_and_refuses_int8():
 def test_other_architectures_are_left_to_transformers(change):
     assert not is_known(transformers.HubertConfig(**change))
     assert not is_known(transformers.WavLMConfig())
+
+
+@pytest.mark.parametrize("factor", [30.0, 3_000.0])
+@pytest.mark.parametrize(("precision", "bound"), [("fp32", 2e-4), ("bf16", 0.2)])
+def test_attention_scores_that_are_far_apart(factor, precision, bound, monkeypatch):
+    """So large that exponentials overflow: the usual softmax takes over."""
+    model, wave = network(), speech(20_000)
+    with torch.no_grad():
+        model.encoder.layers[0].attention.q_proj.weight *= factor
+    softmax, calls = torch.softmax, []
+    monkeypatch.setattr(torch, "softmax", lambda *a, **k: calls.append(1) or softmax(*a, **k))
+    found = layers(FastEngine(model, precision), wave, 1)[1]
+    assert bool(calls) == (factor > 100) and torch.isfinite(found).all()
+    assert error(found, expected(model, wave)[1]) < bound
