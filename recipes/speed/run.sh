@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # How fast, how exact, how long: speechssl beside transformers, torchaudio, s3prl and scikit-learn, all in one process.
 # Run from the repository root, on an otherwise idle machine: ratios stand more noise than times, but not any amount.
-#   bash recipes/speed/run.sh                                           the published run (about 40 minutes of 2 cores)
+#   bash recipes/speed/run.sh                                           the published run (about 30 minutes of 2 cores)
 #   bash recipes/speed/run.sh recipes/speed/smoke.yaml exp/speed-smoke  the same in a minute, good for nothing else
 set -euo pipefail
 CONFIG=${1:-recipes/speed/base.yaml}
@@ -13,4 +13,5 @@ step agreement "2 units in bf16 and int8 against those of fp32"
 step chunks    "3 what cutting long audio does to units"
 step hour      "4 an hour of audio in one file: time and memory"
 step kmeans    "5 nearest centroids, beside scikit-learn"
-step tables    "6 the tables"
+step gpu       "6 batches on a GPU, where there is one"
+step tables    "7 the tables"

@@ -20,7 +20,13 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 def encoders(rows: list[Row]) -> None:
     """A line a contender, a column a workload: times real time; then ours against the fastest of the others."""
     found = {(r.encoder, r.condition, r.system, r.metric): r for r in rows}
-    workloads = list(dict.fromkeys((r.encoder, r.condition) for r in rows if r.metric == "x_realtime" and " x " in r.condition))
+    workloads = list(
+        dict.fromkeys(
+            (r.encoder, r.condition)
+            for r in rows
+            if r.metric == "x_realtime" and " x " in r.condition and " on " not in r.condition
+        )
+    )
     systems = list(dict.fromkeys(r.system for r in rows if r.metric == "x_realtime" and (r.encoder, r.condition) in workloads))
 
     def line(system: str, metric: str, label: str, form: str) -> list[str]:
@@ -37,8 +43,8 @@ def encoders(rows: list[Row]) -> None:
     table(["x real time", *(f"{shape}, {condition}" for shape, condition in workloads)], lines)
 
 
-def plain(rows: list[Row], metrics: Sequence[str]) -> None:
-    chosen = [r for r in rows if r.metric in metrics and " x " not in r.condition]
+def plain(rows: list[Row], metrics: Sequence[str], where: str = "") -> None:
+    chosen = [r for r in rows if r.metric in metrics and (where in r.condition if where else " x " not in r.condition)]
     table(["encoder", "what", "system", "metric", "value"], [_cells(r) for r in chosen])
 
 
@@ -62,6 +68,7 @@ def main() -> None:
     chunks(rows, "changed_at_seams")
     plain(rows, ["x_realtime", "peak_gb"])
     plain(rows, ["ratio_sklearn", "same_units"])
+    plain(rows, ["x_realtime", "ratio_bf16"], " on ")
 
 
 if __name__ == "__main__":
