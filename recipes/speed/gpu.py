@@ -36,20 +36,20 @@ def main() -> None:
         return
     seconds, batch = step.values["seconds"], step.values["batch"]
     name = torch.cuda.get_device_name() if torch.device(device).type == "cuda" else device
-    waves = list(torch.randn(batch, seconds * SAMPLE_RATE, device=device))
+    waves = list(torch.randn(batch, seconds * SAMPLE_RATE))  # ours comes from the host, as it does when files are read
     theirs, config = model(shape, step.exp).to(device, torch.bfloat16), model(shape, step.exp).config
     grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
     ours = BatchedEngine(load_checkpoint(folder(shape, step.exp)).model, grid, "bf16", device)
-    together = torch.stack(waves).bfloat16()
+    together = torch.stack(waves).to(device, torch.bfloat16)
     times = {
         "transformers bf16": timed(lambda: theirs(together), device, repeats),
         "speechssl bf16": timed(lambda: ours.features(waves, config.num_hidden_layers), device, repeats),
     }
     condition, audio = f"{seconds} s x {batch} on {name}", batch * seconds
-    rows = [
-        row(s, shape, condition, "x_realtime", audio / median(t), (audio / max(t), audio / min(t)), repeats)
-        for s, t in times.items()
-    ]
+    rows = []
+    for system, spent in times.items():
+        spread = audio / max(spent), audio / min(spent)
+        rows.append(row(system, shape, condition, "x_realtime", audio / median(spent), spread, repeats))
     ratio = median(times["transformers bf16"]) / median(times["speechssl bf16"])
     save(step.exp, [*rows, row("speechssl bf16", shape, condition, "ratio_bf16", ratio, None, repeats)])
 

@@ -20,14 +20,9 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 def encoders(rows: list[Row]) -> None:
     """A line a contender, a column a workload: times real time; then ours against the fastest of the others."""
     found = {(r.encoder, r.condition, r.system, r.metric): r for r in rows}
-    workloads = list(
-        dict.fromkeys(
-            (r.encoder, r.condition)
-            for r in rows
-            if r.metric == "x_realtime" and " x " in r.condition and " on " not in r.condition
-        )
-    )
-    systems = list(dict.fromkeys(r.system for r in rows if r.metric == "x_realtime" and (r.encoder, r.condition) in workloads))
+    timed = [r for r in rows if r.metric == "x_realtime" and " x " in r.condition and " on " not in r.condition]
+    workloads = list(dict.fromkeys((r.encoder, r.condition) for r in timed))
+    systems = list(dict.fromkeys(r.system for r in timed))
 
     def line(system: str, metric: str, label: str, form: str) -> list[str]:
         cells = [found.get((*w, system, metric)) for w in workloads]
