@@ -64,7 +64,7 @@ def folder(shape: str, exp: Path) -> Path:
 
 def model(shape: str, exp: Path) -> torch.nn.Module:
     """transformers' own model."""
-    return AutoModel.from_pretrained(folder(shape, exp)).eval().requires_grad_(False)
+    return AutoModel.from_pretrained(folder(shape, exp), dtype=torch.float32).eval().requires_grad_(False)
 
 
 def encoder(shape: str, exp: Path, precision: str) -> SpeechEncoder:

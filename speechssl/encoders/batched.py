@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,8 @@ from torch.nn import functional as F
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
-Fitted = tuple[torch.Tensor, torch.Tensor]  # weights (B, C, K) and biases (B, C) of the first convolution, norm included
+# weights (B, C, K) and biases (B, C) of the first convolution, norm included, and what is taken from the samples before (B, 1)
+Fitted = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 BATCH_SECONDS = 320.0  # of audio that are computed at a time
 SHAPES = 128  # shapes that are compiled at most: one a rounded length and layer
 STEP = 50  # frames: lengths are rounded up to a multiple of this, about 1 s
@@ -34,6 +36,7 @@ class BatchedEngine:
             raise InputError(f"on {device} an encoder runs in fp32 or bf16, not in {precision}")
         self.config: Any = model.config
         self.grid, self.device = grid, torch.device(device)
+        self.exact = partial(torch.backends.cudnn.flags, enabled=True, allow_tf32=False)  # fp32 is to be fp32
         self.dtype = torch.float32 if precision == "fp32" else torch.bfloat16
         self.first = deepcopy(model.feature_extractor.conv_layers[0]).to(self.device)  # stays in float32
         self.positions = model.encoder.pos_conv_embed.conv.weight.to(
@@ -56,7 +59,12 @@ class BatchedEngine:
         """Layers 0 to `last` of one piece, (T, D) each. piece: (N,) float32."""
         piece = piece.to(self.device)
         frames = torch.tensor([self.grid.frames(len(piece))], device=self.device)
-        for x in self._states(piece[None], statistics, frames, last):
+        states = self._states(piece[None], statistics, frames, last)
+        while True:
+            with self.exact():
+                x = next(states, None)
+            if x is None:
+                return
             yield x[0].cpu()
 
     @torch.inference_mode()
@@ -68,7 +76,8 @@ class BatchedEngine:
             for row, place in enumerate(places):
                 batch[row, : len(waves[place])] = waves[place]
             samples = torch.tensor([len(waves[p]) for p in places] + [self.grid.receptive] * (size - len(places)))
-            x = self.compiled(batch.to(self.device), samples.to(self.device), layer)
+            with self.exact():
+                x = self.compiled(batch.to(self.device), samples.to(self.device), layer)
             for row, place in enumerate(places):
                 found[place] = x[row, : self.grid.frames(len(waves[place]))]
         return found
@@ -100,7 +109,10 @@ class BatchedEngine:
         weight = conv.weight[:, 0].double()  # (C, K)
         bias = torch.zeros_like(weight[:, 0]) if conv.bias is None else conv.bias.double()
         if not self.group:
-            return weight.float().expand(len(waves), -1, -1), bias.float().expand(len(waves), -1)
+            return weight.float().expand(len(waves), -1, -1), bias.float().expand(len(waves), -1), torch.zeros_like(waves[:, :1])
+        there = torch.arange(waves.shape[1], device=waves.device) < samples[:, None]
+        offset = ((waves.double() * there).sum(1, keepdim=True) / samples[:, None]).float()  # which the norm takes away in any case
+        waves = waves - offset
         windows = waves.unfold(1, weight.shape[1], conv.stride[0]).double()  # (B, T, K)
         count = (samples - weight.shape[1]) // conv.stride[0] + 1
         mine = torch.arange(windows.shape[1], device=waves.device) < count[:, None]
@@ -110,7 +122,7 @@ class BatchedEngine:
         variance = ((weight @ covariance) * weight).sum(-1)  # (B, C)
         scale = norm.weight.double() / torch.sqrt(variance + norm.eps)
         shift = norm.bias.double() - scale * (mean @ weight.T)
-        return (scale[..., None] * weight).float(), shift.float()
+        return (scale[..., None] * weight).float(), shift.float(), offset
 
     def _states(self, waves: torch.Tensor, fitted: Fitted, frames: torch.Tensor, last: int) -> Iterator[torch.Tensor]:
         encoder, before = self.model.encoder, self.config.do_stable_layer_norm
@@ -125,10 +137,10 @@ class BatchedEngine:
             x = self._layer(layer, x, mine[:, None, None], before)
             yield x
 
-    def _front(self, waves: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    def _front(self, waves: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
         """(B, N) -> (B, T, C)."""
         layers = self.model.feature_extractor.conv_layers
-        windows, products = waves.unfold(1, weight.shape[2], layers[0].conv.stride[0]), weight.transpose(1, 2)
+        windows, products = (waves - offset).unfold(1, weight.shape[2], layers[0].conv.stride[0]), weight.transpose(1, 2)
         if self.dtype == torch.bfloat16:  # samples and weights as sums of two bf16 numbers, three of the four products
             high, top = windows.bfloat16(), products.bfloat16()
             windows = torch.cat([high, (windows - high).bfloat16(), high], 2)

@@ -138,7 +138,7 @@ def _check_architecture(checkpoint: Checkpoint, kind: str) -> None:
         return
     if not is_known(config):
         raise InputError(
-            f"{checkpoint.name} is not a plain HuBERT or wav2vec 2.0, and {kind} cannot hold it; convert to huggingface"
+            f"{checkpoint.name} is not a plain HuBERT or wav2vec 2.0, and is not written for {kind}; convert to huggingface"
         )
     if config.layer_norm_eps != 1e-5 or not getattr(config, "feat_proj_layer_norm", True):
         raise InputError(f"{checkpoint.name} has layer norms that {kind} does not have; convert to huggingface")

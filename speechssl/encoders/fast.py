@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -135,6 +135,13 @@ class QuantisedConvolution:
         return self.linear.product(levels.as_strided(shape, (self.stride * x.shape[1], 1)), scale, zero, gelu)
 
 
+class Fitted(NamedTuple):
+    """The first convolution for one utterance, and what is to be taken from its samples before."""
+
+    linear: Linear
+    offset: torch.Tensor
+
+
 class Samples:
     """The first convolution, as a product of windows of raw samples. In bf16, samples and weights are each the sum of two bf16
     numbers, and three of the four products fit into the same 32 columns that one would take."""
@@ -145,11 +152,19 @@ class Samples:
         self.norm, self.stride, self.group, self.dtype = Norm(norm, torch.double), stride, group, dtype
         self.after = None if group else Norm(norm, dtype)
 
-    def fitted(self, wave: torch.Tensor) -> Linear:
-        """The convolution of one utterance, its group norm folded in. wave: (N,) float32."""
+    def fitted(self, wave: torch.Tensor) -> Fitted:
+        """The convolution of one utterance, its group norm folded in. wave: (N,) float32.
+
+        That norm takes away what a constant adds, so that it may as well be taken from the samples: else little would be left of
+        quiet speech beside it in bf16.
+        """
+        offset = wave.mean(dtype=torch.double).float() if self.group else wave.new_zeros(())
+        return Fitted(self._folded(wave, offset), offset)
+
+    def _folded(self, wave: torch.Tensor, offset: torch.Tensor) -> Linear:
         weight, bias = self.weight, self.bias
         if self.group:
-            mean, covariance = self._moments(wave)
+            mean, covariance = self._moments(wave, offset)
             variance = ((weight @ covariance) * weight).sum(1)
             scale = self.norm.weight / torch.sqrt(variance + self.norm.eps)
             bias = self.norm.bias - scale * (weight @ mean)  # the convolution's own bias is part of the mean
@@ -160,13 +175,13 @@ class Samples:
             weight = torch.cat([high, high, weight - high], 1)
         return Linear(weight, bias.float(), self.dtype)
 
-    def _moments(self, wave: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _moments(self, wave: torch.Tensor, offset: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean (K,) and covariance (K, K) of all windows, in float64."""
         windows = self._windows(wave)
         total = torch.zeros(windows.shape[1], dtype=torch.double)
         squares = torch.outer(total, total)
         for part in windows.split(1 << 16):
-            part = part.double()
+            part = part.double() - offset
             total += part.sum(0)
             squares += part.t() @ part
         mean = total / len(windows)
@@ -305,14 +320,14 @@ class FastEngine:
         self.layers = [Layer(x, before, self.heads, dtype, linear) for x in model.encoder.layers]
 
     @torch.inference_mode()
-    def statistics(self, wave: torch.Tensor) -> Linear:
+    def statistics(self, wave: torch.Tensor) -> Fitted:
         """The first convolution with this utterance's group norm in it."""
         return self.front.samples.fitted(wave)
 
     @torch.inference_mode()
-    def states(self, piece: torch.Tensor, statistics: Linear, last: int) -> Iterator[torch.Tensor]:
+    def states(self, piece: torch.Tensor, statistics: Fitted, last: int) -> Iterator[torch.Tensor]:
         """Layers 0 to `last`, (T, D) each, as they are computed. piece: (N,) float32."""
-        x = self.front(piece, statistics)
+        x = self.front(piece - statistics.offset, statistics.linear)
         x = self.project(x if self.norm is None else self.norm(x))
         x = self.positions(x)
         x = x if self.first is None else self.first(x)

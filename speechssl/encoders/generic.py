@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import torch
@@ -20,6 +21,7 @@ class TransformersEngine:
     def __init__(self, model: nn.Module, precision: str = "fp32", device: str = "cpu") -> None:
         if precision not in ("fp32", "bf16"):
             raise InputError(f"a {model.config.model_type} encoder of this shape runs in fp32 or bf16, not in {precision}")
+        self.lock = threading.Lock()  # the hooks are on the one model that all threads use
         self.model = model.to(device, torch.float32 if precision == "fp32" else torch.bfloat16)
 
     def statistics(self, wave: torch.Tensor) -> None:
@@ -36,13 +38,14 @@ class TransformersEngine:
             if len(found) > last:
                 raise _Enough
 
-        hooks = [layers[0].register_forward_pre_hook(lambda _, inputs: keep(inputs))]
-        hooks += [layer.register_forward_hook(lambda _, __, outputs: keep(outputs)) for layer in layers]
-        try:
-            self.model(piece[None].to(self.model.device, self.model.dtype))
-        except _Enough:
-            pass
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with self.lock:
+            hooks = [layers[0].register_forward_pre_hook(lambda _, inputs: keep(inputs))]
+            hooks += [layer.register_forward_hook(lambda _, __, outputs: keep(outputs)) for layer in layers]
+            try:
+                self.model(piece[None].to(self.model.device, self.model.dtype))
+            except _Enough:
+                pass
+            finally:
+                for hook in hooks:
+                    hook.remove()
         yield from (x.cpu() for x in found)

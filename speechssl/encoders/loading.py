@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoFeatureExtractor, AutoModel
 
 from speechssl.artefacts import read_json
 from speechssl.audio import SAMPLE_RATE
@@ -63,6 +63,8 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
     if str(name).startswith("s3prl:"):
         from speechssl.encoders.s3prl import load_s3prl
 
+        if device not in ("auto", "cpu"):
+            raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
         return load_s3prl(str(name), precision)
     encoder = as_encoder(load_checkpoint(name), precision, device)
     gc.collect()  # a model of transformers refers to itself: its weights would stay beside those of the engine
@@ -89,7 +91,8 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
 
 
 def _engine(model: torch.nn.Module, grid: FrameGrid, precision: str, device: str) -> Engine:
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() and precision != "int8" else "cpu"  # int8 is for CPUs
     try:
         kind = torch.empty(0, device=device).device.type
     except (RuntimeError, AssertionError) as error:  # torch's words for a name it does not know, and for no driver
@@ -132,9 +135,10 @@ def _load_huggingface(name: str | Path, given: Said) -> Checkpoint:
     if config.model_type not in MODEL_TYPES:
         raise InputError(f"{source} is a {config.model_type} model; an encoder must be one of {', '.join(MODEL_TYPES)}")
     card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+    normalise, unsaid = _normalises(source, config)
     model, left_out, guesses = _load_weights(source, config)
     name = folder.name if folder.is_dir() else source
-    return Checkpoint(name, model, _normalises(folder, config), card, "huggingface", left_out, guesses)
+    return Checkpoint(name, model, normalise, card, "huggingface", left_out, (*guesses, *unsaid))
 
 
 def _load_weights(source: str, config: Any) -> tuple[torch.nn.Module, tuple[str, ...], tuple[str, ...]]:
@@ -164,17 +168,24 @@ def _tell(checkpoint: Checkpoint) -> None:
         tqdm.write(f"{checkpoint.name}: left out {count} weights of no encoder ({some(checkpoint.left_out)})", file=sys.stderr)
     if checkpoint.guesses:
         taken = ", ".join(checkpoint.guesses)
-        tqdm.write(
-            f"{checkpoint.name} does not say all of itself; taken: {taken} (speechssl convert lets you say)", file=sys.stderr
-        )
+        tqdm.write(f"{checkpoint.name} does not say all of itself; taken for it: {taken}", file=sys.stderr)
 
 
-def _normalises(folder: Path, config: Any) -> bool:
-    """The feature extractor's word; without one, what the published checkpoints do: layer-norm front ends are normalised."""
-    path = folder / "preprocessor_config.json"
-    if path.is_file():
-        return bool(read_json(path).get("do_normalize", True))
-    return getattr(config, "feat_extract_norm", "layer") == "layer"  # data2vec has no other
+def _normalises(source: str, config: Any) -> tuple[bool, tuple[str, ...]]:
+    """The feature extractor's word, wherever its file is; without one, what the published checkpoints do, and that it is a guess.
+
+    Raises InputError for an extractor that cannot be read or wants another sample rate.
+    """
+    try:
+        extractor = AutoFeatureExtractor.from_pretrained(source)
+    except OSError:
+        known = getattr(config, "feat_extract_norm", "layer") == "layer"  # data2vec has no other
+        return known, (f"input {'' if known else 'not '}normalised",)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"cannot read the preprocessor_config.json of {source} ({_first_line(error)}); mend it") from error
+    if extractor.sampling_rate != SAMPLE_RATE:
+        raise InputError(f"{source} wants audio at {extractor.sampling_rate} Hz; encoders here take {SAMPLE_RATE} Hz")
+    return bool(getattr(extractor, "do_normalize", True)), ()
 
 
 def _not_found(source: str, error: Exception) -> str:

@@ -1,11 +1,14 @@
 """A HuBERT or wav2vec 2.0 encoder as the rest of the package sees it: samples in, hidden states out.
 
-Layer 0 is the input of the first transformer layer, layer n the output of layer n (fairseq's "layer 0" is something else).
+Layer 0 is the input of the first transformer layer, layer n the output of layer n (fairseq's "layer 0" is something else). Where
+layers normalise their input (large), the last one's output is taken before the final norm of the encoder, as in transformers 5 and
+torchaudio; fairseq and s3prl's `hubert_custom` give it after that norm.
 Letters: N samples, T frames, L layers, D width.
 """
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +24,7 @@ from speechssl.encoders.batched import BatchedEngine
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
+BLOCK = 1 << 20  # samples whose moments are taken at a time
 LONG_PIECES = 15  # pieces from which on (10 minutes) there is a progress bar
 
 
@@ -91,19 +95,26 @@ class SpeechEncoder:
         short = [n for n, samples in enumerate(recordings) if len(samples) <= self.chunking.seconds * self.grid.sample_rate]
         found = dict(zip(short, self.engine.features([self._wave(recordings[n]) for n in short], layer), strict=True))
         streamed = (torch.cat(list(self.stream(x, layer))) if n not in found else found[n] for n, x in enumerate(recordings))
-        return [features.float() for features in streamed]
+        return [features.clone().float() for features in streamed]  # not a view of the padded batch
 
     def _check(self, layer: int) -> None:
-        if not 0 <= layer <= self.layers:
+        if not 0 <= operator.index(layer) <= self.layers:
             raise InputError(f"{self.name} has the layers 0 to {self.layers}, not {layer}")
 
     def _wave(self, samples: np.ndarray) -> torch.Tensor:
-        """What the model is given. Raises ValueError for fewer samples than one receptive field."""
+        """What the model is given. Raises ValueError for what is not finite samples, at least of one receptive field."""
+        samples = np.asarray(samples)
+        if samples.ndim != 1:
+            raise ValueError(f"samples have the shape {samples.shape}; give one channel, (N,)")
         if self.grid.frames(len(samples)) == 0:
             raise ValueError(f"{len(samples)} samples are fewer than the {self.grid.receptive} that one frame needs")
-        wave = torch.from_numpy(np.ascontiguousarray(samples, np.float32))
-        # as transformers' feature extractor does it
-        return (wave - wave.mean()) / torch.sqrt(wave.var(correction=0) + 1e-7) if self.normalise else wave
+        mean, square = _moments(samples)
+        if not np.isfinite(square):
+            raise ValueError("the samples hold numbers that are not finite, or are far too large")
+        if not self.normalise:
+            return torch.from_numpy(np.require(samples, np.float32, ["C", "W"]))
+        scale = 1 / np.sqrt(max(square - mean**2, 0.0) + 1e-7)  # as transformers' feature extractor does it
+        return torch.from_numpy(samples.astype(np.float32)).sub_(mean).mul_(scale)
 
     @torch.inference_mode()
     def _pieces(self, samples: np.ndarray, last: int) -> Iterator[Iterator[torch.Tensor]]:
@@ -121,6 +132,15 @@ class SpeechEncoder:
             inner = slice(first - left, min(first + size, frames) - left)
             # float() copies bf16; clone, lest a view keep the context alive
             yield (x[inner].clone().float() for x in self.engine.states(piece, statistics, last))
+
+
+def _moments(samples: np.ndarray) -> tuple[float, float]:
+    """Mean and mean square, in float64, the same on any number of threads."""
+    total = squares = 0.0
+    for first in range(0, len(samples), BLOCK):
+        block = samples[first : first + BLOCK].astype(np.float64)
+        total, squares = total + float(block.sum()), squares + float(block @ block)
+    return total / len(samples), squares / len(samples)
 
 
 def hash_weights(model: torch.nn.Module) -> str:
