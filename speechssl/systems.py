@@ -110,6 +110,14 @@ class SharedEncoder:
         return False  # it remembers one recording
 
     @property
+    def settings(self) -> str:
+        return self.inner.settings
+
+    @property
+    def device(self) -> str:
+        return self.inner.device
+
+    @property
     def chunking(self) -> Chunking:
         return self.inner.chunking
 

@@ -71,15 +71,15 @@ def _ours(one: Any) -> Run:
 
 
 def gflop(config: Any, frames: int) -> float:
-    """Of the matrix products of one utterance: convolutions and linear maps, without those of attention."""
+    """Of the matrix products of one utterance: convolutions (not that of positions) and linear maps, without those of attention."""
     sizes, total = [1, *config.conv_dim], 0.0
     lengths = [frames]
     for kernel, stride in list(zip(config.conv_kernel, config.conv_stride, strict=True))[:0:-1]:
         lengths.append((lengths[-1] - 1) * stride + kernel)
     for length, kernel, before, after in zip(lengths[::-1], config.conv_kernel, sizes, sizes[1:], strict=False):
         total += 2 * length * kernel * before * after
-    d, groups = config.hidden_size, config.num_conv_pos_embedding_groups
-    total += 2 * frames * (sizes[-1] * d + config.num_conv_pos_embeddings * d * d / groups)
+    d = config.hidden_size
+    total += 2 * frames * sizes[-1] * d
     return (total + 2 * frames * config.num_hidden_layers * (4 * d * d + 2 * d * config.intermediate_size)) / 1e9
 
 
@@ -128,7 +128,8 @@ def _rows(shape: str, seconds: float, batch: int, times: dict, least: float, exp
         rows.append(row(f"{name} {precision}", shape, condition, "x_realtime", batch * seconds / spent[name, precision], spread, n))
         if name == "speechssl":
             values_of = {f"ratio_{p}": best[p] / spent[name, precision] for p in (FP32, BF16)}
-            values_of["share_of_limit"] = 100 * least / spent[name, precision]
+            if precision == BF16:
+                values_of["share_of_limit"] = 100 * least / spent[name, precision]
             rows += [row(f"{name} {precision}", shape, condition, m, v, None, n) for m, v in values_of.items()]
     save(exp, rows)
 

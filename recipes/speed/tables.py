@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,12 +52,15 @@ def chunks(rows: list[Row], metric: str) -> None:
     """Per cent of frames with another unit than in one pass: a line a chunk length, a column a context."""
     found = {tuple(r.condition.replace("chunk ", "").split(", context ")): r.value for r in rows if r.metric == metric}
     lengths, contexts = (list(dict.fromkeys(key[i] for key in found)) for i in (0, 1))
-    table([metric, *(f"context {c}" for c in contexts)], [[n, *(f"{found[n, c]:.2f}" for c in contexts)] for n in lengths])
+    table(
+        [metric, *(f"context {c}" for c in contexts)],
+        [[n, *(f"{found.get((n, c), math.nan):.2f}" for c in contexts)] for n in lengths],
+    )
 
 
 def main() -> None:
     rows = list(read_rows(Path(sys.argv[2]) / "results.jsonl"))
-    print(rows[0].card)
+    print(rows[-1].card)
     encoders(rows)
     plain(rows, ["unit_agreement"])
     chunks(rows, "changed_units")

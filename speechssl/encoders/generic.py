@@ -21,6 +21,7 @@ class TransformersEngine:
     def __init__(self, model: nn.Module, precision: str = "fp32", device: str = "cpu") -> None:
         if precision not in ("fp32", "bf16"):
             raise InputError(f"a {model.config.model_type} encoder of this shape runs in fp32 or bf16, not in {precision}")
+        self.device = torch.device(device)
         self.lock = threading.Lock()  # the hooks are on the one model that all threads use
         self.model = model.to(device, torch.float32 if precision == "fp32" else torch.bfloat16)
 

@@ -12,7 +12,7 @@ import torch
 from tqdm import tqdm
 from transformers import AutoConfig, AutoFeatureExtractor, AutoModel
 
-from speechssl.artefacts import read_json
+from speechssl.artefacts import hash_json, read_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.architecture import Said
 from speechssl.encoders.batched import BatchedEngine
@@ -26,6 +26,10 @@ from speechssl.timing import FrameGrid
 
 SHIPPED = Path(__file__).parent.parent / "models"
 MODEL_TYPES = ("hubert", "wav2vec2", "wavlm", "data2vec-audio")
+DECISIVE = (  # of a config, beside what the shapes of the weights say
+    *("conv_kernel", "conv_stride", "num_attention_heads", "do_stable_layer_norm", "feat_extract_norm"),
+    *("layer_norm_eps", "hidden_act", "feat_extract_activation"),
+)
 PRECISIONS = ("fp32", "bf16", "int8")
 
 
@@ -86,8 +90,14 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
         hash=hash_weights(checkpoint.model),
         card=checkpoint.card,
         precision=precision,
+        settings=_settings(config, checkpoint.normalise),
         engine=_engine(checkpoint.model, grid, precision, device),
     )
+
+
+def _settings(config: Any, normalise: bool) -> str:
+    """Hash of what weights alone do not say: the same weights with other heads or strides are another encoder."""
+    return hash_json([normalise, *(getattr(config, name, None) for name in DECISIVE)])
 
 
 def _engine(model: torch.nn.Module, grid: FrameGrid, precision: str, device: str) -> Engine:
@@ -168,7 +178,7 @@ def _tell(checkpoint: Checkpoint) -> None:
         tqdm.write(f"{checkpoint.name}: left out {count} weights of no encoder ({some(checkpoint.left_out)})", file=sys.stderr)
     if checkpoint.guesses:
         taken = ", ".join(checkpoint.guesses)
-        tqdm.write(f"{checkpoint.name} does not say all of itself; taken for it: {taken}", file=sys.stderr)
+        tqdm.write(f"{checkpoint.name} does not say all of itself; taken: {taken}", file=sys.stderr)
 
 
 def _normalises(source: str, config: Any) -> tuple[bool, tuple[str, ...]]:
@@ -178,7 +188,9 @@ def _normalises(source: str, config: Any) -> tuple[bool, tuple[str, ...]]:
     """
     try:
         extractor = AutoFeatureExtractor.from_pretrained(source)
-    except OSError:
+    except OSError as error:
+        if (Path(source) / "preprocessor_config.json").is_file():
+            raise InputError(f"cannot read {source}/preprocessor_config.json ({_first_line(error)}); mend it") from error
         known = getattr(config, "feat_extract_norm", "layer") == "layer"  # data2vec has no other
         return known, (f"input {'' if known else 'not '}normalised",)
     except (ValueError, KeyError, TypeError) as error:

@@ -3,6 +3,7 @@
 `s3prl:NAME` is an upstream that fetches its own checkpoint (`s3prl:wavlm_base_plus`, `s3prl:fbank`), `s3prl:NAME@PATH` one that is
 given it (`s3prl:hf_hubert_custom@FOLDER`, `s3prl:hubert_custom@FILE`, or a URL). s3prl reads checkpoints itself, some of them
 (mockingjay, tera, distiller, roberta) by unpickling: name only files that you trust.
+Layers are s3prl's: of a large `hubert_custom` or `wav2vec2_custom` the last one has gone through the encoder's final norm.
 Letters: N samples, T frames, L layers, D width.
 """
 

@@ -63,6 +63,7 @@ class SpeechEncoder:
     card: dict[str, Any] = field(default_factory=dict)
     precision: str = "fp32"
     chunking: Chunking = Chunking()
+    settings: str = ""  # hash of what decides the features beside the weights; empty where that is not known
 
     def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
         """All layers of one utterance of any length. samples: (N,) float32 at 16 kHz. Returns (L + 1, T, D) float32.
@@ -81,6 +82,11 @@ class SpeechEncoder:
         self._check(layer)
         for states in self._pieces(samples, layer):
             yield next(islice(states, layer, None))
+
+    @property
+    def device(self) -> str:
+        """The kind of device it runs on: cpu or cuda."""
+        return str(getattr(getattr(self.engine, "device", None), "type", "cpu"))
 
     @property
     def batches(self) -> bool:
@@ -140,7 +146,8 @@ def _moments(samples: np.ndarray) -> tuple[float, float]:
     for first in range(0, len(samples), BLOCK):
         block = samples[first : first + BLOCK].astype(np.float64)
         total, squares = total + float(block.sum()), squares + float(block @ block)
-    return total / len(samples), squares / len(samples)
+    count = max(len(samples), 1)
+    return total / count, squares / count
 
 
 def hash_weights(model: torch.nn.Module) -> str:

@@ -33,12 +33,15 @@ class Features:
     smooth: int = 1  # frames that are averaged
     precision: str = "fp32"
     chunking: Chunking = Chunking()  # what of a longer recording is seen at a time
+    settings: str = ""  # hash of what decides them beside the weights; empty where that is not known
+    device: str = "cpu"
     many: Callable[[Sequence[np.ndarray]], list[torch.Tensor]] | None = None  # of several at a time, where that is faster
 
     @property
     def card(self) -> dict[str, Any]:
         """What decides the features."""
         card = {"encoder": self.encoder, "layer": self.layer, "smooth": self.smooth, "frame_rate": self.grid.frame_rate}
+        card |= {"settings": self.settings} if self.settings else {}
         return card | {"precision": self.precision, "padding": PADDING}
 
     def stream(self, samples: np.ndarray) -> Iterator[torch.Tensor]:
@@ -74,7 +77,8 @@ def encoder_features(encoder: SpeechEncoder, layer: int, smooth: int) -> Feature
         raise InputError(f"{encoder.name} has the layers 0 to {encoder.layers}, not {layer}; change --layer")
     raw = partial(encoder.stream, layer=layer)
     many = partial(encoder.features_of, layer=layer) if encoder.batches else None
-    return Features(encoder.hash, encoder.grid, raw, layer, smooth, encoder.precision, encoder.chunking, many)
+    kind = encoder.precision, encoder.chunking, encoder.settings, encoder.device
+    return Features(encoder.hash, encoder.grid, raw, layer, smooth, *kind, many)
 
 
 def features_of(codebook: Codebook, encoder: SpeechEncoder) -> Features:
@@ -88,7 +92,14 @@ def features_of(codebook: Codebook, encoder: SpeechEncoder) -> Features:
             f"{codebook.name} was fitted on encoder {card.get('encoder')}, not on {encoder.name} ({encoder.hash}); "
             f"fit one for this encoder with `speechssl units fit`"
         )
-    return encoder_features(encoder, int(card.get("layer", 0)), int(card.get("smooth", 1)))
+    found = encoder_features(encoder, int(card.get("layer", 0)), int(card.get("smooth", 1)))
+    for name in ("frame_rate", "settings"):  # cards from before there were settings do not tell
+        if card.get(name, found.card.get(name)) != found.card.get(name):
+            raise InputError(
+                f"{codebook.name} was fitted on the weights of {encoder.name} with other settings ({name} differs: strides, heads, "
+                f"norms or normalisation); fit one for this encoder with `speechssl units fit`"
+            )
+    return found
 
 
 def load_features_of(codebook: Codebook, encoder: str, precision: str | None = None, device: str = "auto") -> Features:

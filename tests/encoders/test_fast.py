@@ -1,5 +1,7 @@
 """The fast engine against transformers' own models of many shapes, layer by layer."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -155,3 +157,36 @@ def test_attention_scores_that_are_far_apart(factor, precision, bound, monkeypat
     found = layers(FastEngine(model, precision), wave, 1)[1]
     assert bool(calls) == (factor > 100) and torch.isfinite(found).all()
     assert error(found, expected(model, wave)[1]) < bound
+
+
+@pytest.mark.parametrize("kind", ["WavLM", "Data2VecAudio"])
+def test_threads_do_not_mix_the_layers_of_the_generic_engine(kind):
+    engine = TransformersEngine(network(kind))
+    waves = [speech(9_000 + 500 * i, seed=i) for i in range(12)]
+    alone = [layers(engine, wave, 2)[2] for wave in waves]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda wave: layers(engine, wave, 2)[2], waves))
+    assert all(a.shape == b.shape and torch.allclose(a, b, atol=1e-5) for a, b in zip(alone, together, strict=True))
+
+
+def test_threads_may_share_the_fast_engine():
+    engine = FastEngine(network(), "bf16")
+    waves = [speech(9_000 + 500 * i, seed=i) for i in range(12)]
+    alone = [layers(engine, wave, 2)[2] for wave in waves]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda wave: layers(engine, wave, 2)[2], waves))
+    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_an_offset_costs_no_precision_where_a_group_norm_removes_it(precision):
+    model, wave = network(), 0.015 * speech(20_000) + 0.3
+    centred = (wave.double() - wave.double().mean()).float()
+    bound = {"fp32": 2e-5, "bf16": 0.03, "int8": 0.1}[precision]
+    assert error(layers(FastEngine(model, precision), wave, 0)[0], expected(model, centred)[0]) < bound
+
+
+@pytest.mark.parametrize("change", [{"feat_proj_layer_norm": False}, {"layer_norm_eps": 1e-3}])
+def test_other_norms_are_computed_too(change):
+    model, wave = network(**change), speech(20_000)
+    assert max(error(a, b) for a, b in zip(layers(FastEngine(model), wave, 3), expected(model, wave), strict=True)) < 5e-6

@@ -67,7 +67,10 @@ def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(base, large, fakes, tm
         assert torch.equal(found.hidden_states(noise()), expected.hidden_states(noise()))
         assert load_checkpoint(path).model.config.model_type == model.config.model_type
         message = capsys.readouterr().err
-        assert "left out 2 weights of no encoder (final_proj.bias, final_proj.weight)" in message and "taken" not in message
+        assert (
+            "left out 2 weights of no encoder (final_proj.bias, final_proj.weight)" in message
+            and "base.pt does not say" not in message
+        )
 
 
 @pytest.mark.parametrize("prefix", ["w2v_encoder.w2v_model.", "w2v_model.", ""])
@@ -442,3 +445,32 @@ def test_a_config_without_masking_has_the_same_hash(base, tmp_path):
     config = json.loads((tmp_path / "b/config.json").read_text())
     (tmp_path / "b/config.json").write_text(json.dumps(config | {"mask_time_prob": 0.0}))
     assert load_encoder(tmp_path / "b").hash == expected.hash
+
+
+# ---- what the extractor's file says
+
+
+def test_the_extractor_speaks_wherever_its_file_is(base, tmp_path, capsys):
+    """A processor (transformers 5) keeps it in processor_config.json."""
+    base.save_pretrained(tmp_path)
+    load_checkpoint(tmp_path)
+    assert "taken: input not normalised" in capsys.readouterr().err
+    extractor = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "do_normalize": True, "sampling_rate": 16_000}
+    (tmp_path / "processor_config.json").write_text(json.dumps({"feature_extractor": extractor}))
+    assert load_checkpoint(tmp_path).normalise is True and "taken" not in capsys.readouterr().err
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(extractor | {"sampling_rate": 8_000}))
+    (tmp_path / "processor_config.json").unlink()
+    with pytest.raises(InputError, match="wants audio at 8000 Hz"):
+        load_checkpoint(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text("{")
+    with pytest.raises(InputError, match="preprocessor_config.json"):
+        load_checkpoint(tmp_path)
+
+
+def test_the_same_weights_with_other_settings_are_another_encoder(base, tmp_path):
+    base.save_pretrained(tmp_path)
+    one = load_encoder(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"do_stable_layer_norm": not config["do_stable_layer_norm"]}))
+    other = load_encoder(tmp_path)
+    assert (one.hash == other.hash) and one.settings != other.settings

@@ -120,6 +120,27 @@ def test_a_device_that_is_not_there_is_one_sentence(hubert_folder, device):
         load_encoder(hubert_folder(), device=device)
 
 
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (np.zeros((9_000, 2), np.float32), r"shape \(9000, 2\); give one channel"),
+        (np.full(9_000, np.nan, np.float32), "not finite"),
+        (np.full(9_000, np.inf, np.float32), "not finite"),
+    ],
+)
+def test_what_are_no_samples_is_said(encoder, samples, message):
+    with pytest.raises(ValueError, match=message):
+        encoder.features(samples, 1)
+
+
+def test_samples_that_may_not_be_written_to_are_read(encoder, recwarn):
+    samples = noise(9_000)
+    samples.flags.writeable = False
+    before = samples.copy()
+    assert torch.equal(encoder.features(samples, 1), encoder.features(before, 1))
+    assert np.array_equal(samples, before) and not recwarn.list
+
+
 # ---- long audio
 
 

@@ -75,8 +75,11 @@ def test_an_extractor_is_loaded_in_the_precision_asked_for(hubert_folder, extrac
 
 
 def test_features_that_are_not_finite_give_no_units(extractor):
-    with pytest.raises(ValueError, match="features that are not finite"):
+    with pytest.raises(ValueError, match="samples hold numbers that are not finite"):
         extractor.frames(np.full(9_000, np.nan, np.float32))
+    broken = replace(extractor.features, raw=lambda samples: iter([torch.full((9, 32), torch.nan)]))
+    with pytest.raises(ValueError, match="features that are not finite"):
+        replace(extractor, features=broken).frames(np.zeros(9_000, np.float32))
 
 
 def test_every_worker_has_one_thread_and_threads_are_given_back():

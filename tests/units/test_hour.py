@@ -9,12 +9,13 @@ import numpy as np
 import soundfile
 
 SCRIPT = """
-import json, resource, sys
+import json, sys
+from pathlib import Path
 from speechssl.cli import main
 from speechssl.units.storage import load_units
 import torch, transformers, torchaudio, pyarrow  # what the verb imports anyway
 torch.set_num_threads(1)
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+peak = lambda: next(int(x.split()[1]) * 1024 for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
 before, code = peak(), main(["units", "extract", *sys.argv[1:5], "--workers", "1"])
 print(json.dumps({"code": code, "bytes": peak() - before, "frames": [u.frames for u in load_units(sys.argv[4]).values()]}))
 """
