@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from speechssl.encoders.loading import load_encoder
 from speechssl.errors import InputError
@@ -139,6 +140,20 @@ def test_a_folder_is_inspected(folder, tmp_path, capsys):
     assert [r["snr_db"] for r in rows] == [20, 10, 5, 0] and {r["recordings"] for r in rows} == {3}
     assert rows[0]["frames_changed"] < rows[-1]["frames_changed"] <= 1
     assert "3 of 3 recordings have no phones and are left out of purity" in capsys.readouterr().err
+
+
+def test_figures_do_not_depend_on_threads(folder, hubert_folder, tmp_path):
+    name, book, before = str(hubert_folder("group")), tmp_path / "hubert.safetensors", torch.get_num_threads()
+    fit_units(folder, name, book, FIT)
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(inspect_units(folder, name, book, InspectOptions(snrs=(10.0,))))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1]
 
 
 def test_noise_is_decided_by_the_seed(folder, tmp_path):
