@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"speechssl: training stopped: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("speechssl: stopped; the same command goes on from here", file=sys.stderr)
+        print("speechssl: stopped; the same command goes on from what is written, or else begins again", file=sys.stderr)
         return 130
     return 0
 
@@ -57,7 +57,10 @@ def _quiet() -> None:
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    pass
+    """Tells the default of every option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default is None or action.required else super()._get_help_string(action)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -210,17 +213,23 @@ SOURCE is a prepared corpus (with --split), a manifest (.jsonl with `audio` and 
 in every line, fairseq's .tsv too), a folder of WAV, FLAC, MP3 and OGG files, or one such file. OUT gets a row a recording: id,
 seconds, frames, units, lengths (of the runs, in frames). The bytes depend on neither workers nor engine. A run that was killed goes
 on with the same command. What cannot be read is listed in failed.jsonl and tried again by the same command.
+
+  speechssl units extract recordings/ minisqa-en/encoder minisqa-en/units.safetensors units
+  speechssl units extract corpus facebook/hubert-base-ls960 hubert-l6.safetensors units --split train --engine ray
 """
+
+
+_ENCODERS = "encoder folder, .pt file, hub id, shipped name, torchaudio:NAME or s3prl:NAME"
 
 
 def _add_units(verbs: Any) -> None:
     what = _group(verbs, "units", "k-means codebooks and the units they give")
     fit = _verb(what, "fit", _units_fit, _FIT)
     fit.add_argument(
-        "source", type=Path, help="prepared corpus, manifest (.jsonl with `audio`, or .txt of paths) or folder of audio"
+        "source", type=Path, help="prepared corpus, manifest (.jsonl with `audio`, .txt or .tsv of paths) or folder of audio"
     )
-    fit.add_argument("encoder", help="encoder folder, hub id or shipped name, or mfcc (39 a frame)")
-    fit.add_argument("out", type=Path, help="codebook to write, e.g. units.safetensors; its card goes beside it")
+    fit.add_argument("encoder", help=f"{_ENCODERS}, or mfcc (39 a frame)")
+    fit.add_argument("out", type=Path, help="codebook to write, it ends in .safetensors; its card goes beside it")
     fit.add_argument("--layer", type=whole, default=5, help="0: input of the first transformer layer, n: output of layer n")
     fit.add_argument("--clusters", type=count, default=100, help="K")
     fit.add_argument("--smooth", type=count, default=1, help="frames that features are averaged over (odd)")
@@ -230,11 +239,12 @@ def _add_units(verbs: Any) -> None:
     fit.add_argument("--split", default="train", help="of a prepared corpus")
     fit.add_argument("--precision", default="fp32", help="of the encoder: fp32, or bf16 or int8, which are faster")
     fit.add_argument("--device", default="auto", help="cpu, cuda, cuda:N, or auto: a GPU where there is one")
+    fit.add_argument("--workers", type=count, help="recordings encoded at a time, which changes no bit (default: one a core)")
     fit.add_argument("--seed", type=whole, default=0, help="of the sample and of k-means")
     extract = _verb(what, "extract", _units_extract, EXTRACT)
     extract.add_argument("source", type=Path, help="prepared corpus (with --split), manifest, folder or audio file")
-    extract.add_argument("encoder", help="encoder folder or file, hub id or shipped name, s3prl:NAME, or mfcc")
-    extract.add_argument("codebook", type=Path, help="file of `speechssl units fit`")
+    extract.add_argument("encoder", help=f"{_ENCODERS}, or mfcc")
+    extract.add_argument("codebook", type=Path, help="file of `speechssl units fit` or import, or a shipped name")
     extract.add_argument("out", type=Path, help="folder; gets part-00000.parquet ... and card.json, with --split in OUT/SPLIT")
     extract.add_argument("--split", help="of a prepared corpus: train, dev or test")
     extract.add_argument("--passages", type=whole, help="only the first N passages of the split and their questions")
@@ -257,6 +267,9 @@ _FIT = """fit a codebook by k-means on a layer of an encoder or on MFCCs
 
 The recordings pass by once, of any number and length; a uniform sample of --budget frames is kept and clustered (MiniBatch
 k-means, k-means++). Files that cannot be used are listed and left out.
+
+  speechssl units fit recordings/ facebook/hubert-base-ls960 hubert-l6.safetensors --layer 6 --clusters 100
+  speechssl units fit corpus mfcc mfcc.safetensors --clusters 50
 """
 _IMPORT = """take over a published k-means codebook (joblib, as of fairseq and DUAL)
 
@@ -266,25 +279,30 @@ name the encoder and the layer as its authors do, counted as everywhere here (n:
 _INSPECT = """how good units are: usage, bit rate, purity and PNMI, stability under noise, same-text distance; a picture of them
 
 Purity and PNMI need phones: of the corpus, or of --alignment. The same-text distance needs MiniSQA and speechssl[synth].
+
+  speechssl units inspect recordings/ minisqa-en/encoder minisqa-en/units.safetensors --picture units.png
+  speechssl units inspect corpus minisqa-en/encoder minisqa-en/units.safetensors --split dev --out quality.json
 """
 
 
 def _add_units_import(verbs: Any) -> None:
     verb = _verb(verbs, "import", _units_import, _IMPORT)
     verb.add_argument("joblib", type=Path, help="file that joblib wrote, compressed or not, such as km_500.bin")
-    verb.add_argument("out", type=Path, help="codebook to write, e.g. units.safetensors")
-    verb.add_argument("--encoder", required=True, help="encoder folder or hub id that it was fitted on")
+    verb.add_argument("out", type=Path, help="codebook to write; it ends in .safetensors")
+    verb.add_argument("--encoder", required=True, help=f"that it was fitted on: {_ENCODERS}")
     verb.add_argument("--layer", type=whole, required=True, help="of the encoder, e.g. 22 for DUAL")
 
 
 def _add_units_inspect(verbs: Any) -> None:
     verb = _verb(verbs, "inspect", _units_inspect, _INSPECT)
     verb.add_argument(
-        "source", type=Path, help="prepared corpus, manifest (.jsonl with `audio`, or .txt of paths) or folder of audio"
+        "source", type=Path, help="prepared corpus, manifest (.jsonl with `audio`, .txt or .tsv of paths) or folder of audio"
     )
-    verb.add_argument("encoder", help="encoder folder, hub id or shipped name; mfcc; or phones: the manifest's phones as units")
-    verb.add_argument("codebook", type=Path, nargs="?", help="not for phones")
-    verb.add_argument("--split", default="test", help="of a prepared corpus")
+    verb.add_argument("encoder", help=f"{_ENCODERS}; mfcc; or phones: the manifest's phones as units")
+    verb.add_argument("codebook", type=Path, nargs="?", help="file of `units fit` or import, or a shipped name; none for phones")
+    verb.add_argument("--split", help="of a prepared corpus (default: test)")
+    verb.add_argument("--precision", help="of the encoder: fp32, bf16 or int8 (default: the codebook's)")
+    verb.add_argument("--device", default="auto", help="cpu, cuda, cuda:N, or auto: a GPU where there is one")
     verb.add_argument("--recordings", type=count, help="only the first N")
     verb.add_argument("--alignment", type=Path, help='.jsonl of {"id", "phones": [[name, start, end]]}, or (a folder of) TextGrids')
     verb.add_argument("--pairs", type=whole, help="questions spoken by two voices each (MiniSQA; default there: 100; 0: none)")
@@ -301,7 +319,7 @@ def _add_units_inspect(verbs: Any) -> None:
 def _units_fit(o: argparse.Namespace) -> None:
     from speechssl.units.fit import FitOptions, fit_units
 
-    options = FitOptions(o.layer, o.clusters, o.smooth, o.recordings, o.budget, o.split, o.precision, o.seed, o.device)
+    options = FitOptions(o.layer, o.clusters, o.smooth, o.recordings, o.budget, o.split, o.precision, o.seed, o.device, o.workers)
     book = fit_units(o.source, o.encoder, o.out, options)
     print(f"{o.out}: K = {book.size}, {book.hash}")
 
@@ -334,7 +352,7 @@ def _units_inspect(o: argparse.Namespace) -> None:
     from speechssl.units.inspect import InspectOptions, inspect_units, lines
 
     noise, picture = (o.noise, tuple(o.snr), o.noisy), (o.picture, o.recording, tuple(o.span) if o.span else None)
-    options = InspectOptions(o.split, o.recordings, o.alignment, o.pairs, *noise, *picture, o.seed)
+    options = InspectOptions(o.split, o.recordings, o.alignment, o.pairs, *noise, *picture, o.seed, o.precision, o.device)
     print("\n".join(lines(inspect_units(o.source, o.encoder, o.codebook, options, o.out))))
 
 

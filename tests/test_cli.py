@@ -95,3 +95,39 @@ def test_what_is_not_there_is_named(arguments: list[str], tmp_path: Path, monkey
     message = capsys.readouterr().err
     assert message.startswith("speechssl: ") and message.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_no_help_tells_of_a_default_that_is_none() -> None:
+    for verb in verbs_of(build_parser()):
+        assert "default: None" not in verb.format_help(), verb.prog
+    helps = {verb.prog: verb.format_help() for verb in verbs_of(build_parser())}
+    assert "(default: 100)" in " ".join(helps["speechssl units fit"].split())
+    for name in ("fit", "extract", "inspect"):
+        assert (
+            "torchaudio:NAME" in helps[f"speechssl units {name}"]
+            and f"  speechssl units {name} " in helps[f"speechssl units {name}"]
+        )
+
+
+def test_options_of_inspect_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr("speechssl.units.inspect.inspect_units", lambda *a: seen.append(a[3]) or {"K": 1})
+    arguments = [
+        "units",
+        "inspect",
+        "s",
+        "e",
+        "b",
+        "--precision",
+        "int8",
+        "--device",
+        "cpu",
+        "--span",
+        "1",
+        "2",
+        "--picture",
+        "p.png",
+    ]
+    assert main(arguments) == 0
+    assert (seen[0].precision, seen[0].device, seen[0].span, seen[0].split) == ("int8", "cpu", (1.0, 2.0), None)
+    assert main(["units", "fit", "c", "mfcc", "km.4", "--workers", "2"]) == 2

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
 from speechssl.artefacts import hash_json
-from speechssl.audio import SAMPLE_RATE, read_audio
+from speechssl.audio import SAMPLE_RATE, duration, read_audio
 from speechssl.corpora.records import data_hash, load_corpus
 from speechssl.corpora.sources import Recording, list_recordings
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.units.extract import single_threaded
 from speechssl.units.features import Features, load_features
-from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook
+from speechssl.units.kmeans import Codebook, check_out, fit_kmeans, made_before
 
 PASSAGES = 400  # of a prepared corpus: about 10 % of the data is enough (HuBERT, section IV-A)
-LATER = ("precision", "padding")  # keys that cards of older codebooks lack
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+LONG = 600.0  # seconds from which on the features of a recording are not held at once
 
 
 @dataclass(frozen=True)
@@ -36,30 +44,45 @@ class FitOptions:
     precision: str = "fp32"  # of the encoder
     seed: int = 0
     device: str = "auto"
+    workers: int | None = None  # recordings encoded at a time; None: one a core
 
 
 def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Codebook:
     """Fit on a prepared corpus (its passages), a manifest or a folder; once.
 
     encoder: folder, hub id or shipped name, or `mfcc`. Recordings that cannot be used are listed and left out.
-    Raises InputError where `out` is a codebook that was made from other inputs, and where nothing can be used.
+    Raises InputError where `out` cannot be written or is a codebook that was made from other inputs, and where nothing can be used.
     """
+    check_out(out)
+    if encoder == "mfcc":
+        check_mfcc(options.precision, options.device)
+        if options.layer != FitOptions.layer:
+            raise InputError(f"mfcc has no layers, so none that is number {options.layer}; leave out --layer")
+    workers = options.workers or len(os.sched_getaffinity(0))
+    with single_threaded(workers) as pool:
+        torch.set_num_threads(1)  # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
+        return _fit(source, encoder, out, options, pool, workers)
+
+
+def _fit(source: Path, encoder: str, out: Path, options: FitOptions, pool: Executor, workers: int) -> Codebook:
     features = load_features(encoder, options.layer, options.smooth, options.precision, options.device)
     recordings, data = _recordings(source, options)
     card = features.card | data
-    if out.is_file() and out.with_suffix(".card.json").is_file():
-        return _made_before(out, card | {"K": options.clusters, "budget": options.budget, "seed": options.seed})
-    codebook = fit_kmeans(frames_of(recordings, features), options.clusters, card, options.budget, options.seed)
+    made = made_before(out, card | {"K": options.clusters, "budget": options.budget, "seed": options.seed})
+    if made is not None:
+        return made
+    frames = frames_of(recordings, features, pool, workers)
+    codebook = fit_kmeans(frames, options.clusters, card, options.budget, options.seed)
     codebook.save(out)
     return codebook
 
 
-def _made_before(out: Path, wanted: dict[str, Any]) -> Codebook:
-    made = load_codebook(out)
-    differing = [k for k, v in wanted.items() if made.card.get(k, v if k in LATER else None) != v]
-    if differing:
-        raise InputError(f"{out} was made from other inputs ({', '.join(differing)} differ); choose another file or delete it")
-    return made
+def check_mfcc(precision: str | None, device: str) -> None:
+    """Raises InputError for what only encoders have."""
+    if precision not in (None, "fp32"):
+        raise InputError(f"mfcc is computed in fp32, not in {precision}; leave out --precision")
+    if device not in ("auto", "cpu"):
+        raise InputError(f"mfcc is computed on the CPU, not on {device}; leave out --device")
 
 
 def _recordings(source: Path, options: FitOptions) -> tuple[list[Recording], dict[str, Any]]:
@@ -75,29 +98,73 @@ def _recordings(source: Path, options: FitOptions) -> tuple[list[Recording], dic
     if options.recordings is not None and options.recordings < len(found):
         places = np.random.default_rng(options.seed).choice(len(found), options.recordings, replace=False)
         found = [found[i] for i in np.sort(places)]
-    sizes = [[r.id, r.path.stat().st_size if r.path.is_file() else 0] for r in found]
-    return found, {"data": hash_json(sizes), "recordings": len(found)}
+    return found, {"data": _hash_contents(found), "recordings": len(found)}
 
 
-def frames_of(recordings: Sequence[Recording], features: Features, what: str = "features for k-means") -> Iterator[np.ndarray]:
-    """(T_i, D) pieces of all recordings that can be used, one after another; the others are listed and counted.
+def _hash_contents(recordings: Sequence[Recording]) -> str:
+    """Of the ids and the bytes of the files; of one that cannot be read, of its id alone."""
+    return hash_json([[r.id, _hash_file(r.path)] for r in tqdm(recordings, desc="hashing recordings", unit="file")])
 
-    Raises InputError where none can be used.
+
+def _hash_file(path: Path) -> str:
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            return ""
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def frames_of(
+    recordings: Sequence[Recording], features: Features, pool: Executor, ahead: int, what: str = "features for k-means"
+) -> Iterator[np.ndarray]:
+    """(T_i, D) pieces of all recordings that can be used, in order; the others are listed and counted.
+
+    pool: where recordings of no more than LONG seconds are encoded, `ahead` of them while one is used; longer ones are encoded here
+    as their pieces are taken. Raises InputError where none can be used.
     """
     failed: dict[str, str] = {}
     heard, begun = 0.0, time.monotonic()
-    with tqdm(recordings, desc=what, unit="file") as bar:
-        for recording in bar:
+    with tqdm(total=len(recordings), desc=what, unit="file") as bar:
+        for recording, future in in_order(pool, lambda r: _short(r, features), recordings, ahead):
             try:
-                samples = read_audio(recording.path)
-                yield from (_finite(piece.numpy()) for piece in features.stream(samples))
-                heard += len(samples) / SAMPLE_RATE
+                seconds, pieces = future.result() or _long(recording, features)
+                yield from pieces
+                heard += seconds
             except (InputError, ValueError) as error:
                 failed[recording.id] = str(error)
+            bar.update()
             bar.set_postfix_str(f"{heard / (time.monotonic() - begun):.0f} x real time")
     tell_set_aside(failed, what)
     if len(failed) == len(recordings):
         raise InputError(f"none of {len(failed)} recordings can be used ({next(iter(failed.values()))}); give others")
+
+
+def in_order(
+    pool: Executor, function: Callable[[Item], Result], items: Sequence[Item], ahead: int
+) -> Iterator[tuple[Item, Future[Result]]]:
+    """Items with what the pool makes of them, in order; no more than `ahead` results wait beside the one that is being used."""
+    waiting: deque[tuple[Item, Future[Result]]] = deque()
+    for item in items:
+        waiting.append((item, pool.submit(function, item)))
+        if len(waiting) > ahead:
+            yield waiting.popleft()
+    yield from waiting
+
+
+def _short(recording: Recording, features: Features) -> tuple[float, Iterator[np.ndarray]] | None:
+    """Seconds and all features of a recording; None for a long one."""
+    if duration(recording.path) > LONG:
+        return None
+    seconds, pieces = _long(recording, features)
+    return seconds, iter(list(pieces))
+
+
+def _long(recording: Recording, features: Features) -> tuple[float, Iterator[np.ndarray]]:
+    """Seconds and features of a recording of any length, as they are wanted."""
+    samples = read_audio(recording.path)
+    return len(samples) / SAMPLE_RATE, (_finite(piece.numpy()) for piece in features.stream(samples))
 
 
 def _finite(frames: np.ndarray) -> np.ndarray:

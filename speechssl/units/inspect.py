@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
 from speechssl.artefacts import read_json, write_json
@@ -20,13 +24,15 @@ from speechssl.corpora.sources import list_recordings
 from speechssl.errors import InputError, MissingExtra, tell_set_aside
 from speechssl.noise import Condition, Distorter, parse_condition
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
-from speechssl.units.alignment import Phone, read_alignment
-from speechssl.units.extract import load_extractor
+from speechssl.units.alignment import Phone, checked, read_alignment, usable
+from speechssl.units.extract import load_extractor, single_threaded
 from speechssl.units.features import MFCC_GRID
+from speechssl.units.fit import check_mfcc
 from speechssl.units.picture import check_picture, draw_units
 from speechssl.units.quality import bit_rate, phone_frames, purity, same_text, stability, usage
 
 __all__ = ["MFCC_GRID", "InspectOptions", "inspect_units"]
+SPLIT = "test"
 PAIRS = 100  # questions of MiniSQA that are spoken twice
 
 
@@ -34,7 +40,7 @@ PAIRS = 100  # questions of MiniSQA that are spoken twice
 class InspectOptions:
     """What is looked at."""
 
-    split: str = "test"  # of a prepared corpus
+    split: str | None = None  # of a prepared corpus; None: SPLIT
     recordings: int | None = None  # the first so many; None: all
     alignment: Path | None = None  # phones of other sources than corpora that know their own
     pairs: int | None = None  # for the same-text distance, 0: none; None: PAIRS for MiniSQA where it can be spoken
@@ -45,6 +51,8 @@ class InspectOptions:
     recording: str | None = None  # id of what is drawn; None: the first
     span: tuple[float, float] | None = None  # seconds of it
     seed: int = 0  # of the noise
+    precision: str | None = None  # of the encoder; None: the codebook's
+    device: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,7 @@ class Units:
     of: Callable[[np.ndarray], RunLength]  # (N,) samples at 16 kHz
     grid: FrameGrid
     size: int
+    pool: Executor  # in which recordings are encoded
 
 
 def inspect_units(
@@ -74,22 +83,34 @@ def inspect_units(
     encoder: folder, hub id or shipped name; `mfcc` for a codebook on MFCCs; `phones` for the phones of the manifest as units (the
     topline, without a codebook). Raises InputError where there is nothing to look at.
     """
-    _check(options)
-    units = None if encoder == "phones" else _units(encoder, codebook)
+    _check(source, encoder, options)
+    with single_threaded(len(os.sched_getaffinity(0))) as pool:
+        torch.set_num_threads(1)  # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
+        values = _inspect(source, encoder, codebook, options, pool)
+    if out:
+        write_json(out, values)
+    return values
+
+
+def _inspect(source: Path, encoder: str, codebook: Path | None, options: InspectOptions, pool: Executor) -> dict[str, Any]:
+    units = None if encoder == "phones" else _units(encoder, codebook, options, pool)
     subjects, corpus = _subjects(source, options)
     values: dict[str, Any] = {"K": units.size} if units else {}
     if units:
         values |= _measured(subjects, corpus, units, options)
     elif corpus is None or not all(s.phones for s in subjects):
         raise InputError(f"{source} has passages without phones; units that are phones need a prepared corpus that has them")
-    values |= (_phone_rate(corpus) if corpus else {}) | _same_text(source, corpus, units, options)
-    if out:
-        write_json(out, values)
-    return values
+    return values | (_phone_rate(corpus) if corpus else {}) | _same_text(source, corpus, units, options)
 
 
-def _check(options: InspectOptions) -> None:
-    """Raises InputError for what would only come to light after hours."""
+def _check(source: Path, encoder: str, options: InspectOptions) -> None:
+    """Raises InputError for what would only come to light after hours, or never."""
+    if encoder == "mfcc":
+        check_mfcc(options.precision, options.device)
+    if options.split is not None and not _is_corpus(source):
+        raise InputError(f"{source} is not a prepared corpus and has no split {options.split}; leave out --split")
+    if options.picture is None and (options.recording is not None or options.span is not None):
+        raise InputError("--recording and --span say what is drawn; name the file to draw with --picture, or leave them out")
     if options.pairs == 1:
         raise InputError("1 pair of questions is too few to compare; give --pairs 2 or more, or 0")
     for condition in _conditions(options):
@@ -105,30 +126,40 @@ def _conditions(options: InspectOptions) -> list[Condition]:
     return found
 
 
-def _units(encoder: str, codebook: Path | None) -> Units:
+def _is_corpus(source: Path) -> bool:
+    return any(source.glob("*/passages.jsonl"))
+
+
+def _units(encoder: str, codebook: Path | None, options: InspectOptions, pool: Executor) -> Units:
     if codebook is None:
         raise InputError(f"units of {encoder} need a codebook; name the file that `speechssl units fit` wrote")
-    extractor = load_extractor(encoder, codebook)
-    return Units(extractor.units, extractor.grid, extractor.codebook.size)
+    extractor = load_extractor(encoder, codebook, options.precision, options.device)
+    return Units(extractor.units, extractor.grid, extractor.codebook.size, pool)
 
 
 def _subjects(source: Path, options: InspectOptions) -> tuple[list[Subject], Corpus | None]:
     """What to look at, in order, and the corpus that it is from."""
     known = read_alignment(options.alignment) if options.alignment else {}
-    if not any(source.glob("*/passages.jsonl")):
+    if not _is_corpus(source):
         found = [Subject(r.id, r.path, tuple(known.get(r.id, ()))) for r in list_recordings(source)]
         corpus = None
     else:
-        corpus = load_corpus(source, options.split)
-        own = {p.id: tuple((s.text, s.start, s.end) for s in p.phones) for p in corpus.passages.values()}
-        found = [Subject(p.id, corpus.path(p), tuple(known.get(p.id, own[p.id])), p.seconds) for p in corpus.passages.values()]
+        corpus = load_corpus(source, options.split or SPLIT)
+        phones = _own_phones(corpus) | known
+        found = [Subject(p.id, corpus.path(p), tuple(phones.get(p.id, ())), p.seconds) for p in corpus.passages.values()]
     if not found:
-        raise InputError(f"{source / options.split} has no passages; name a split that has some with --split")
+        raise InputError(f"{source / (options.split or SPLIT)} has no passages; name a split that has some with --split")
     if known and not any(s.phones for s in found):
         raise InputError(f"{options.alignment} has no recording of {source} (its first id is {next(iter(known))}); match the ids")
     if options.recording is not None and options.recording not in [s.id for s in found[: options.recordings]]:
         raise InputError(f"{source} has no recording {options.recording} (its first is {found[0].id}); name another to draw")
     return found[: options.recordings], corpus
+
+
+def _own_phones(corpus: Corpus) -> dict[str, list[Phone]]:
+    """Phones of the passages of a corpus that have some, as an alignment gives them."""
+    spoken = {p.id: [(s.text, s.start, s.end) for s in p.phones] for p in corpus.passages.values() if p.phones}
+    return usable(((name, partial(checked, phones, name)) for name, phones in spoken.items()), "the corpus")
 
 
 def _measured(subjects: Sequence[Subject], corpus: Corpus | None, units: Units, options: InspectOptions) -> dict[str, Any]:
@@ -157,14 +188,18 @@ def _measured(subjects: Sequence[Subject], corpus: Corpus | None, units: Units, 
 
 def _hear(subjects: Sequence[Subject], units: Units) -> tuple[dict[str, RunLength], dict[str, float]]:
     """Units and seconds of all recordings that can be read; the others are listed and counted."""
+
+    def one(subject: Subject) -> tuple[RunLength, float]:
+        samples = read_audio(subject.path)
+        return units.of(samples), subject.seconds or len(samples) / SAMPLE_RATE
+
     found: dict[str, RunLength] = {}
     seconds: dict[str, float] = {}
     failed: dict[str, str] = {}
-    for subject in tqdm(subjects, desc="units", unit="file"):
+    futures = [units.pool.submit(one, subject) for subject in subjects]
+    for subject, future in zip(tqdm(subjects, desc="units", unit="file"), futures, strict=True):
         try:
-            samples = read_audio(subject.path)
-            found[subject.id] = units.of(samples)
-            seconds[subject.id] = subject.seconds or len(samples) / SAMPLE_RATE
+            found[subject.id], seconds[subject.id] = future.result()
         except (InputError, ValueError) as error:
             failed[subject.id] = str(error)
     tell_set_aside(failed, "quality of units")
@@ -207,14 +242,15 @@ def _stability(
     conditions = _conditions(options)
     places = np.unique(np.linspace(0, len(subjects) - 1, min(options.noisy, len(subjects))).round().astype(int))
     chosen, distorter = [subjects[i] for i in places], Distorter(options.seed)
-    noisy: list[list[RunLength]] = [[] for _ in conditions]
-    for subject in tqdm(chosen, desc="units in noise", unit="file", disable=not conditions):
-        samples = read_audio(subject.path) if conditions else np.zeros(0)
-        for heard, condition in zip(noisy, conditions, strict=True):
-            heard.append(units.of(distorter.apply(samples, condition, subject.id)))
+
+    def one(subject: Subject) -> list[RunLength]:
+        samples = read_audio(subject.path)
+        return [units.of(distorter.apply(samples, condition, subject.id)) for condition in conditions]
+
+    noisy = list(tqdm(units.pool.map(one, chosen), total=len(chosen), desc="units in noise", unit="file")) if conditions else []
     rows = []
-    for heard, condition in zip(noisy, conditions, strict=True):
-        stable = stability([found[s.id] for s in chosen], heard)
+    for number, condition in enumerate(conditions):
+        stable = stability([found[s.id] for s in chosen], [heard[number] for heard in noisy])
         row = {"condition": condition.short, "snr_db": condition.snr_db, "recordings": len(chosen)}
         rows.append(row | {"unit_error_rate": stable.error_rate, "frames_changed": stable.changed})
     return {"stability": rows} if rows else {}
@@ -229,7 +265,7 @@ def _same_text(source: Path, corpus: Corpus | None, units: Units | None, options
     try:
         pairs = options.pairs or PAIRS
         language = next(iter(corpus.passages.values())).language
-        spoken = list(tqdm(speak_pairs(language, options.split, pairs), total=pairs, desc="speaking pairs", unit="pair"))
+        spoken = list(tqdm(speak_pairs(language, options.split or SPLIT, pairs), total=pairs, desc="speaking pairs", unit="pair"))
     except MissingExtra as error:
         if options.pairs or units is None:
             raise
@@ -239,8 +275,7 @@ def _same_text(source: Path, corpus: Corpus | None, units: Units | None, options
     if units is None:
         sides = [[np.array([names.setdefault(p.text, len(names)) for p in side[i].phones]) for side in spoken] for i in (0, 1)]
     else:
-        heard = [[units.of(s.samples).units for s in side] for side in tqdm(spoken, desc="units of pairs", unit="pair")]
-        sides = [[side[i] for side in heard] for i in (0, 1)]
+        sides = [[x.units for x in units.pool.map(units.of, [pair[i].samples for pair in spoken])] for i in (0, 1)]
     alike = same_text(*sides)
     values = {"same_text_distance": alike.distance, "same_text_auc": alike.auc, "pairs": alike.pairs}
     return values if units else {"K": len(names)} | values

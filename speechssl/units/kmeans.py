@@ -5,6 +5,7 @@ Letters: T frames, D dimensions, K clusters.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,9 +20,12 @@ from safetensors.numpy import load_file, save_file
 from tqdm import tqdm
 
 from speechssl.artefacts import hash_bytes, read_json, replacing, write_json
+from speechssl.encoders.loading import SHIPPED
 from speechssl.errors import InputError
 from speechssl.units.nearest import Nearest
 
+SUFFIX = ".safetensors"
+LATER = ("precision", "padding")  # keys that cards of older codebooks lack
 PADDING = "none"  # every utterance is encoded as it is, so that none depends on what it is batched with
 
 
@@ -65,8 +69,17 @@ class Codebook:
 
 
 def load_codebook(path: Path | str) -> Codebook:
-    """Raises InputError when the file or its card is missing or damaged, or the card is another codebook's."""
-    path = Path(path)
+    """path: a file, or a shipped one by its name, `minisqa-en/units.safetensors`.
+
+    Raises InputError when the file or its card is missing or damaged, or the card is another codebook's.
+    """
+    shipped = SHIPPED / path
+    return _read(shipped if shipped.is_file() else Path(path))
+
+
+def _read(path: Path) -> Codebook:
+    if not path.exists():
+        raise InputError(f"cannot read the codebook {path} (there is no such file); check the path")
     try:
         centroids = load_file(path)["centroids"]
     except (OSError, SafetensorError, KeyError) as error:
@@ -75,6 +88,28 @@ def load_codebook(path: Path | str) -> Codebook:
     if codebook.card.get("hash") != codebook.hash:
         raise InputError(f"{path} is not the codebook its card describes; fit it again with `speechssl units fit`")
     return codebook
+
+
+def check_out(path: Path) -> None:
+    """Raises InputError where no codebook could be written by this name: to be known before hours of work, and nothing is made."""
+    if path.suffix != SUFFIX:
+        raise InputError(f"{path} is no name for a codebook, whose card goes beside it; end it in {SUFFIX}")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, not a codebook to write; name a file in it")
+    folder = next(p for p in path.absolute().parents if p.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{path} cannot be written, as {folder} is no folder that can be written; name another file")
+
+
+def made_before(out: Path, wanted: dict[str, Any]) -> Codebook | None:
+    """The codebook that is there, if one is. wanted: what its card must say. Raises InputError where it says otherwise."""
+    if not (out.is_file() and out.with_suffix(".card.json").is_file()):
+        return None
+    made = _read(out)
+    differing = [k for k, v in wanted.items() if made.card.get(k, v if k in LATER else None) != v]
+    if differing:
+        raise InputError(f"{out} was made from other inputs ({', '.join(differing)} differ); choose another file or delete it")
+    return made
 
 
 def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
@@ -113,16 +148,25 @@ class Reservoir:
 
     def add(self, frames: np.ndarray) -> None:
         """frames: (T, D)."""
-        if self.rows is None:
-            self.rows = np.empty((self.budget, frames.shape[1]), np.float32)
         free = min(max(self.budget - self.seen, 0), len(frames))
-        self.rows[self.seen : self.seen + free] = frames[:free]
+        rows = self._room(self.seen + free, frames.shape[1])
+        rows[self.seen : self.seen + free] = frames[:free]
         late = frames[free:]
         slots = self.rng.integers(0, np.arange(self.seen + free + 1, self.seen + len(frames) + 1), endpoint=False)
         kept = np.flatnonzero(slots < self.budget)[::-1]  # of those drawn to one slot the last one stays: it comes first here
         taken, first = np.unique(slots[kept], return_index=True)
-        self.rows[taken] = late[kept[first]]
+        rows[taken] = late[kept[first]]
         self.seen += len(frames)
+
+    def _room(self, size: int, width: int) -> np.ndarray:
+        """The rows, at least min(size, budget) of them: they double as frames arrive, so that a budget takes none by itself."""
+        there = 0 if self.rows is None else len(self.rows)
+        if self.rows is None or there < min(size, self.budget):
+            grown = np.empty((min(max(size, 2 * there, 1024), self.budget), width), np.float32)
+            if self.rows is not None:
+                grown[:there] = self.rows
+            self.rows = grown
+        return self.rows
 
     @property
     def sample(self) -> np.ndarray:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import colorsys
 import math
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ import torch
 from speechssl.artefacts import replacing
 from speechssl.audio import SAMPLE_RATE
 from speechssl.errors import InputError
-from speechssl.timing import FrameGrid, RunLength, interval_of_units
+from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.alignment import Phone
 
 if TYPE_CHECKING:
@@ -30,9 +32,15 @@ ROW_SECONDS = 3.0  # what one row of the picture shows
 ROWS = 12  # a picture holds no more; the span must be named then
 INCHES, HEIGHTS = 13.0, (1.5, 0.34, 0.26)  # width; of spectrogram, units, phones
 HOP, WINDOW, BANDS = 80, 400, 80  # samples between columns and under one, mel bands
+POINTS, PIECE = 1024, 2_000  # of the Fourier transform; columns that are computed at a time
+MARGIN = math.ceil(POINTS / HOP) * HOP  # samples on either side, so that no column in between sees a cut
 RANGE_DB = 70.0  # shown below the loudest
 INK, RULE, SILENT = "#1d2127", "#d9dde3", "#eef0f3"
-STYLE = {"font.family": "DejaVu Sans", "font.size": 8, "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "units"}
+FONTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei",
+    "PingFang SC", "Microsoft YaHei", "SimHei", "Droid Sans Fallback", "Noto Sans", "Arial Unicode MS",
+)  # fmt: skip  # what is there of them shows what DejaVu has not
+STYLE = {"font.size": 8, "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "units"}
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -53,9 +61,11 @@ def draw_units(
 
     check_picture(path)
     rows = _rows(span or (0.0, len(samples) / SAMPLE_RATE), len(samples) / SAMPLE_RATE)
-    strips = [list(unit_blocks(runs, grid))] + ([list(_phone_blocks(phones))] if phones else [])
-    mel = log_mel(samples)
-    with matplotlib.rc_context(STYLE):
+    strips = [list(unit_blocks(runs, grid, (rows[0][0], rows[-1][1])))] + ([list(_phone_blocks(phones))] if phones else [])
+    first = _columns(rows[0])[0]
+    mel = log_mel(samples, first, _columns(rows[-1])[1])
+    with matplotlib.rc_context(STYLE | {"font.family": _fonts()}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph .* missing from")  # a box stands for it, and the file is no worse for that
         from matplotlib.figure import Figure
 
         heights = HEIGHTS[: 1 + len(strips)]
@@ -64,7 +74,7 @@ def draw_units(
         parts = figure.subfigures(len(rows), 1, squeeze=False, hspace=0.0)[:, 0]
         for part, row in zip(parts, rows, strict=True):
             axes = part.subplots(len(heights), 1, sharex=True, height_ratios=heights, gridspec_kw={"hspace": 0.0})
-            _draw_row(list(axes), mel, strips, row)
+            _draw_row(list(axes), mel, first, strips, row)
         with replacing(path) as temporary:
             figure.savefig(temporary, dpi=150, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
 
@@ -87,25 +97,56 @@ def _rows(span: tuple[float, float], seconds: float) -> list[tuple[float, float]
     return [(start + i * length, start + (i + 1) * length) for i in range(count)]
 
 
+def _columns(row: tuple[float, float]) -> tuple[int, int]:
+    """The columns of the spectrogram from before the row to after it."""
+    return max(math.floor(row[0] * SAMPLE_RATE / HOP) - 1, 0), math.ceil(row[1] * SAMPLE_RATE / HOP) + 2
+
+
+def _fonts() -> list[str]:
+    """What is there of the fonts wanted: matplotlib tells of every one that is not."""
+    from matplotlib.font_manager import get_font_names
+
+    return ["DejaVu Sans", *(name for name in FONTS if name in set(get_font_names()))]
+
+
 def _title(title: str, runs: RunLength, samples: int) -> str:
     seconds = samples / SAMPLE_RATE
     what = f"{len(runs)} units of {runs.frames} frames in {seconds:.2f} s, {len(runs) / seconds:.1f} a second"
     return f"{title}   {what}".strip()
 
 
-def log_mel(samples: np.ndarray) -> np.ndarray:
-    """(BANDS, C) decibels below the loudest; column j is centred at sample HOP j."""
+def log_mel(samples: np.ndarray, first: int = 0, last: int | None = None) -> np.ndarray:
+    """(BANDS, C) decibels below the loudest of the recording, columns [first, last) of it; column j is centred at sample HOP j."""
+    columns = len(samples) // HOP + 1
+    last = columns if last is None else min(last, columns)
+    loudest = max(float(_power(samples, at, min(at + PIECE, columns)).max()) for at in range(0, columns, PIECE))
+    power = np.concatenate([_power(samples, at, min(at + PIECE, last)) for at in range(first, last, PIECE)], axis=1)
+    return np.maximum(10 * np.log10(np.maximum(power, 1e-20) / max(loudest, 1e-20)), -RANGE_DB)
+
+
+def _power(samples: np.ndarray, first: int, last: int) -> np.ndarray:
+    """(BANDS, last - first) mel power of those columns, from the samples they see."""
+    left = max(first * HOP - MARGIN, 0)
+    part = np.ascontiguousarray(samples[left : last * HOP + MARGIN], np.float32)
+    return _transform()(torch.from_numpy(part)).numpy()[:, first - left // HOP : last - left // HOP]
+
+
+@cache
+def _transform() -> Callable[[torch.Tensor], torch.Tensor]:
     from torchaudio.transforms import MelSpectrogram
 
-    transform = MelSpectrogram(SAMPLE_RATE, n_fft=1024, win_length=WINDOW, hop_length=HOP, n_mels=BANDS, f_min=40.0)
-    power = transform(torch.from_numpy(np.ascontiguousarray(samples, np.float32))).numpy()
-    return np.maximum(10 * np.log10(np.maximum(power, 1e-20) / max(power.max(), 1e-20)), -RANGE_DB)
+    return MelSpectrogram(SAMPLE_RATE, n_fft=POINTS, win_length=WINDOW, hop_length=HOP, n_mels=BANDS, f_min=40.0)
 
 
-def unit_blocks(runs: RunLength, grid: FrameGrid) -> Iterator[Block]:
-    """Every run with the seconds it owns."""
-    for index, unit in enumerate(runs.units.tolist()):
-        yield str(unit), *interval_of_units(grid, runs, index, index), colour(unit)
+def unit_blocks(runs: RunLength, grid: FrameGrid, span: tuple[float, float] = (0.0, math.inf)) -> Iterator[Block]:
+    """Every run within the span with the seconds it owns."""
+    borders = runs.borders
+    samples = np.where(borders > 0, borders * grid.hop + grid.offset, 0)
+    samples[-1] = grid.samples_for(runs.frames)
+    seconds = samples / grid.sample_rate
+    for index in np.flatnonzero((seconds[1:] > span[0]) & (seconds[:-1] < span[1])):
+        unit = int(runs.units[index])
+        yield str(unit), float(seconds[index]), float(seconds[index + 1]), colour(unit)
 
 
 def _phone_blocks(phones: Sequence[Phone]) -> Iterator[Block]:
@@ -120,10 +161,10 @@ def colour(unit: int) -> str:
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
 
-def _draw_row(axes: list[Axes], mel: np.ndarray, strips: Sequence[Sequence[Block]], row: tuple[float, float]) -> None:
-    """One row of the picture: axes[0] takes the spectrogram, the others a strip each."""
-    first, last = max(math.floor(row[0] * SAMPLE_RATE / HOP) - 1, 0), math.ceil(row[1] * SAMPLE_RATE / HOP) + 2
-    part = mel[:, first:last]
+def _draw_row(axes: list[Axes], mel: np.ndarray, begin: int, strips: Sequence[Sequence[Block]], row: tuple[float, float]) -> None:
+    """One row of the picture: axes[0] takes the spectrogram, the others a strip each. mel: from column `begin` on."""
+    first, last = _columns(row)
+    part = mel[:, first - begin : last - begin]
     left, right = ((first + at - 0.5) * HOP / SAMPLE_RATE for at in (0, part.shape[1]))
     extent = (left, right, 0, BANDS)
     axes[0].imshow(

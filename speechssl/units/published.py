@@ -24,7 +24,7 @@ from speechssl.artefacts import hash_bytes
 from speechssl.encoders.loading import load_encoder
 from speechssl.errors import InputError
 from speechssl.units.features import encoder_features
-from speechssl.units.kmeans import Codebook, versions
+from speechssl.units.kmeans import Codebook, check_out, made_before, versions
 
 LIMIT = 1 << 30  # bytes of a file, unpacked: 100 times the largest published codebook
 PACKERS: dict[bytes, Callable[[], Any]] = {  # first bytes -> decompressor
@@ -45,10 +45,14 @@ class _Refused(Exception):
 
 
 def import_codebook(path: Path, out: Path, encoder: str, layer: int) -> Codebook:
-    """Write the centroids of a joblib file as a codebook for a layer of an encoder, and return it.
+    """Write the centroids of a joblib file as a codebook for a layer of an encoder, and return it; once.
 
-    Raises InputError for a file that is not a fitted KMeans or MiniBatchKMeans, and for centroids of another width than the layer.
+    Raises InputError for a file that is not a fitted KMeans or MiniBatchKMeans, for centroids of another width than the layer, and
+    where `out` cannot be written or is another codebook.
     """
+    check_out(out)
+    if encoder == "mfcc":
+        raise InputError(f"fairseq's MFCCs are scaled differently from those here, so {path} would not fit mfcc; fit a codebook")
     centroids, made = read_centroids(path)
     model = load_encoder(encoder)
     card = encoder_features(model, layer, 1).card
@@ -56,8 +60,10 @@ def import_codebook(path: Path, out: Path, encoder: str, layer: int) -> Codebook
         width = f"{centroids.shape[1]} dimensions, the layers of {encoder} {model.width}"
         raise InputError(f"the centroids of {path} have {width}; name the encoder that it was fitted on")
     codebook = Codebook(centroids, card | {"imported": made, "versions": versions()}, str(out))
-    codebook.save(out)
-    return codebook
+    there = made_before(out, card | {"imported": made, "K": codebook.size, "hash": codebook.hash})
+    if there is None:
+        codebook.save(out)
+    return there or codebook
 
 
 def read_centroids(path: Path) -> tuple[np.ndarray, dict[str, Any]]:

@@ -17,6 +17,9 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from speechssl.timing import FrameGrid, RunLength
+from speechssl.units.alignment import SILENCE
+
+ROUNDING = 1e-4  # seconds that times of phones are good for
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,10 @@ def _auc(low: np.ndarray, high: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Purity:
-    """phone: share of frames whose unit's commonest phone is theirs. cluster: the reverse. pnmi: I(phone; unit) / H(phone)."""
+    """phone: share of frames whose unit's commonest phone is theirs. cluster: the reverse. pnmi: I(phone; unit) / H(phone).
+
+    With a single phone there is nothing to be known about it, and pnmi is NaN.
+    """
 
     phone: float
     cluster: float
@@ -78,16 +84,24 @@ def purity(units: Sequence[np.ndarray], phones: Sequence[np.ndarray]) -> Purity:
     seen = joint > 0
     information = (joint[seen] * np.log(joint[seen] / np.outer(by_phone, by_unit)[seen])).sum()
     entropy = -(by_phone[by_phone > 0] * np.log(by_phone[by_phone > 0])).sum()
-    pnmi = float(information / entropy) if entropy > 0 else 1.0
+    pnmi = float(information / entropy) if entropy > 0 else math.nan
     return Purity(float(joint.max(0).sum()), float(joint.max(1).sum()), pnmi)
 
 
 def phone_frames(phones: Sequence[tuple[str, float, float]], grid: FrameGrid, frames: int, names: dict[str, int]) -> np.ndarray:
-    """(T,) the phone in the middle of every frame. phones: (name, start, end) in seconds; `names` grows as phones appear."""
+    """(T,) the phone in the middle of every frame, SILENCE where there is none; `names` grows as phones appear.
+
+    phones: (name, start, end) in seconds, in order, without overlap.
+    """
     middles = (np.arange(frames) * grid.hop + grid.offset + grid.hop // 2) / grid.sample_rate
-    starts = np.array([start for _, start, _ in phones])
-    ids = np.array([names.setdefault(name, len(names)) for name, _, _ in phones])
-    return ids[np.clip(np.searchsorted(starts, middles, side="right") - 1, 0, len(ids) - 1)]
+    starts, ends = (np.array([phone[i] for phone in phones], float) for i in (1, 2))
+    ids = np.array([names.setdefault(name, len(names)) for name, _, _ in phones], np.int64)
+    places = np.searchsorted(starts, middles, side="right") - 1
+    inside = places >= 0
+    inside[inside] = middles[inside] < ends[places[inside]] + ROUNDING
+    if inside.all():
+        return ids[places]
+    return np.where(inside, ids[np.maximum(places, 0)] if len(ids) else 0, names.setdefault(SILENCE, len(names)))
 
 
 @dataclass(frozen=True)

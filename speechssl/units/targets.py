@@ -25,6 +25,8 @@ from speechssl.units.kmeans import Codebook, fit_kmeans
 
 Features = Callable[[np.ndarray], torch.Tensor]  # (N,) samples -> (T, D)
 
+MOST = 32_767  # clusters, that int16 can count
+
 
 @dataclass(frozen=True)
 class Teacher:
@@ -69,6 +71,7 @@ def _readings(corpus: Path, path: Path) -> Iterator[tuple[str, tuple[Path, np.nd
 
 def fit_targets(corpus: Path, features: Features, clusters: int, card: dict, seed: int = 0, passages: int = 400) -> Codebook:
     """K-means on the teachers of the first `passages` passages (about 10 % of the data is enough: section IV-A)."""
+    _check_clusters(clusters)
     chosen = teachers(corpus)[:passages]
     if not chosen:
         raise InputError(f"{corpus / 'train'} has no passages to fit clusters on; prepare the corpus with some")
@@ -89,6 +92,7 @@ def write_targets(
 
     samples: length of every recording as `pack_audio` found it, 0 for those it set aside; None: as the manifest says.
     """
+    _check_clusters(codebook.size)
     made_from = {"codebook": codebook.hash, "corpus": data_hash(corpus, "train")}
     if (out / "card.json").is_file() and made_from.items() <= read_json(out / "card.json").items():
         return
@@ -111,7 +115,7 @@ def write_targets(
     lengths = [round(t.passage.seconds * grid.sample_rate) for t in known] if samples is None else samples
     labels = list(_progress(label, list(zip(known, lengths, strict=True)), workers, "targets"))
     tell_set_aside(dict(sorted(failed.items())), "targets")
-    _guard(labels)
+    _guard(labels, codebook.size)
     _save(out / "labels.npy", np.concatenate(labels))
     _save(out / "bounds.npy", np.cumsum([0] + [len(x) for x in labels]))
     write_json(out / "card.json", made_from | {"frame_rate": grid.frame_rate, "card": codebook.card})
@@ -175,8 +179,13 @@ def _save(path: Path, array: np.ndarray) -> None:
         np.save(temporary, array)
 
 
-def _guard(labels: list[np.ndarray]) -> None:
+def _guard(labels: list[np.ndarray], clusters: int) -> None:
     """All labels equal means a broken pipeline, and a model that would train to perfection on nothing."""
     used = np.unique(np.concatenate(labels[:50]))
-    if len(used) < 5:
-        raise ValueError(f"the targets of the first passages use only {len(used)} clusters; look at the features")
+    if len(used) < min(5, clusters):
+        raise InputError(f"the targets of the first passages use only {len(used)} clusters of {clusters}; look at the features")
+
+
+def _check_clusters(clusters: int) -> None:
+    if clusters > MOST:
+        raise InputError(f"{clusters} clusters are more than targets can name; give at most {MOST} with --clusters")

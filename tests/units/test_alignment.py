@@ -104,6 +104,27 @@ def test_jsonl_is_read_and_gaps_are_silence(tmp_path):
     assert read_alignment(path) == {"1": first, "x": [(SILENCE, 0.0, 0.5)]}
 
 
+def test_pauses_of_aligners_and_gaps_are_one_silence(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": "x", "phones": [["a", 0, 0.2], ["_", 0.2, 0.3], ["b", 0.5, 0.6]]}))
+    found = read_alignment(tmp_path / "a.jsonl")["x"]
+    assert found == [("a", 0.0, 0.2), (SILENCE, 0.2, 0.3), (SILENCE, 0.3, 0.5), ("b", 0.5, 0.6)]
+
+
+def test_small_overlaps_are_clipped_and_phones_of_no_length_dropped(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"id": "x", "phones": [["a", 0, 0.2], ["b", 0.19, 0.3], ["c", 0.3, 0.3], ["d", 0.3, 0.4]]}))
+    assert read_alignment(path) == {"x": [("a", 0.0, 0.2), ("b", 0.2, 0.3), ("d", 0.3, 0.4)]}
+
+
+def test_a_recording_that_cannot_be_used_is_set_aside(tmp_path, capsys):
+    (tmp_path / "bad.TextGrid").write_text(SHORT.replace("0.25\n0.5\n", "0.1\n0.5\n"))
+    (tmp_path / "good.TextGrid").write_text(SHORT)
+    (tmp_path / "none.TextGrid").write_text("")
+    assert read_alignment(tmp_path) == {"good": PHONES}
+    told = capsys.readouterr().err
+    assert "set aside bad: " in told and "times must go forward" in told and "2 recordings set aside" in told
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -113,7 +134,9 @@ def test_jsonl_is_read_and_gaps_are_silence(tmp_path):
         ('{"id": "x", "phones": [["a", "b", 1]]}', "a.jsonl:1 is not"),
         ('{"id": "x", "phones": []}', "a.jsonl:1 has no phones"),
         ('{"id": "x", "phones": [["a", 0, 1], ["b", 0.5, 2]]}', "times must go forward"),
-        ('{"id": "x", "phones": [["a", 1, 1]]}', "times must go forward"),
+        ('{"id": "x", "phones": [["a", 1, 1]]}', "a.jsonl:1 has no phones"),
+        ('{"id": "x", "phones": [["a", 1, 0.5]]}', "times must go forward"),
+        ('{"id": "x", "phones": [["a", 0, 1]]}\n{"id": "x", "phones": [["b", 0, 1]]}', "a.jsonl:2 has the id x, as line 1 has"),
         ('{"id": "x", "phones": [["a", 0, NaN]]}', "times must go forward"),
         ("{", "is not JSON"),
     ],

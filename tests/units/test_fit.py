@@ -5,15 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import soundfile
+import torch
 
 from speechssl.artefacts import read_json
 from speechssl.audio import write_flac
+from speechssl.corpora.sources import list_recordings
 from speechssl.encoders.loading import load_encoder
 from speechssl.errors import InputError
 from speechssl.timing import RunLength
-from speechssl.units.extract import UnitExtractor, extractor_of
+from speechssl.units.extract import UnitExtractor, extractor_of, single_threaded
 from speechssl.units.features import MFCC_GRID, load_features, load_features_of
-from speechssl.units.fit import FitOptions, fit_units
+from speechssl.units.fit import FitOptions, fit_units, frames_of
 from speechssl.units.kmeans import fit_kmeans, load_codebook, smooth
 from speechssl.units.mfcc import mfcc
 
@@ -188,3 +191,57 @@ def test_features_that_are_not_finite_are_set_aside(folder, hubert_folder, tmp_p
     features_nan = next(features.stream(samples_of(folder)[0])) * float("nan")
     with pytest.raises(InputError, match="none of 6 recordings can be used .*not finite"):
         fit_units(folder, "mfcc", tmp_path / "units.safetensors", FitOptions(clusters=4))
+
+
+def test_other_contents_of_the_same_size_are_other_data(tmp_path):
+    root, out = tmp_path / "audio", tmp_path / "units.safetensors"
+    for seed in (0, 1):
+        root.mkdir(exist_ok=True)
+        soundfile.write(root / "a.wav", np.random.default_rng(seed).uniform(-0.5, 0.5, 8_000), 16_000)
+        if seed == 0:
+            first = fit_units(root, "mfcc", out, FitOptions(clusters=4))
+    with pytest.raises(InputError, match=r"made from other inputs \(data differ\)"):
+        fit_units(root, "mfcc", out, FitOptions(clusters=4))
+    (tmp_path / "list.txt").write_text("audio/a.wav\n")
+    other = fit_units(tmp_path / "list.txt", "mfcc", tmp_path / "other.safetensors", FitOptions(clusters=4))
+    assert other.card["data"] != first.card["data"] and other.hash != first.hash
+
+
+@pytest.mark.parametrize("long", [600.0, 0.6])
+def test_threads_and_workers_do_not_change_a_codebook(folder, hubert_folder, tmp_path, monkeypatch, long):
+    """Long recordings (here: of more than 0.6 s) are streamed in order among the short ones."""
+    name, before = str(hubert_folder("group")), torch.get_num_threads()
+    monkeypatch.setattr("speechssl.units.fit.LONG", long)
+    books = []
+    try:
+        for threads, workers in ((1, 1), (2, 1), (2, 3)):
+            torch.set_num_threads(threads)
+            out = tmp_path / f"{threads}-{workers}.safetensors"
+            books.append(fit_units(folder, name, out, replace(OPTIONS, workers=workers, budget=60)).hash)
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert len(set(books)) == 1
+
+
+def test_no_more_features_than_can_be_used_wait(folder, monkeypatch):
+    begun, taken, recordings = [], 0, list_recordings(folder)
+    monkeypatch.setattr("speechssl.units.fit._short", lambda r, f: begun.append(r.id) or (1.0, iter([r.id])))
+    with single_threaded(2) as pool:
+        for name in frames_of(recordings, load_features("mfcc", 0), pool, 2):
+            assert name == recordings[taken].id and len(begun) <= taken + 3
+            taken += 1
+    assert taken == 6
+
+
+def test_where_the_codebook_goes_is_looked_at_first(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("speechssl.units.fit.load_features", None)
+    for name in ("km.4", "audio", "audio/s0/0.flac/units.safetensors"):
+        with pytest.raises(InputError):
+            fit_units(folder, "mfcc", tmp_path / name, FitOptions(clusters=4))
+
+
+@pytest.mark.parametrize(("name", "value"), [("layer", 6), ("precision", "bf16"), ("device", "cuda")])
+def test_options_that_mean_nothing_for_mfccs_are_refused(folder, tmp_path, name, value):
+    with pytest.raises(InputError, match=f"leave out --{name}"):
+        fit_units(folder, "mfcc", tmp_path / "units.safetensors", FitOptions(**{name: value}))

@@ -2,10 +2,12 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from speechssl.encoders.loading import load_encoder
 from speechssl.errors import InputError
@@ -85,6 +87,34 @@ def test_a_bad_passage_is_set_aside(corpus, hubert_folder, tmp_path, capsys):
         inspect_units(copy, folder, tmp_path / "units.safetensors", DEV)
 
 
+def test_gaps_of_a_corpus_are_silence_and_bad_phones_are_left_out(corpus, tmp_path, capsys):
+    copy = tmp_path / "corpus"
+    shutil.copytree(corpus, copy)
+    fit_units(copy, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=6))
+    manifest = copy / "dev/passages.jsonl"
+    records = [json.loads(line) for line in manifest.read_text().splitlines()]
+
+    def pnmi():
+        manifest.write_text("".join(json.dumps(record) + "\n" for record in records))
+        return inspect_units(copy, "mfcc", tmp_path / "book.safetensors", InspectOptions("dev", pairs=0, snrs=()))["pnmi"]
+
+    whole = pnmi()
+    records[0]["phones"] = records[0]["phones"][:3]
+    assert pnmi() != whole
+    records[0]["phones"] = records[0]["phones"][::-1]
+    assert pnmi() != whole
+    assert f"set aside {records[0]['id']}: " in capsys.readouterr().err
+
+
+def test_an_encoder_is_inspected_in_another_precision(corpus, hubert_folder, tmp_path):
+    folder, book = str(hubert_folder("layer")), tmp_path / "units.safetensors"
+    fit_units(corpus, folder, book, FIT)
+    found = [inspect_units(corpus, folder, book, replace(DEV, pairs=0, precision=p)) for p in (None, "fp32", "int8")]
+    assert found[0] == found[1] != found[2]
+    with pytest.raises(InputError, match="there is no device tpu9"):
+        inspect_units(corpus, folder, book, replace(DEV, device="tpu9"))
+
+
 # ---- any audio
 
 
@@ -110,6 +140,20 @@ def test_a_folder_is_inspected(folder, tmp_path, capsys):
     assert [r["snr_db"] for r in rows] == [20, 10, 5, 0] and {r["recordings"] for r in rows} == {3}
     assert rows[0]["frames_changed"] < rows[-1]["frames_changed"] <= 1
     assert "3 of 3 recordings have no phones and are left out of purity" in capsys.readouterr().err
+
+
+def test_figures_do_not_depend_on_threads(folder, hubert_folder, tmp_path):
+    name, book, before = str(hubert_folder("group")), tmp_path / "hubert.safetensors", torch.get_num_threads()
+    fit_units(folder, name, book, FIT)
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(inspect_units(folder, name, book, InspectOptions(snrs=(10.0,))))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1]
 
 
 def test_noise_is_decided_by_the_seed(folder, tmp_path):
@@ -147,7 +191,7 @@ def test_the_first_recordings_alone(folder, tmp_path):
     one = inspect_units(folder, "mfcc", book, InspectOptions(recordings=1, snrs=(0.0,)))
     assert one["stability"][0]["recordings"] == 1
     with pytest.raises(InputError, match="has no recording r1"):
-        inspect_units(folder, "mfcc", book, InspectOptions(recordings=1, recording="r1"))
+        inspect_units(folder, "mfcc", book, InspectOptions(recordings=1, picture=Path("a.png"), recording="r1"))
 
 
 @pytest.mark.parametrize(
@@ -157,6 +201,11 @@ def test_the_first_recordings_alone(folder, tmp_path):
         ({"noise": "babble"}, "not a noise that has an SNR"),
         ({"noise": "nothing.wav"}, "there is no noise nothing.wav"),
         ({"pairs": 4}, "is not a MiniSQA corpus"),
+        ({"split": "dev"}, "is not a prepared corpus and has no split dev"),
+        ({"span": (0.0, 1.0)}, "name the file to draw with --picture"),
+        ({"recording": "r0"}, "name the file to draw with --picture"),
+        ({"precision": "int8"}, "mfcc is computed in fp32, not in int8"),
+        ({"device": "cuda"}, "mfcc is computed on the CPU, not on cuda"),
     ],
 )
 def test_what_cannot_be_measured_here_is_one_sentence(folder, tmp_path, options, said):

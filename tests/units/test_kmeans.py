@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file, save_file
 
 from speechssl.errors import InputError
-from speechssl.units.kmeans import Codebook, Reservoir, fit_kmeans, load_codebook, smooth, smooth_stream
+from speechssl.units.kmeans import Codebook, Reservoir, check_out, fit_kmeans, load_codebook, smooth, smooth_stream
 
 CARD = {"encoder": "abc", "layer": 1, "frame_rate": 50.0}
 
@@ -139,6 +139,18 @@ def test_a_reservoir_does_not_depend_on_how_the_stream_is_cut(budget, sizes, see
         assert np.array_equal(kept(budget, [sum(sizes)], seed), expected)
 
 
+def test_a_budget_without_end_takes_memory_for_what_there_is():
+    reservoir = Reservoir(10**13, 0)
+    for i in range(40):
+        reservoir.add(np.full((100, 3), float(i)))
+    assert len(reservoir.rows) < 10_000
+    assert np.array_equal(reservoir.sample[:, 1], np.repeat(np.arange(40), 100))
+    small = Reservoir(1_500, 0)
+    small.add(np.zeros((1_000, 3)))
+    small.add(np.zeros((1_000, 3)))
+    assert len(small.rows) == 1_500
+
+
 def test_every_frame_is_as_likely_as_every_other():
     budget, sizes, runs = 10, (3, 9, 1, 20, 7), 4_000
     counts = np.bincount(np.concatenate([kept(budget, sizes, seed) for seed in range(runs)]), minlength=40)
@@ -236,6 +248,29 @@ def test_damaged_files_are_named(saved, damage):
         save_file({"weights": np.zeros(3)}, path)
     with pytest.raises(InputError, match="cannot read .*book"):
         load_codebook(path)
+
+
+def test_a_name_that_cannot_be_written_is_refused_before_anything_is_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.safetensors").mkdir()
+    for name, said in (
+        ("km.4", "km.4 is no name for a codebook, .*; end it in .safetensors"),
+        ("folder.safetensors", "is a folder, not a codebook to write; name a file in it"),
+        ("file/new/km.safetensors", "as .*file is no folder that can be written"),
+    ):
+        with pytest.raises(InputError, match=said):
+            check_out(tmp_path / name)
+    check_out(tmp_path / "new/folder/km.safetensors")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.safetensors"]
+
+
+def test_a_shipped_codebook_is_found_by_its_name_and_a_wrong_path_is_called_one(tmp_path):
+    from speechssl.encoders.loading import SHIPPED
+
+    name = "minisqa-en/units.safetensors"
+    assert load_codebook(name).hash == load_codebook(SHIPPED / name).hash
+    with pytest.raises(InputError, match="cannot read the codebook minisqa-xx/units.safetensors .*check the path$"):
+        load_codebook("minisqa-xx/units.safetensors")
 
 
 def test_a_card_says_what_made_it():

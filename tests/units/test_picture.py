@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
 from speechssl.errors import InputError
-from speechssl.timing import FrameGrid, RunLength
+from speechssl.timing import FrameGrid, RunLength, interval_of_units
 from speechssl.units import picture
 from speechssl.units.picture import colour, draw_units, log_mel, unit_blocks
 
@@ -26,6 +27,31 @@ def test_a_column_of_the_spectrogram_is_centred_on_its_sample():
     click[8_000] = 1
     loudest = log_mel(click).sum(0).argmax()
     assert abs(int(loudest) * picture.HOP - 8_000) <= picture.HOP / 2
+
+
+@pytest.mark.parametrize("piece", [2_000, 37])
+@pytest.mark.parametrize(("first", "last"), [(0, 90), (100, 131), (350, 500), (398, None)])
+def test_a_span_of_the_spectrogram_is_that_of_the_whole(monkeypatch, piece, first, last):
+    from torchaudio.transforms import MelSpectrogram
+
+    samples = SAMPLES * np.linspace(0.1, 2, len(SAMPLES), dtype=np.float32)  # the loudest is outside most spans
+    power = MelSpectrogram(16_000, n_fft=1024, win_length=400, hop_length=80, n_mels=80, f_min=40.0)(torch.from_numpy(samples))
+    whole = np.maximum(10 * np.log10(np.maximum(power, 1e-20) / power.max()), -70).numpy()
+    monkeypatch.setattr(picture, "PIECE", piece)
+    found = log_mel(samples, first, last)
+    assert whole.shape == (80, 399) and np.allclose(found, whole[:, first:last], atol=1e-3)
+
+
+def test_the_blocks_of_a_span_are_those_of_the_whole_that_touch_it():
+    every = list(unit_blocks(RUNS, GRID))
+    assert [b[1:3] for b in every] == [interval_of_units(GRID, RUNS, i, i) for i in range(3)]
+    assert list(unit_blocks(RUNS, GRID, (0.3, 0.5))) == every[1:2]
+    assert list(unit_blocks(RUNS, GRID, (every[1][2], 9.0))) == every[2:]
+
+
+def test_names_that_no_font_has_are_no_warning(tmp_path, recwarn):
+    draw_units(tmp_path / "a.png", SAMPLES, RUNS, GRID, [("\u8bed", 0.0, 1.0)], "\u8bed\u97f3 \U000e0fff")
+    assert not [w for w in recwarn if "Glyph" in str(w.message)] and (tmp_path / "a.png").is_file()
 
 
 def test_every_unit_has_its_colour():

@@ -154,6 +154,23 @@ def test_another_width_or_layer_is_refused(tmp_path, hubert_folder):
     assert not (tmp_path / "units.safetensors").exists()
 
 
+def test_an_imported_codebook_is_written_once_and_no_other_is_overwritten(tmp_path, hubert_folder):
+    name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
+    joblib.dump(fitted(), tmp_path / "km.bin")
+    first = import_codebook(tmp_path / "km.bin", out, name, 1)
+    written = out.stat().st_mtime_ns
+    assert import_codebook(tmp_path / "km.bin", out, name, 1).hash == first.hash and out.stat().st_mtime_ns == written
+    with pytest.raises(InputError, match=r"was made from other inputs \(layer differ\)"):
+        import_codebook(tmp_path / "km.bin", out, name, 2)
+    with pytest.raises(InputError, match=r"end it in .safetensors"):
+        import_codebook(tmp_path / "km.bin", tmp_path / "km.4", name, 1)
+
+
+def test_codebooks_on_the_mfccs_of_others_are_refused_at_once(tmp_path):
+    with pytest.raises(InputError, match="MFCCs are scaled differently"):
+        import_codebook(tmp_path / "km.bin", tmp_path / "units.safetensors", "mfcc", 0)
+
+
 # ---- what is not taken
 
 

@@ -202,10 +202,19 @@ def test_crops_longer_than_every_recording_are_refused(mini_corpus, tmp_path):
 
 
 def test_labels_that_are_nearly_all_the_same_are_refused(mini_corpus, tmp_path):
-    few = Codebook(BOOK.centroids[2:6], {})
-    with pytest.raises(ValueError, match="use only 4 clusters; look at the features"):
+    few = Codebook(np.r_[BOOK.centroids[2:6], np.full((4, 1), 9, np.float32)], {})
+    with pytest.raises(InputError, match="use only 4 clusters of 8; look at the features"):
         write_targets(mini_corpus(), tmp_path / "targets", GRID, features, few)
     assert not (tmp_path / "targets").exists()
+    write_targets(mini_corpus(), tmp_path / "targets", GRID, features, Codebook(BOOK.centroids[2:6], {}))
+
+
+def test_more_clusters_than_targets_can_name_are_refused(mini_corpus, tmp_path):
+    many = Codebook(np.linspace(-1, 1, 32_768, dtype=np.float32)[:, None], {})
+    with pytest.raises(InputError, match="32768 clusters are more than targets can name; give at most 32767"):
+        write_targets(mini_corpus(), tmp_path / "targets", GRID, features, many)
+    with pytest.raises(InputError, match="32768 clusters"):
+        fit_targets(mini_corpus(), features, 32_768, {})
 
 
 @pytest.mark.parametrize(
