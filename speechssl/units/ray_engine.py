@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from speechssl.artefacts import differing
 from speechssl.corpora.sources import Recording
 from speechssl.errors import InputError, MissingExtra
 from speechssl.units.extract import UnitExtractor, single_threaded
@@ -39,7 +40,7 @@ class RayEngine:
         with _cluster(self.workers):
             _quiet()
             cores, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
-            actors = min(self.workers or gpus or cores, gpus or cores, len(shards))
+            actors = max(min(self.workers or gpus or cores, gpus or cores, len(shards)), 1)  # a head node may have none
             items = ray.data.from_items([_item(shard) for shard in shards], override_num_blocks=len(shards))
             done = items.map_batches(
                 _Actor,
@@ -48,7 +49,7 @@ class RayEngine:
                 compute=ray.data.ActorPoolStrategy(size=actors),
                 num_cpus=1,
                 num_gpus=min(gpus, 1),  # an actor sees no GPU that it did not ask for
-                fn_constructor_args=(self.load, maker.out, maker.size, os.getcwd()),
+                fn_constructor_args=(self.load, maker.out, maker.size, maker.card, os.getcwd()),
             )
             for row in done.iter_rows():
                 yield _received(json.loads(row["made"]), shards, tell)
@@ -113,8 +114,8 @@ def _received(answer: dict[str, Any], shards: Sequence[Shard], tell: Tell) -> Ma
 class _Actor:
     """Holds an extractor on some machine. What the user can mend travels back as a sentence, not as an exception of Ray's."""
 
-    def __init__(self, load: Callable[[], UnitExtractor], out: Path, size: int, folder: str) -> None:
-        self.load, self.out, self.size, self.folder = load, out, size, folder
+    def __init__(self, load: Callable[[], UnitExtractor], out: Path, size: int, card: dict[str, Any], folder: str) -> None:
+        self.load, self.out, self.size, self.card, self.folder = load, out, size, card, folder
         self.maker: ShardMaker | None = None
 
     def __call__(self, batch: Any) -> dict[str, list[str]]:
@@ -145,5 +146,9 @@ class _Actor:
     def _ready(self) -> ShardMaker:
         if self.maker is None:
             os.chdir(self.folder)  # that of the driver: paths may be relative to it
-            self.maker = ShardMaker(self.load(), self.out, self.size)
+            maker = ShardMaker(self.load(), self.out, self.size)
+            if names := differing(maker.card, self.card):
+                remedy = "give both the same files and --device"
+                raise InputError(f"units made on {os.uname().nodename} are not the driver's ({', '.join(names)} differ); {remedy}")
+            self.maker = maker
         return self.maker

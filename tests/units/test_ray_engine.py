@@ -86,7 +86,7 @@ def test_an_actor_makes_shards_and_says_what_was_computed(extractor, recordings,
     from speechssl.units.shards import plan
 
     shards, told = plan(recordings, 4), []
-    actor = ray_engine._Actor(lambda: extractor, tmp_path / "units", 4, os.getcwd())
+    actor = ray_engine._Actor(lambda: extractor, tmp_path / "units", 4, ShardMaker(extractor, tmp_path, 4).card, os.getcwd())
     for wanted in (["0", "1", "2", "3"], []):  # the second time everything is there
         (answer,) = actor(Batch(shards[:1]))["made"]
         assert sorted(json.loads(answer)["computed"]) == wanted
@@ -97,7 +97,7 @@ def test_an_actor_makes_shards_and_says_what_was_computed(extractor, recordings,
 def test_what_an_actor_cannot_do_is_a_sentence(recordings, tmp_path):
     (tmp_path / "file").write_text("")
     for folder, said in ((tmp_path / "gone", "gone"), (tmp_path / "file", "file")):
-        actor = ray_engine._Actor(lambda: pytest.fail("loaded"), tmp_path, 4, str(folder))
+        actor = ray_engine._Actor(lambda: pytest.fail("loaded"), tmp_path, 4, {}, str(folder))
         answer = json.loads(actor(type("Batch", (), {"to_pylist": lambda _: [{"index": 0, "ids": [], "paths": []}]})())["made"][0])
         assert said in answer["error"]
         with pytest.raises(InputError, match="check its path"):
