@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from speechssl.artefacts import differing
+from speechssl.artefacts import differing, unusable
 from speechssl.corpora.sources import Recording
 from speechssl.errors import InputError, MissingExtra
 from speechssl.units.extract import UnitExtractor, single_threaded
@@ -73,15 +73,19 @@ def _cluster(workers: int | None) -> Iterator[None]:
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else the driver prints what concerns Ray's own actors
+    wanted: dict[str, Any]
     if address := os.environ.get("RAY_ADDRESS"):
-        try:
-            ray.init(**quiet)
-        except ConnectionError as error:
-            remedy = "start it, give this machine its token if it wants one, or unset RAY_ADDRESS to use this machine alone"
-            raise InputError(f"cannot join the Ray cluster at {address}; {remedy}") from error
+        wanted, what = {}, f"join the Ray cluster at {address}"
+        remedy = "start it, give this machine its version of Ray and its token if it wants one, or unset RAY_ADDRESS"
     else:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init("local", num_cpus=workers, include_dashboard=False, object_store_memory=STORE, **quiet)
+        wanted = {"address": "local", "num_cpus": workers, "include_dashboard": False, "object_store_memory": STORE}
+        what, remedy = "start Ray on this machine", "give --engine local to do without it"
+    try:
+        ray.init(**wanted, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:  # a RuntimeError also where versions differ
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"cannot {what} ({reason}); {remedy}") from error
     try:
         yield
     finally:
@@ -127,9 +131,7 @@ class _Actor:
         except InputError as error:
             answer = {"error": str(error)}
         except OSError as error:
-            answer = {
-                "error": f"cannot use {error.filename or self.out} on {os.uname().nodename} ({error.strerror}); check its path"
-            }
+            answer = {"error": unusable(error, self.out, f" on {os.uname().nodename}")}
         return {"made": [json.dumps(answer)]}
 
     def _make(self, shard: Shard) -> dict[str, Any]:
