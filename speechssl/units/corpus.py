@@ -61,12 +61,15 @@ class LocalEngine:
     workers: int | None = None  # None: one a core
 
     def __call__(self, maker: ShardMaker, shards: Sequence[Shard], tell: Tell) -> Iterator[Made]:
-        """The next shard has begun when one ends, so that no thread waits."""
+        """While the first shard ends, those after it hold a recording for every thread, so that none waits."""
         begun: deque[tuple[Shard, list]] = deque()
-        with single_threaded(self.workers or len(os.sched_getaffinity(0))) as pool:
+        workers, ahead = self.workers or len(os.sched_getaffinity(0)), 0  # recordings after the first shard
+        with single_threaded(workers) as pool:
             for shard in shards:
+                ahead += len(shard.recordings) if begun else 0
                 begun.append((shard, maker.begin(shard, pool, tell)))
-                if len(begun) > 1:
+                while ahead >= workers:
+                    ahead -= len(begun[1][0].recordings)
                     yield maker.finish(*begun.popleft(), tell)
             while begun:
                 yield maker.finish(*begun.popleft(), tell)

@@ -40,7 +40,7 @@ class RayEngine:
         with _cluster(self.workers):
             _quiet()
             cores, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
-            actors = max(min(self.workers or gpus or cores, gpus or cores, len(shards)), 1)  # a head node may have none
+            actors = _actors(self.workers, cores, gpus, len(shards))
             items = ray.data.from_items([_item(shard) for shard in shards], override_num_blocks=len(shards))
             done = items.map_batches(
                 _Actor,
@@ -53,6 +53,11 @@ class RayEngine:
             )
             for row in done.iter_rows():
                 yield _received(json.loads(row["made"]), shards, tell)
+
+
+def _actors(asked: int | None, cores: int, gpus: int, shards: int) -> int:
+    """How many to start. A cluster that grows on demand may have a head without cores, and nothing else yet."""
+    return max(min(asked or gpus or cores, gpus or cores, shards), 1)
 
 
 def _ray() -> Any:
@@ -83,7 +88,7 @@ def _cluster(workers: int | None) -> Iterator[None]:
         what, remedy = "start Ray on this machine", "give --engine local to do without it"
     try:
         ray.init(**wanted, **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:  # a RuntimeError also where versions differ
+    except (ConnectionError, TimeoutError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"cannot {what} ({reason}); {remedy}") from error
     try:

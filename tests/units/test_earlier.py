@@ -200,6 +200,27 @@ def test_a_kill_while_rows_move_loses_none(moving, extractor, recordings, monkey
     assert contents(out) == whole and set(read) <= {"2.flac"}
 
 
+@pytest.mark.parametrize(("lengths", "most"), [((700,) * 12, 5), ((1,) * 40, 2), ((700, 1, 1, 700, 700, 700, 1), 4)])
+def test_shards_of_one_recording_keep_all_threads_busy(lengths, most):
+    """Four workers: long recordings leave no thread idle, and of short ones no more than two shards are in the making."""
+    begun, ended, held = [], [], []
+
+    class Maker:
+        def begin(self, shard, pool, tell):
+            begun.append(shard.index)
+            held.append(len(begun) - len(ended))
+            return [None] * len(shard.recordings)
+
+        def finish(self, shard, results, tell):
+            assert len(results) == len(shard.recordings)
+            ended.append(shard.index)
+            return shard.index
+
+    shards = plan(seconds(*lengths), 10)
+    assert list(LocalEngine(4)(Maker(), shards, print)) == begun == ended == [s.index for s in shards]
+    assert max(held) == most
+
+
 def test_a_kill_with_the_default_flags_costs_little_of_long_recordings(extractor, hubert_folder, tmp_path):
     rng = np.random.default_rng(1)
     (tmp_path / "audio").mkdir()
