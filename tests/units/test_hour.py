@@ -10,13 +10,14 @@ import soundfile
 
 SCRIPT = """
 import json, resource, sys
+from pathlib import Path
 from speechssl.cli import main
 from speechssl.units.storage import load_units
 import torch, transformers, torchaudio, pyarrow  # what the verb imports anyway
 torch.set_num_threads(1)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before, code = peak(), main(["units", "extract", *sys.argv[1:5], "--workers", "1"])
-print(json.dumps({"code": code, "bytes": peak() - before, "frames": [u.frames for u in load_units(sys.argv[4]).values()]}))
+print(json.dumps({"code": code, "bytes": peak() - before, "frames": [u.frames for u in load_units(Path(sys.argv[4])).values()]}))
 """
 
 
