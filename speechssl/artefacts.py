@@ -6,6 +6,7 @@ Everything is written under a temporary name and renamed. A card travels beside 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -31,9 +32,19 @@ def replacing(path: Path | str) -> Iterator[Path]:
     try:
         yield Path(name)
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a write does not know where to
+            error.filename = str(path)
         raise
+
+
+def unusable(error: OSError, place: Path | str = "a file", machine: str = "") -> str:
+    """What a file system refused, as one sentence. place: where, if the error does not say; machine: " on ..."."""
+    where = f"{error.filename or place}{machine}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk of {where} is full; free space and give the same command"
+    return f"cannot use {where} ({error.strerror or error}); check its path"
 
 
 def write_text(path: Path | str, text: str) -> None:

@@ -149,7 +149,7 @@ def _visibly_cut(file: soundfile.SoundFile, path: Path) -> bool:
         return not _has_xing(path) and _ends_within_a_frame(path.read_bytes())
     if file.format == "OGG":
         return "lacks an end-of-stream bit" in file.extra_info or "Junk after the last page" in file.extra_info
-    stated = re.search(r"^data : (\d+) \(should be \d+\)", file.extra_info, re.MULTILINE)
+    stated = re.search(r"^(?:data| SSND|  Data Size  ) : (\d+) \(should be \d+\)", file.extra_info, re.MULTILINE)
     return stated is not None and int(stated[1]) < UNKNOWN_BYTES
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl import __version__
+from speechssl.artefacts import unusable
 from speechssl.errors import InputError
 from speechssl.options import amount, config_parser, count, parse, share, weight, whole
 from speechssl.processes import is_main, leave
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"speechssl: {error}", file=sys.stderr)
         return 2
     except OSError as error:  # a folder that cannot be written, a full disk
-        print(f"speechssl: cannot use {error.filename or 'a file'} ({error.strerror or error}); check its path", file=sys.stderr)
+        print(f"speechssl: {unusable(error)}", file=sys.stderr)
         return 2
     except FloatingPointError as error:
         print(f"speechssl: training stopped: {error}", file=sys.stderr)

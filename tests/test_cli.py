@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from speechssl.artefacts import write_json
 from speechssl.cli import build_parser, main
 from speechssl.options import verbs_of
 
@@ -70,6 +72,18 @@ def test_numbers_out_of_range_are_refused_at_once(arguments: list[str], tmp_path
         main(arguments)
     assert stopped.value.code == 2 and "out of range; give a number" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_called_so(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(number, "No space left on device")  # as a write says it: without the name of the file
+
+    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr("speechssl.units.fit.fit_units", lambda *_: write_json(tmp_path / "book.json", {}))
+    assert main(["units", "fit", "c", "e", "o"]) == 2
+    said = f"speechssl: the disk of {tmp_path / 'book.json'} is full; free space and give the same command\n"
+    assert capsys.readouterr().err == said and not list(tmp_path.iterdir())
 
 
 def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys) -> None:

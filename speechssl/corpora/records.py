@@ -190,7 +190,7 @@ def first_passages(corpus: Corpus, count: int | None) -> Corpus:
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(number, object) of every line that is not empty. Raises InputError for a line that is not a JSON object, naming it."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: a text may hold U+0085 or U+2028
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # not splitlines: a text may hold U+0085 or U+2028
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
     for number, line in enumerate(lines, 1):

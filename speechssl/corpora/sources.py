@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from speechssl.corpora.records import Passage, Question, data_hash, first_passages, load_corpus, read_lines
 from speechssl.errors import InputError, printable
+from speechssl.processes import is_main
 
-SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
+SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aif", ".aiff", ".au")
+UNREAD = (
+    ".m4a",
+    ".mp4",
+    ".aac",
+    ".wma",
+    ".amr",
+    ".sph",
+    ".ape",
+    ".ac3",
+    ".webm",
+    ".mka",
+    ".3gp",
+)  # audio that `read_audio` does not open
 LISTS = (".txt", ".tsv")
 
 
@@ -23,6 +40,7 @@ class Recording:
     id: str
     path: Path
     seconds: float | None = None  # where the manifest says
+    line: int | None = None  # of the manifest
 
 
 def list_recordings(source: Path | str, split: str | None = None, passages: int | None = None) -> list[Recording]:
@@ -31,8 +49,8 @@ def list_recordings(source: Path | str, split: str | None = None, passages: int 
     source: with `split`, a prepared corpus: its passages (None: all; else the first so many), then their questions. Else
     a manifest: .jsonl with `audio` and perhaps `id` and `seconds` in every line; .txt with a path a line; .tsv with a path in the
     first column, under the root in the first line where there is one (fairseq's). Paths are relative to the manifest; in its order.
-    a folder: every WAV, FLAC, MP3 and OGG file in it, however deep; the id is the path below the folder without its suffix, except
-    where two files would share it. In the order of their ids.
+    a folder: every file in it that ends in one of SUFFIXES, however deep (other audio is counted on stderr); the id is the path
+    below the folder without its suffix, except where two files would share it. In the order of their ids.
     an audio file: that file.
     Raises InputError for a source that is none of these or holds nothing, and for ids that are not unique.
     """
@@ -73,17 +91,25 @@ def _of_folder(folder: Path) -> list[Recording]:
 
 def _audio_names(folder: Path) -> Iterator[str]:
     """Paths below the folder of what is named like audio: links are followed, once; hidden files and pipes are passed over."""
-    seen = set()
+    seen, unread = set(), Counter[str]()
     for top, folders, files in os.walk(folder, onerror=_unreadable, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = sorted(name for name in folders if not name.startswith("."))  # which of two links is followed is no chance
         if os.path.realpath(top) in seen:
             folders.clear()
             continue
         seen.add(os.path.realpath(top))
         for name in (*files, *folders):
             path = Path(top, name)
+            unread[path.suffix.lower()] += name in files and name[0] != "."
             if path.suffix.lower() in SUFFIXES and name[0] != "." and (path.is_file() or path.is_dir() or not path.exists()):
                 yield path.relative_to(folder).as_posix()
+    _tell_unread(folder, {suffix: unread[suffix] for suffix in UNREAD if unread[suffix]})
+
+
+def _tell_unread(folder: Path, unread: Mapping[str, int]) -> None:
+    if unread and is_main():
+        counts = ", ".join(f"{number} {suffix}" for suffix, number in unread.items())
+        tqdm.write(f"{folder}: passed over {counts}; convert them to FLAC if they are wanted", file=sys.stderr)
 
 
 def _unreadable(error: OSError) -> None:
@@ -115,28 +141,43 @@ def _of_jsonl(path: Path) -> Iterator[Recording]:
         if not isinstance(audio, str) or not audio:
             raise InputError(f"{path}:{number} has no `audio`; give every line the path of its recording, relative to the manifest")
         name = values.get("id", _stem(audio))
-        if not isinstance(name, (str, int)) or name == "":
+        if not isinstance(name, (str, int)) or isinstance(name, bool) or name == "":
             raise InputError(f"{path}:{number} has the id {name!r}; give a text that no other line has")
         known = isinstance(seconds, (int, float)) and 0 < seconds < float("inf")
-        yield Recording(printable(str(name)), path.parent / audio, float(seconds) if known else None)  # type: ignore[arg-type]
+        yield Recording(printable(str(name)), path.parent / audio, float(seconds) if known else None, number)  # type: ignore[arg-type]
 
 
 def _of_list(path: Path) -> Iterator[Recording]:
     try:
-        lines = [line.rstrip("\r") for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
-    columns = [line.split("\t")[0] if path.suffix.lower() == ".tsv" else line for line in lines]
+    table = path.suffix.lower() == ".tsv"
+    numbered = [(n, line.split("\t")[0] if table else line) for n, line in enumerate(lines, 1) if line.strip()]
+    numbered = [(n, name.strip()) for n, name in numbered]
     root = path.parent
-    if columns and (root / columns[0]).is_dir():  # fairseq's: the root, then paths and their numbers of samples
-        root /= columns.pop(0)
-    yield from (Recording(_stem(Path(name).as_posix()), root / name) for name in columns)
+    if numbered and (root / numbered[0][1]).is_dir():  # fairseq's: the root, then paths and their numbers of samples
+        root /= numbered.pop(0)[1]
+    elif table and _is_root(lines):
+        number, name = numbered[0]
+        raise InputError(f"the root {name} in line {number} of {path} does not exist; mend line {number}")
+    yield from (Recording(_stem(Path(name).as_posix()), root / name, line=n) for n, name in numbered)
+
+
+def _is_root(lines: Iterable[str]) -> bool:
+    """Whether the first line has one column, which is no file by its name, and all others have more."""
+    first, *rest = [line.strip("\r") for line in lines if line.strip()] or [""]
+    return bool(rest) and "\t" not in first and Path(first.strip()).suffix.lower() not in SUFFIXES and all("\t" in x for x in rest)
 
 
 def _check_unique(recordings: Iterable[Recording], source: Path) -> None:
-    paths: dict[str, Path] = {}
+    there: dict[str, Recording] = {}
     for recording in recordings:
-        if recording.id in paths:
-            both = f"{paths[recording.id]} and {recording.path}"
+        if recording.id in there:
+            both = f"{_place(there[recording.id])} and {_place(recording)}"
             raise InputError(f"{source} gives the id {recording.id} to {both}; make ids unique")
-        paths[recording.id] = recording.path
+        there[recording.id] = recording
+
+
+def _place(recording: Recording) -> str:
+    return f"{recording.path}" + (f" (line {recording.line})" if recording.line else "")

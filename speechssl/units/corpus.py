@@ -23,15 +23,27 @@ import pyarrow
 import torch
 from tqdm import tqdm
 
-from speechssl.artefacts import differing, hash_bytes, read_json, write_json, write_text
+from speechssl.artefacts import hash_bytes, read_json, write_json, write_text
 from speechssl.audio import duration
 from speechssl.corpora.sources import Recording
 from speechssl.errors import InputError
+from speechssl.processes import processes
+from speechssl.units.earlier import (
+    PART,
+    TEMPORARY,
+    Earlier,
+    check_parts,
+    check_source,
+    find_earlier,
+    locked,
+    move_aside,
+    sweep,
+    tell_kept,
+)
 from speechssl.units.extract import single_threaded
-from speechssl.units.shards import Made, Shard, ShardMaker, Tell, plan
-from speechssl.units.storage import decode
+from speechssl.units.shards import MOVED, Made, Shard, ShardMaker, Tell, hash_audio, named, plan
 
-SHARD = 200  # recordings; what a kill can cost, times the number of shards that are in the making
+SHARD = 200  # recordings at most; a kill costs the shards that are in the making
 READERS = 8  # threads that read headers
 
 
@@ -49,12 +61,15 @@ class LocalEngine:
     workers: int | None = None  # None: one a core
 
     def __call__(self, maker: ShardMaker, shards: Sequence[Shard], tell: Tell) -> Iterator[Made]:
-        """The next shard has begun when one ends, so that no thread waits."""
+        """While the first shard ends, those after it hold a recording for every thread, so that none waits."""
         begun: deque[tuple[Shard, list]] = deque()
-        with single_threaded(self.workers or len(os.sched_getaffinity(0))) as pool:
+        workers, ahead = self.workers or len(os.sched_getaffinity(0)), 0  # recordings after the first shard
+        with single_threaded(workers) as pool:
             for shard in shards:
+                ahead += len(shard.recordings) if begun else 0
                 begun.append((shard, maker.begin(shard, pool, tell)))
-                if len(begun) > 1:
+                while ahead >= workers:
+                    ahead -= len(begun[1][0].recordings)
                     yield maker.finish(*begun.popleft(), tell)
             while begun:
                 yield maker.finish(*begun.popleft(), tell)
@@ -74,25 +89,38 @@ def extract_corpus(
     """Write the units of all recordings into the maker's folder. source: what the card shall say about where they come from.
 
     What cannot be read is set aside and listed in `failed.jsonl`; the same command tries it again, and goes on where an earlier
-    run was killed. Raises InputError when nothing at all can be read, or the folder holds units that were made in another way.
+    run was killed. Units of a recording that was read once and cannot be now are kept. Raises InputError when nothing at all can be
+    read, or the folder holds units that were made in another way or of another source, or something else, or another run holds it.
     """
+    if processes() > 1:
+        raise InputError(f"units are extracted by one process, not by {processes()}; start it without torchrun, with --workers")
+    with locked(maker.out):
+        check_parts(maker.out, maker.card)
+        return _extract(replace(maker), recordings, engine, source or {})  # a new one, that has seen no rows
+
+
+def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine, source: dict[str, Any]) -> Extraction:
     out = maker.out
-    _check_folder(maker)
-    for left in out.glob(".*-*"):  # what a killed run was writing
-        left.unlink()
-    shards = plan(_measured(recordings), maker.size)
+    earlier = find_earlier(out)
+    check_source(out, earlier, recordings, source)
+    sweep(out, TEMPORARY)  # what a killed run was writing
+    shards = plan(_measured(recordings, earlier), maker.size)
+    move_aside(out, earlier, shards)
     with Progress(shards) as progress:
         made = sorted(engine(maker, shards, progress.tell), key=lambda m: m.index)
     failed = {name: why for m in made for name, why in m.failed.items()}
     _list_failed(out, recordings, failed)
-    for path in set(out.glob("part-*.parquet")) - {s.path(out) for s in shards}:
-        path.unlink()  # of an earlier, longer list
+    for path in set(named(out, PART)) - {s.path(out) for s in shards}:
+        path.unlink()  # of an earlier, longer list, and damaged
     if len(failed) == len(recordings):
         _remove(maker, shards)
+        sweep(out, MOVED)
         raise InputError(f"none of the {len(failed)} recordings gives units; {out / 'failed.jsonl'} says why")
-    card = _card(maker, shards, made, source or {}, failed)
+    card = _card(maker, shards, made, source, failed)
     if not _is_written(out / "card.json", card):
         write_json(out / "card.json", card)
+    sweep(out, MOVED)
+    tell_kept(sum(m.away for m in made), len(earlier.audio.keys() - {r.id for r in recordings}), out)
     return Extraction(card, failed)
 
 
@@ -103,23 +131,11 @@ def _is_written(path: Path, card: dict[str, Any]) -> bool:
         return False
 
 
-def _check_folder(maker: ShardMaker) -> None:
-    """Units that were made in another way are not for this run to overwrite."""
-    for path in sorted(maker.out.glob("part-*.parquet")):
-        try:
-            card = decode(path.read_bytes()).card
-        except ValueError:  # damaged: the next one tells
-            continue
-        if names := differing(card, maker.card):
-            remedy = (
-                f"give --shard-size {card.get('shard_size')}" if names == ["shard_size"] else "choose another folder or delete it"
-            )
-            raise InputError(f"{maker.out} holds units made in another way ({', '.join(names)} differ); {remedy}")
-        return
+def _measured(recordings: Sequence[Recording], earlier: Earlier) -> list[Recording]:
+    """With their seconds, from the headers where the manifest does not say; 0 for what is damaged.
 
-
-def _measured(recordings: Sequence[Recording]) -> list[Recording]:
-    """With their seconds, from the headers where the manifest does not say; 0 for what cannot be read."""
+    What cannot be read now has those of its row, so that its part stays what it is.
+    """
 
     def measured(recording: Recording) -> Recording:
         if recording.seconds is not None:
@@ -127,7 +143,8 @@ def _measured(recordings: Sequence[Recording]) -> list[Recording]:
         try:
             return replace(recording, seconds=duration(recording.path))
         except (InputError, ValueError):
-            return replace(recording, seconds=0.0)
+            away = recording.id in earlier.seconds and not hash_audio(recording.path)
+            return replace(recording, seconds=earlier.seconds[recording.id] if away else 0.0)
 
     with ThreadPoolExecutor(READERS) as pool:
         return list(pool.map(measured, recordings))

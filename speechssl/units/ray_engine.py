@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from speechssl.artefacts import differing, unusable
 from speechssl.corpora.sources import Recording
 from speechssl.errors import InputError, MissingExtra
 from speechssl.units.extract import UnitExtractor, single_threaded
@@ -39,7 +40,7 @@ class RayEngine:
         with _cluster(self.workers):
             _quiet()
             cores, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
-            actors = min(self.workers or gpus or cores, gpus or cores, len(shards))
+            actors = _actors(self.workers, cores, gpus, len(shards))
             items = ray.data.from_items([_item(shard) for shard in shards], override_num_blocks=len(shards))
             done = items.map_batches(
                 _Actor,
@@ -48,10 +49,15 @@ class RayEngine:
                 compute=ray.data.ActorPoolStrategy(size=actors),
                 num_cpus=1,
                 num_gpus=min(gpus, 1),  # an actor sees no GPU that it did not ask for
-                fn_constructor_args=(self.load, maker.out, maker.size, os.getcwd()),
+                fn_constructor_args=(self.load, maker.out, maker.size, maker.card, os.getcwd()),
             )
             for row in done.iter_rows():
                 yield _received(json.loads(row["made"]), shards, tell)
+
+
+def _actors(asked: int | None, cores: int, gpus: int, shards: int) -> int:
+    """How many to start. A cluster that grows on demand may have a head without cores, and nothing else yet."""
+    return max(min(asked or gpus or cores, gpus or cores, shards), 1)
 
 
 def _ray() -> Any:
@@ -72,15 +78,19 @@ def _cluster(workers: int | None) -> Iterator[None]:
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else the driver prints what concerns Ray's own actors
+    wanted: dict[str, Any]
     if address := os.environ.get("RAY_ADDRESS"):
-        try:
-            ray.init(**quiet)
-        except ConnectionError as error:
-            remedy = "start it, give this machine its token if it wants one, or unset RAY_ADDRESS to use this machine alone"
-            raise InputError(f"cannot join the Ray cluster at {address}; {remedy}") from error
+        wanted, what = {}, f"join the Ray cluster at {address}"
+        remedy = "start it, give this machine its version of Ray and its token if it wants one, or unset RAY_ADDRESS"
     else:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init("local", num_cpus=workers, include_dashboard=False, object_store_memory=STORE, **quiet)
+        wanted = {"address": "local", "num_cpus": workers, "include_dashboard": False, "object_store_memory": STORE}
+        what, remedy = "start Ray on this machine", "give --engine local to do without it"
+    try:
+        ray.init(**wanted, **quiet)
+    except (ConnectionError, TimeoutError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"cannot {what} ({reason}); {remedy}") from error
     try:
         yield
     finally:
@@ -113,8 +123,8 @@ def _received(answer: dict[str, Any], shards: Sequence[Shard], tell: Tell) -> Ma
 class _Actor:
     """Holds an extractor on some machine. What the user can mend travels back as a sentence, not as an exception of Ray's."""
 
-    def __init__(self, load: Callable[[], UnitExtractor], out: Path, size: int, folder: str) -> None:
-        self.load, self.out, self.size, self.folder = load, out, size, folder
+    def __init__(self, load: Callable[[], UnitExtractor], out: Path, size: int, card: dict[str, Any], folder: str) -> None:
+        self.load, self.out, self.size, self.card, self.folder = load, out, size, card, folder
         self.maker: ShardMaker | None = None
 
     def __call__(self, batch: Any) -> dict[str, list[str]]:
@@ -126,9 +136,7 @@ class _Actor:
         except InputError as error:
             answer = {"error": str(error)}
         except OSError as error:
-            answer = {
-                "error": f"cannot use {error.filename or self.out} on {os.uname().nodename} ({error.strerror}); check its path"
-            }
+            answer = {"error": unusable(error, self.out, f" on {os.uname().nodename}")}
         return {"made": [json.dumps(answer)]}
 
     def _make(self, shard: Shard) -> dict[str, Any]:
@@ -145,5 +153,9 @@ class _Actor:
     def _ready(self) -> ShardMaker:
         if self.maker is None:
             os.chdir(self.folder)  # that of the driver: paths may be relative to it
-            self.maker = ShardMaker(self.load(), self.out, self.size)
+            maker = ShardMaker(self.load(), self.out, self.size)
+            if names := differing(maker.card, self.card):
+                remedy = "give both the same files and --device"
+                raise InputError(f"units made on {os.uname().nodename} are not the driver's ({', '.join(names)} differ); {remedy}")
+            self.maker = maker
         return self.maker

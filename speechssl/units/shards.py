@@ -1,15 +1,20 @@
 """One shard of a unit corpus: recordings in, a Parquet part out, the same bytes whoever makes it and however often.
 
-A shard is a fixed run of consecutive recordings. What an earlier run left of its part is taken over row by row, where the audio is
-still the same file; the rest is computed; and the part is written only if its bytes differ from those that are there.
+A shard is a run of consecutive recordings that depends on nothing but their number and length. What an earlier run left of its part
+is taken over row by row, where the audio is still the same file or cannot be read now; the rest is computed; and the part is
+written only if its bytes differ from those that are there. Where a file was mended, added or taken away, later shards may begin
+elsewhere: their parts are made again from the rows that are there, wherever they lay.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +27,10 @@ from speechssl.errors import InputError, printable
 from speechssl.timing import RunLength
 from speechssl.units.extract import UnitExtractor
 from speechssl.units.kmeans import PADDING
-from speechssl.units.storage import Part, Utterance, decode, encode, part_name
+from speechssl.units.storage import Part, Utterance, decode, encode, part_columns, part_name
 
+SHARD_SECONDS = 600.0  # of audio: a shard that has reached them ends
+MOVED = re.compile(r"\.moved-[0-9a-f]{16}\.parquet")  # a part whose rows belong into others now
 Tell = Callable[[Recording, bool], None]  # a recording is done; whether it was computed now
 
 
@@ -48,6 +55,7 @@ class Made:
     recordings: int
     seconds: float
     failed: dict[str, str]  # id -> why
+    away: int = 0  # recordings that cannot be read now, whose rows were kept
 
 
 @dataclass(frozen=True)
@@ -59,12 +67,19 @@ class Heard:
     audio: str
 
 
-Result = Utterance | Heard | str  # str: why there are no units
+@dataclass(frozen=True)
+class Kept:
+    """The row of a recording that cannot be read now."""
+
+    utterance: Utterance
+
+
+Result = Utterance | Heard | Kept | str  # str: why there are no units
 
 
 @dataclass(frozen=True)
 class ShardMaker:
-    """Makes shards in the folder `out`. size: recordings a shard, which every part states."""
+    """Makes shards in the folder `out`. size: recordings a shard at most, which every part states."""
 
     extractor: UnitExtractor
     out: Path
@@ -73,12 +88,15 @@ class ShardMaker:
     @property
     def card(self) -> dict[str, Any]:
         """What made the rows of a part, but for the audio."""
-        encoder = {"padding": PADDING, "chunking": asdict(self.extractor.features.chunking)}
-        return self.extractor.card | encoder | {"K": self.extractor.codebook.size, "shard_size": self.size}
+        features = self.extractor.features
+        device = getattr(features, "device", "cpu")  # its kind: sums are grouped in another way on another
+        encoder = {"padding": PADDING, "chunking": asdict(features.chunking), "device": device}
+        shards = {"shard_size": self.size, "shard_seconds": SHARD_SECONDS}
+        return self.extractor.card | encoder | {"K": self.extractor.codebook.size} | shards
 
     def begin(self, shard: Shard, pool: Executor, tell: Tell) -> list[Future[Result]]:
         """Hand the recordings to the pool, the longest first, so that no thread is left with one at the end."""
-        there = {u.id: u for u in self._there(shard)}
+        there = self._there(shard)
         longest = sorted(shard.recordings, key=lambda r: -(r.seconds or 0))
         futures = {r.id: pool.submit(self._one, r, there.get(r.id), tell) for r in longest}
         return [futures[r.id] for r in shard.recordings]
@@ -86,24 +104,41 @@ class ShardMaker:
     def finish(self, shard: Shard, results: Sequence[Future[Result]], tell: Tell) -> Made:
         """Write the part, if it is not there as it should be."""
         found = self._encoded([future.result() for future in results], tell)
-        done = [u for u in found if isinstance(u, Utterance)]
+        away = sum(isinstance(f, Kept) for f in found)
+        done = [f.utterance if isinstance(f, Kept) else f for f in found if not isinstance(f, str)]
         failed = {r.id: f for r, f in zip(shard.recordings, found, strict=True) if isinstance(f, str)}
         path, content = shard.path(self.out), encode(Part(done, self.card))
         if not path.is_file() or path.read_bytes() != content:
             with replacing(path) as temporary:
                 temporary.write_bytes(content)
         data = hash_json([[u.id, u.audio] for u in done])
-        return Made(shard.index, hash_bytes(content), data, len(done), sum(u.seconds for u in done), failed)
+        return Made(shard.index, hash_bytes(content), data, len(done), sum(u.seconds for u in done), failed, away)
 
-    def _there(self, shard: Shard) -> Sequence[Utterance]:
-        """The rows of an earlier run."""
+    def _there(self, shard: Shard) -> dict[str, Utterance]:
+        """The rows of an earlier run by id, from the shard's own part and those that were moved."""
+        wanted = {r.id for r in shard.recordings}
+        paths = dict.fromkeys(self._moved[r.id] for r in shard.recordings if r.id in self._moved)
+        return {u.id: u for path in (*paths, shard.path(self.out)) for u in self._rows(path) if u.id in wanted}
+
+    @cached_property
+    def _moved(self) -> dict[str, Path]:
+        """Where the rows lie that an earlier run put elsewhere."""
+        moved: dict[str, Path] = {}
+        for path in named(self.out, MOVED):
+            try:
+                moved |= dict.fromkeys(part_columns(path, ("id",))[0], path)
+            except ValueError:  # damaged
+                continue
+        return moved
+
+    def _rows(self, path: Path) -> Sequence[Utterance]:
         try:
-            part = decode(shard.path(self.out).read_bytes())
+            part = decode(path.read_bytes())
         except (OSError, ValueError):  # none, or cut off by a full disk: made again
             return []
         return part.utterances if part.card == self.card else []
 
-    def _encoded(self, results: Sequence[Result], tell: Tell) -> list[Utterance | str]:
+    def _encoded(self, results: Sequence[Result], tell: Tell) -> list[Utterance | Kept | str]:
         """Encode together what waits for it."""
         waiting = [r for r in results if isinstance(r, Heard)]
         units = self.extractor.units_of_many([h.samples for h in waiting]) if waiting else []
@@ -114,10 +149,10 @@ class ShardMaker:
 
     def _one(self, recording: Recording, there: Utterance | None, tell: Tell) -> Result:
         """Units of a recording, or why there are none, or its samples where it is to be encoded with others."""
-        audio = _hash_audio(recording.path)
-        if there is not None and there.audio == audio:
+        audio = hash_audio(recording.path)
+        if there is not None and audio in (there.audio, ""):
             tell(recording, False)
-            return there
+            return there if audio else Kept(there)
         result: Result
         try:
             heard = Heard(recording, read_audio(recording.path), audio)
@@ -143,12 +178,22 @@ def _no_units(recording: Recording, error: ValueError) -> str:
 
 
 def plan(recordings: Sequence[Recording], size: int) -> list[Shard]:
-    """Shards of `size` recordings each, in order."""
-    starts = range(0, len(recordings), size)
-    return [Shard(index, recordings[first : first + size]) for index, first in enumerate(starts)]
+    """Shards in order, each of which ends with the recording that makes it `size` recordings or SHARD_SECONDS long."""
+    ends, first, seconds = [0], 0, 0.0
+    for end, recording in enumerate(recordings, 1):
+        seconds += recording.seconds or 0.0
+        if end - first == size or seconds >= SHARD_SECONDS or end == len(recordings):
+            ends.append(end)
+            first, seconds = end, 0.0
+    return [Shard(index, recordings[a:b]) for index, (a, b) in enumerate(pairwise(ends))]
 
 
-def _hash_audio(path: Path) -> str:
+def named(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
+    """The files of a folder whose whole name matches, in order."""
+    return sorted(path for path in folder.glob("*") if pattern.fullmatch(path.name))
+
+
+def hash_audio(path: Path) -> str:
     """Of the contents of a file; empty where it cannot be read, which `read_audio` then puts into words."""
     try:
         if not path.is_file():

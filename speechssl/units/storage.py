@@ -97,6 +97,30 @@ def decode(content: bytes) -> Part:
     return Part([Utterance(i, s, RunLength(u, n), a) for i, s, a, u, n in rows], card)
 
 
+def part_card(path: Path) -> dict[str, Any] | None:
+    """What made a part, from its footer; None for a Parquet file of something else. Raises ValueError for what is none."""
+    try:
+        with path.open("rb") as file:
+            schema = pq.read_schema(file)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"not a whole Parquet file: {str(error).splitlines()[0]}") from error
+    try:
+        card = json.loads((schema.metadata or {})[KEY])
+    except (KeyError, ValueError):
+        return None
+    return card if schema.equals(SCHEMA) and isinstance(card, dict) else None
+
+
+def part_columns(path: Path, names: Sequence[str]) -> list[list[Any]]:
+    """Some columns of a part. Raises ValueError for bytes that are not a whole part."""
+    try:
+        with path.open("rb") as file:
+            table = pq.read_table(file, columns=list(names), page_checksum_verification=True)
+        return [table[name].to_pylist() for name in names]
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise ValueError(f"not a whole Parquet file of units: {str(error).splitlines()[0]}") from error
+
+
 def _arrays(column: pa.ChunkedArray) -> Iterator[np.ndarray]:
     for chunk in column.chunks:
         bounds, values = chunk.offsets.to_numpy(), chunk.values.to_numpy().astype(np.int64)

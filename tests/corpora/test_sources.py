@@ -3,8 +3,11 @@
 import json
 import os
 
+import numpy as np
 import pytest
+import soundfile
 
+from speechssl.audio import read_audio
 from speechssl.corpora.records import data_hash
 from speechssl.corpora.sources import list_recordings, source_card
 from speechssl.errors import InputError
@@ -110,8 +113,12 @@ def test_a_jsonl_manifest_keeps_its_order(tmp_path):
         ("{", "m.jsonl:2 is not JSON"),
         ('{"path": "a.wav"}', "m.jsonl:2 has no `audio`"),
         ('{"audio": 3}', "m.jsonl:2 has no `audio`"),
+        ('{"audio": "b.wav", "id": true}', "m.jsonl:2 has the id True"),
     ]
-    + [('{"audio": "a.wav", "id": null}', "m.jsonl:2 has the id None"), ('{"audio": "a.flac"}', "the id a to .*make ids unique")],
+    + [
+        ('{"audio": "a.wav", "id": null}', "m.jsonl:2 has the id None"),
+        ('{"audio": "a.flac"}', r"the id a to \S*a.wav \(line 1\) and \S*a.flac \(line 2\); make ids unique"),
+    ],
 )
 def test_bad_lines_of_a_manifest_are_named(tmp_path, line, said):
     (tmp_path / "m.jsonl").write_text('{"audio": "a.wav"}\n' + line + "\n")
@@ -133,6 +140,66 @@ def test_the_manifests_of_fairseq(tmp_path, root):
     (tmp_path / "train.tsv").write_text(f"{first}\n84/1.flac\t16000\n84/2.flac\t48000\n")
     found = list_recordings(tmp_path / "train.tsv")
     assert [(r.id, r.path) for r in found] == [(f"84/{i}", tmp_path / f"audio/84/{i}.flac") for i in (1, 2)]
+
+
+def test_a_root_that_is_not_here_is_named(tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_text("\n/data/LibriSpeech\n84/1.flac\t16000\n84/2.flac\t48000\n")
+    with pytest.raises(InputError, match=r"the root /data/LibriSpeech in line 2 of .*train\.tsv does not exist; mend line 2"):
+        list_recordings(path)
+    path.write_text("a.flac\nb.flac\t3\n")  # a path, though one that may not exist
+    assert ids(path) == ["a", "b"]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_manifest(folder, tmp_path):
+    folder("a.wav")
+    for name, content in (("m.jsonl", '{"audio": "data/a.wav"}'), ("m.txt", "data/a.wav"), ("m.tsv", "data\na.wav\t1")):
+        (tmp_path / name).write_text(content + "\n", encoding="utf-8-sig")
+        assert [r.path for r in list_recordings(tmp_path / name)] == [tmp_path / "data/a.wav"]
+
+
+def test_spaces_around_a_path_and_the_lines_of_equal_ids(tmp_path):
+    (tmp_path / "list.txt").write_text("  a b.wav \r\n\tc.wav\n\n")
+    assert ids(tmp_path / "list.txt") == ["a b", "c"]
+    (tmp_path / "list.txt").write_text("a.wav\n\nb.wav\na.mp3\n")
+    with pytest.raises(InputError, match=r"a\.wav \(line 1\) and .*a\.mp3 \(line 4\)"):
+        list_recordings(tmp_path / "list.txt")
+
+
+def test_a_link_and_its_target_are_taken_in_the_order_of_their_names(folder, monkeypatch):
+    root = folder("m/1.wav")
+    (root / "a").symlink_to(root / "m")
+    (root / "z").symlink_to(root / "m")
+    walk = os.walk
+
+    def shuffled(top, **options):
+        for where, folders, files in walk(top, **options):
+            folders.sort(reverse=True)
+            yield where, folders, files
+
+    assert ids(root) == ["a/1"]
+    monkeypatch.setattr(os, "walk", shuffled)
+    assert ids(root) == ["a/1"]
+
+
+def test_other_audio_is_read_or_counted(folder, capsys):
+    root = folder("a.opus", "b.aif", "c.aiff", "d.au", "e.m4a", "f/g.M4A", "h.sph", "i.txt", ".j.m4a")
+    assert ids(root) == ["a", "b", "c", "d"]
+    assert "passed over 2 .m4a, 1 .sph; convert" in capsys.readouterr().err
+    assert ids(root / "a.opus") == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "container", "subtype"),
+    [(".opus", "OGG", "OPUS"), (".aif", "AIFF", "PCM_16"), (".aiff", "AIFF", "FLOAT"), (".au", "AU", "PCM_16")],
+)
+def test_every_suffix_is_read_whole_or_refused(tmp_path, suffix, container, subtype):
+    path, samples = tmp_path / f"a{suffix}", np.random.default_rng(0).uniform(-0.3, 0.3, 48_000)
+    soundfile.write(path, samples, 48_000, subtype, format=container)
+    assert len(read_audio(path)) == 16_000
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(InputError, match="cut off|as audio"):
+        read_audio(path)
 
 
 def test_one_file_is_a_source_too(folder):

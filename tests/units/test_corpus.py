@@ -21,9 +21,12 @@ from speechssl.errors import InputError
 from speechssl.units import corpus as corpus_module
 from speechssl.units import shards as shards_module
 from speechssl.units.corpus import LocalEngine, Progress, extract_corpus
+from speechssl.units.earlier import Earlier
 from speechssl.units.extract import extractor_of
 from speechssl.units.shards import ShardMaker, plan
 from speechssl.units.storage import iterate_units, load_units
+
+NOTHING = Earlier({}, {}, {})
 
 
 def extract(extractor, source, out, size=2, workers=2, **options):
@@ -229,8 +232,8 @@ def test_a_kill_between_any_two_steps(extractor, recordings, tmp_path, monkeypat
     assert not (out / "card.json").exists()
     with pytest.raises(InputError, match=r"no card\.json"):
         load_units(out)
-    (out / ".part-00003-abc.parquet").write_bytes(b"half")  # what kill -9 leaves
-    (out / ".card-abc.json").write_bytes(b"half")
+    (out / ".part-00003-abcd_123.parquet").write_bytes(b"half")  # what kill -9 leaves
+    (out / ".card-abcdefgh.json").write_bytes(b"half")
     extract(extractor, recordings, out)
     assert contents(out) == contents(whole)
 
@@ -323,7 +326,7 @@ def test_other_errors_are_not_hidden(extractor, recordings, tmp_path, monkeypatc
 
 
 def test_progress_tells_speed_and_time_left_and_leaves_out_what_was_there(recordings, monkeypatch):
-    found = corpus_module._measured(list_recordings(recordings))
+    found = corpus_module._measured(list_recordings(recordings), NOTHING)
     now = [100.0]
     monkeypatch.setattr(corpus_module.time, "monotonic", lambda: now[0])
     with Progress(plan(found, 3)) as progress:
@@ -343,7 +346,7 @@ def test_progress_tells_speed_and_time_left_and_leaves_out_what_was_there(record
 def test_seconds_are_the_manifests_or_the_headers(recordings, tmp_path):
     lines = [{"audio": "audio/0.flac", "seconds": 77.0}, {"audio": "audio/1.flac"}, {"audio": "audio/none.flac"}]
     (tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = corpus_module._measured(list_recordings(tmp_path / "m.jsonl"))
+    found = corpus_module._measured(list_recordings(tmp_path / "m.jsonl"), NOTHING)
     assert [r.seconds for r in found] == [77.0, pytest.approx((3_000 + 4_517 * 3) / 16_000), 0.0]
 
 

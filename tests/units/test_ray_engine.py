@@ -10,6 +10,7 @@ from importlib import util
 import numpy as np
 import pytest
 
+from speechssl import cli
 from speechssl.audio import write_flac
 from speechssl.corpora.sources import list_recordings
 from speechssl.errors import InputError, MissingExtra
@@ -38,18 +39,22 @@ def contents(folder):
 
 
 @needs_ray
-def test_two_workers_of_ray_give_the_bytes_that_threads_give(extractor, hubert_folder, recordings, tmp_path):
+def test_two_workers_of_ray_give_the_bytes_that_threads_give(extractor, hubert_folder, recordings, tmp_path, monkeypatch):
     import ray
 
     extractor.codebook.save(tmp_path / "book.safetensors")
     load = partial(load_extractor, str(hubert_folder("layer")), tmp_path / "book.safetensors")
     extract_corpus(ShardMaker(extractor, tmp_path / "threads", 2), recordings, LocalEngine(2))
     whole, out = contents(tmp_path / "threads"), tmp_path / "ray"
+    arguments = [tmp_path / "audio", hubert_folder("layer"), tmp_path / "book.safetensors", out]
+    options = ["--shard-size", "2", "--engine", "ray", "--workers", "2"]
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert cli.main(["units", "extract", *map(str, arguments), *options]) == 0
+    assert not ray.is_initialized()  # it ends the cluster that it began
+    assert [json.loads(line)["id"] for line in (out / "failed.jsonl").read_text().splitlines()] == ["bad"]
+    assert contents(out) == whole and len(whole) == 6
     ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
     try:
-        made = extract_corpus(ShardMaker(extractor, out, 2), recordings, RayEngine(load, 2))
-        assert list(made.failed) == ["bad"] and len(whole) == 6
-        assert contents(out) == whole
         (out / "part-00001.parquet").write_bytes(whole["part-00001.parquet"][:99])  # it goes on where a kill left it, too
         (out / "part-00002.parquet").unlink()
         (out / "card.json").unlink()
@@ -72,8 +77,45 @@ def test_a_cluster_that_cannot_be_reached_is_one_sentence(monkeypatch):
 
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     monkeypatch.setattr(ray, "init", refused)
-    with pytest.raises(InputError, match=r"cannot join the Ray cluster at 10\.0\.0\.1:6379; start it"), ray_engine._cluster(2):
+    with (
+        pytest.raises(InputError, match=r"cannot join the Ray cluster at 10\.0\.0\.1:6379 \(Failed to connect\); start it"),
+        ray_engine._cluster(2),
+    ):
         pytest.fail("connected")
+
+
+@needs_ray
+@pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])
+@pytest.mark.parametrize("error", [RuntimeError("Version mismatch:\n    Ray: 2.9"), ValueError("no node"), ConnectionError()])
+def test_whatever_ray_fails_with_at_its_start_is_one_sentence(monkeypatch, address, error):
+    import ray
+
+    def failing(*_, **__):
+        raise error
+
+    monkeypatch.setattr(ray, "init", failing)
+    monkeypatch.setenv("RAY_ADDRESS", address or "")
+    with pytest.raises(InputError) as said, ray_engine._cluster(2):
+        pytest.fail("connected")
+    assert str(said.value).startswith(
+        f"cannot join the Ray cluster at {address} (" if address else "cannot start Ray on this machine ("
+    )
+    assert "\n" not in str(said.value) and (" ".join(str(error).split()) or "ConnectionError") in str(said.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "cores", "gpus", "shards", "actors"),
+    [(None, 0, 0, 5, 1), (None, 4, 0, 9, 4), (None, 4, 2, 9, 2), (8, 4, 0, 9, 4), (3, 4, 0, 2, 2)],
+)
+def test_there_is_an_actor_even_where_the_head_has_no_cores(asked, cores, gpus, shards, actors):
+    assert ray_engine._actors(asked, cores, gpus, shards) == actors
+
+
+def test_an_actor_whose_units_would_not_be_the_drivers_says_so(extractor, tmp_path):
+    card = ShardMaker(extractor, tmp_path, 2).card | {"device": "cuda"}
+    actor = ray_engine._Actor(lambda: extractor, tmp_path, 2, card, os.getcwd())
+    with pytest.raises(InputError, match=r"are not the driver's \(device differ\); give both"):
+        actor._ready()
 
 
 def test_an_actor_makes_shards_and_says_what_was_computed(extractor, recordings, tmp_path):
@@ -86,7 +128,7 @@ def test_an_actor_makes_shards_and_says_what_was_computed(extractor, recordings,
     from speechssl.units.shards import plan
 
     shards, told = plan(recordings, 4), []
-    actor = ray_engine._Actor(lambda: extractor, tmp_path / "units", 4, os.getcwd())
+    actor = ray_engine._Actor(lambda: extractor, tmp_path / "units", 4, ShardMaker(extractor, tmp_path, 4).card, os.getcwd())
     for wanted in (["0", "1", "2", "3"], []):  # the second time everything is there
         (answer,) = actor(Batch(shards[:1]))["made"]
         assert sorted(json.loads(answer)["computed"]) == wanted
@@ -97,7 +139,7 @@ def test_an_actor_makes_shards_and_says_what_was_computed(extractor, recordings,
 def test_what_an_actor_cannot_do_is_a_sentence(recordings, tmp_path):
     (tmp_path / "file").write_text("")
     for folder, said in ((tmp_path / "gone", "gone"), (tmp_path / "file", "file")):
-        actor = ray_engine._Actor(lambda: pytest.fail("loaded"), tmp_path, 4, str(folder))
+        actor = ray_engine._Actor(lambda: pytest.fail("loaded"), tmp_path, 4, {}, str(folder))
         answer = json.loads(actor(type("Batch", (), {"to_pylist": lambda _: [{"index": 0, "ids": [], "paths": []}]})())["made"][0])
         assert said in answer["error"]
         with pytest.raises(InputError, match="check its path"):
