@@ -136,7 +136,7 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
     try:
         file = soundfile.SoundFile(os.fsencode(path))  # bytes: not every name of a file is text
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a suffix that means samples without a header
-        raise InputError(f"cannot read {path} as audio; give a whole WAV, FLAC, MP3 or OGG file") from error
+        raise InputError(f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF or AU file") from error
     with file:
         if _visibly_cut(file, path):
             raise InputError(f"{path} is cut off: it ends before its header says; copy or download it again")

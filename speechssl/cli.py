@@ -211,9 +211,9 @@ def _pretrain(o: argparse.Namespace) -> None:
 EXTRACT = """units of a split, a manifest or a folder, as Parquet
 
 SOURCE is a prepared corpus (with --split), a manifest (.jsonl with `audio` and perhaps `id` in every line, .txt or .tsv with a path
-in every line, fairseq's .tsv too), a folder of WAV, FLAC, MP3 and OGG files, or one such file. OUT gets a row a recording: id,
-seconds, frames, units, lengths (of the runs, in frames). The bytes depend on neither workers nor engine. A run that was killed goes
-on with the same command. What cannot be read is listed in failed.jsonl and tried again by the same command.
+in every line, fairseq's .tsv too), a folder of audio (WAV, FLAC, MP3, OGG, OPUS, AIFF, AU), or one such file. OUT gets a row a
+recording: id, seconds, frames, units, lengths (of the runs, in frames). The bytes depend on neither workers nor engine. A run that
+was killed goes on with the same command. What cannot be read is listed in failed.jsonl and tried again by the same command.
 
   speechssl units extract recordings/ minisqa-en/encoder minisqa-en/units.safetensors units
   speechssl units extract corpus facebook/hubert-base-ls960 hubert-l6.safetensors units --split train --engine ray
@@ -258,7 +258,10 @@ def _add_units(verbs: Any) -> None:
         "--workers", type=count, help="recordings encoded at a time (default: the cores of the machine or cluster)"
     )
     extract.add_argument(
-        "--shard-size", type=count, default=200, help="recordings a part; a kill costs those that are in the making"
+        "--shard-size",
+        type=count,
+        default=200,
+        help="recordings a part at most; a part also ends at 600 s of audio; a kill costs what is in the making",
     )
     _add_units_import(what)
     _add_units_inspect(what)

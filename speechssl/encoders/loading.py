@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +93,18 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
         card=checkpoint.card,
         precision=precision,
         settings=_settings(config, checkpoint.normalise),
-        engine=_engine(checkpoint.model, grid, precision, device),
+        engine=_built(partial(_engine, checkpoint.model, grid, precision, device)),
     )
+
+
+def _built(make: Callable[[], Engine]) -> Engine:
+    """An engine whose weights are prepared by one thread: sums are grouped by threads, and bits are not to depend on them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return make()
+    finally:
+        torch.set_num_threads(before)
 
 
 def _settings(config: Any, normalise: bool) -> str:

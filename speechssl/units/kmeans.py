@@ -25,7 +25,7 @@ from speechssl.errors import InputError
 from speechssl.units.nearest import Nearest
 
 SUFFIX = ".safetensors"
-LATER = ("precision", "padding")  # keys that cards of older codebooks lack
+LATER = ("precision", "padding", "settings")  # keys that cards of older codebooks lack
 PADDING = "none"  # every utterance is encoded as it is, so that none depends on what it is batched with
 
 

@@ -22,6 +22,8 @@ from speechssl.artefacts import hash_bytes, read_json
 from speechssl.errors import InputError
 from speechssl.timing import RunLength
 
+# Threads of Arrow that have not ended when the program does may end it with an abort; parts are small.
+READ: dict[str, Any] = {"page_checksum_verification": True, "use_threads": False, "pre_buffer": False}
 SCHEMA = pa.schema(
     {
         "id": pa.string(),
@@ -85,7 +87,7 @@ def _lists(arrays: Sequence[np.ndarray]) -> pa.Array:
 def decode(content: bytes) -> Part:
     """What `encode` was given. Raises ValueError for bytes that are not a whole part."""
     try:
-        table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+        table = pq.read_table(pa.BufferReader(content), **READ)
         card = json.loads((table.schema.metadata or {})[KEY])
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ValueError(f"not a whole Parquet file of units: {str(error).splitlines()[0]}") from error
@@ -115,7 +117,7 @@ def part_columns(path: Path, names: Sequence[str]) -> list[list[Any]]:
     """Some columns of a part. Raises ValueError for bytes that are not a whole part."""
     try:
         with path.open("rb") as file:
-            table = pq.read_table(file, columns=list(names), page_checksum_verification=True)
+            table = pq.read_table(file, columns=list(names), **READ)
         return [table[name].to_pylist() for name in names]
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ValueError(f"not a whole Parquet file of units: {str(error).splitlines()[0]}") from error
