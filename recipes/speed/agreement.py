@@ -6,10 +6,8 @@ their codebook is fitted on half of the sentences and applied to the other half.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-from common import encoder, folder, row, save, sentences, settings
+from common import CODEBOOK, encoder, row, save, sentences, settings
 
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.units.extract import extractor_of
@@ -18,7 +16,7 @@ from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook
 
 def codebook(shape: str, one: SpeechEncoder, layer: int, clusters: int, speech: list[np.ndarray]) -> Codebook:
     if shape == "small":
-        return load_codebook(folder(shape, Path()).parent / "units.safetensors")
+        return load_codebook(CODEBOOK)
     return fit_kmeans((one.features(x, layer).numpy() for x in speech), clusters, {"layer": layer, "encoder": one.hash})
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-from common import encoder, folder, row, save, sentences, settings
+from common import CODEBOOK, encoder, row, save, sentences, settings
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.speech_encoder import Chunking
@@ -24,7 +23,7 @@ def main() -> None:
             break
     samples = np.concatenate(parts)[:size]
     exact = encoder("small", step.exp, "fp32")
-    book = load_codebook(folder("small", Path()).parent / "units.safetensors")
+    book = load_codebook(CODEBOOK)
 
     def frames(seconds: float, context: float) -> np.ndarray:
         return extractor_of(replace(exact, chunking=Chunking(seconds, context)), book).frames(samples)

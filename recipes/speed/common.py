@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from transformers import AutoModel, HubertConfig, HubertModel, Wav2Vec2FeatureEx
 from speechssl import artefacts
 from speechssl.audio import SAMPLE_RATE
 from speechssl.corpora.minisqa.speech import speak_pairs
-from speechssl.encoders.loading import load_encoder
+from speechssl.encoders.loading import load_checkpoint, load_encoder
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.evaluation.results import Row, append_rows
 
@@ -32,7 +33,8 @@ LARGE = {
 }
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (16,) * 7}
 SHAPES = {"base": {}, "large": LARGE, "tiny": TINY | {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}}
-SHIPPED = "minisqa-en/encoder"
+SHIPPED, CODEBOOK = "minisqa-en/encoder", "minisqa-en/units.safetensors"
+MODELS = Path(artefacts.__file__).parent / "models"
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,12 @@ def settings(step: str) -> Settings:
 
 
 def folder(shape: str, exp: Path) -> Path:
-    """A checkpoint of a shape with random weights (base, large, tiny), or the small trained one that ships."""
-    if shape == "small":
-        return Path(artefacts.__file__).parent / "models" / SHIPPED
+    """A checkpoint of a shape with random weights (base, large, tiny), or the small trained one that ships, all in float32."""
     path = exp / "checkpoints" / shape
-    if not (path / "model.safetensors").is_file():
+    if not (path / "model.safetensors").is_file() and shape == "small":
+        load_checkpoint(SHIPPED).model.save_pretrained(path)  # it ships in bf16, which others would compute in
+        shutil.copy(MODELS / SHIPPED / "preprocessor_config.json", path)
+    elif not (path / "model.safetensors").is_file():
         torch.manual_seed(0)
         Wav2Vec2FeatureExtractor(sampling_rate=SAMPLE_RATE, do_normalize=shape == "large").save_pretrained(path)
         HubertModel(HubertConfig(**SHAPES[shape])).save_pretrained(path)

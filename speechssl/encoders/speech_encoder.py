@@ -145,7 +145,7 @@ def _moments(samples: np.ndarray) -> tuple[float, float]:
     total = squares = 0.0
     for first in range(0, len(samples), BLOCK):
         block = samples[first : first + BLOCK].astype(np.float64)
-        total, squares = total + float(block.sum()), squares + float(block @ block)
+        total, squares = total + float(block.sum()), squares + float(np.square(block, out=block).sum())
     count = max(len(samples), 1)
     return total / count, squares / count
 
