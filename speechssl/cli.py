@@ -249,9 +249,7 @@ def _add_units(verbs: Any) -> None:
     extract.add_argument("out", type=Path, help="folder; gets part-00000.parquet ... and card.json, with --split in OUT/SPLIT")
     extract.add_argument("--split", help="of a prepared corpus: train, dev or test")
     extract.add_argument("--passages", type=whole, help="only the first N passages of the split and their questions")
-    extract.add_argument(
-        "--precision", help="fp32, or bf16 or int8: faster, and near one frame in a hundred changes; default: the codebook's"
-    )
+    extract.add_argument("--precision", help="fp32, or bf16 (faster, changes a unit in a hundred) or int8; default: the codebook's")
     extract.add_argument("--device", default="auto", help="cpu, cuda, cuda:N, or auto: a GPU where there is one")
     extract.add_argument("--engine", default="local", choices=["local", "ray"], help="ray: a Ray cluster (needs speechssl[ray])")
     extract.add_argument(
