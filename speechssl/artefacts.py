@@ -20,6 +20,35 @@ from typing import Any
 from speechssl.errors import InputError
 from speechssl.processes import is_main, main_first
 
+LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that lock no folders, such as NFS
+
+
+@contextmanager
+def locked(folder: Path, wait: bool = True) -> Iterator[None]:
+    """Hold the advisory lock of a folder; no lock file is left behind, and a killed process lets it go.
+
+    Without fcntl (Windows), and on file systems that lock no folders, there is no lock. wait: for others who hold it; else
+    InputError is raised where another process does.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise InputError(f"another run is writing into {folder}; wait for it or choose another folder") from None
+        except OSError as error:
+            if error.errno not in LOCKLESS:
+                raise
+        yield
+    finally:
+        os.close(handle)
+
 
 @contextmanager
 def replacing(path: Path | str) -> Iterator[Path]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from speechssl.artefacts import write_text
+from speechssl.artefacts import locked, write_text
 from speechssl.errors import InputError
 
 Key = tuple[str, str, str, float | None, str, int, str]
@@ -55,28 +53,12 @@ def append_rows(path: Path | str, rows: Iterable[Row]) -> None:
     path = Path(path)
     new = [Row(**_plain(row)) for row in rows]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path.parent):
+    with locked(path.parent):
         old = read_rows(path) if path.exists() else ()
         merged = {row.key: row for row in (*old, *new)}
         if tuple(merged.values()) != old or not path.exists():
             lines = (json.dumps(asdict(row), ensure_ascii=False, allow_nan=False) + "\n" for row in merged.values())
             write_text(path, "".join(lines))
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the advisory lock of a folder: no lock file is left behind. Without fcntl (Windows) there is no lock."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _plain(row: Row) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import pyarrow
 import torch
 from tqdm import tqdm
 
-from speechssl.artefacts import hash_bytes, read_json, write_json, write_text
+from speechssl.artefacts import hash_bytes, locked, read_json, write_json, write_text
 from speechssl.audio import duration
 from speechssl.corpora.sources import Recording
 from speechssl.errors import InputError
@@ -35,7 +35,6 @@ from speechssl.units.earlier import (
     check_parts,
     check_source,
     find_earlier,
-    locked,
     move_aside,
     sweep,
     tell_kept,
@@ -94,7 +93,7 @@ def extract_corpus(
     """
     if processes() > 1:
         raise InputError(f"units are extracted by one process, not by {processes()}; start it without torchrun, with --workers")
-    with locked(maker.out):
+    with locked(maker.out, wait=False):
         check_parts(maker.out, maker.card)
         return _extract(replace(maker), recordings, engine, source or {})  # a new one, that has seen no rows
 

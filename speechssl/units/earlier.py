@@ -6,12 +6,10 @@ Only names that an extraction gives to its files are touched. A part whose rows 
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,35 +24,6 @@ from speechssl.units.storage import part_card, part_columns
 
 PART = re.compile(r"part-\d{5,}\.parquet")
 TEMPORARY = re.compile(r"\.(part-\d{5,}-\w{8}\.parquet|card-\w{8}\.json|failed-\w{8}\.jsonl)")  # `replacing` makes these
-LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that lock no folders, such as NFS
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the advisory lock of a folder, which a killed process lets go. Without fcntl (Windows), and on NFS, there is none.
-
-    Raises InputError where another process holds it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise InputError(f"another run is writing into {folder}; wait for it or choose another folder") from None
-    except OSError as error:
-        if error.errno not in LOCKLESS:
-            os.close(handle)
-            raise
-    try:
-        yield
-    finally:
-        os.close(handle)
 
 
 @dataclass(frozen=True)
