@@ -177,35 +177,106 @@ def _training(o: argparse.Namespace) -> Any:
     )
 
 
+_HUBERT = """HuBERT: predict the cluster of every frame that is hidden
+
+One run is one iteration: the first from MFCC clusters (--teacher mfcc), the second from clusters of a layer of the first
+(--teacher OUT-1/encoder --layer 6). SOURCE is a prepared corpus (its training passages), a manifest or a folder of recordings.
+A run that was killed goes on with the same command.
+
+  speechssl pretrain hubert recordings/ exp/hubert-1
+  speechssl pretrain hubert recordings/ exp/hubert-2 --teacher exp/hubert-1/encoder --layer 4 --clusters 500
+"""
+_CONTINUE = """go on with a HuBERT on distorted speech, so that it hears through noise (arXiv 2203.16104)
+
+The encoder hears the recordings distorted and learns the clusters of the clean signal, as it hears that at the beginning. SOURCE is
+a prepared corpus (its training passages), a manifest or a folder of recordings. A run that was killed goes on with the same command.
+
+  speechssl pretrain continue recordings/ exp/robust --from facebook/hubert-base-ls960 --layer 6 --clusters 500 --distort m+g+r
+  speechssl pretrain continue recordings/ exp/robust --from minisqa-en/encoder --layer 5 --distort m+g+r --distil 1 --dat multi
+"""
+
+
 def _add_pretrain(verbs: Any) -> None:
-    verb = _verb(verbs, "pretrain", _pretrain, "one iteration of HuBERT pre-training on a prepared corpus")
-    verb.add_argument("corpus", type=Path, help="prepared corpus")
+    what = _group(verbs, "pretrain", "self-supervised pre-training of encoders, and going on with it on distorted speech")
+    hubert = _verb(what, "hubert", _pretrain, _HUBERT)
+    _pretraining_flags(hubert)
+    hubert.add_argument("--teacher", default="mfcc", help="mfcc, or the encoder of the iteration before")
+    hubert.add_argument("--start", help="encoder to go on from; default: from scratch")
+    _training_flags(hubert, 4000, 6e-4, 300)
+    goes_on = _verb(what, "continue", _pretrain, _CONTINUE)
+    _pretraining_flags(goes_on)
+    goes_on.add_argument("--from", dest="start", required=True, help=f"to go on from: {_ENCODERS}")
+    goes_on.add_argument("--teacher", help="encoder whose clusters of the clean signal are the targets; default: --from")
+    _training_flags(goes_on, 1500, 3e-4, 100)
+
+
+def _pretraining_flags(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("source", type=Path, help="prepared corpus, manifest or folder of recordings")
     verb.add_argument("out", type=Path, help="gets encoder/, the target codebook and checkpoints/")
-    verb.add_argument("--teacher", default="mfcc", help="mfcc, or the encoder folder of the iteration before")
+    verb.add_argument("--recordings", type=count, help="only the first N recordings")
     verb.add_argument("--layer", type=whole, default=0, help="of the teacher")
     verb.add_argument("--smooth", type=count, default=1, help="frames the teacher's features are averaged over")
     verb.add_argument("--clusters", type=count, default=100, help="K")
-    verb.add_argument("--start", help="encoder folder to go on from; default: from scratch")
+    verb.add_argument("--codebook", help="of the teacher, in the place of one that is fitted here: file or shipped name")
+    verb.add_argument("--no-reference", dest="reference", action="store_false", help="leave the corpus's reference readings alone")
     verb.add_argument(
         "--mask-probability", type=share, default=0.65, help="share of frames that masked spans would cover without overlap"
     )
     verb.add_argument("--mask-length", type=count, default=10, help="frames a span")
     verb.add_argument("--visible-weight", type=weight, default=0.0, help="weight of frames that are not masked (published: 0)")
+    verb.add_argument("--feature-penalty", type=weight, default=10.0, help="weight of the mean square of the CNN's output")
+    verb.add_argument("--gradient-scale", type=weight, default=1.0, help="of the gradient into the CNN (published: 0.1)")
+    verb.add_argument("--projection", type=count, default=128, help="width in which labels are compared (published: 256)")
     verb.add_argument("--crops", type=count, default=10, help="a batch, which all processes together make")
     verb.add_argument("--crop-seconds", type=amount, default=4.0, help="length of a crop")
     verb.add_argument("--save-bf16", action="store_true", help="round the finished encoder's weights to bf16")
-    _training_flags(verb, 4000, 6e-4, 300)
+    _distortion_flags(verb)
+
+
+def _distortion_flags(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--distort", help="what is heard: m+g+r (noise, Gaussian, reverberation), or with shares m:0.3+g:0.4+r:0.3")
+    verb.add_argument("--distil", type=weight, default=0.0, help="weight of a clean teacher's layers, those of the start")
+    verb.add_argument("--distil-layers", type=whole, nargs="+", help="which of them; default: all")
+    verb.add_argument("--dat", choices=("binary", "multi"), help="domain-adversarial training: clean or distorted, or a label each")
+    verb.add_argument("--dat-weight", type=weight, default=1.0, help="largest lambda")
+    verb.add_argument("--dat-layers", type=whole, nargs="+", help="that the classifier sees; default: the last")
+    verb.add_argument("--dat-mode", choices=("reversal", "alternating"), default="reversal", help="how it is trained")
+    verb.add_argument("--dat-schedule", choices=("ganin", "constant"), default="ganin", help="of lambda")
+    verb.add_argument("--dat-frames", action="store_true", help="the classifier sees frames, not their mean over time")
 
 
 def _pretrain(o: argparse.Namespace) -> None:
-    from speechssl.encoders.pretraining import MaskOptions
-    from speechssl.units.pretrain import IterationOptions, pretrain
+    from speechssl.pretraining.adversary import AdversaryOptions
+    from speechssl.pretraining.iteration import DistilOptions, IterationOptions, pretrain
+    from speechssl.pretraining.masking import MaskOptions
 
-    mask = MaskOptions(o.mask_probability, o.mask_length, o.visible_weight)
+    adversary = (o.dat, tuple(o.dat_layers or ()), o.dat_weight, o.dat_mode, o.dat_schedule)
     options = IterationOptions(
-        _training(o), o.teacher, o.layer, o.smooth, o.clusters, o.start, mask, o.crops, o.crop_seconds, o.save_bf16
+        _training(o),
+        o.teacher or o.start,
+        o.layer,
+        o.smooth,
+        o.clusters,
+        o.codebook,
+        o.start,
+        MaskOptions(o.mask_probability, o.mask_length, o.visible_weight),
+        o.crops,
+        o.crop_seconds,
+        o.save_bf16,
+        o.recordings,
+        o.reference,
+        o.projection,
+        o.feature_penalty,
+        o.gradient_scale,
+        _distortions(o),
+        DistilOptions(o.distil, tuple(o.distil_layers or ())) if o.distil else None,
+        AdversaryOptions(*adversary, frames=o.dat_frames) if o.dat else None,
     )
-    print(f"{o.out / 'encoder'}: {pretrain(o.corpus, o.out, options).hash}")
+    print(f"{o.out / 'encoder'}: {pretrain(o.source, o.out, options).hash}")
+
+
+def _distortions(o: argparse.Namespace) -> Any:
+    return None
 
 
 EXTRACT = """units of a split, a manifest or a folder, as Parquet

@@ -62,8 +62,8 @@ def test_bad_config_is_one_sentence(content: str | bytes, stage: str, said: str,
         ["evaluate", "c", "o", "--workers", "0"],
         ["prepare", "minisqa", "o", "--questions", "-1"],
         ["prepare", "minisqa", "o", "--unanswerable", "1.5"],
-        ["pretrain", "c", "o", "--learning-rate", "0"],
-        ["pretrain", "c", "o", "--crop-seconds", "nan"],
+        ["pretrain", "hubert", "c", "o", "--learning-rate", "0"],
+        ["pretrain", "hubert", "c", "o", "--crop-seconds", "nan"],
     ],
 )
 def test_numbers_out_of_range_are_refused_at_once(arguments: list[str], tmp_path: Path, monkeypatch, capsys) -> None:

@@ -51,7 +51,20 @@ def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
             ["train", "ctc", corpus, encoder, out / "ctc", "--layer", 1, "--batch", 4, "--lstm-width", 8],
             ["train", "dual", corpus, units / "k.safetensors", units, out / "dual", "--encoder", encoder, *qa],
             ["train", "text-qa", corpus, out / "text-qa", *qa],
-            ["pretrain", corpus, out / "hubert", "--clusters", 6, "--crops", 4, "--crop-seconds", 0.5, "--visible-weight", 1],
+            [
+                "pretrain",
+                "hubert",
+                corpus,
+                out / "hubert",
+                "--clusters",
+                6,
+                "--crops",
+                4,
+                "--crop-seconds",
+                0.5,
+                "--visible-weight",
+                1,
+            ],
         ]
         made = [[str(x) for x in [*call, *TRAINING]] for call in made]
         made[-1] += ["--save-every", "2"]

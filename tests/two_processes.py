@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from speechssl.cli import main
-from speechssl.encoders.pretraining import Cropper
+from speechssl.pretraining.crops import Cropper
 from speechssl.processes import agreed, main_first, mean_of_processes, rank
 from speechssl.training import TrainingOptions, fit
 

@@ -14,10 +14,10 @@ stage "1 corpus: text from a generator, speech by espeak-ng"
 speechssl prepare minisqa "$EXP/corpus" $(with corpus)
 
 stage "2 HuBERT, iteration 1: predict MFCC clusters"
-speechssl pretrain "$EXP/corpus" "$EXP/hubert-1" $(with hubert-1)
+speechssl pretrain hubert "$EXP/corpus" "$EXP/hubert-1" $(with hubert-1)
 
 stage "3 HuBERT, iteration 2: predict clusters of iteration 1"
-speechssl pretrain "$EXP/corpus" "$EXP/hubert-2" --teacher "$EXP/hubert-1/encoder" --start "$EXP/hubert-1/encoder" $(with hubert-2)
+speechssl pretrain hubert "$EXP/corpus" "$EXP/hubert-2" --teacher "$EXP/hubert-1/encoder" --start "$EXP/hubert-1/encoder" $(with hubert-2)
 mkdir -p "$MODELS" && cp -r "$EXP/hubert-2/encoder" "$MODELS/"
 
 stage "4 units: k-means on a layer, then the whole training set"

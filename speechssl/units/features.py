@@ -12,7 +12,7 @@ import torch
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.loading import load_encoder
-from speechssl.encoders.pretraining import small_config
+from speechssl.encoders.small import small_config
 from speechssl.encoders.speech_encoder import Chunking, SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid

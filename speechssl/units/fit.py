@@ -98,10 +98,10 @@ def _recordings(source: Path, options: FitOptions) -> tuple[list[Recording], dic
     if options.recordings is not None and options.recordings < len(found):
         places = np.random.default_rng(options.seed).choice(len(found), options.recordings, replace=False)
         found = [found[i] for i in np.sort(places)]
-    return found, {"data": _hash_contents(found), "recordings": len(found)}
+    return found, {"data": hash_contents(found), "recordings": len(found)}
 
 
-def _hash_contents(recordings: Sequence[Recording]) -> str:
+def hash_contents(recordings: Sequence[Recording]) -> str:
     """Of the ids and the bytes of the files; of one that cannot be read, of its id alone."""
     return hash_json([[r.id, _hash_file(r.path)] for r in tqdm(recordings, desc="hashing recordings", unit="file")])
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,10 +18,12 @@ from tqdm import tqdm
 
 from speechssl.artefacts import read_json, replacing, write_json
 from speechssl.audio import read_audio
-from speechssl.corpora.records import Passage, data_hash, load_corpus, read_lines
-from speechssl.encoders.pretraining import LabelledAudio
+from speechssl.corpora.records import data_hash, load_corpus, read_lines
+from speechssl.corpora.sources import list_recordings
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.pretraining.crops import LabelledAudio
 from speechssl.timing import FrameGrid
+from speechssl.units.fit import hash_contents
 from speechssl.units.kmeans import Codebook, fit_kmeans
 
 Features = Callable[[np.ndarray], torch.Tensor]  # (N,) samples -> (T, D)
@@ -29,15 +32,16 @@ MOST = 32_767  # clusters, that int16 can count
 
 
 @dataclass(frozen=True)
-class Teacher:
-    """Where a passage's targets are read: an audio file, and the time in it for a time in the passage."""
+class Reading:
+    """A recording to train on, and where its targets are read: an audio file, and the time in it for a time in the recording."""
 
-    passage: Passage
-    audio: Path
-    anchors: np.ndarray | None  # (A, 2) seconds in the passage, seconds in `audio`; None: the passage itself
+    id: str
+    path: Path  # the recording
+    audio: Path  # where its targets are read
+    anchors: np.ndarray | None  # (A, 2) seconds in the recording, seconds in `audio`; None: the recording itself
 
     def frames(self, grid: FrameGrid, count: int, teacher_frames: int) -> np.ndarray:
-        """(count,) int: the teacher's frame for each of the passage's `count` frames."""
+        """(count,) int: the teacher's frame for each of the recording's `count` frames."""
         own = np.arange(count)
         if self.anchors is None:
             return np.minimum(own, teacher_frames - 1)
@@ -47,12 +51,33 @@ class Teacher:
         return np.clip(np.round((there * grid.sample_rate - middle) / grid.hop).astype(int), 0, teacher_frames - 1)
 
 
-def teachers(corpus: Path, split: str = "train") -> list[Teacher]:
-    """One teacher a passage: its reference reading where there is one, else itself."""
-    data = load_corpus(corpus, split)
-    path = corpus / split / "reference.jsonl"
-    known = dict(_readings(corpus, path)) if path.is_file() else {}
-    return [Teacher(p, *known.get(p.id, (data.path(p), None))) for p in data.passages.values()]
+@dataclass(frozen=True)
+class Material:
+    """What is trained on."""
+
+    readings: tuple[Reading, ...]
+    hash: str  # of a prepared corpus, of its manifests; else of the ids and bytes of the recordings
+    card: dict[str, Any]  # of the corpus, where there is one
+
+
+def material(source: Path, recordings: int | None = None, reference: bool = True) -> Material:
+    """The passages of a prepared corpus's training split, or the recordings of a manifest or folder.
+
+    recordings: only the first so many. reference: read targets off the corpus's reference readings where it has them.
+    Raises InputError for a source that is none of these, or is empty.
+    """
+    if not any(source.glob("*/passages.jsonl")):
+        found = list_recordings(source)[:recordings]
+        return Material(tuple(Reading(r.id, r.path, r.path, None) for r in found), hash_contents(found), {"corpus": source.name})
+    data = load_corpus(source, "train")
+    path = source / "train" / "reference.jsonl"
+    known = dict(_readings(source, path)) if reference and path.is_file() else {}
+    chosen = list(data.passages.values())[:recordings]
+    if not chosen:
+        raise InputError(f"{source / 'train'} has no passages to train on; prepare the corpus with some")
+    readings = tuple(Reading(p.id, data.path(p), *known.get(p.id, (data.path(p), None))) for p in chosen)
+    made = data_hash(source, "train") + ("" if recordings is None else f"-{recordings}")
+    return Material(readings, made, read_json(source / "card.json"))
 
 
 def _readings(corpus: Path, path: Path) -> Iterator[tuple[str, tuple[Path, np.ndarray]]]:
@@ -69,51 +94,51 @@ def _readings(corpus: Path, path: Path) -> Iterator[tuple[str, tuple[Path, np.nd
         yield name, (audio, anchors)
 
 
-def fit_targets(corpus: Path, features: Features, clusters: int, card: dict, seed: int = 0, passages: int = 400) -> Codebook:
-    """K-means on the teachers of the first `passages` passages (about 10 % of the data is enough: section IV-A)."""
+def fit_targets(
+    readings: Sequence[Reading], features: Features, clusters: int, card: dict, seed: int = 0, recordings: int = 400
+) -> Codebook:
+    """K-means on the targets of the first `recordings` recordings (about 10 % of the data is enough: section IV-A)."""
     _check_clusters(clusters)
-    chosen = teachers(corpus)[:passages]
-    if not chosen:
-        raise InputError(f"{corpus / 'train'} has no passages to fit clusters on; prepare the corpus with some")
+    chosen = readings[:recordings]
     stream = (features(samples).numpy() for samples in readable([t.audio for t in chosen], "features for k-means"))
     return fit_kmeans(stream, clusters, card | {"reference_reading": chosen[0].anchors is not None}, seed=seed)
 
 
 def write_targets(
-    corpus: Path,
+    readings: Sequence[Reading],
     out: Path,
     grid: FrameGrid,
     features: Features,
     codebook: Codebook,
+    lengths: Sequence[int],
+    made_from: dict[str, Any],
     workers: int = 2,
-    samples: Sequence[int] | None = None,
 ) -> None:
-    """Write `out`/labels.npy (int16, all frames of all passages in manifest order) with its bounds and card; once.
+    """Write `out`/labels.npy (int16, all frames of all recordings in order) with its bounds and card; once.
 
-    samples: length of every recording as `pack_audio` found it, 0 for those it set aside; None: as the manifest says.
+    lengths: samples of every recording as `pack_audio` found it, 0 for those it set aside.
     """
     _check_clusters(codebook.size)
-    made_from = {"codebook": codebook.hash, "corpus": data_hash(corpus, "train")}
+    _check_rate(codebook, grid)
+    made_from = {"codebook": codebook.hash} | made_from
     if (out / "card.json").is_file() and made_from.items() <= read_json(out / "card.json").items():
         return
     failed: dict[str, str] = {}
 
-    def label(item: tuple[Teacher, int]) -> np.ndarray:
-        teacher, length = item
+    def label(item: tuple[Reading, int]) -> np.ndarray:
+        reading, length = item
         frames = grid.frames(length)
         if frames == 0:
             return np.zeros(0, np.int16)
         try:
-            heard = read_audio(teacher.audio)
+            heard = read_audio(reading.audio)
         except InputError as error:  # without labels no crop is taken from it
-            failed[teacher.passage.id] = str(error)
+            failed[reading.id] = str(error)
             return np.zeros(0, np.int16)
         clusters = codebook.assign(features(heard))
-        return clusters[teacher.frames(grid, frames, len(clusters))].astype(np.int16)
+        return clusters[reading.frames(grid, frames, len(clusters))].astype(np.int16)
 
-    known = teachers(corpus)
-    lengths = [round(t.passage.seconds * grid.sample_rate) for t in known] if samples is None else samples
-    labels = list(_progress(label, list(zip(known, lengths, strict=True)), workers, "targets"))
+    labels = list(_progress(label, list(zip(readings, lengths, strict=True)), workers, "targets"))
     tell_set_aside(dict(sorted(failed.items())), "targets")
     _guard(labels, codebook.size)
     _save(out / "labels.npy", np.concatenate(labels))
@@ -121,12 +146,10 @@ def write_targets(
     write_json(out / "card.json", made_from | {"frame_rate": grid.frame_rate, "card": codebook.card})
 
 
-def pack_audio(corpus: Path, out: Path, workers: int = 2) -> None:
+def pack_audio(readings: Sequence[Reading], out: Path, made_from: dict[str, Any], workers: int = 2) -> None:
     """Write all training audio into one raw array, `out`/samples.s16 (int16), with bounds and card; once."""
-    made_from = {"corpus": data_hash(corpus, "train")}
     if (out / "card.json").is_file() and read_json(out / "card.json") == made_from:
         return
-    data = load_corpus(corpus, "train")
     bounds, failed = [0], {}
 
     def read(path: Path) -> np.ndarray | str:
@@ -136,14 +159,16 @@ def pack_audio(corpus: Path, out: Path, workers: int = 2) -> None:
             return str(error)
 
     with replacing(out / "samples.s16") as temporary, temporary.open("wb") as file:
-        paths = [data.path(p) for p in data.passages.values()]
-        for name, samples in zip(data.passages, _progress(read, paths, workers, "packing audio"), strict=True):
+        paths = [reading.path for reading in readings]
+        for reading, samples in zip(readings, _progress(read, paths, workers, "packing audio"), strict=True):
             if isinstance(samples, str):
-                failed[name] = samples
+                failed[reading.id] = samples
             else:
                 file.write(samples.tobytes())
             bounds.append(bounds[-1] + (0 if isinstance(samples, str) else len(samples)))
     tell_set_aside(failed, "packing audio")
+    if bounds[-1] == 0:
+        raise InputError(f"none of {len(readings)} recordings can be read ({next(iter(failed.values()))}); give others")
     _save(out / "bounds.npy", np.array(bounds))
     write_json(out / "card.json", made_from)
 
@@ -189,3 +214,13 @@ def _guard(labels: list[np.ndarray], clusters: int) -> None:
 def _check_clusters(clusters: int) -> None:
     if clusters > MOST:
         raise InputError(f"{clusters} clusters are more than targets can name; give at most {MOST} with --clusters")
+
+
+def _check_rate(codebook: Codebook, grid: FrameGrid) -> None:
+    """Labels at another rate than the frames they are for would be read off at the wrong times."""
+    rate = codebook.card.get("frame_rate", grid.frame_rate)
+    if rate != grid.frame_rate:
+        raise InputError(
+            f"the targets have {rate:g} labels a second and the encoder {grid.frame_rate:g} frames; "
+            f"give a teacher or codebook of {grid.frame_rate:g} a second"
+        )

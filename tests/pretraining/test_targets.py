@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.audio import read_audio, write_flac
-from speechssl.corpora.records import Passage
-from speechssl.encoders.pretraining import Cropper, MaskOptions
+from speechssl.pretraining.crops import Cropper
+from speechssl.pretraining.masking import MaskOptions
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
-from speechssl.units import targets
+from speechssl.pretraining import targets
 from speechssl.units.kmeans import Codebook
-from speechssl.units.targets import Teacher, fit_targets, load_labelled, pack_audio, teachers, write_targets
+from speechssl.pretraining.targets import Reading, fit_targets, load_labelled, material, pack_audio, write_targets
 
 GRID = FrameGrid(16_000, 320, 400)
 BOOK = Codebook(np.linspace(-0.05, 0.05, 8, dtype=np.float32)[:, None], {"encoder": "toy"})
@@ -30,7 +30,21 @@ def features(samples):
 
 
 def teacher(anchors=None):
-    return Teacher(Passage("p", "p.flac", 4.0, "a", "s", "en"), Path("p.flac"), None if anchors is None else np.array(anchors))
+    return Reading("p", Path("p.flac"), Path("p.flac"), None if anchors is None else np.array(anchors))
+
+
+def teachers(root):
+    return material(root).readings
+
+
+def pack(root, out, workers=2):
+    pack_audio(teachers(root), out, {"corpus": material(root).hash}, workers)
+
+
+def write(root, out, function=features, book=BOOK, workers=2):
+    """Labels of everything that was packed beside them."""
+    packed = np.diff(np.load(out.parent / out.name.replace("targets", "packed") / "bounds.npy")).tolist()
+    write_targets(teachers(root), out, GRID, function, book, packed, {"corpus": material(root).hash}, workers)
 
 
 # ---- anchors
@@ -86,7 +100,7 @@ def test_a_passage_is_taught_by_its_reference_where_it_has_one(mini_corpus):
     assert all(t.anchors is None for t in teachers(root))
     with_reference(root)
     found = teachers(root)
-    assert [t.passage.id for t in found] == ["p0", "p1", "p2"]
+    assert [t.id for t in found] == ["p0", "p1", "p2"]
     assert [t.audio.relative_to(root).as_posix() for t in found] == [
         "train/audio/p0.flac", "train/reference/p1.flac", "train/audio/p2.flac",
     ]  # fmt: skip
@@ -100,7 +114,7 @@ def test_clusters_are_fitted_on_the_first_passages(mini_corpus):
         seen.append(len(samples))
         return features(samples)
 
-    book = fit_targets(root, watched, 6, {"encoder": "toy"}, passages=2)
+    book = fit_targets(teachers(root), watched, 6, {"encoder": "toy"}, recordings=2)
     assert seen == [16_000, 24_123] and book.size == 6
     assert book.card["encoder"] == "toy" and book.card["reference_reading"] is False
 
@@ -111,8 +125,8 @@ def test_clusters_are_fitted_on_the_first_passages(mini_corpus):
 def test_labels_fit_the_packed_audio_to_the_frame(mini_corpus, tmp_path):
     root = mini_corpus()
     with_reference(root)
-    pack_audio(root, tmp_path / "packed")
-    write_targets(root, tmp_path / "targets", GRID, features, BOOK)
+    pack(root, tmp_path / "packed")
+    write(root, tmp_path / "targets")
     data = load_labelled(tmp_path / "packed", tmp_path / "targets")
     assert np.diff(data.sample_bounds).tolist() == [16_000, 24_123, 9_999]
     assert np.diff(data.label_bounds).tolist() == [GRID.frames(n) for n in (16_000, 24_123, 9_999)]
@@ -131,8 +145,8 @@ def test_labels_fit_the_packed_audio_to_the_frame(mini_corpus, tmp_path):
 def test_crops_of_what_was_written_hold_their_own_labels(mini_corpus, tmp_path):
     """End to end: the label of every frame of every crop can be found again from the crop's samples."""
     root = mini_corpus((16_000, 32_000))
-    pack_audio(root, tmp_path / "packed")
-    write_targets(root, tmp_path / "targets", GRID, features, BOOK)
+    pack(root, tmp_path / "packed")
+    write(root, tmp_path / "targets")
     data = load_labelled(tmp_path / "packed", tmp_path / "targets")
     for step in range(5):
         made = Cropper(data, GRID, MaskOptions(), crops=3, seconds=0.5)(step)
@@ -145,8 +159,8 @@ def test_crops_of_what_was_written_hold_their_own_labels(mini_corpus, tmp_path):
 def test_files_do_not_depend_on_the_workers(mini_corpus, tmp_path, workers):
     root = mini_corpus()
     for name, number in (("a", 2), ("b", workers)):
-        pack_audio(root, tmp_path / f"{name}-packed", number)
-        write_targets(root, tmp_path / f"{name}-targets", GRID, features, BOOK, number)
+        pack(root, tmp_path / f"{name}-packed", number)
+        write(root, tmp_path / f"{name}-targets", workers=number)
     for file in ("packed/samples.s16", "packed/bounds.npy", "targets/labels.npy", "targets/bounds.npy"):
         assert (tmp_path / f"a-{file}").read_bytes() == (tmp_path / f"b-{file}").read_bytes()
 
@@ -157,64 +171,66 @@ def test_finished_work_is_not_done_again_and_a_killed_run_is(mini_corpus, tmp_pa
     def killed(*_):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr(targets, "_save", killed)
-        for run in (
-            lambda: pack_audio(root, tmp_path / "packed"),
-            lambda: write_targets(root, tmp_path / "targets", GRID, features, BOOK),
-        ):
-            with pytest.raises(KeyboardInterrupt):
-                run()
-    pack_audio(root, tmp_path / "packed")
-    write_targets(root, tmp_path / "targets", GRID, features, BOOK)
+    for run in (pack, write):
+        name = tmp_path / ("packed" if run is pack else "targets")
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(targets, "_save", killed)
+            run(root, name)
+        if run is pack:
+            pack(root, name)
+    write(root, tmp_path / "targets")
     files = [tmp_path / f for f in ("packed/samples.s16", "packed/bounds.npy", "targets/labels.npy", "targets/bounds.npy")]
     before = {p: p.stat().st_mtime_ns for p in files}
-    pack_audio(root, tmp_path / "packed")
-    write_targets(root, tmp_path / "targets", GRID, killed, BOOK)
+    pack(root, tmp_path / "packed")
+    write(root, tmp_path / "targets", killed)
     assert before == {p: p.stat().st_mtime_ns for p in files}
     other = Codebook(BOOK.centroids * 1.1, BOOK.card)
-    write_targets(root, tmp_path / "targets", GRID, features, other)
+    write(root, tmp_path / "targets", book=other)
     assert json.loads((tmp_path / "targets/card.json").read_text())["codebook"] == other.hash
 
 
 def test_a_bad_recording_is_set_aside_and_the_rest_is_done(mini_corpus, tmp_path, capsys):
     root = mini_corpus((16_000, 24_123, 9_999))
     (root / "train/audio/p1.flac").write_bytes(b"no audio")
-    pack_audio(root, tmp_path / "packed")
+    pack(root, tmp_path / "packed")
     said = capsys.readouterr().err
     assert "set aside p1" in said and "1 recordings set aside" in said
     lengths = np.diff(np.load(tmp_path / "packed/bounds.npy")).tolist()
     assert lengths == [16_000, 0, 9_999]
-    write_targets(root, tmp_path / "targets", GRID, features, BOOK, samples=lengths)
+    write(root, tmp_path / "targets")
     data = load_labelled(tmp_path / "packed", tmp_path / "targets")
     assert np.diff(data.label_bounds).tolist() == [GRID.frames(16_000), 0, GRID.frames(9_999)]
-    fit_targets(root, features, 6, {"encoder": "toy"})
+    fit_targets(teachers(root), features, 6, {"encoder": "toy"})
     assert "p1.flac" in capsys.readouterr().err
 
 
 def test_crops_longer_than_every_recording_are_refused(mini_corpus, tmp_path):
     root = mini_corpus()
-    pack_audio(root, tmp_path / "packed")
-    write_targets(root, tmp_path / "targets", GRID, features, BOOK)
+    pack(root, tmp_path / "packed")
+    write(root, tmp_path / "targets")
     data = load_labelled(tmp_path / "packed", tmp_path / "targets")
     with pytest.raises(InputError, match="--crop-seconds"):
         Cropper(data, GRID, MaskOptions(), crops=1, seconds=60)(0)
 
 
 def test_labels_that_are_nearly_all_the_same_are_refused(mini_corpus, tmp_path):
+    root = mini_corpus()
+    pack(root, tmp_path / "packed")
     few = Codebook(np.r_[BOOK.centroids[2:6], np.full((4, 1), 9, np.float32)], {})
     with pytest.raises(InputError, match="use only 4 clusters of 8; look at the features"):
-        write_targets(mini_corpus(), tmp_path / "targets", GRID, features, few)
+        write(root, tmp_path / "targets", book=few)
     assert not (tmp_path / "targets").exists()
-    write_targets(mini_corpus(), tmp_path / "targets", GRID, features, Codebook(BOOK.centroids[2:6], {}))
+    write(root, tmp_path / "targets", book=Codebook(BOOK.centroids[2:6], {}))
 
 
 def test_more_clusters_than_targets_can_name_are_refused(mini_corpus, tmp_path):
     many = Codebook(np.linspace(-1, 1, 32_768, dtype=np.float32)[:, None], {})
+    root = mini_corpus()
+    pack(root, tmp_path / "packed")
     with pytest.raises(InputError, match="32768 clusters are more than targets can name; give at most 32767"):
-        write_targets(mini_corpus(), tmp_path / "targets", GRID, features, many)
+        write(root, tmp_path / "targets", book=many)
     with pytest.raises(InputError, match="32768 clusters"):
-        fit_targets(mini_corpus(), features, 32_768, {})
+        fit_targets(teachers(root), features, 32_768, {})
 
 
 @pytest.mark.parametrize(
@@ -239,10 +255,26 @@ def test_a_passage_whose_reference_cannot_be_read_is_set_aside(mini_corpus, tmp_
     (root / "bad.flac").write_bytes(b"no audio")
     reading = {"id": "p1", "audio": "bad.flac", "anchors": [[0, 0], [1, 1]]}
     (root / "train/reference.jsonl").write_text(json.dumps(reading) + "\n")
-    pack_audio(root, tmp_path / "packed")
-    write_targets(root, tmp_path / "targets", GRID, features, BOOK)
+    pack(root, tmp_path / "packed")
+    write(root, tmp_path / "targets")
     assert "set aside p1" in capsys.readouterr().err
     data = load_labelled(tmp_path / "packed", tmp_path / "targets")
     assert np.diff(data.label_bounds).tolist() == [GRID.frames(16_000), 0, GRID.frames(20_000)]
     crops = Cropper(data, GRID, MaskOptions(0.5, 10, 0.0), crops=20, seconds=0.5)
     assert set(crops._long_enough(25)) == {0, 2}
+
+
+def test_labels_at_another_rate_than_the_frames_are_refused_with_the_right_rate(mini_corpus, tmp_path):
+    root = mini_corpus()
+    pack(root, tmp_path / "packed")
+    with pytest.raises(InputError, match="100 labels a second and the encoder 50 frames; give a teacher or codebook of 50"):
+        write(root, tmp_path / "targets", book=Codebook(BOOK.centroids, {"frame_rate": 100.0}))
+
+
+def test_a_folder_of_recordings_is_material_too(tmp_path):
+    for name in ("b", "a", "c"):
+        write_flac(tmp_path / "voices" / f"{name}.flac", np.random.default_rng(0).uniform(-0.5, 0.5, 16_000))
+    found = material(tmp_path / "voices", recordings=2)
+    assert [r.id for r in found.readings] == ["a", "b"] and all(r.path == r.audio for r in found.readings)
+    write_flac(tmp_path / "voices/b.flac", np.zeros(16_000))
+    assert material(tmp_path / "voices", recordings=2).hash != found.hash

@@ -1,0 +1,1 @@
+"""Self-supervised pre-training: masked prediction, contrastive, and going on with it on distorted speech."""

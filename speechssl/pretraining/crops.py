@@ -1,0 +1,113 @@
+"""Batches for pre-training: crops of equal length from a corpus in one array, masked and, where asked for, distorted.
+
+Letters: B crops, N samples, T frames.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from speechssl.errors import InputError
+from speechssl.pretraining.masking import MaskOptions, span_mask
+from speechssl.timing import FrameGrid
+from speechssl.training import Batch
+
+
+class Distortions(Protocol):
+    """What is done to a crop of speech (`noise.training`)."""
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Names of the domain labels; the first is clean."""
+        ...
+
+    def apply(self, samples: np.ndarray, key: tuple[int, ...], progress: float) -> tuple[np.ndarray, int]:
+        """samples: (N,) float32, full scale 1. Returns what is heard, (N,), and its domain. progress: 0 to 1 of the training."""
+        ...
+
+
+@dataclass(frozen=True)
+class LabelledAudio:
+    """A corpus in one array: samples (S,) int16 and labels (F,) int16, with the bounds of every utterance in both."""
+
+    samples: np.ndarray
+    sample_bounds: np.ndarray  # (utterances + 1,)
+    labels: np.ndarray
+    label_bounds: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.sample_bounds) - 1
+
+
+@dataclass(frozen=True)
+class Cropper:
+    """Batches of crops, a function of (seed, step) only.
+
+    Labels are always those of the clean signal. With `distort` the encoder hears a distorted crop, and the batch says which domain
+    it is of; with `clean` the batch holds the undistorted crops, too, for a teacher.
+    """
+
+    data: LabelledAudio
+    grid: FrameGrid
+    mask: MaskOptions
+    crops: int = 10  # B
+    seconds: float = 4.0
+    seed: int = 0
+    normalise: bool = True  # as the encoder wants its input
+    distort: Distortions | None = None
+    clean: bool = False
+    horizon: int = 1  # steps over which the schedules of the distortions run
+
+    def __call__(self, step: int) -> Batch:
+        rng = np.random.default_rng([self.seed, step])
+        frames = round(self.seconds * self.grid.frame_rate)
+        chosen = rng.choice(self._long_enough(frames), size=self.crops)
+        crops = [self._crop(rng, int(i), frames) for i in chosen]
+        masks = [span_mask(rng, frames, self.mask.probability, self.mask.length) for _ in crops]
+        batch = self._heard([samples for samples, _ in crops], step) | {
+            "labels": torch.from_numpy(np.stack([labels for _, labels in crops])),
+            "mask": torch.from_numpy(np.stack(masks)),
+        }
+        return batch
+
+    @property
+    def audio_seconds(self) -> float:
+        """Seconds of speech in a batch."""
+        return self.crops * self.seconds
+
+    def _heard(self, crops: list[np.ndarray], step: int) -> Batch:
+        """samples (B, N), normalised; with distortions their domains (B,) and how far the training is; perhaps the clean crops."""
+        if self.distort is None:
+            return {"samples": self._stacked(crops)}
+        progress = min(step / max(self.horizon, 1), 1.0)
+        pairs = [self.distort.apply(crop, (self.seed, step, row), progress) for row, crop in enumerate(crops)]
+        batch = {
+            "samples": self._stacked([samples for samples, _ in pairs]),
+            "domains": torch.tensor([domain for _, domain in pairs]),
+            "progress": torch.tensor(progress),
+            "step": torch.tensor(step),
+        }
+        return batch | ({"clean": self._stacked(crops)} if self.clean else {})
+
+    def _stacked(self, crops: list[np.ndarray]) -> torch.Tensor:
+        if self.normalise:
+            crops = [(crop - crop.mean()) / (crop.std() + 1e-5) for crop in crops]
+        return torch.from_numpy(np.stack(crops))
+
+    def _long_enough(self, frames: int) -> np.ndarray:
+        found = np.flatnonzero(np.diff(self.data.label_bounds) > frames)
+        if not len(found):
+            raise InputError(f"no recording is longer than a crop of {self.seconds} s; give a smaller --crop-seconds")
+        return found
+
+    def _crop(self, rng: np.random.Generator, index: int, frames: int) -> tuple[np.ndarray, np.ndarray]:
+        """Samples (N,) float32 of full scale 1, labels (T,) int64."""
+        first, last = self.data.label_bounds[index : index + 2]
+        frame = int(rng.integers(last - first - frames))
+        start = int(self.data.sample_bounds[index]) + frame * self.grid.hop
+        samples = self.data.samples[start : start + self.grid.samples_for(frames)].astype(np.float32) / 32768
+        return samples, self.data.labels[first + frame : first + frame + frames].astype(np.int64)

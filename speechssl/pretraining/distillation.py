@@ -1,0 +1,45 @@
+"""A frozen teacher that hears the clean signal: the student's layers, hearing it distorted, are to be the teacher's.
+
+Letters: B utterances, N samples, T frames, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+
+from speechssl.encoders.training_forward import training_states
+from speechssl.training import Batch
+
+
+class CleanTeacher(nn.Module):
+    """Adds `weight` times the mean squared distance of the student's layers from the clean teacher's.
+
+    Each layer's distance is divided by the variance of the teacher's layer, so that 1 is what the teacher's mean would get and
+    layers count alike; frames that the student does not see are left out. teacher: of the same architecture; it is not trained
+    and not saved with the student. layers: which (0 the input of the first transformer layer, n the output of layer n).
+    """
+
+    def __init__(self, teacher: nn.Module, layers: Sequence[int], weight: float = 1.0) -> None:
+        super().__init__()
+        self.hidden = [teacher.eval().requires_grad_(False)]  # in a list: no part of the student's state
+        self.layers, self.weight = tuple(layers), weight
+
+    def forward(self, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> Batch:
+        """layers: (B, T, D) each; batch: with `clean`, (B, N), what the teacher hears."""
+        with torch.no_grad():
+            teacher = self.hidden[0].to(batch["clean"].device)
+            _, wanted = training_states(teacher, batch["clean"], last=max(self.layers))
+        distances = [_distance(layers[i], wanted[i], ~mask) for i in self.layers]
+        distance = torch.stack(distances).mean()
+        return {"loss": self.weight * distance, "distillation": distance.detach()}
+
+
+def _distance(student: torch.Tensor, teacher: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Mean squared distance over the seen frames of this process, in variances of the teacher."""
+    if not seen.any():
+        return student.float().sum() * 0
+    own, wanted = student[seen].float(), teacher[seen].float()
+    return (own - wanted).square().mean() / wanted.var(0).mean().clamp(min=1e-6)

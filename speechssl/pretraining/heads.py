@@ -1,0 +1,60 @@
+"""The parts of pre-training that are no encoder, kept beside it: an ordinary Hugging Face folder with one file more."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+from tqdm import tqdm
+
+from speechssl.artefacts import replacing
+from speechssl.encoders.loading import SHIPPED
+from speechssl.errors import InputError
+from speechssl.processes import is_main
+
+NAME = "label_head.safetensors"
+
+
+def save_label_head(model: Any, folder: Path, codebook: str) -> None:
+    """Write projection and label embeddings of a `HubertPretraining` into the folder of its encoder. codebook: its hash."""
+    state = {"labels": model.labels, **{f"project.{name}": value for name, value in model.project.state_dict().items()}}
+    with replacing(folder / NAME) as temporary:
+        save_file({k: v.detach().float().cpu().contiguous() for k, v in state.items()}, temporary, {"codebook": codebook})
+
+
+def restore_label_head(model: Any, start: str, codebook: str) -> bool:
+    """Go on with the head beside the encoder `start` where it is for this codebook; else keep the new one, and say so on stderr.
+
+    Returns whether it was restored. Raises InputError for a head that cannot be read.
+    """
+    path = next((p for p in (Path(start) / NAME, SHIPPED / start / NAME) if p.is_file()), None)
+    if path is None:
+        return _tell(f"{start} has no label head; one for {len(model.labels)} clusters was made")
+    try:
+        with safe_open(path, "pt") as file:
+            before = (file.metadata() or {}).get("codebook")
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
+        fits = before == codebook and state["labels"].shape == model.labels.shape
+        if not fits:
+            old = f"{len(state['labels'])} clusters of codebook {before}"
+            return _tell(f"the label head of {start} is for {old}; it was re-made for {len(model.labels)} of {codebook}")
+        _fill(model, state)
+    except (OSError, SafetensorError, KeyError, RuntimeError) as error:
+        raise InputError(f"cannot read the label head {path} ({error}); delete it and a new one is made") from error
+    return True
+
+
+def _fill(model: Any, state: dict[str, Any]) -> None:
+    project: nn.Module = model.project
+    project.load_state_dict({k.removeprefix("project."): v for k, v in state.items() if k != "labels"})
+    model.labels.data.copy_(state["labels"])
+
+
+def _tell(text: str) -> bool:
+    if is_main():
+        tqdm.write(text, file=sys.stderr)
+    return False

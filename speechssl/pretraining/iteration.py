@@ -1,0 +1,207 @@
+"""One run of HuBERT pre-training, from recordings to an encoder folder: targets, then training; resumable.
+
+From scratch or from any HuBERT; on what is recorded, or on what it sounds like distorted, with the clean signal's targets
+(arXiv 2203.16104), perhaps beside a clean teacher and against a domain classifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import HubertModel
+
+from speechssl.artefacts import claim, write_json
+from speechssl.audio import SAMPLE_RATE
+from speechssl.encoders.loading import load_checkpoint, load_encoder
+from speechssl.encoders.saving import save_encoder
+from speechssl.encoders.small import small_config
+from speechssl.encoders.speech_encoder import SpeechEncoder
+from speechssl.errors import InputError
+from speechssl.pretraining.adversary import AdversaryOptions, DomainAdversary
+from speechssl.pretraining.crops import Cropper, Distortions
+from speechssl.pretraining.distillation import CleanTeacher
+from speechssl.pretraining.heads import restore_label_head, save_label_head
+from speechssl.pretraining.hubert import PENALTY, HubertPretraining
+from speechssl.pretraining.masking import MaskOptions
+from speechssl.pretraining.targets import Material, fit_targets, load_labelled, material, pack_audio, write_targets
+from speechssl.processes import agreed, is_main, main_first
+from speechssl.timing import FrameGrid
+from speechssl.training import TrainingOptions, check_share, fit
+from speechssl.units.features import load_features, load_features_of
+from speechssl.units.kmeans import Codebook, load_codebook
+from speechssl.units.mfcc import mfcc
+
+
+@dataclass(frozen=True)
+class DistilOptions:
+    """A frozen copy of the encoder that training starts from hears the clean crops (`distillation.CleanTeacher`)."""
+
+    weight: float = 1.0
+    layers: tuple[int, ...] = ()  # none: all
+
+
+@dataclass(frozen=True)
+class IterationOptions:
+    """One run. `teacher` is "mfcc" or an encoder whose `layer` gives the targets."""
+
+    training: TrainingOptions
+    teacher: str = "mfcc"
+    layer: int = 0
+    smooth: int = 1  # frames the teacher's features are averaged over
+    clusters: int = 100  # K
+    codebook: str | None = None  # of the teacher, in the place of one that is fitted here; says layer, smoothing and K
+    start: str | None = None  # an encoder to go on from; None: from scratch, as published for both iterations
+    mask: MaskOptions = field(default_factory=lambda: MaskOptions(visible_weight=1.0))
+    crops: int = 10  # a batch
+    seconds: float = 4.0  # a crop
+    save_bf16: bool = False  # round the weights of the finished encoder to bf16: what is fitted on it sees them so
+    recordings: int | None = None  # only the first so many
+    reference: bool = True  # read targets off reference readings, where the corpus has them
+    projection: int = 128  # width in which labels are compared
+    penalty: float = PENALTY  # weight of the CNN's mean square
+    gradient_scale: float = 1.0  # of the gradient into the CNN
+    distort: Distortions | None = None
+    distil: DistilOptions | None = None
+    adversary: AdversaryOptions | None = None
+
+
+def pretrain(source: Path, out: Path, options: IterationOptions) -> SpeechEncoder:
+    """Run it; what it makes lies in `out`, the encoder in `out`/encoder. Finished work is not done again.
+
+    source: a prepared corpus (its training passages), a manifest or a folder of recordings. The audio is packed once for all runs
+    beside `out`, in packed-<hash of the data>. Raises InputError where `out` was made from other inputs.
+    """
+    check_share(options.crops)
+    found = material(source, options.recordings, options.reference)
+    with claim(out, _made_from(found, options)):
+        if agreed((out / "encoder" / "card.json").is_file()):
+            return load_encoder(out / "encoder")
+        torch.manual_seed(options.training.seed)
+        encoder, normalise = _start(options.start) if options.start else (HubertModel(small_config()), True)
+        grid = FrameGrid.of_convolutions(SAMPLE_RATE, encoder.config.conv_kernel, encoder.config.conv_stride)
+        with main_first():
+            codebook = make_targets(found, out, grid, options)
+        model = _model(encoder, codebook, options)
+        crop = _cropper(found, out, grid, options, normalise)
+        result = fit(model, crop, options.training, out / "checkpoints")
+        with main_first():
+            if is_main():
+                save_encoder(encoder, out / "encoder", normalise, options.save_bf16)
+                save_label_head(model, out / "encoder", codebook.hash)
+                write_json(out / "encoder" / "card.json", _card(found, options, codebook, result))
+        return load_encoder(out / "encoder")
+
+
+def packed(hash_of_data: str, out: Path) -> Path:
+    """Where the training audio lies in one array."""
+    return out.parent / f"packed-{hash_of_data}"
+
+
+def _made_from(found: Material, options: IterationOptions) -> dict[str, Any]:
+    named = {"teacher": options.teacher, "start": options.start}
+    hashes = {k: load_encoder(v).hash if v and v != "mfcc" else v for k, v in named.items()}
+    books = {"codebook": load_codebook(Path(options.codebook)).hash} if options.codebook else {}
+    return {"data": found.hash, "options": _plain(options) | hashes | books}
+
+
+def _plain(options: IterationOptions) -> dict[str, Any]:
+    """As JSON holds it; what was not asked for is left out, so that folders from before there was such an option stay valid."""
+    values = asdict(replace(options, distort=None)) | {"distort": getattr(options.distort, "card", None)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _start(name: str) -> tuple[HubertModel, bool]:
+    """The encoder to go on from, every weight of it, in float32. Raises InputError for one that is not a HuBERT."""
+    checkpoint = load_checkpoint(name)
+    if not isinstance(checkpoint.model, HubertModel):
+        raise InputError(f"{name} is a {checkpoint.model.config.model_type} encoder; this training goes on from HuBERT encoders")
+    return checkpoint.model.train().requires_grad_(True), checkpoint.normalise
+
+
+def _model(encoder: HubertModel, codebook: Codebook, options: IterationOptions) -> HubertPretraining:
+    objective = (options.projection, options.mask.visible_weight, options.penalty, options.gradient_scale)
+    model = HubertPretraining(encoder, codebook.size, *objective, extras(encoder, options))
+    if options.start:
+        restore_label_head(model, options.start, codebook.hash)
+    return model
+
+
+def extras(encoder: Any, options: Any) -> list[nn.Module]:
+    """What is added to the loss. Raises InputError for what needs distorted speech, or a start, without one."""
+    found: list[nn.Module] = []
+    if (options.distil or options.adversary) and options.distort is None:
+        raise InputError("a clean teacher and a domain classifier need distorted speech; give --distort, such as m+g+r")
+    layers = encoder.config.num_hidden_layers
+    if options.distil:
+        if not options.start:
+            raise InputError("the clean teacher is the encoder that training starts from; name one with --from")
+        chosen = options.distil.layers or range(layers + 1)
+        found.append(CleanTeacher(load_checkpoint(options.start).model, _checked(chosen, layers), options.distil.weight))
+    if options.adversary:
+        chosen = _checked(options.adversary.layers or (layers,), layers)
+        adversary = AdversaryOptions(**asdict(options.adversary) | {"layers": chosen})
+        found.append(DomainAdversary(encoder.config.hidden_size, len(options.distort.domains), adversary))
+    return found
+
+
+def _checked(chosen: Any, layers: int) -> tuple[int, ...]:
+    if not all(0 <= layer <= layers for layer in chosen):
+        raise InputError(f"the encoder has the layers 0 to {layers}, not {', '.join(map(str, chosen))}; choose among them")
+    return tuple(chosen)
+
+
+def make_targets(found: Material, out: Path, grid: FrameGrid, options: IterationOptions) -> Codebook:
+    """Codebook and labels."""
+    audio = packed(found.hash, out)
+    pack_audio(found.readings, audio, {"corpus": found.hash})
+    features, codebook = _teacher(found, out, grid, options)
+    lengths = np.diff(np.load(audio / "bounds.npy")).tolist()
+    made_from = {"corpus": found.hash, "reference": options.reference}
+    write_targets(found.readings, out / "targets", grid, features, codebook, lengths, made_from)
+    return codebook
+
+
+Teaching = Callable[[np.ndarray], torch.Tensor]
+
+
+def _teacher(found: Material, out: Path, grid: FrameGrid, options: IterationOptions) -> tuple[Teaching, Codebook]:
+    """What targets are clusters of, and the codebook: the one that was given, or one fitted here, once."""
+    if options.codebook:
+        codebook = load_codebook(Path(options.codebook))
+        given = load_features_of(codebook, options.teacher)
+        return (lambda samples: torch.cat(list(given.stream(samples)))), codebook
+    path = out / "targets.safetensors"
+    features, card = _features(grid, options)
+    if not path.is_file():
+        fit_targets(found.readings, features, options.clusters, card, options.training.seed).save(path)
+    return features, load_codebook(path)
+
+
+def _features(grid: FrameGrid, options: IterationOptions) -> tuple[Teaching, dict[str, Any]]:
+    if options.teacher == "mfcc":
+        return (lambda samples: mfcc(samples, grid)), {"layer": 0, "frame_rate": grid.frame_rate, "encoder": "mfcc"}
+    features = load_features(options.teacher, options.layer, options.smooth)
+    return (lambda samples: torch.cat(list(features.stream(samples)))), features.card
+
+
+def _cropper(found: Material, out: Path, grid: FrameGrid, options: IterationOptions, normalise: bool) -> Cropper:
+    data = load_labelled(packed(found.hash, out), out / "targets")
+    horizon = options.training.horizon or options.training.steps
+    crop = (options.mask, options.crops, options.seconds, options.training.seed, normalise)
+    return Cropper(data, grid, *crop, options.distort, options.distil is not None, horizon)
+
+
+def _card(found: Material, options: IterationOptions, codebook: Codebook, result: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "what": "HuBERT encoder",
+        "options": _plain(options) | {"teacher": Path(options.teacher).parent.name or options.teacher},
+        "targets": codebook.card,
+        "corpus": found.card,
+        "training": result,
+    }
