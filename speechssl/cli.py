@@ -188,8 +188,12 @@ A run that was killed goes on with the same command.
 """
 _CONTINUE = """go on with a HuBERT on distorted speech, so that it hears through noise (arXiv 2203.16104)
 
-The encoder hears the recordings distorted and learns the clusters of the clean signal, as it hears that at the beginning. SOURCE is
-a prepared corpus (its training passages), a manifest or a folder of recordings. A run that was killed goes on with the same command.
+The encoder hears the recordings distorted and learns the clusters of the clean signal, as it hears that at the beginning. SOURCE
+is a prepared corpus (its training passages), a manifest or a folder of recordings; a killed run goes on with the same command.
+
+DISTORT lists kinds of distortion, with shares if they are to differ: m (the noise of MUSAN where --noise musan=FOLDER names it, else
+a generated stand-in), g (Gaussian), r (rooms), p (pitch), b (a missing band), s (babble of --noise voices=FOLDER), or a NAME that
+--noise NAME=FOLDER gives recordings to.
 
   speechssl pretrain continue recordings/ exp/robust --from facebook/hubert-base-ls960 --layer 6 --clusters 500 --distort m+g+r
   speechssl pretrain continue recordings/ exp/robust --from minisqa-en/encoder --layer 5 --distort m+g+r --distil 1 --dat multi
@@ -234,7 +238,16 @@ def _pretraining_flags(verb: argparse.ArgumentParser) -> None:
 
 
 def _distortion_flags(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--distort", help="what is heard: m+g+r (noise, Gaussian, reverberation), or with shares m:0.3+g:0.4+r:0.3")
+    verb.add_argument("--distort", help="what is heard: m+g+r, or with shares m:0.3+g:0.4+r:0.3, of p, b, s and names, too")
+    verb.add_argument(
+        "--noise", type=_source, nargs="*", default=[], help="NAME=FOLDER of recordings: musan, voices, or of your own"
+    )
+    verb.add_argument("--snr", type=float, nargs=2, default=[10.0, 19.0], metavar=("LOW", "HIGH"), help="dB, drawn uniformly")
+    verb.add_argument("--snr-end", type=float, nargs=2, metavar=("LOW", "HIGH"), help="at the end of training; default: --snr")
+    verb.add_argument(
+        "--distorted", type=share, nargs="+", default=[0.75], help="share of the crops, the rest is clean; two: beginning and end"
+    )
+    verb.add_argument("--double", type=share, default=0.0, help="share of the noisy crops that get r, p or b as well")
     verb.add_argument("--distil", type=weight, default=0.0, help="weight of a clean teacher's layers, those of the start")
     verb.add_argument("--distil-layers", type=whole, nargs="+", help="which of them; default: all")
     verb.add_argument("--dat", choices=("binary", "multi"), help="domain-adversarial training: clean or distorted, or a label each")
@@ -275,8 +288,28 @@ def _pretrain(o: argparse.Namespace) -> None:
     print(f"{o.out / 'encoder'}: {pretrain(o.source, o.out, options).hash}")
 
 
+def _source(text: str) -> tuple[str, Path]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FOLDER")
+    return name, Path(path)
+
+
 def _distortions(o: argparse.Namespace) -> Any:
-    return None
+    from speechssl.noise.training import parse_distortions
+
+    if o.distort is None:
+        return None
+    return parse_distortions(
+        o.distort,
+        dict(o.noise),
+        seed=o.seed,
+        probability=(o.distorted[0], o.distorted[-1]),
+        snr=tuple(o.snr),
+        snr_end=tuple(o.snr_end) if o.snr_end else None,
+        double=o.double,
+        cache=o.out.parent / "noise",
+    )
 
 
 EXTRACT = """units of a split, a manifest or a folder, as Parquet

@@ -26,7 +26,7 @@ MODES = ("reversal", "alternating")
 
 @dataclass(frozen=True)
 class AdversaryOptions:
-    """labels: `binary` (clean or distorted) or `multi` (one a distortion). weight: the largest lambda, reached as `schedule` says."""
+    """labels: `binary` (clean or distorted) or `multi` (one a distortion). weight: the largest lambda; `schedule`: how it gets there."""
 
     labels: str = "binary"
     layers: tuple[int, ...] = ()  # none: the last one
@@ -77,7 +77,8 @@ class DomainAdversary(nn.Module):
             weight = weight * ganin(batch["progress"])
         heard = [layers[i] if self.options.frames else layers[i].mean(1, keepdim=True) for i in self.options.layers]
         step = self._reversed if self.options.mode == "reversal" else self._alternating
-        losses, right = zip(*(step(c, h.float(), wanted, weight, batch) for c, h in zip(self.classifiers, heard, strict=True)))
+        pairs = [step(c, h.float(), wanted, weight, batch) for c, h in zip(self.classifiers, heard, strict=True)]
+        losses, right = zip(*pairs, strict=True)
         return {
             "loss": torch.stack(losses).mean(),
             "domain_accuracy": torch.stack(right).mean().detach(),

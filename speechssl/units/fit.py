@@ -66,7 +66,7 @@ def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Cod
 
 def _fit(source: Path, encoder: str, out: Path, options: FitOptions, pool: Executor, workers: int) -> Codebook:
     features = load_features(encoder, options.layer, options.smooth, options.precision, options.device)
-    recordings, data = _recordings(source, options)
+    recordings, data = recordings_of(source, options.recordings, options.split, options.seed)
     card = features.card | data
     made = made_before(out, card | {"K": options.clusters, "budget": options.budget, "seed": options.seed})
     if made is not None:
@@ -85,18 +85,18 @@ def check_mfcc(precision: str | None, device: str) -> None:
         raise InputError(f"mfcc is computed on the CPU, not on {device}; leave out --device")
 
 
-def _recordings(source: Path, options: FitOptions) -> tuple[list[Recording], dict[str, Any]]:
+def recordings_of(source: Path, count: int | None, split: str, seed: int) -> tuple[list[Recording], dict[str, Any]]:
     """What to fit on, and what the card says about it. Of a folder or manifest a random choice: names are in order of speakers."""
     if any(source.glob("*/passages.jsonl")):
-        count = options.recordings or PASSAGES
-        data = load_corpus(source, options.split)
+        count = count or PASSAGES
+        data = load_corpus(source, split)
         if not data.passages:
-            raise InputError(f"{source / options.split} has no passages to fit a codebook on; prepare the corpus with some")
+            raise InputError(f"{source / split} has no passages to fit a codebook on; prepare the corpus with some")
         chosen = [Recording(p.id, data.path(p)) for p in list(data.passages.values())[:count]]
-        return chosen, {"data": data_hash(source, options.split), "passages": count}
+        return chosen, {"data": data_hash(source, split), "passages": count}
     found = list_recordings(source)
-    if options.recordings is not None and options.recordings < len(found):
-        places = np.random.default_rng(options.seed).choice(len(found), options.recordings, replace=False)
+    if count is not None and count < len(found):
+        places = np.random.default_rng(seed).choice(len(found), count, replace=False)
         found = [found[i] for i in np.sort(places)]
     return found, {"data": hash_contents(found), "recordings": len(found)}
 

@@ -7,10 +7,10 @@ import torch
 
 from speechssl.corpora.records import data_hash
 from speechssl.encoders.loading import load_checkpoint
-from speechssl.pretraining.masking import MaskOptions
 from speechssl.errors import InputError
-from speechssl.training import TrainingOptions
 from speechssl.pretraining.iteration import IterationOptions, packed, pretrain
+from speechssl.pretraining.masking import MaskOptions
+from speechssl.training import TrainingOptions
 
 
 def options(**changes):

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.audio import read_audio, write_flac
+from speechssl.errors import InputError
+from speechssl.pretraining import targets
 from speechssl.pretraining.crops import Cropper
 from speechssl.pretraining.masking import MaskOptions
-from speechssl.errors import InputError
-from speechssl.timing import FrameGrid
-from speechssl.pretraining import targets
-from speechssl.units.kmeans import Codebook
 from speechssl.pretraining.targets import Reading, fit_targets, load_labelled, material, pack_audio, write_targets
+from speechssl.timing import FrameGrid
+from speechssl.units.kmeans import Codebook
 
 GRID = FrameGrid(16_000, 320, 400)
 BOOK = Codebook(np.linspace(-0.05, 0.05, 8, dtype=np.float32)[:, None], {"encoder": "toy"})
