@@ -33,9 +33,9 @@ from speechssl.noise import (
     pitch_shift,
     reverberate,
 )
-from speechssl.room import room_impulse
+from speechssl.noise.room import room_impulse
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
 PROPERTY = settings(max_examples=40, deadline=None)
 SEEDS = st.integers(0, 2**32)
