@@ -191,7 +191,7 @@ _CONTINUE = """go on with a HuBERT on distorted speech, so that it hears through
 The encoder hears the recordings distorted and learns the clusters of the clean signal, as it hears that at the beginning. SOURCE
 is a prepared corpus (its training passages), a manifest or a folder of recordings; a killed run goes on with the same command.
 
-DISTORT lists kinds of distortion, with shares if they are to differ: m (the noise of MUSAN where --noise musan=FOLDER names it, else
+DISTORT lists kinds of distortion, with shares if they are to differ: m (noise of MUSAN where --noise musan=FOLDER names it, else of
 a generated stand-in), g (Gaussian), r (rooms), p (pitch), b (a missing band), s (babble of --noise voices=FOLDER), or a NAME that
 --noise NAME=FOLDER gives recordings to.
 

@@ -1,8 +1,8 @@
 """HuBERT pre-training: predict the cluster of every frame, hidden ones above all (arXiv 2106.07447, section II).
 
 The published loss counts masked frames only. Where the input is not what the targets come from (another reading of the same words,
-as ContentVec's teacher, arXiv 2204.09224; or distorted speech with the clean signal's clusters, arXiv 2203.16104) the visible frames
-are worth learning from too, because the answer is not in the input: `visible_weight` says how much.
+as ContentVec's teacher, arXiv 2204.09224; or distorted speech with the clean signal's clusters, arXiv 2203.16104) the visible
+frames are worth learning from too, because the answer is not in the input: `visible_weight` says how much.
 Letters: B utterances, N samples, T frames, K clusters, D width.
 """
 
