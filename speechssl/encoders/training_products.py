@@ -1,0 +1,225 @@
+"""The products of a transformer with their gradients, on a CPU, without copies that are not needed.
+
+Weights are cast to bf16 once a step, where they are used. In fp32 oneDNN computes all products: on processors of other makers than
+its own, the library behind `torch.mm` is half as fast. Convolutions see (time, channel) memory, which oneDNN reads as it is; the
+gradient of a convolution's weights is one product with windows that lie in memory already.
+
+Letters: B utterances, T frames, C channels, D width, H heads, K kernel size, M = rows of a product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd import Function
+
+onednn = torch.ops.mkldnn
+BLOCK = 1024  # windows that are copied at a time
+KEPT = 64 << 20  # bytes of attention weights that a layer keeps for its gradient; above, they are computed again
+
+
+def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """x W^T + b. x: (M, in), weight: (out, in), either of any strides."""
+    if by_onednn(x) and (x.dtype == torch.float32 or bias is not None):
+        return onednn._linear_pointwise(x, weight, bias, "none", [], "")
+    return torch.nn.functional.linear(x, weight, bias)
+
+
+def by_onednn(x: torch.Tensor) -> bool:
+    """Whether oneDNN has products of such numbers here."""
+    known = x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and onednn._is_mkldnn_bf16_supported())
+    return x.device.type == "cpu" and torch.backends.mkldnn.is_available() and known
+
+
+class Linear(Function):
+    """x W^T + b for several (W, b) side by side. x: (..., in) -> (..., sum of out)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        weights, biases = parameters[::2], parameters[1::2]
+        rows = x.reshape(-1, x.shape[-1])
+        weight = together(weights, x.dtype)
+        ctx.sizes, ctx.kind = [len(w) for w in weights], weights[0].dtype
+        ctx.save_for_backward(rows, weight)
+        return product(rows, weight, together(biases, x.dtype)).view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        rows = gradient.reshape(-1, gradient.shape[-1])
+        of_x = product(rows, weight.t()).view(*gradient.shape[:-1], -1) if ctx.needs_input_grad[0] else None
+        if not any(ctx.needs_input_grad[1:]):
+            return of_x, *[None] * (2 * len(ctx.sizes))
+        of_weights = product(rows.t(), x.t()).split(ctx.sizes)
+        of_biases = rows.sum(0).split(ctx.sizes)
+        pairs = zip(of_weights, of_biases, strict=True)
+        return of_x, *(part.to(ctx.kind) for pair in pairs for part in pair)
+
+
+def together(parts: tuple[torch.Tensor, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Concatenated and cast in one pass."""
+    if len(parts) == 1:
+        return parts[0].to(dtype)
+    whole = parts[0].new_empty((sum(len(p) for p in parts), *parts[0].shape[1:]), dtype=dtype)
+    return torch.cat(parts, out=whole) if dtype == parts[0].dtype else _cast_into(whole, parts)
+
+
+def _cast_into(whole: torch.Tensor, parts: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    for place, part in zip(whole.split([len(p) for p in parts]), parts, strict=True):
+        place.copy_(part)
+    return whole
+
+
+class Convolution(Function):
+    """A strided convolution over time. x: (B, T, C), contiguous -> (B, T', C')."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: int) -> torch.Tensor:
+        kernel = image_of(weight.to(x.dtype).transpose(1, 2))  # (C', C, 1, K)
+        ctx.save_for_backward(x, kernel)
+        ctx.stride, ctx.kind = stride, weight.dtype
+        bias = None if bias is None else bias.to(x.dtype)
+        return frames_of(torch.conv2d(image_of(x), kernel, bias, (1, stride)))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, kernel = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        image, stride = image_of(gradient), [1, ctx.stride]
+        of_x, of_weight, of_bias = None, None, None
+        if ctx.needs_input_grad[0]:
+            last = stride, [0, 0], [1, 1], False, [0, 0], 1, [True, False, False]
+            of_x = frames_of(torch.ops.aten.convolution_backward(image, image_of(x), kernel, None, *last)[0])
+        if ctx.needs_input_grad[1]:
+            of_weight = sum(
+                of_kernel(outputs, rows, kernel.shape[3], ctx.stride) for outputs, rows in zip(gradient, x, strict=True)
+            )
+            of_weight = of_weight.view(len(of_weight), kernel.shape[3], -1).transpose(1, 2).to(ctx.kind)
+        if ctx.needs_input_grad[2]:
+            of_bias = gradient.sum((0, 1)).to(ctx.kind)
+        return of_x, of_weight, of_bias, None
+
+
+def image_of(x: torch.Tensor) -> torch.Tensor:
+    """(B, T, C) as (B, C, 1, T), channels last."""
+    return x.contiguous().transpose(1, 2)[:, :, None]
+
+
+def frames_of(image: torch.Tensor) -> torch.Tensor:
+    """(B, C, 1, T), channels last, as (B, T, C)."""
+    return image[:, :, 0].transpose(1, 2).contiguous()
+
+
+def windows(x: torch.Tensor, size: int, stride: int) -> torch.Tensor:
+    """All windows of (T, C) contiguous numbers: (T', K C), without a copy."""
+    frames, channels = x.shape
+    return x.as_strided(((frames - size) // stride + 1, size * channels), (stride * channels, 1))
+
+
+def of_kernel(gradient: torch.Tensor, x: torch.Tensor, size: int, stride: int) -> torch.Tensor:
+    """The gradient of a convolution's weights: (C', K C) float32. gradient: (T', C'), x: (T, C), contiguous."""
+    inputs = windows(x, size, stride)[: len(gradient)]
+    if x.dtype != torch.float32:
+        return product(gradient.t(), inputs.t()).float()
+    pairs = zip(gradient.split(BLOCK), inputs.split(BLOCK), strict=True)  # oneDNN takes no windows that overlap
+    return sum(product(outputs.t(), some.contiguous().t()) for outputs, some in pairs)  # type: ignore[return-value]
+
+
+class Samples(Function):
+    """The first convolution, one affine map an utterance. x: (B, T, K) windows, weight: (B, C, K), bias: (B, C) -> (B, T, C).
+
+    In bf16, samples and weights are each the sum of two bf16 numbers, and three of the four products are one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        found = x.new_empty(*x.shape[:2], weight.shape[1], dtype=dtype)
+        left, right = (x, weight) if dtype == x.dtype else (split(x, dtype, True), split(weight, dtype, False))
+        for place, rows, w, b in zip(found, left, right, bias.to(dtype), strict=True):
+            place.copy_(product(rows, w, b))
+        ctx.save_for_backward(x.to(dtype))
+        ctx.kind = weight.dtype
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        if not any(ctx.needs_input_grad):
+            return None, None, None, None
+        pairs = zip(gradient, x, strict=True)
+        of_weight = torch.stack([product(g.t(), rows.t()) for g, rows in pairs])
+        return None, of_weight.to(ctx.kind), gradient.sum(1).to(ctx.kind), None
+
+
+def split(x: torch.Tensor, dtype: torch.dtype, left: bool) -> torch.Tensor:
+    """Rounded values and what they miss, side by side: high, low, high of the left factor, high, high, low of the right one."""
+    high = x.to(dtype)
+    low = (x - high.to(x.dtype)).to(dtype)
+    return torch.cat([high, low, high] if left else [high, high, low], -1)
+
+
+class Attention(Function):
+    """softmax(Q K^T / sqrt(d)) V, all heads. qkv: (B, T, 3 D) -> (B, T, D)."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: torch.Tensor, heads: int) -> torch.Tensor:
+        q, k, v = of_heads(qkv, 3 * heads).view(3, -1, qkv.shape[1], qkv.shape[2] // (3 * heads))
+        q = q * q.shape[-1] ** -0.5
+        weights = torch.softmax(torch.bmm(q, k.transpose(1, 2)), -1)
+        kept = weights.numel() * weights.element_size() <= KEPT
+        ctx.save_for_backward(q, k, v, weights if kept else None)
+        ctx.heads = heads
+        return of_frames(torch.bmm(weights, v), heads)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        q, k, v, weights = ctx.saved_tensors
+        if weights is None:
+            weights = torch.softmax(torch.bmm(q, k.transpose(1, 2)), -1)
+        gradient = of_heads(gradient, ctx.heads)
+        parts = q.new_empty(3, *q.shape)
+        torch.bmm(weights.transpose(1, 2), gradient, out=parts[2])
+        scores = torch._softmax_backward_data(torch.bmm(gradient, v.transpose(1, 2)), weights, -1, weights.dtype)
+        torch.bmm(scores, k, out=parts[0]).mul_(q.shape[-1] ** -0.5)
+        torch.bmm(scores.transpose(1, 2), q, out=parts[1])
+        return of_frames(parts.flatten(0, 1), 3 * ctx.heads), None
+
+
+def of_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """(B, T, h d) -> (h B, T, d)."""
+    return x.view(*x.shape[:2], heads, -1).permute(2, 0, 1, 3).flatten(0, 1).contiguous()
+
+
+def of_frames(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """(h B, T, d) -> (B, T, h d)."""
+    return x.view(heads, -1, *x.shape[1:]).permute(1, 2, 0, 3).flatten(2)
+
+
+class Positions(Function):
+    """The grouped convolution of positions, padded to keep the length. x: (B, T, D) -> (B, T, D)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int) -> torch.Tensor:
+        kernel = image_of(weight.to(x.dtype).transpose(1, 2))  # (D, D / groups, 1, K)
+        ctx.save_for_backward(x, kernel)
+        ctx.groups, ctx.kind = groups, weight.dtype
+        found = torch.conv2d(image_of(x), kernel, bias.to(x.dtype), padding=(0, kernel.shape[3] // 2), groups=groups)
+        return frames_of(found[..., : x.shape[1]])  # an even kernel gives a frame too many
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, kernel = ctx.saved_tensors
+        size = kernel.shape[3]
+        whole = torch.nn.functional.pad(gradient, (0, 0, 0, 1 - size % 2))
+        last = [1, 1], [0, size // 2], [1, 1], False, [0, 0], ctx.groups, [True, False, False]
+        of_x = frames_of(torch.ops.aten.convolution_backward(image_of(whole), image_of(x), kernel, None, *last)[0])
+        padded = torch.nn.functional.pad(x, (0, 0, size // 2, size // 2))
+        inputs = padded.view(*padded.shape[:2], ctx.groups, -1).permute(2, 0, 1, 3).contiguous()  # (G, B, T + K, c)
+        outputs = gradient.view(*gradient.shape[:2], ctx.groups, -1).permute(2, 0, 1, 3)  # (G, B, T, c)
+        found = torch.zeros(ctx.groups, outputs.shape[3], size * inputs.shape[3], device=x.device)
+        for group in range(ctx.groups):
+            for some, outs in zip(inputs[group], outputs[group], strict=True):
+                found[group] += of_kernel(outs, some, size, 1)
+        of_weight = found.view(kernel.shape[0], size, -1).transpose(1, 2).to(ctx.kind)
+        return of_x, of_weight, gradient.sum((0, 1)).to(ctx.kind), None
