@@ -39,12 +39,19 @@ def take_defaults(verb: argparse.ArgumentParser, section: dict[str, Any], where:
             value = action.const if value else not action.const
         elif action.nargs is None and isinstance(value, (list, dict)):
             raise InputError(f"{where} has {value!r} for {name}; give one value")
-        elif action.nargs in ("+", "*"):
-            value = [_converted(action, v, where) for v in (value if isinstance(value, list) else [value])]
+        elif action.nargs is not None:
+            value = _list(action, value if isinstance(value, list) else [value], where)
         else:
             value = _converted(action, value, where)
         action.required = False
         verb.set_defaults(**{action.dest: value})
+
+
+def _list(action: argparse.Action, values: list[Any], where: str) -> list[Any]:
+    """Raises InputError unless there are as many as the option takes."""
+    if isinstance(action.nargs, int) and len(values) != action.nargs:
+        raise InputError(f"{where} has {values!r} for {action.option_strings[-1]}; give {action.nargs} values")
+    return [_converted(action, value, where) for value in values]
 
 
 def _converted(action: argparse.Action, value: Any, where: str) -> Any:
