@@ -222,6 +222,7 @@ def _pretraining_flags(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--smooth", type=count, default=1, help="frames the teacher's features are averaged over")
     verb.add_argument("--clusters", type=count, default=100, help="K")
     verb.add_argument("--codebook", help="of the teacher, in the place of one that is fitted here: file or shipped name")
+    verb.add_argument("--precision", help="of the teacher: fp32, or bf16, which is faster and changes a label in a hundred")
     verb.add_argument("--no-reference", dest="reference", action="store_false", help="leave the corpus's reference readings alone")
     verb.add_argument(
         "--mask-probability", type=share, default=0.65, help="share of frames that masked spans would cover without overlap"
@@ -281,6 +282,7 @@ def _pretrain(o: argparse.Namespace) -> None:
         o.projection,
         o.feature_penalty,
         o.gradient_scale,
+        o.precision,
         _distortions(o),
         DistilOptions(o.distil, tuple(o.distil_layers or ())) if o.distil else None,
         AdversaryOptions(*adversary, frames=o.dat_frames) if o.dat else None,

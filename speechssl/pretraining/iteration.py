@@ -66,6 +66,7 @@ class IterationOptions:
     projection: int = 128  # width in which labels are compared
     penalty: float = PENALTY  # weight of the CNN's mean square
     gradient_scale: float = 1.0  # of the gradient into the CNN
+    precision: str | None = None  # of the teacher whose clusters are the targets: bf16 is faster and changes a label in a hundred
     distort: Distortions | None = None
     distil: DistilOptions | None = None
     adversary: AdversaryOptions | None = None
@@ -174,7 +175,7 @@ def _teacher(found: Material, out: Path, grid: FrameGrid, options: IterationOpti
     """What targets are clusters of, and the codebook: the one that was given, or one fitted here, once."""
     if options.codebook:
         codebook = load_codebook(Path(options.codebook))
-        given = load_features_of(codebook, options.teacher)
+        given = load_features_of(codebook, options.teacher, options.precision)
         return (lambda samples: torch.cat(list(given.stream(samples)))), codebook
     path = out / "targets.safetensors"
     features, card = _features(grid, options)
@@ -186,7 +187,7 @@ def _teacher(found: Material, out: Path, grid: FrameGrid, options: IterationOpti
 def _features(grid: FrameGrid, options: IterationOptions) -> tuple[Teaching, dict[str, Any]]:
     if options.teacher == "mfcc":
         return (lambda samples: mfcc(samples, grid)), {"layer": 0, "frame_rate": grid.frame_rate, "encoder": "mfcc"}
-    features = load_features(options.teacher, options.layer, options.smooth)
+    features = load_features(options.teacher, options.layer, options.smooth, options.precision or "fp32")
     return (lambda samples: torch.cat(list(features.stream(samples)))), features.card
 
 
