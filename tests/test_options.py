@@ -31,8 +31,8 @@ def test_switches_lists_and_required_options_can_stand_in_the_config(tmp_path: P
 
 STAGES = {
     "corpus": "prepare minisqa",
-    "hubert-1": "pretrain",
-    "hubert-2": "pretrain",
+    "hubert-1": "pretrain hubert",
+    "hubert-2": "pretrain hubert",
     "units": "units fit",
     "inspect": "units inspect",
     "extract": "units extract",

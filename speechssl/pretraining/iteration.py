@@ -26,7 +26,7 @@ from speechssl.errors import InputError
 from speechssl.pretraining.adversary import AdversaryOptions, DomainAdversary
 from speechssl.pretraining.crops import Cropper, Distortions
 from speechssl.pretraining.distillation import CleanTeacher
-from speechssl.pretraining.heads import restore_label_head, save_label_head
+from speechssl.pretraining.label_head import restore_label_head, save_label_head
 from speechssl.pretraining.hubert import PENALTY, HubertPretraining
 from speechssl.pretraining.masking import MaskOptions
 from speechssl.pretraining.targets import Material, fit_targets, load_labelled, material, pack_audio, write_targets
