@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 from transformers import HubertModel, Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
 from speechssl.encoders.loading import load_checkpoint, load_encoder
+from speechssl.encoders.pretraining import save_encoder
 from speechssl.errors import InputError
 from speechssl.pretraining.contrastive import ContrastiveOptions, Wav2Vec2Pretraining
 from speechssl.pretraining.heads import load_pretraining, save_pretraining
@@ -50,6 +51,11 @@ def test_transformers_reads_what_is_saved(model, folder):
 
 def test_an_encoder_is_loaded_from_it_too(model, folder):
     assert equal(load_checkpoint(folder).model, model.encoder) and load_encoder(folder).normalise is False
+
+
+def test_the_encoder_alone_is_saved_as_any_other(model, tmp_path):
+    save_encoder(model.encoder, tmp_path / "encoder", model.normalise)
+    assert equal(load_checkpoint(tmp_path / "encoder").model, model.encoder) and load_encoder(tmp_path / "encoder").layers == 2
 
 
 def test_pre_training_goes_on_with_its_heads(model, folder, capsys):
