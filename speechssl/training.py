@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +24,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import Dataset
+from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from speechssl.artefacts import read_json
+from speechssl.artefacts import read_json, write_json
 from speechssl.errors import InputError
 from speechssl.processes import agreed, mean_of_processes, processes, rank
 
@@ -91,14 +94,48 @@ class StopAt(TrainerCallback):
             control.should_training_stop = control.should_save = True
 
 
+class Tally:
+    """What the module reported since the last log line, the loss among it: of the updates that were made, not of those dropped."""
+
+    def __init__(self) -> None:
+        self.current: list[dict[str, float]] = []  # batches of the update that is being made
+        self.kept: list[dict[str, float]] = []
+
+    def add(self, outputs: Mapping[str, Any]) -> None:
+        """Note all that is one number."""
+        self.current.append({k: float(v.detach()) for k, v in outputs.items() if torch.is_tensor(v) and v.numel() == 1})
+
+    def settle(self, keep: bool) -> list[dict[str, float]]:
+        """The update has been decided on. Returns its batches."""
+        done, self.current = self.current, []
+        self.kept += done if keep else []
+        return done
+
+    def means(self) -> dict[str, float]:
+        """Means over the batches that were kept, and from now on over those to come."""
+        kept, self.kept = self.kept, []
+        names = dict.fromkeys(name for values in kept for name in values)
+        found = {name: [values[name] for values in kept if name in values] for name in names}
+        return {name: math.fsum(values) / len(values) for name, values in found.items()}
+
+    def save(self, checkpoint: Path) -> None:
+        """Leave what is kept in a checkpoint: training that goes on there has the same next line, wherever it was saved."""
+        write_json(checkpoint / f"tally-{rank()}.json", self.kept)
+
+    def load(self, checkpoint: Path) -> None:
+        path = checkpoint / f"tally-{rank()}.json"
+        self.kept = read_json(path) if path.is_file() else []
+
+
 class SkipNonFinite(TrainerCallback):
-    """Drops the update of a batch whose gradient is not finite, counts it, and stops when that becomes the rule.
+    """Drops the update of a batch whose gradient is not finite, names and counts it, and stops when that becomes the rule.
 
     The gradient has been averaged over the processes by then: all decide alike.
     """
 
-    def __init__(self, path: Path, patience: int = 20) -> None:
+    def __init__(self, path: Path, patience: int = 20, tally: Tally | None = None) -> None:
         self.path, self.patience, self.in_a_row = path, patience, 0
+        self.tally = tally or Tally()
 
     @property
     def skipped(self) -> int:
@@ -106,18 +143,36 @@ class SkipNonFinite(TrainerCallback):
         return len(set(self.path.read_text().split())) if self.path.is_file() else 0
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
-        finite = all(p.grad is None or bool(torch.isfinite(p.grad).all()) for p in model.parameters())
-        self.in_a_row = 0 if finite else self.in_a_row + 1
-        if finite:
+        broken = _not_finite({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+        self.in_a_row = self.in_a_row + 1 if broken else 0
+        batches = self.tally.settle(keep=not broken)
+        if not broken:
             return
         if state.is_world_process_zero:
-            with self.path.open("a") as file:
-                file.write(f"{state.global_step}\n")
+            self._tell(state.global_step, batches, broken)
         model.zero_grad(set_to_none=True)
         if self.in_a_row > self.patience:
             raise FloatingPointError(
                 f"the gradient was not finite {self.in_a_row} times in a row at step {state.global_step}; lower the learning rate"
             )
+
+    def on_save(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
+        self.tally.save(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+
+    def _tell(self, step: int, batches: list[dict[str, float]], broken: list[str]) -> None:
+        """Name the batch: its step, from 0 as `fit` counts, its loss, and the weights that it would have spoilt."""
+        with self.path.open("a") as file:
+            file.write(f"{step}\n")
+        losses = ", ".join(f"{values.get('loss', math.nan):.4g}" for values in batches)
+        where = broken[0].removeprefix("module.") + (f" and {len(broken) - 1} more" if len(broken) > 1 else "")
+        tqdm.write(f"step {step}: dropped, its gradient is not finite in {where} (loss {losses})", file=sys.stderr)
+
+
+def _not_finite(gradients: dict[str, torch.Tensor]) -> list[str]:
+    """Names of those with an infinity or no number in them. One norm of all is one wait for the device; it may overflow."""
+    if bool(torch.nn.utils.get_total_norm(list(gradients.values())).isfinite()):
+        return []
+    return [name for name, gradient in gradients.items() if not bool(torch.isfinite(gradient).all())]
 
 
 class ScalarLog(TrainerCallback):
@@ -133,12 +188,28 @@ class ScalarLog(TrainerCallback):
                 file.write(json.dumps({"step": state.global_step} | values) + "\n")
 
 
-class _Trainer(Trainer):
-    """Trainer that takes ready batches in order and averages the module's scalars over a logging interval."""
+class Pace(TrainerCallback):
+    """How much audio goes through a second, from one log line to the next: saving and waiting for batches count as time too."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.scalars: dict[str, list[float]] = {}
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds, self.since, self.step = seconds, time.perf_counter(), 0
+
+    def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
+        self.since, self.step = time.perf_counter(), state.global_step
+
+    def times_real_time(self, step: int) -> dict[str, float]:
+        """Seconds of audio over seconds of time since this was last asked; {} where neither is known."""
+        now, steps = time.perf_counter(), step - self.step
+        passed, self.since, self.step = now - self.since, now, step
+        return {"times_real_time": round(self.seconds * steps / passed, 2)} if self.seconds and steps else {}
+
+
+class _Trainer(Trainer):
+    """Trainer that takes ready batches in order and averages what the module reports over a logging interval."""
+
+    def __init__(self, *args: Any, tally: Tally, pace: Pace, **kwargs: Any) -> None:
+        super().__init__(*args, callbacks=[pace, *kwargs.pop("callbacks")], **kwargs)
+        self.tally, self.pace = tally, pace
         self.model_accepts_loss_kwargs = False  # a loss is a mean over its batch, whatever the signature of forward
 
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> None:
@@ -146,27 +217,45 @@ class _Trainer(Trainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):  # type: ignore[no-untyped-def]
         outputs = model(**inputs)
-        for name, value in outputs.items():
-            if name != "loss" and torch.is_tensor(value) and value.numel() == 1:
-                self.scalars.setdefault(name, []).append(float(value))
+        self.tally.add(outputs)
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]  # Trainer divides by the accumulation
 
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Trainer's own sum of losses would never be rid of one that is not finite. It is only read for the summary at the end."""
+        return torch.nan_to_num(super().training_step(*args, **kwargs), 0.0, 0.0, 0.0)
+
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        means = torch.tensor([math.fsum(v) / len(v) for v in self.scalars.values()], device=self.args.device)
-        logs |= {name: round(float(x), 5) for name, x in zip(self.scalars, mean_of_processes(means), strict=True)}
-        self.scalars.clear()
+        if "loss" in logs:  # else it is the summary at the end
+            logs |= {"loss": math.nan} | self._means() | self.pace.times_real_time(self.state.global_step)
         super().log(logs, *args, **kwargs)
 
+    def _means(self) -> dict[str, float]:
+        """Of all processes. No loss where all updates were dropped."""
+        found = self.tally.means()
+        means = mean_of_processes(torch.tensor(list(found.values()), dtype=torch.float64, device=self.args.device))
+        return {name: float(x) if name == "loss" else round(float(x), 5) for name, x in zip(found, means, strict=True)}
 
-def fit(model: nn.Module, batch: Callable[[int], Batch], options: TrainingOptions, folder: Path | str) -> dict[str, Any]:
+
+def fit(
+    model: nn.Module,
+    batch: Callable[[int], Batch],
+    options: TrainingOptions,
+    folder: Path | str,
+    audio_seconds: float | None = None,
+) -> dict[str, Any]:
     """Train `model` in place; checkpoints and `log.jsonl` go to `folder`. Resumes from the last checkpoint there.
 
-    batch: step number (0-based) -> keyword arguments of the model. Returns {"steps", "skipped", "loss"}.
+    batch: step number (0-based) -> keyword arguments of the model. audio_seconds: in one of these batches, which all processes
+    share; given, every log line says how many times faster than real time training is, as `times_real_time`.
+    Returns {"steps", "skipped", "loss"}.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     last = agreed(last_checkpoint(folder))
-    guard = SkipNonFinite(folder / "skipped.txt")
+    tally = Tally()
+    if last is not None:
+        tally.load(last)
+    guard = SkipNonFinite(folder / "skipped.txt", tally=tally)
     if last is not None and (state := read_json(last / "trainer_state.json"))["global_step"] >= options.steps:
         model.load_state_dict(load_file(last / "model.safetensors"))
         return {"steps": state["global_step"], "skipped": guard.skipped, "loss": _last_loss(state)}
@@ -176,6 +265,8 @@ def fit(model: nn.Module, batch: Callable[[int], Batch], options: TrainingOption
         train_dataset=StepBatches(batch, (options.horizon or options.steps) * options.accumulation),
         data_collator=lambda batches: batches[0],
         callbacks=[guard, StopAt(options.steps), ScalarLog(folder / "log.jsonl")],
+        tally=tally,
+        pace=Pace(audio_seconds * options.accumulation if audio_seconds else None),
     )
     if processes() > 1:  # Trainer has given all the same seed, and with it the same dropout
         torch.manual_seed(options.seed * processes() + rank())
@@ -191,8 +282,8 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def _last_loss(state: Mapping[str, Any]) -> float | None:
-    """Training loss of the last logging interval."""
-    return next((entry["loss"] for entry in reversed(state["log_history"]) if "loss" in entry), None)
+    """Training loss of the last logging interval in which a batch was not dropped."""
+    return next((x["loss"] for x in reversed(state["log_history"]) if math.isfinite(x.get("loss", math.nan))), None)
 
 
 def _arguments(options: TrainingOptions, folder: Path) -> TrainingArguments:

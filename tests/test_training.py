@@ -1,6 +1,7 @@
 """The Trainer adapter: resumed runs end with the same bits, bad gradients are dropped, schedules keep their horizon."""
 
 import json
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -117,6 +118,73 @@ def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing(tmp_path, bro
     result, later = trained(tmp_path / "later", make, steps=8, **same)
     assert (result["steps"], result["skipped"]) == (8, 1)
     assert torch.isfinite(later).all() and not torch.equal(before, later)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_dropped_batch_does_not_spoil_the_log(tmp_path, capsys, accumulation):
+    """Not its own interval, of which the other steps are shown, and none of those after it."""
+
+    class Numbered(Toy):
+        def forward(self, number, **inputs):
+            return super().forward(**inputs) | {"number": number}
+
+    def make(step):
+        return (broken_batch if step == 4 * accumulation else batch)(step) | {"number": torch.tensor(float(step))}
+
+    result = fit(Numbered(), make, options(log_every=5, accumulation=accumulation), tmp_path)
+    rows = [row for row in logged(tmp_path) if "loss" in row]
+    used = [s for s in range(5 * accumulation) if s // accumulation != 4]
+    assert [row["step"] for row in rows] == [5, 10] and all(np.isfinite(row["loss"]) for row in rows)
+    assert rows[0]["number"] == np.mean(used) and np.isfinite([row["error"] for row in rows]).all()
+    assert result["skipped"] == 1 and result["loss"] == rows[-1]["loss"]
+    assert np.isfinite(next(row["train_loss"] for row in logged(tmp_path) if "train_loss" in row))
+    losses = "nan" if accumulation == 1 else r"nan, [\d.]+"
+    told = r"step 4: dropped, its gradient is not finite in net\.0\.weight and 3 more \(loss " + losses + r"\)"
+    assert len(re.findall(told, capsys.readouterr().err)) == 1
+
+
+def test_a_line_of_nothing_but_dropped_batches_has_no_loss_and_the_next_has(tmp_path):
+    result, _ = trained(tmp_path, lambda step: (broken_batch if step in (2, 3, 9) else batch)(step), log_every=1)
+    losses = [row["loss"] for row in logged(tmp_path) if "loss" in row]
+    assert [i for i, loss in enumerate(losses) if loss is None] == [2, 3, 9] and "error" not in logged(tmp_path)[2]
+    assert result["loss"] == losses[8]  # the last that there is
+
+
+@pytest.mark.parametrize("at", [13, 17])
+def test_a_killed_run_has_the_same_loss_curve_with_accumulation_clipping_and_uneven_lines(tmp_path, at):
+    """Saved every 3 steps and logged every 4: the line after the kill is of steps before it too."""
+    same = {"steps": 12, "accumulation": 2, "clip": 0.05, "log_every": 4}
+    _, whole = trained(tmp_path / "whole", **same)
+    with pytest.raises(Killed):
+        trained(tmp_path / "killed", killing(at), **same)
+    assert torch.equal(trained(tmp_path / "killed", **same)[1], whole)
+
+    def curve(name):
+        rows = [row for row in logged(tmp_path / name) if "loss" in row]
+        return {row["step"]: [row[k] for k in ("loss", "error", "grad_norm", "learning_rate")] for row in rows}
+
+    assert list(curve("whole")) == [4, 8, 12] and curve("whole") == curve("killed")
+
+
+def test_clipping_bounds_the_update(tmp_path):
+    """Without momentum or Adam's scale the weights move by no more than rate times norm."""
+    plain = {"steps": 1, "warmup_steps": 0, "adam_epsilon": 1e6, "weight_decay": 0.0, "learning_rate": 1e6}
+    moved = {}
+    for clip in (0.01, 1e9, 0.0):  # 0: none
+        moved[clip] = float((trained(tmp_path / str(clip), clip=clip, **plain)[1] - weights(Toy())).norm())
+    assert moved[0.01] == pytest.approx(0.01, rel=0.01)
+    assert moved[1e9] == pytest.approx(moved[0.0]) and moved[0.0] > 0.1
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_every_line_says_how_fast_the_audio_goes_through(tmp_path, monkeypatch, accumulation):
+    clock = iter(np.arange(0, 1_000, 8.0))  # one look a line, and one as training starts
+    monkeypatch.setattr("speechssl.training.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    fit(Toy(), batch, options(steps=5, log_every=2, accumulation=accumulation), tmp_path, audio_seconds=100.0)
+    rows = {row["step"]: row for row in logged(tmp_path) if "loss" in row}
+    assert {step: row.get("times_real_time") for step, row in rows.items()} == {2: 25.0 * accumulation, 4: 25.0 * accumulation}
+    fit(Toy(), batch, options(steps=5, log_every=2), tmp_path / "silent")
+    assert not any("times_real_time" in row for row in logged(tmp_path / "silent"))
 
 
 def test_dropped_batches_are_counted_over_a_kill(tmp_path):

@@ -16,6 +16,7 @@ from torch.nn import functional
 from transformers import HubertModel
 
 from speechssl.encoders.training_forward import training_states
+from speechssl.pretraining.gradients import scale_gradients
 from speechssl.processes import mean_of_processes, processes
 from speechssl.training import Batch
 
@@ -43,7 +44,8 @@ class HubertPretraining(nn.Module):
         self.encoder = encoder
         self.project = nn.Linear(encoder.config.hidden_size, width)
         self.labels = nn.Parameter(torch.randn(clusters, width))
-        self.visible_weight, self.penalty, self.gradient_scale = visible_weight, penalty, gradient_scale
+        self.visible_weight, self.penalty = visible_weight, penalty
+        scale_gradients(encoder.feature_extractor, gradient_scale)
         self.extras = nn.ModuleList(extras)
 
     def forward(self, samples: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, **batch: torch.Tensor) -> Batch:
@@ -51,7 +53,7 @@ class HubertPretraining(nn.Module):
 
         Returns the loss and scalars to be logged.
         """
-        features, layers = training_states(self.encoder, samples, mask, gradient_scale=self.gradient_scale)
+        features, layers = training_states(self.encoder, samples, mask)
         found = self._predicted(final(self.encoder, layers[-1]), labels, mask)
         found["loss"] = found["loss"] + self.penalty * features.float().pow(2).mean()
         for extra in self.extras:
@@ -71,7 +73,8 @@ class HubertPretraining(nn.Module):
         """Mean loss and share of right predictions over the frames of all processes where `where` is true."""
         chosen = labels[where]
         vectors = functional.normalize(self.project(hidden[where]).float(), dim=-1)
-        logits = vectors @ functional.normalize(self.labels, dim=-1).T / 0.1
+        with torch.autocast(hidden.device.type, enabled=False):  # a cosine in bf16 is wrong by 0.04 after its division
+            logits = vectors @ functional.normalize(self.labels, dim=-1).T / 0.1
         count = mean_of_processes(where.sum()).clamp(min=1 / processes())
         losses = functional.cross_entropy(logits, chosen, reduction="sum")
         return losses / count, (logits.argmax(-1) == chosen).float().sum() / count

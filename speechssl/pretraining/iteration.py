@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from transformers import HubertModel
 
-from speechssl.artefacts import claim, write_json
+from speechssl.artefacts import claim, hash_json, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.loading import load_checkpoint, load_encoder
 from speechssl.encoders.saving import save_encoder
@@ -26,8 +26,8 @@ from speechssl.errors import InputError
 from speechssl.pretraining.adversary import AdversaryOptions, DomainAdversary
 from speechssl.pretraining.crops import Cropper, Distortions
 from speechssl.pretraining.distillation import CleanTeacher
-from speechssl.pretraining.label_head import restore_label_head, save_label_head
 from speechssl.pretraining.hubert import PENALTY, HubertPretraining
+from speechssl.pretraining.label_head import restore_label_head, save_label_head
 from speechssl.pretraining.masking import MaskOptions
 from speechssl.pretraining.targets import Material, fit_targets, load_labelled, material, pack_audio, write_targets
 from speechssl.processes import agreed, is_main, main_first
@@ -76,7 +76,7 @@ def pretrain(source: Path, out: Path, options: IterationOptions) -> SpeechEncode
     """Run it; what it makes lies in `out`, the encoder in `out`/encoder. Finished work is not done again.
 
     source: a prepared corpus (its training passages), a manifest or a folder of recordings. The audio is packed once for all runs
-    beside `out`, in packed-<hash of the data>. Raises InputError where `out` was made from other inputs.
+    beside `out`, in packed-<hash of the data>, and so are the targets. Raises InputError where `out` was made from other inputs.
     """
     check_share(options.crops)
     found = material(source, options.recordings, options.reference)
@@ -89,8 +89,8 @@ def pretrain(source: Path, out: Path, options: IterationOptions) -> SpeechEncode
         with main_first():
             codebook = make_targets(found, out, grid, options)
         model = _model(encoder, codebook, options)
-        crop = _cropper(found, out, grid, options, normalise)
-        result = fit(model, crop, options.training, out / "checkpoints")
+        crop = _cropper(found, out, grid, codebook, options, normalise)
+        result = fit(model, crop, options.training, out / "checkpoints", crop.audio_seconds)
         with main_first():
             if is_main():
                 save_encoder(encoder, out / "encoder", normalise, options.save_bf16)
@@ -102,6 +102,11 @@ def pretrain(source: Path, out: Path, options: IterationOptions) -> SpeechEncode
 def packed(hash_of_data: str, out: Path) -> Path:
     """Where the training audio lies in one array."""
     return out.parent / f"packed-{hash_of_data}"
+
+
+def labelled(found: Material, out: Path, codebook: Codebook, options: IterationOptions) -> Path:
+    """Where the targets lie: beside `out` too, for runs that share them."""
+    return out.parent / f"targets-{hash_json([found.hash, codebook.hash, options.reference])}"
 
 
 def _made_from(found: Material, options: IterationOptions) -> dict[str, Any]:
@@ -164,7 +169,7 @@ def make_targets(found: Material, out: Path, grid: FrameGrid, options: Iteration
     features, codebook = _teacher(found, out, grid, options)
     lengths = np.diff(np.load(audio / "bounds.npy")).tolist()
     made_from = {"corpus": found.hash, "reference": options.reference}
-    write_targets(found.readings, out / "targets", grid, features, codebook, lengths, made_from)
+    write_targets(found.readings, labelled(found, out, codebook, options), grid, features, codebook, lengths, made_from)
     return codebook
 
 
@@ -191,8 +196,10 @@ def _features(grid: FrameGrid, options: IterationOptions) -> tuple[Teaching, dic
     return (lambda samples: torch.cat(list(features.stream(samples)))), features.card
 
 
-def _cropper(found: Material, out: Path, grid: FrameGrid, options: IterationOptions, normalise: bool) -> Cropper:
-    data = load_labelled(packed(found.hash, out), out / "targets")
+def _cropper(
+    found: Material, out: Path, grid: FrameGrid, codebook: Codebook, options: IterationOptions, normalise: bool
+) -> Cropper:
+    data = load_labelled(packed(found.hash, out), labelled(found, out, codebook, options))
     horizon = options.training.horizon or options.training.steps
     crop = (options.mask, options.crops, options.seconds, options.training.seed, normalise)
     return Cropper(data, grid, *crop, options.distort, options.distil is not None, horizon)
