@@ -19,7 +19,7 @@ from speechssl.noise.sounds.scenes import CLIPS, SECONDS, stand_in
 HOURS = 4.0  # of recordings that are kept (460 MB): of a larger set a stretch of each file
 LEAST = 10.0  # seconds that are kept of a file however many there are
 QUIET = 1e-3  # of the loudest: a crop below (-60 dB) is a pause, and would be blown up
-VERSION = 1  # of the generated sounds: raised when they change, so that what was made before is made anew
+VERSION = 2  # of the generated sounds: raised when they change, so that what was made before is made anew
 
 
 @dataclass(frozen=True)

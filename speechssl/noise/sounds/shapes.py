@@ -41,10 +41,14 @@ def phase(frequency: np.ndarray) -> np.ndarray:
 
 def harmonics(f0: np.ndarray, heights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Sum of sines (n,) at multiples of f0 (n,), in Hz; heights: amplitudes from the first. What is above 7.6 kHz is left out."""
-    base, total = phase(f0), np.zeros(len(f0))
+    turn = np.exp(1j * phase(f0)).astype(np.complex64)
+    power, total = np.ones_like(turn), np.zeros(len(f0))  # the powers of one rotation are its harmonics
     for number, height in enumerate(heights, 1):
-        if number * f0.max() < 7600 and height > 1e-4:
-            total += height * np.sin(number * base + rng.uniform(0, 2 * np.pi))
+        if number * f0.max() > 7600:
+            break
+        power *= turn
+        start = np.complex64(height * np.exp(1j * rng.uniform(0, 2 * np.pi)))
+        total += (start * power).imag
     return total
 
 
