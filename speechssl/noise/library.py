@@ -11,15 +11,14 @@ import numpy as np
 
 from speechssl.artefacts import hash_json, locked, read_json, replacing, write_json
 from speechssl.audio import SAMPLE_RATE, duration, read_audio, to_int16
-from speechssl.errors import InputError
+from speechssl.errors import InputError, tell_set_aside
 from speechssl.noise.level import generator
 from speechssl.noise.mixing import fit_length
-from speechssl.noise.sounds.scenes import CLIPS, SECONDS, stand_in
+from speechssl.noise.sounds.scenes import CLIPS, SECONDS, VERSION, stand_in
 
 HOURS = 4.0  # of recordings that are kept (460 MB): of a larger set a stretch of each file
 LEAST = 10.0  # seconds that are kept of a file however many there are
 QUIET = 1e-3  # of the loudest: a crop below (-60 dB) is a pause, and would be blown up
-VERSION = 2  # of the generated sounds: raised when they change, so that what was made before is made anew
 
 
 @dataclass(frozen=True)
@@ -57,14 +56,27 @@ def generated(seed: int, cache: Path | None = None, count: int = CLIPS, seconds:
 def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None = None) -> Library:
     """Recordings, at most HOURS in all: of a larger set each file gives a stretch at a random place.
 
-    Raises InputError where there is no file, or one that cannot be read.
+    Files that cannot be used are listed on stderr and set aside. Raises InputError where none is left.
     """
     if not files:
         raise InputError(f"there are no recordings of {name} noise; give a folder with .wav, .flac, .mp3 or .ogg files")
     longest = max(HOURS * 3600 / len(files), LEAST)
     known = [[path.name, path.stat().st_size] for path in files]
     card = {"set": name, "seed": seed, "files": known, "seconds_each_at_most": longest}
-    return _kept(card, lambda: (_stretch(path, longest, seed) for path in files), cache)
+    return _kept(card, lambda: _stretches(files, name, longest, seed), cache)
+
+
+def _stretches(files: Sequence[Path], name: str, longest: float, seed: int) -> list[np.ndarray]:
+    stretches, failed = [], {}
+    for path in files:
+        try:
+            stretches.append(_stretch(path, longest, seed))
+        except InputError as error:  # a large set has a silent or damaged one
+            failed[path.name] = str(error)
+    if not stretches:
+        raise InputError(f"no recording of {name} noise can be used ({next(iter(failed.values()))}); give others")
+    tell_set_aside(failed, f"{name} noise")
+    return stretches
 
 
 def _stretch(path: Path, longest: float, seed: int) -> np.ndarray:

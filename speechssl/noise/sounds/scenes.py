@@ -15,6 +15,7 @@ from speechssl.noise.sounds.shapes import on_and_off, unit
 
 LEVEL = 0.05  # RMS of a clip, full scale 1: far above the steps of 16 bits, far below clipping
 CREST = 12.0  # what is louder than this times the RMS is rounded off, as microphones do; else one click would be all of a clip
+VERSION = 3  # of the generated sounds: raised when they change, so that what was made before is made anew
 CLIPS, SECONDS = 300, 10.0  # 50 minutes in all, about the variety of the 900 clips of MUSAN's noise
 
 
