@@ -61,9 +61,14 @@ def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None
     if not files:
         raise InputError(f"there are no recordings of {name} noise; give a folder with .wav, .flac, .mp3 or .ogg files")
     longest = max(HOURS * 3600 / len(files), LEAST)
-    known = [[path.name, path.stat().st_size] for path in files]
-    card = {"set": name, "seed": seed, "files": known, "seconds_each_at_most": longest}
+    card = {"set": name, "seed": seed, "recordings": len(files), "files": _known(files), "seconds_each_at_most": round(longest, 3)}
     return _kept(card, lambda: _stretches(files, name, longest, seed), cache)
+
+
+def _known(files: Sequence[Path]) -> str:
+    """A hash of the names, sizes and times of files: their contents may be 100 hours. What is missing is told when it is read."""
+    stats = [path.stat() if path.exists() else None for path in files]
+    return hash_json([[path.name, s and s.st_size, s and s.st_mtime_ns] for path, s in zip(files, stats, strict=True)])
 
 
 def _stretches(files: Sequence[Path], name: str, longest: float, seed: int) -> list[np.ndarray]:
