@@ -12,10 +12,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from speechssl.audio import SAMPLE_RATE
+from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.errors import InputError
-from speechssl.noise.bank import AUDIO_SUFFIXES
+from speechssl.noise.codecs import bit_rates, through_codec
 from speechssl.noise.effects import band_reject, pitch_shift, reverberate
+from speechssl.noise.files import noise_files
 from speechssl.noise.level import generator
 from speechssl.noise.library import Library, generated, recorded
 from speechssl.noise.room import room_impulse
@@ -23,6 +24,7 @@ from speechssl.noise.room import room_impulse
 TALKERS = (3, 7)  # Snyder et al., "X-vectors" (ICASSP 2018): babble is of three to seven
 ROOMS, RT60S, DISTANCES = 200, (0.2, 1.0), (0.3, 1.7)  # a pool that fits into a cache; seconds; metres
 SEMITONES = 4.0  # up or down, at most
+KBPS = (6.0, 48.0)  # kbit/s of the codecs, evenly on a log scale
 WIDTHS = (0.5, 1.5)  # octaves that a missing band has
 SECOND = 0.5  # share of mixtures of the stand-in that have a second clip, up to 10 dB below: more scenes than there are clips
 
@@ -152,6 +154,29 @@ class Band:
         return band_reject(samples, low, min(low * 2 ** rng.uniform(*WIDTHS), SAMPLE_RATE / 2 - 100))
 
 
+@dataclass(frozen=True)
+class Codec:
+    """c: MP3 or Opus at a random bit rate that is heard."""
+
+    card: Mapping[str, Any] = field(default_factory=lambda: {"set": "codecs", "kbps": list(KBPS)})
+
+    def change(self, samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        codec = ("mp3", "opus")[int(rng.integers(2))]
+        return through_codec(samples, codec, max(float(np.exp(rng.uniform(*np.log(KBPS)))), bit_rates(codec)[0]))
+
+
+def rooms(sources: Mapping[str, Path], seed: int) -> Change:
+    """r: measured impulse responses where `sources` names them as "rir", else simulated rooms."""
+    if "rir" not in sources:
+        return Rooms.simulated(seed)
+    files = noise_files(sources["rir"])
+    if not files:
+        raise InputError(f"there are no impulse responses in {sources['rir']}; give a folder of .wav, .flac, .mp3 or .ogg files")
+    return Rooms(
+        [read_audio(path) for path in files], {"set": "measured rooms", "files": [[p.name, p.stat().st_size] for p in files]}
+    )
+
+
 def musan(sources: Mapping[str, Path], seed: int, cache: Path | None) -> Noise:
     """m: MUSAN where `sources` names its folder, else the generated stand-in, whose card says so; with babble of given voices."""
     if "musan" in sources:
@@ -172,7 +197,7 @@ def voices(sources: Mapping[str, Path], seed: int, cache: Path | None) -> Noise:
 
 def recordings(path: Path, name: str, seed: int, cache: Path | None) -> Library:
     """The recordings of a file or a folder. Raises InputError where there are none."""
-    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.suffix.lower() in AUDIO_SUFFIXES)
+    files = noise_files(path)
     if not files:
         raise InputError(f"there are no recordings in {path} (for {name}); give a folder with .wav, .flac, .mp3 or .ogg files")
     return recorded(files, name, seed, cache)

@@ -11,15 +11,14 @@ import numpy as np
 
 from speechssl.artefacts import hash_json, locked, read_json, replacing, write_json
 from speechssl.audio import SAMPLE_RATE, duration, read_audio, to_int16
-from speechssl.errors import InputError
+from speechssl.errors import InputError, tell_set_aside
 from speechssl.noise.level import generator
 from speechssl.noise.mixing import fit_length
-from speechssl.noise.sounds.scenes import CLIPS, SECONDS, stand_in
+from speechssl.noise.sounds.scenes import CLIPS, SECONDS, VERSION, stand_in
 
 HOURS = 4.0  # of recordings that are kept (460 MB): of a larger set a stretch of each file
 LEAST = 10.0  # seconds that are kept of a file however many there are
 QUIET = 1e-3  # of the loudest: a crop below (-60 dB) is a pause, and would be blown up
-VERSION = 1  # of the generated sounds: raised when they change, so that what was made before is made anew
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,13 @@ class Library:
     samples: np.ndarray = field(repr=False, compare=False)
     edges: np.ndarray = field(repr=False, compare=False)
     card: Mapping[str, Any]
+    file: Path | None = None  # that the samples are mapped from
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A worker process maps the file itself, where there is one; else the samples go to it."""
+        return (
+            (Library, (self.samples, self.edges, self.card)) if self.file is None else (_mapped, (self.file, self.edges, self.card))
+        )
 
     def __len__(self) -> int:
         return len(self.edges) - 1
@@ -57,14 +63,32 @@ def generated(seed: int, cache: Path | None = None, count: int = CLIPS, seconds:
 def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None = None) -> Library:
     """Recordings, at most HOURS in all: of a larger set each file gives a stretch at a random place.
 
-    Raises InputError where there is no file, or one that cannot be read.
+    Files that cannot be used are listed on stderr and set aside. Raises InputError where none is left.
     """
     if not files:
         raise InputError(f"there are no recordings of {name} noise; give a folder with .wav, .flac, .mp3 or .ogg files")
     longest = max(HOURS * 3600 / len(files), LEAST)
-    known = [[path.name, path.stat().st_size] for path in files]
-    card = {"set": name, "seed": seed, "files": known, "seconds_each_at_most": longest}
-    return _kept(card, lambda: (_stretch(path, longest, seed) for path in files), cache)
+    card = {"set": name, "seed": seed, "recordings": len(files), "files": _known(files), "seconds_each_at_most": round(longest, 3)}
+    return _kept(card, lambda: _stretches(files, name, longest, seed), cache)
+
+
+def _known(files: Sequence[Path]) -> str:
+    """A hash of the names, sizes and times of files: their contents may be 100 hours. What is missing is told when it is read."""
+    stats = [path.stat() if path.exists() else None for path in files]
+    return hash_json([[path.name, s and s.st_size, s and s.st_mtime_ns] for path, s in zip(files, stats, strict=True)])
+
+
+def _stretches(files: Sequence[Path], name: str, longest: float, seed: int) -> list[np.ndarray]:
+    stretches, failed = [], {}
+    for path in files:
+        try:
+            stretches.append(_stretch(path, longest, seed))
+        except InputError as error:  # a large set has a silent or damaged one
+            failed[path.name] = str(error)
+    if not stretches:
+        raise InputError(f"no recording of {name} noise can be used ({next(iter(failed.values()))}); give others")
+    tell_set_aside(failed, f"{name} noise")
+    return stretches
 
 
 def _stretch(path: Path, longest: float, seed: int) -> np.ndarray:
@@ -84,10 +108,13 @@ def _kept(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache:
         if not (folder / "card.json").exists():
             _write(folder, _joined(make(), card))
         edges = np.asarray(read_json(folder / "card.json")["edges"], np.int64)
-    samples = np.memmap(folder / "noise.int16", np.int16, "r")
-    if len(samples) != edges[-1]:
-        raise InputError(f"{folder} does not hold the noise that its card names; delete the folder, it is made again")
-    return Library(samples, edges, card)
+    return _mapped(folder / "noise.int16", edges, card)
+
+
+def _mapped(file: Path, edges: np.ndarray, card: Mapping[str, Any]) -> Library:
+    if not file.is_file() or file.stat().st_size != 2 * edges[-1]:
+        raise InputError(f"{file.parent} does not hold the noise that its card names; delete the folder, it is made again")
+    return Library(np.memmap(file, np.int16, "r"), edges, card, file)
 
 
 def _joined(parts: Iterable[np.ndarray], card: Mapping[str, Any]) -> Library:

@@ -37,13 +37,28 @@ def fit_length(noise: np.ndarray, n: int, rng: np.random.Generator | None = None
 
     rng None: from the beginning. The fades are of equal power, so that the level does not dip at a join.
     """
+    return fit_at(noise, n, 0 if rng is None else random_offset(len(noise), n, rng, sample_rate), sample_rate)
+
+
+def random_offset(m: int, n: int, rng: np.random.Generator, sample_rate: int = SAMPLE_RATE) -> int:
+    """Where `fit_at` is to begin in noise of m samples, so that any n of them are as likely. Raises ValueError if m = 0."""
+    if not m:
+        raise ValueError("no noise to repeat")
+    return int(rng.integers(m - n + 1 if m >= n else m - _fade(m, sample_rate)))
+
+
+def fit_at(noise: np.ndarray, n: int, offset: int, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+    """As `fit_length`, from an offset in samples: of the noise where it is long enough, else of the loop that it is made into."""
     if len(noise) >= n:
-        start = 0 if rng is None else int(rng.integers(len(noise) - n + 1))
-        return noise[start : start + n]
+        return noise[offset : offset + n]
     if not len(noise):
         raise ValueError("no noise to repeat")
-    fade = min(round(FADE * sample_rate), len(noise) // 2)
+    fade = _fade(len(noise), sample_rate)
     angle = (np.arange(fade) + 0.5) / max(fade, 1) * np.pi / 2
     join = noise[len(noise) - fade :] * np.cos(angle) + noise[:fade] * np.sin(angle)
     loop = np.concatenate([noise[fade : len(noise) - fade], join])  # the join ends where the loop begins
-    return np.resize(np.roll(loop, 0 if rng is None else -int(rng.integers(len(loop)))), n)
+    return np.resize(np.roll(loop, -offset), n)
+
+
+def _fade(m: int, sample_rate: int) -> int:
+    return min(round(FADE * sample_rate), m // 2)

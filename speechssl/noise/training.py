@@ -1,7 +1,7 @@
 """Distortions on the fly for training: what each crop hears is decided by (seed, key) alone, on any number of workers.
 
 Written "m+g+r", with shares "m:0.3+g:0.4+r:0.3": m, noise of MUSAN or its generated stand-in; g, Gaussian; r, reverberation;
-p, pitch shift; b, a missing band; s, babble of given voices; or the name of a folder of recordings among the sources.
+p, pitch shift; b, a missing band; c, a codec; s, babble of given voices; or the name of a folder of recordings among the sources.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from speechssl.audio import SILENT_PEAK
 from speechssl.errors import InputError
-from speechssl.noise.kinds import Band, Change, Clips, Noise, Pitch, Rooms, White, musan, recordings, voices
+from speechssl.noise.kinds import Band, Change, Clips, Codec, Noise, Pitch, White, musan, recordings, rooms, voices
 from speechssl.noise.level import active_level, generator, guard, rms_level
 
 SHARES = {"m": 0.3, "g": 0.4, "r": 0.3}  # published with the 10 to 19 dB; what is not named there: 0.3
@@ -93,8 +93,8 @@ def parse_distortions(
 ) -> TrainingDistortions:
     """Read "m+g+r" or "m:0.3+g:0.4+kitchens:0.3", and have all noise at hand.
 
-    sources: folders of recordings by name: musan, voices, or a name used in the text. cache: a folder that keeps decoded and
-    generated noise for the next process and run. Raises InputError for anything that is no such distortion.
+    sources: folders of recordings by name: musan, voices, rir (measured impulse responses), or a name used in the text. cache: a
+    folder that keeps decoded and generated noise for the next process and run. Raises InputError for what is no such distortion.
     """
     sources = sources or {}
     shares = _shares(text)
@@ -104,7 +104,7 @@ def parse_distortions(
         if not -100 <= low <= high <= 100:
             raise InputError(f"the SNR range {low} to {high} dB is not one; give the lower number first, in [-100, 100]")
     kinds = tuple(Kind(name, share, _kind(name, text, sources, seed, cache)) for name, share in shares.items())
-    changes = (Rooms.simulated(seed), Pitch(), Band()) if double else ()
+    changes = (rooms(sources, seed), Pitch(), Band()) if double else ()
     return TrainingDistortions(kinds, seed, probability, snr, snr_end or snr, double, changes)
 
 
@@ -128,9 +128,10 @@ def _kind(name: str, text: str, sources: Mapping[str, Path], seed: int, cache: P
     kinds: dict[str, Callable[[], Noise | Change]] = {
         "m": lambda: musan(sources, seed, cache),
         "g": White,
-        "r": lambda: Rooms.simulated(seed),
+        "r": lambda: rooms(sources, seed),
         "p": Pitch,
         "b": Band,
+        "c": Codec,
         "s": lambda: voices(sources, seed, cache),
     }
     if name in sources:

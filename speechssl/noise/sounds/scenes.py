@@ -13,7 +13,9 @@ from speechssl.noise.room import room_impulse
 from speechssl.noise.sounds.seen import FAMILIES, WEIGHTS, Family
 from speechssl.noise.sounds.shapes import on_and_off, unit
 
-LEVEL = 0.1  # RMS of a clip, full scale 1: far above the steps of 16 bits, far below clipping
+LEVEL = 0.05  # RMS of a clip, full scale 1: far above the steps of 16 bits, far below clipping
+CREST = 12.0  # what is louder than this times the RMS is rounded off, as microphones do; else one click would be all of a clip
+VERSION = 3  # of the generated sounds: raised when they change, so that what was made before is made anew
 CLIPS, SECONDS = 300, 10.0  # 50 minutes in all, about the variety of the 900 clips of MUSAN's noise
 
 
@@ -38,8 +40,7 @@ def clip(families: Mapping[str, Family], rng: np.random.Generator, n: int) -> np
     if rng.random() < 0.5:
         room = room_impulse(rng, rng.uniform(0.15, 0.9), rng.uniform(0.3, 1.7))
         total = signal.oaconvolve(total, room)[:n]
-    total = LEVEL * unit(total)
-    return to_int16(total / max(1.0, float(np.abs(total).max()) / 0.99))
+    return to_int16(np.clip(LEVEL * unit(CREST * np.tanh(unit(total) / CREST)), -1, 1))
 
 
 def stand_in(seed: int, count: int = CLIPS, seconds: float = SECONDS) -> Iterator[np.ndarray]:

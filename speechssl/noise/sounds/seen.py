@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy import fft
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.noise.sounds.shapes import (
@@ -156,15 +157,15 @@ def _talker(n: int, rng: np.random.Generator) -> np.ndarray:
 
 def _formants(source: np.ndarray, rng: np.random.Generator, rate: float) -> np.ndarray:
     """The source through three resonances that stay for a vowel each; neighbouring vowels are cross-faded."""
-    step = round(SAMPLE_RATE / rate)
+    step = fft.next_fast_len(round(SAMPLE_RATE / rate), real=True)
     window, total = np.hanning(2 * step + 1)[:-1], np.zeros(len(source) + 2 * step)
-    frequency = np.fft.rfftfreq(2 * step, 1 / SAMPLE_RATE)
+    frequency = fft.rfftfreq(2 * step, 1 / SAMPLE_RATE)
     for start in range(0, len(source), step):
         piece = np.zeros(2 * step)
         piece[: len(source[start : start + 2 * step])] = source[start : start + 2 * step]
         centres = rng.uniform([250, 800, 2200], [850, 2300, 3400])
         gain = resonances(frequency, centres, rng.uniform(60, 250, 3)) / (1 + (frequency / 3500) ** 2)
-        total[start : start + 2 * step] += np.fft.irfft(np.fft.rfft(piece * window) * gain, 2 * step)
+        total[start : start + 2 * step] += fft.irfft(fft.rfft(piece * window) * gain, 2 * step)
     return total[: len(source)]
 
 

@@ -41,10 +41,14 @@ def phase(frequency: np.ndarray) -> np.ndarray:
 
 def harmonics(f0: np.ndarray, heights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Sum of sines (n,) at multiples of f0 (n,), in Hz; heights: amplitudes from the first. What is above 7.6 kHz is left out."""
-    base, total = phase(f0), np.zeros(len(f0))
+    turn = np.exp(1j * phase(f0)).astype(np.complex64)
+    power, total = np.ones_like(turn), np.zeros(len(f0))  # the powers of one rotation are its harmonics
     for number, height in enumerate(heights, 1):
-        if number * f0.max() < 7600 and height > 1e-4:
-            total += height * np.sin(number * base + rng.uniform(0, 2 * np.pi))
+        if number * f0.max() > 7600:
+            break
+        power *= turn
+        start = np.complex64(height * np.exp(1j * rng.uniform(0, 2 * np.pi)))
+        total += (start * power).imag
     return total
 
 
@@ -60,6 +64,11 @@ def poisson(n: int, rng: np.random.Generator, rate: float) -> np.ndarray:
 
 def strikes(n: int, times: np.ndarray, heights: np.ndarray, hit: np.ndarray) -> np.ndarray:
     """The same sound `hit` (m,) at each time (samples) with each height, overlapping. Returns (n,)."""
+    if len(times) * len(hit) < 20 * n:  # cheaper one by one than as a convolution
+        total = np.zeros(n + len(hit))
+        for time, height in zip(times, heights, strict=True):
+            total[time : time + len(hit)] += height * hit
+        return total[:n]
     return np.asarray(signal.fftconvolve(np.bincount(times, heights, minlength=n)[:n], hit)[:n])
 
 
