@@ -8,14 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from speechssl.encoders.training_forward import training_states
-from speechssl.pretraining.crops import Cropper
-from speechssl.pretraining.masking import MaskOptions
 from torch.nn import functional
 from transformers import Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
 import speechssl.pretraining.contrastive as contrastive
 import speechssl.pretraining.quantiser as quantiser
+from speechssl.encoders.training_forward import training_states
 from speechssl.errors import InputError
 from speechssl.pretraining.contrastive import (
     CollapseGuard,
@@ -26,6 +24,8 @@ from speechssl.pretraining.contrastive import (
     equal_masks,
     unlabelled,
 )
+from speechssl.pretraining.crops import Cropper
+from speechssl.pretraining.masking import MaskOptions
 from speechssl.timing import FrameGrid
 from speechssl.training import TrainingOptions, fit
 

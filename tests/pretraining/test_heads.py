@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from speechssl.encoders.saving import save_encoder
 from transformers import HubertModel, Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
 from speechssl.encoders.loading import load_checkpoint, load_encoder
+from speechssl.encoders.saving import save_encoder
 from speechssl.errors import InputError
 from speechssl.pretraining.contrastive import ContrastiveOptions, Wav2Vec2Pretraining
 from speechssl.pretraining.heads import load_pretraining, save_pretraining

@@ -4,10 +4,10 @@ from dataclasses import FrozenInstanceError, asdict
 
 import pytest
 import torch
-from speechssl.encoders.small import small_config
 from transformers import Wav2Vec2ForPreTraining
 from transformers.optimization import get_scheduler
 
+from speechssl.encoders.small import small_config
 from speechssl.errors import InputError
 from speechssl.pretraining.contrastive import ContrastiveBatches, Wav2Vec2Pretraining
 from speechssl.pretraining.heads import save_pretraining
