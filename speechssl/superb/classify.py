@@ -36,10 +36,10 @@ class ClassifierOptions:
     """SUPERB trains 200,000 steps of 32 and sweeps the learning rate; sizes here are for sets of a few thousand utterances."""
 
     learning_rates: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1)  # the best on dev is kept
-    steps: int = 4000  # at most, for each
+    steps: int = 3000  # at most, for each
     batch: int = 32
     every: int = 100  # steps between looks at dev
-    patience: int = 10  # looks without a better one, then it ends
+    patience: int = 8  # looks without a better one, then it ends
     clip: float = 1.0  # gradient norm
     projection: int = 256
     seed: int = 0

@@ -71,9 +71,9 @@ def _styles(rng: Random, split: str, seed: int) -> Iterator[Draw]:
     for text in _sentences(split, seed):
         voice = _anyone(rng, split)
         for name, style in STYLES.items():
-            rate = voice.rate * style.rate * rng.gauss(1, 0.08)
-            pitch, spread = voice.pitch + style.pitch + rng.gauss(0, 8), voice.range + style.range + rng.gauss(0, 12)
-            tilt, gain = style.tilt + rng.gauss(0, 0.12), style.gain + rng.gauss(0, 3)
+            rate = voice.rate * style.rate * rng.gauss(1, 0.07)
+            pitch, spread = voice.pitch + style.pitch + rng.gauss(0, 8), voice.range + style.range + rng.gauss(0, 10)
+            tilt, gain = style.tilt + rng.gauss(0, 0.15), style.gain + rng.gauss(0, 3)
             yield Draw("", text, _with(voice, rate, pitch, spread), {"style": name}, tilt=tilt, gain=min(gain, 0.0))
 
 

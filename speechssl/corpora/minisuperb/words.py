@@ -39,9 +39,9 @@ class Style:
 
 STYLES = {
     "neutral": Style(1.0, 0, 0, 0.0, -9),
-    "excited": Style(1.12, 14, 25, 0.1, -6),
-    "sad": Style(0.86, -10, -28, -0.2, -12),
-    "angry": Style(1.2, -4, 10, 0.3, -3),
+    "excited": Style(1.15, 20, 30, 0.2, -6),
+    "sad": Style(0.78, -12, -32, -0.45, -12),
+    "angry": Style(1.25, -4, 12, 0.5, -3),
 }
 
 _LOCATIONS = {
