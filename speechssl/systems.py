@@ -84,7 +84,7 @@ class CascadeSystem:
 
 @dataclass
 class SharedEncoder:
-    """A speech encoder that remembers, in every thread, what it last encoded: systems that hear one array encode it once."""
+    """A speech encoder that remembers, in every thread, what it last encoded: systems that hear one array encode it once a layer."""
 
     inner: SpeechEncoder
     last: threading.local = field(default_factory=threading.local)
@@ -142,10 +142,11 @@ class SharedEncoder:
         yield from self._remembered(samples, layer, lambda x: list(self.inner.stream(x, layer)))
 
     def _remembered(self, samples: np.ndarray, layer: int | None, encode: Callable[[np.ndarray], Any]) -> Any:
-        if getattr(self.last, "samples", None) is not samples or self.last.layer != layer:
-            self.last.states = encode(samples)
-            self.last.samples, self.last.layer = samples, layer
-        return self.last.states
+        if getattr(self.last, "samples", None) is not samples:
+            self.last.states, self.last.samples = {}, samples
+        if layer not in self.last.states:
+            self.last.states[layer] = encode(samples)
+        return self.last.states[layer]
 
 
 def model_folder(name: str | Path = DEFAULT) -> Path:

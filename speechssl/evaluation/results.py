@@ -13,6 +13,7 @@ from typing import Any
 from speechssl.artefacts import locked, write_text
 from speechssl.errors import InputError
 
+LOWER_IS_BETTER = frozenset({"wer", "cer", "per", "eer", "der", "unit_error"})  # metrics
 Key = tuple[str, str, str, float | None, str, int, str]
 
 
@@ -24,11 +25,11 @@ class Row:
     over.
     """
 
-    system: str  # "dual", "cascade-ctc", "cascade-pocketsphinx", ...
+    system: str  # "dual", "cascade-ctc", "cascade-pocketsphinx", ...; or a task: "ks", "asr", "units", ...
     encoder: str
-    condition: str  # "clean", "pink", "babble", ...
+    condition: str  # "clean", "pink", "babble", ...; of the robustness grid "seen-m+g+r", "unseen-kitchen", ...
     snr_db: float | None  # None where the condition has no signal-to-noise ratio
-    metric: str  # "ff1", "aos", "em", "f1", "wer"
+    metric: str  # "ff1", "aos", "em", "f1", "wer", "acc", "unit_error"
     value: float
     low: float | None
     high: float | None

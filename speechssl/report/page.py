@@ -17,11 +17,10 @@ import jinja2
 
 from speechssl.artefacts import write_text
 from speechssl.errors import InputError
-from speechssl.evaluation.results import Row
+from speechssl.evaluation.results import LOWER_IS_BETTER, Row
 from speechssl.report.examples import Example, Prediction
 from speechssl.report.figures import Breakdown, Drawing, bars, score_against_snr, score_against_wer
 from speechssl.report.series import (
-    LOWER_IS_BETTER,
     METRICS,
     PALETTE,
     Cell,

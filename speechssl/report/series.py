@@ -35,7 +35,6 @@ METRICS = {  # in the order of the page: short name, what it is
     "em": ("EM", "exact match of the answer's text"),
     "wer": ("WER", "word error rate of the transcript of the passage"),
 }
-LOWER_IS_BETTER = frozenset({"wer", "cer", "per", "eer", "der"})
 
 
 @dataclass(frozen=True)
