@@ -84,7 +84,7 @@ class CascadeSystem:
 
 @dataclass
 class SharedEncoder:
-    """A speech encoder that remembers, in every thread, what it last encoded: systems that hear one array encode it once a layer."""
+    """A speech encoder that remembers, in every thread, what it last encoded: systems that hear one array encode it once."""
 
     inner: SpeechEncoder
     last: threading.local = field(default_factory=threading.local)
@@ -206,12 +206,13 @@ def _recogniser(models: Path, engine: str, encoder: SharedEncoder) -> tuple[Reco
     return HuggingFaceRecogniser(engine), engine
 
 
-def load_systems(models: Path, names: list[str], bf16: bool = False) -> list[System]:
+def load_systems(models: Path, names: list[str], bf16: bool = False, encoder: SharedEncoder | None = None) -> list[System]:
     """names: `dual` (or `dual-...`, a reader folder of that name), `cascade-ctc`, `cascade-pocketsphinx`, `cascade-<model>`.
 
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or AMX, slower on one without.
+    encoder: of these models, where it has been loaded already.
     """
-    encoder = shared_encoder(models)
+    encoder = encoder or shared_encoder(models)
     systems: list[System] = []
     for name in names:
         if name == "dual" or name.startswith("dual-"):

@@ -147,7 +147,7 @@ def loses(grid: Grid, task: Task, settings: Sequence[Setting]) -> bool:
 def degradation(grid: Grid) -> dict[str, Any]:
     """Everything, cell by cell, averaged over tasks, and DUAL beside the cascade. Numbers are points or percent."""
     return {
-        "definitions": (__doc__ or "").split("\n\n")[1],
+        "definitions": __doc__,
         "baseline": grid.baseline,
         "seed": grid.seed,
         "averaged_over": [list(task) for task in grid.averaged],

@@ -1,6 +1,6 @@
 """Encoders x tasks x conditions: every cell is a file of scores, item by item.
 
-A cell is `scores/<encoder>/<task>-<metric>/<condition>.json`, whole or not at all; a killed run goes on with the cells that are missing.
+A cell is `scores/<encoder>/<task>-<metric>/<condition>.json`, whole or not at all; a killed run goes on with the missing.
 In each condition an encoder hears every recording once, for all tasks that ask about it. All encoders hear the same mixtures: what
 is random about one depends on the seed, the condition and the utterance alone, and not on who listens.
 """
@@ -171,7 +171,7 @@ def _plain(s: Scored) -> dict[str, Any]:
 def _hear(
     listener: Listener, tasks: Sequence[TrainedTask], workers: int, what: str
 ) -> tuple[list[dict[str, Any]], dict[Source, str]]:
-    """What every task keeps of its recordings by id, and why there is nothing of some. Every recording is read and distorted once."""
+    """What every task keeps of its recordings by id, and why there is nothing of some. Each is read and distorted once."""
     wanted: dict[Source, list[int]] = {}
     for number, task in enumerate(tasks):
         for item in task.items():

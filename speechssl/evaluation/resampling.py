@@ -80,9 +80,7 @@ def resampled(cells: Mapping[K, Sequence[Scored]], seed: int = 0, resamples: int
     if len(order) == 1:
         drawn = np.full_like(drawn, np.nan)  # one group says nothing about the spread
     total = sums.sum(axis=0)
-    return {
-        key: _estimate(total[i : i + 2], drawn[:, i : i + 2], len(common)) for key, i in zip(items, range(0, 2 * len(items), 2))
-    }
+    return {key: _estimate(total[2 * i : 2 * i + 2], drawn[:, 2 * i : 2 * i + 2], len(common)) for i, key in enumerate(items)}
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -132,7 +132,7 @@ def _block(metric: str, rows: Sequence[Row]) -> str:
     for system in systems:
         found = [list(cells.get((*system, *column), {}).values()) for column in columns]
         lines.append([" ".join(filter(None, system)), *map(_cell, found)])
-    return _aligned(lines)
+    return aligned(lines)
 
 
 def _column_order(column: tuple[str, float | None]) -> tuple[bool, str, float]:
@@ -155,8 +155,8 @@ def _cell(rows: Sequence[Row]) -> str:
     return text if len(rows) == 1 else f"{text} ({len(rows)} seeds)"
 
 
-def _aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Columns of equal width: the first flush left, the others flush right, a rule under the head."""
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells as text. Columns of equal width: the first flush left, the others flush right, a rule under the head."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     texts = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines]
     return "\n".join([texts[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *texts[1:]])

@@ -1,7 +1,7 @@
 """What DUAL and a cascade retain of what they reach in clean speech, as the noise grows.
 
-Retained is 100 s(c) / s(clean), FF1 of a system under a condition over its own in clean speech. The questions are drawn together, by
-passage, for both systems and all conditions; `resampling` has the bootstrap.
+Retained is 100 s(c) / s(clean), FF1 of a system under a condition over its own in clean speech. The questions are drawn together,
+by passage, for both systems and all conditions; `resampling` has the bootstrap.
 """
 
 from __future__ import annotations
