@@ -8,6 +8,7 @@ cut exactly between two of them cannot be told from a whole one.)
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -86,6 +87,21 @@ def write_clip(path: Path | str, samples: np.ndarray, start: float, end: float, 
         length = len(samples) / sample_rate
         raise InputError(f"no audio in [{start}, {end}) s to write as {path}; the recording has {length:.2f} s")
     _write(path, to_int16(clip), sample_rate, container)
+
+
+def recode(samples: np.ndarray, container: str, subtype: str, compression: float, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+    """Samples (N,) encoded and decoded again in memory. Returns float32 (N + whatever the codec adds,).
+
+    container, subtype, compression: of libsndfile, such as "OGG", "OPUS", 0.9 (1 is the fewest bits); MP3 at a constant bit rate.
+    """
+    buffer, mode = io.BytesIO(), "CONSTANT" if container == "MP3" else None
+    with soundfile.SoundFile(
+        buffer, "w", sample_rate, 1, subtype, format=container, compression_level=compression, bitrate_mode=mode
+    ) as file:
+        for at in range(0, len(samples), BLOCK_FRAMES):
+            file.write(samples[at : at + BLOCK_FRAMES])
+    buffer.seek(0)
+    return np.asarray(soundfile.read(buffer, dtype="float32")[0])
 
 
 def check_clip(path: Path) -> str:

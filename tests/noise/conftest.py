@@ -1,0 +1,20 @@
+"""Voices for the babble."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from speechssl.audio import SAMPLE_RATE, write_flac
+
+
+@pytest.fixture
+def voices(tmp_path: Path) -> tuple[Path, ...]:
+    """Five "people": a carrier each, with syllables of 0.2 s and pauses of 0.1 s."""
+    time = np.arange(2 * SAMPLE_RATE) / SAMPLE_RATE
+    for person in range(5):
+        voice = 0.3 * np.sin(2 * np.pi * (110 + 37 * person) * time) * ((time + 0.05 * person) % 0.3 < 0.2)
+        write_flac(tmp_path / "voices" / f"{person}.flac", voice)
+    return tuple(sorted((tmp_path / "voices").iterdir()))
