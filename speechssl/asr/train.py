@@ -33,10 +33,10 @@ MARGIN = 0.1  # seconds of context left around a cut segment
 
 @dataclass(frozen=True)
 class CtcOptions:
-    """A head on one layer, trained on stretches of whole words."""
+    """A head on one layer, or on the weighted sum of all, trained on stretches of whole words."""
 
     training: TrainingOptions
-    layer: int = 5
+    layer: int | None = 5  # None: all hidden states, as SUPERB has it; they take S times the disk
     passages: int = 800  # training passages; their questions come along
     batch: int = 16
     longest: float = 8.0  # seconds of a stretch
@@ -59,7 +59,8 @@ class _HeadTraining(nn.Module):
         self.head = head
 
     def forward(self, features: torch.Tensor, lengths: torch.Tensor, targets: torch.Tensor, sizes: torch.Tensor) -> Batch:
-        """features: (B, T, D); lengths, sizes: (B,); targets: (B, S) padded."""
+        """features: (B, T, D), or (B, T, S, D) of S hidden states; lengths, sizes: (B,); targets: (B, symbols) padded."""
+        features = features.transpose(1, 2) if features.ndim == 4 else features
         return self.head.loss(features.float(), lengths, [t[:n].tolist() for t, n in zip(targets, sizes, strict=True)])
 
 
@@ -67,7 +68,7 @@ class _HeadTraining(nn.Module):
 class SegmentBatches:
     """Random stretches of whole words, a function of (seed, step) only."""
 
-    features: np.ndarray  # (F, D) float16, all recordings one after another
+    features: np.ndarray  # (F, D) or (F, S, D) float16, all recordings one after another
     recordings: Sequence[_Recording]
     vocabulary: CtcVocabulary
     grid: FrameGrid
@@ -121,7 +122,11 @@ def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptio
             features, recordings = _features(data, language, encoder, out / "features", options)
         vocabulary = _vocabulary(recordings, language)
         shape = HeadShape(
-            width=encoder.width, symbols=len(vocabulary), states=1, projection=options.projection, lstm_width=options.lstm_width
+            width=encoder.width,
+            symbols=len(vocabulary),
+            states=1 if options.layer is not None else encoder.layers + 1,
+            projection=options.projection,
+            lstm_width=options.lstm_width,
         )
         head = CtcHead(shape)
         batches = SegmentBatches(
@@ -155,7 +160,7 @@ def _spelt(words: Sequence[Span], language: str) -> tuple[Span, ...]:
 def _features(
     data: Corpus, language: str, encoder: SpeechEncoder, folder: Path, options: CtcOptions
 ) -> tuple[np.ndarray, list[_Recording]]:
-    """Features of one layer of all recordings with words, in one float16 array on disk."""
+    """Features of one layer (or of all) of all recordings with words, in one float16 array on disk."""
     everything: list[Passage | Question] = [*data.passages.values(), *data.questions]
     records = [r for r in everything if r.words]
     path, index = folder / "features.f16", folder / "index.json"
@@ -169,17 +174,18 @@ def _features(
     ]
     if not recordings:
         raise InputError("no training recording has words with times; a CTC head cannot be trained on this corpus")
-    return np.memmap(path, np.float16, "r", shape=(bounds[-1], encoder.width)), recordings
+    states = () if options.layer is not None else (encoder.layers + 1,)
+    return np.memmap(path, np.float16, "r", shape=(bounds[-1], *states, encoder.width)), recordings
 
 
 def _write_features(
-    data: Corpus, records: Sequence[Passage | Question], encoder: SpeechEncoder, layer: int, path: Path
+    data: Corpus, records: Sequence[Passage | Question], encoder: SpeechEncoder, layer: int | None, path: Path
 ) -> dict[str, Any]:
-    """A raw (F, D) float16 array that grows as recordings are heard. A recording that cannot be read has no rows."""
+    """A raw (F, D) or (F, S, D) float16 array that grows as recordings are heard. A recording that cannot be read has no rows."""
 
     def one(record: Passage | Question) -> np.ndarray | str:
         try:
-            return encoder.features(read_audio(data.path(record)), layer).numpy().astype(np.float16)
+            return _kept(encoder, read_audio(data.path(record)), layer).numpy().astype(np.float16)
         except (InputError, ValueError) as error:
             return str(error)
 
@@ -194,3 +200,10 @@ def _write_features(
             bounds.append(bounds[-1] + (0 if isinstance(rows, str) else len(rows)))
     tell_set_aside(failed, "features for CTC")
     return {"bounds": bounds, "failed": failed}
+
+
+def _kept(encoder: SpeechEncoder, samples: np.ndarray, layer: int | None) -> torch.Tensor:
+    """(T, D) of a layer, or (T, S, D) of all hidden states."""
+    if layer is not None:
+        return encoder.features(samples, layer)
+    return encoder.hidden_states(samples).cpu().transpose(0, 1).contiguous()

@@ -36,11 +36,11 @@ def mfcc_stream(samples: np.ndarray, grid: FrameGrid) -> Iterator[torch.Tensor]:
         left, right = max(first - _CONTEXT, 0), min(first + _PIECE + _CONTEXT, rows)
         if len(here):
             piece = samples[left * _SHIFT : (right - 1) * _SHIFT + _WINDOW]
-            yield _coefficients(piece)[first - left :][here]
+            yield coefficients(piece)[first - left :][here]
 
 
-def _coefficients(samples: np.ndarray) -> torch.Tensor:
-    """(R, 39), every 10 ms."""
+def coefficients(samples: np.ndarray) -> torch.Tensor:
+    """(R, 39) float32, every 10 ms (R by a grid of hop 160 and receptive field 400). samples: (N,) float32 at 16 kHz."""
     wave = torch.from_numpy(np.ascontiguousarray(samples, np.float32))[None] * 32768
     static = kaldi.mfcc(wave, sample_frequency=SAMPLE_RATE, use_energy=False, dither=0.0).T
     first = torchaudio.functional.compute_deltas(static)

@@ -228,7 +228,7 @@ def test_passages_that_were_done_are_not_spoken_again(corpora, tmp_path, monkeyp
 
 
 def test_a_run_killed_while_writing_manifests_goes_on(corpora, tmp_path, monkeypatch):
-    root, real = tmp_path / "corpus", speech._write_lines
+    root, real = tmp_path / "corpus", speech.write_lines
 
     def dying(path, records):
         if path.name == "questions.jsonl":
@@ -236,7 +236,7 @@ def test_a_run_killed_while_writing_manifests_goes_on(corpora, tmp_path, monkeyp
         real(path, records)
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(speech, "_write_lines", dying)
+        patched.setattr(speech, "write_lines", dying)
         prepare(root, settings(reference=True))
     prepare(root, settings(reference=True))
     assert contents(root) == contents(corpora["en"])

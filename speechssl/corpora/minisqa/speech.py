@@ -7,20 +7,19 @@ readings: what a perfect voice converter would give (the teacher of ContentVec, 
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.artefacts import read_json, write_json, write_text
+from speechssl.artefacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.corpora.espeak import Mark, Spoken, Voice, speak
+from speechssl.corpora.making import claim_settings, in_parallel, write_lines
 from speechssl.corpora.minisqa.text import TextPassage, TextQuestion, generate_passage
 from speechssl.corpora.minisqa.voices import reference, speakers
 from speechssl.corpora.records import Answer, Passage, Question, Span, compact, data_hash
@@ -75,7 +74,7 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
     if min(settings.passages.values()) < 0 or settings.questions < 1 or not 0 <= settings.unanswerable <= 1:
         raise InputError(f"cannot make `{settings.command}`; give counts from 0, at least one question, and a share from 0 to 1")
     wanted = {"corpus": "minisqa", "version": VERSION, "settings": asdict(settings)}
-    _claim(out, wanted)
+    claim_settings(out, wanted, "MiniSQA")
     if (out / "card.json").is_file():
         return read_json(out / "card.json")
     for split in SPLITS:
@@ -89,31 +88,19 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
     return card
 
 
-def _claim(out: Path, wanted: dict[str, Any]) -> None:
-    """Refuse a folder that was begun with other settings."""
-    begun = out / "settings.json"
-    if begun.is_file():
-        if read_json(begun) != json.loads(json.dumps(wanted)):
-            raise InputError(f"{out} holds a MiniSQA corpus made with other settings (see {begun}); choose another folder")
-    elif out.is_dir() and any(out.iterdir()):
-        raise InputError(f"{out} is not empty and not a MiniSQA corpus; choose another folder")
-    else:
-        write_json(begun, wanted)
-
-
 def _prepare_split(out: Path, split: str, settings: Settings, workers: int) -> None:
     folder, parts = out / split, out / split / "parts"
     if (folder / "questions.jsonl").is_file():
         return _remove(parts)
     todo = [i for i in range(settings.passages[split]) if not (parts / f"{i:06d}.json").is_file()]
     jobs = [(out, split, i, settings) for i in todo]
-    for _ in tqdm(_parallel(_speak_passage, jobs, workers), total=len(jobs), desc=f"speaking {split}", unit="passage"):
+    for _ in tqdm(in_parallel(_speak_passage, jobs, workers), total=len(jobs), desc=f"speaking {split}", unit="passage"):
         pass
     records = [read_json(parts / f"{i:06d}.json") for i in range(settings.passages[split])]
     if settings.reference and split == "train":
-        _write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
-    _write_lines(folder / "passages.jsonl", [r["passage"] for r in records])
-    _write_lines(folder / "questions.jsonl", [q for r in records for q in r["questions"]])
+        write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
+    write_lines(folder / "passages.jsonl", [r["passage"] for r in records])
+    write_lines(folder / "questions.jsonl", [q for r in records for q in r["questions"]])
     _remove(parts)
 
 
@@ -122,18 +109,6 @@ def _remove(parts: Path) -> None:
         part.unlink()
     if parts.is_dir():
         parts.rmdir()
-
-
-def _write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    write_text(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
-
-
-def _parallel(function: Callable[..., None], jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[None]:
-    if workers <= 1:
-        yield from map(function, jobs)
-        return
-    with get_context("spawn").Pool(workers) as pool:
-        yield from pool.imap_unordered(function, jobs, chunksize=4)
 
 
 def _speak_passage(job: tuple[Path, str, int, Settings]) -> None:

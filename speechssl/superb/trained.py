@@ -1,0 +1,116 @@
+"""Trained heads as tasks that can be judged: classification (KS, IC, SID, style) and recognition (ASR)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from speechssl.artefacts import hash_json, read_json
+from speechssl.asr.ctc import CtcRecogniser, greedy_decode
+from speechssl.corpora.records import Passage, Question, load_corpus
+from speechssl.corpora.utterances import LabelledSet, Utterance, load_labelled
+from speechssl.encoders.speech_encoder import SpeechEncoder
+from speechssl.errors import InputError
+from speechssl.qa.metrics import word_error_rate
+from speechssl.superb.classify import Classifier
+from speechssl.superb.features import encoder_card
+from speechssl.superb.tasks import Item, Scored
+
+SPLIT = "test"
+
+
+@dataclass(frozen=True)
+class ClassificationTask:
+    """A classifier and the set that it was trained on. An item is right when all its slots are (IC: three)."""
+
+    encoder: SpeechEncoder
+    classifier: Classifier
+    data: LabelledSet
+    split: str = SPLIT
+    metric: str = "acc"
+
+    @property
+    def name(self) -> str:
+        return self.data.task
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        """The head, the encoder and the recordings."""
+        head = {name: self.classifier.card[name] for name in ("task", "weights", "classes")}
+        return head | {"encoder": encoder_card(self.encoder), "data": self.data.hash, "split": self.split}
+
+    def items(self) -> Sequence[Item]:
+        """Grouped by speaker where training heard none of them; where it did (SID, FSDD), each utterance is its own group."""
+        heard = {u.speaker for u in self.data.splits["train"]}
+        wanted = self.data.splits[self.split]
+        fresh = not any(u.speaker in heard for u in wanted)
+        return [Item(u.id, self.data.path(u), u.speaker if fresh else u.id) for u in wanted]
+
+    @torch.inference_mode()
+    def hear(self, samples: np.ndarray) -> dict[str, str]:
+        """The label of every slot."""
+        return self.classifier.predict(self.encoder.hidden_states(samples).cpu().mean(1)[None])[0]
+
+    def score(self, heard: Mapping[str, Any]) -> list[Scored]:
+        truth: dict[str, Utterance] = {u.id: u for u in self.data.splits[self.split]}
+        right = {name: float(heard.get(name) == dict(u.labels)) for name, u in truth.items()}
+        return [Scored(item.id, item.group, right[item.id], 1.0) for item in self.items()]
+
+
+def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEncoder) -> ClassificationTask:
+    """A head from the folder that training wrote, with its set. Raises InputError where the three do not belong together."""
+    found, classifier = load_labelled(data), Classifier.load(folder, encoder)
+    if classifier.card["data"] != found.hash:
+        raise InputError(f"{folder} was trained on another set than {data}; give its own, or train a head on this one")
+    return ClassificationTask(encoder, classifier, found)
+
+
+@dataclass(frozen=True)
+class RecognitionTask:
+    """A recogniser and recordings with texts, which are in one language. Greedy decoding."""
+
+    recogniser: CtcRecogniser
+    root: Path
+    records: Sequence[Passage | Question]
+    weights: str  # hash of the head
+    name: str = "asr"
+    metric: str = "wer"
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        """The head, the encoder and the recordings."""
+        facts = {"weights": self.weights, "layer": self.recogniser.layer, "encoder": self.recogniser.encoder.hash}
+        return facts | {"task": self.name, "data": hash_json([[r.id, r.audio, r.text] for r in self.records])}
+
+    def items(self) -> Sequence[Item]:
+        """Grouped by utterance."""
+        return [Item(r.id, self.root / r.audio, r.id) for r in self.records]
+
+    def hear(self, samples: np.ndarray) -> str:
+        """What was recognised; nothing in audio shorter than a frame."""
+        return greedy_decode(self.recogniser.log_probs(samples), self.recogniser.vocabulary)
+
+    def score(self, heard: Mapping[str, Any]) -> list[Scored]:
+        said = [heard.get(r.id, "") for r in self.records]
+        errors = word_error_rate([r.text for r in self.records], said, self.records[0].language)
+        counted = zip(self.records, errors.errors, errors.words, strict=True)
+        return [Scored(r.id, r.id, float(wrong), float(words)) for r, wrong, words in counted]
+
+
+def load_recognition(
+    folder: Path | str, corpus: Path | str, encoder: SpeechEncoder, split: str = SPLIT, limit: int | None = None
+) -> RecognitionTask:
+    """A recogniser from the folder that `train_ctc` wrote, with the first `limit` questions of a split of a spoken-QA corpus.
+
+    Raises InputError where the split has no questions or the encoder is not the recogniser's.
+    """
+    questions = load_corpus(corpus, split).questions[:limit]
+    if not questions:
+        raise InputError(f"{Path(corpus) / split} has no questions to recognise; prepare the corpus with some")
+    recogniser = CtcRecogniser.load(folder, encoder)
+    return RecognitionTask(recogniser, Path(corpus), questions, read_json(Path(folder) / "card.json")["weights"])

@@ -1,0 +1,52 @@
+"""What the heads sit on: any encoder, or log-mel and MFCC features as the floor that an encoder must rise above."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torchaudio.compliance.kaldi as kaldi
+
+from speechssl.artefacts import hash_json
+from speechssl.audio import SAMPLE_RATE
+from speechssl.encoders.loading import load_encoder
+from speechssl.encoders.speech_encoder import SpeechEncoder
+from speechssl.timing import FrameGrid
+from speechssl.units.mfcc import coefficients
+
+MELS = 80
+GRID = FrameGrid(SAMPLE_RATE, 160, 400)  # Kaldi's: a window of 25 ms every 10 ms
+
+
+def log_mel(samples: np.ndarray) -> torch.Tensor:
+    """(T, 80) log filterbank energies. samples: (N,) float32."""
+    return kaldi.fbank(torch.from_numpy(samples)[None] * 32768, num_mel_bins=MELS, sample_frequency=SAMPLE_RATE, dither=0.0)
+
+
+SPECTRAL: dict[str, tuple[Callable[[np.ndarray], torch.Tensor], int]] = {"fbank": (log_mel, MELS), "mfcc": (coefficients, 39)}
+
+
+@dataclass(frozen=True)
+class SpectralEngine:
+    """Spectral features as the one layer of an encoder."""
+
+    compute: Callable[[np.ndarray], torch.Tensor]
+
+    def statistics(self, wave: torch.Tensor) -> None:
+        """Nothing. (The features are not normalised over the utterance: their mean would be 0, and mean pooling blind.)"""
+
+    def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
+        """(T, D), once. piece: (N,) float32."""
+        yield self.compute(piece.numpy())
+
+
+def load_upstream(name: str | Path, precision: str = "fp32", device: str = "auto") -> SpeechEncoder:
+    """`fbank` (80 log-mel), `mfcc` (13 with differences), or what `load_encoder` takes; its errors are raised."""
+    if str(name) not in SPECTRAL:
+        return load_encoder(name, precision, device)
+    compute, width = SPECTRAL[str(name)]
+    engine = SpectralEngine(compute)
+    return SpeechEncoder(str(name), engine, GRID, 0, width, normalise=True, hash=hash_json({"spectral": str(name)}))
