@@ -2,7 +2,7 @@
 
 A cell is `scores/<encoder>/<task>-<metric>/<condition>.json`, whole or not at all; a killed run goes on with the missing.
 In each condition an encoder hears every recording once, for all tasks that ask about it. All encoders hear the same mixtures: what
-is random about one depends on the seed, the condition and the utterance alone, and not on who listens.
+is random about one depends on the seed, the condition and the utterance alone (`mixtures`).
 """
 
 from __future__ import annotations
@@ -11,29 +11,19 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
 from speechssl.artefacts import hash_json, read_json, write_json
 from speechssl.audio import read_audio
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.noise import Condition
+from speechssl.evaluation.mixtures import Mixtures, file_size
+from speechssl.noise import Condition, Distorter
 from speechssl.superb.tasks import Item, Scored, TrainedTask
 from speechssl.units.extract import single_threaded
 
 Source = tuple[str, Path]  # what an item is: its id and its recording
-
-
-class Distorting(Protocol):
-    """What makes the mixtures, such as a `Distorter` or a frozen one."""
-
-    @property
-    def seed(self) -> int: ...
-    def check(self, condition: Condition) -> None: ...
-    def sources(self, condition: Condition) -> Any: ...
-    def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -79,7 +69,7 @@ class Listener:
     encoder: str
     tasks: Sequence[TrainedTask]
     setting: Setting
-    distorter: Distorting
+    mixtures: Mixtures
     utterances: Mapping[Source, str]  # the name that the distorter knows a recording by
     out: Path
 
@@ -88,36 +78,36 @@ class Listener:
         return self.out / "scores" / self.encoder / f"{task.name}-{task.metric}" / f"{file}.json"
 
     def made_from(self, task: TrainedTask) -> str:
-        condition, noise = asdict(self.setting.condition), self.distorter.sources(self.setting.condition)
-        items = [[i.id, i.group, self.utterances[i.id, i.path], _size(i.path)] for i in task.items()]
-        return hash_json([dict(task.card), task.metric, items, self.setting.group, condition, noise, self.distorter.seed])
+        items = [[i.id, i.group, self.utterances[i.id, i.path], file_size(i.path)] for i in task.items()]
+        noise = self.mixtures.made_from(self.setting.condition, [self.utterances[i.id, i.path] for i in task.items()])
+        setting = [self.setting.group, asdict(self.setting.condition), noise, self.mixtures.seed]
+        return hash_json([dict(task.card), task.metric, items, *setting])
 
 
 def run_grid(
     encoders: Mapping[str, Sequence[TrainedTask]],
     settings: Sequence[Setting],
     out: Path,
-    distorter: Distorting,
+    mixtures: Mixtures,
     workers: int = 2,
 ) -> list[Cell]:
     """Fill in the cells that are missing and return all of them.
 
     Recordings that cannot be read are set aside and told; they count as wrong, and are tried again by the next run.
-    Raises InputError for conditions of one name, noise that cannot be had, and where nothing at all can be heard.
+    Raises InputError for noise that cannot be had, and where nothing at all can be heard.
     """
-    check_settings(settings, distorter)
     utterances = name_utterances([task for tasks in encoders.values() for task in tasks])
     cells = []
     for name, tasks in encoders.items():
         for number, setting in enumerate(settings, 1):
-            listener = Listener(name, tasks, setting, distorter, utterances, out)
+            listener = Listener(name, tasks, setting, mixtures, utterances, out)
             _fill(listener, workers, f"{name}, {setting.label} ({number} of {len(settings)})")
             cells += [_read(listener, task) for task in tasks]
     return cells
 
 
-def check_settings(settings: Sequence[Setting], distorter: Distorting) -> None:
-    """Raises InputError where `run_grid` would, before anything is heard or trained."""
+def check_settings(settings: Sequence[Setting], distorter: Distorter) -> None:
+    """Raises InputError for conditions of one name and for noise that cannot be had; call it before a long run."""
     labels = [s.label for s in settings]
     if twins := [label for i, label in enumerate(labels) if label in labels[:i]]:
         raise InputError(f"two conditions are both called {twins[0]!r}; rename a noise file, or leave one of them out")
@@ -156,7 +146,7 @@ def _fill(listener: Listener, workers: int, what: str) -> None:
                 "metric": task.metric,
                 "condition": listener.setting.name,
                 "snr_db": listener.setting.snr_db,
-                "seed": listener.distorter.seed,
+                "seed": listener.mixtures.seed,
                 "failed": sources,
                 "items": scored,
             },
@@ -179,7 +169,7 @@ def _hear(
 
     def one(source: Source) -> dict[int, Any] | str:
         try:
-            samples = listener.distorter.apply(read_audio(source[1]), listener.setting.condition, listener.utterances[source])
+            samples = listener.mixtures.apply(read_audio(source[1]), listener.setting.condition, listener.utterances[source])
             return {number: tasks[number].hear(samples) for number in wanted[source]}
         except (InputError, ValueError) as error:
             return str(error)
@@ -216,7 +206,7 @@ def _read(listener: Listener, task: TrainedTask) -> Cell:
     tell_set_aside(failed, f"{listener.encoder}, {task.name}, {listener.setting.label} (they count as wrong)")
     scored = tuple(Scored(**s) for s in values["items"])
     made = hash_json(dict(task.card))
-    return Cell(listener.encoder, task.name, task.metric, listener.setting, scored, listener.distorter.seed, made, failed)
+    return Cell(listener.encoder, task.name, task.metric, listener.setting, scored, listener.mixtures.seed, made, failed)
 
 
 def _checked(path: Path) -> dict[str, Any]:
@@ -226,11 +216,6 @@ def _checked(path: Path) -> dict[str, Any]:
     if not known or values["hash"] != hash_json(values["items"]):
         raise InputError(f"{path} does not hold the scores that were written into it")
     return dict(values)
-
-
-def _size(path: Path) -> int:
-    """In bytes; -1 for a file that is not there, which is told when it is to be heard."""
-    return path.stat().st_size if path.is_file() else -1
 
 
 def first_items(items: Sequence[Item], count: int | None, seed: int) -> list[Item]:

@@ -11,14 +11,15 @@ Each is there or is made by the same command; a killed run goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from speechssl.artefacts import write_json, write_text
 from speechssl.errors import InputError
 from speechssl.evaluation.degradation import degradation, gather, rows_of
-from speechssl.evaluation.grid import Cell, Distorting, Setting, check_settings, name_utterances, run_grid
+from speechssl.evaluation.grid import Cell, Setting, check_settings, name_utterances, run_grid
+from speechssl.evaluation.mixtures import freeze_mixtures
 from speechssl.evaluation.results import append_rows
 from speechssl.evaluation.retained import against_cascade
 from speechssl.evaluation.robustness_tables import degradation_tables, lecture_markdown, page_of, score_tables
@@ -27,7 +28,6 @@ from speechssl.noise import Condition, Distorter, parse_condition
 from speechssl.superb.tasks import TrainedTask
 
 GROUPS = ("seen", "unseen")
-Freeze = Callable[[Distorter, Sequence[tuple[str, Path]], Sequence[Setting], Path], Distorting]
 
 
 @dataclass(frozen=True)
@@ -44,24 +44,28 @@ class Plan:
     unseen: tuple[str, ...] = ()
     snrs: tuple[float, ...] = (20.0, 10.0, 5.0, 0.0)
     voices: tuple[Path, ...] = ()  # for babble
+    folders: Mapping[str, Path] = field(default_factory=dict)  # of noises by name: musan, fsd50k, ...
     at: float = 5.0  # dB, the SNR of the lecture's table
     corrected: bool = True  # stars by Holm's procedure
     setup: Setup = Setup()
 
 
-def run_robustness(out: Path, plan: Plan, makers: Mapping[str, Maker] = MAKERS, freeze: Freeze | None = None) -> str:
+def run_robustness(out: Path, plan: Plan, makers: Mapping[str, Maker] = MAKERS) -> str:
     """Train the missing heads, freeze the noise, fill the grid, write rows and tables. Returns the tables.
 
     Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is trained where it can be known.
     """
     settings = plan_settings(plan)
-    distorter = Distorter(plan.setup.seed, plan.voices)
+    distorter = Distorter(plan.setup.seed, plan.voices, plan.folders)
     _check(plan, makers)
     check_settings(settings, distorter)
     subjects = [load_subject(name, where) for name, where in plan.encoders.items()]
     trained = {subject.name: _tasks(subject, out, plan, makers) for subject in subjects}
-    frozen = _frozen(freeze, distorter, trained, settings, out)
-    cells = run_grid(trained, settings, out, frozen, plan.setup.workers)
+    utterances = name_utterances([task for tasks in trained.values() for task in tasks])
+    recordings = {name: path for (_, path), name in utterances.items()}
+    conditions = [s.condition for s in settings]
+    mixtures = freeze_mixtures(distorter, recordings, conditions, out / "noise.jsonl", plan.setup.workers)
+    cells = run_grid(trained, settings, out, mixtures, plan.setup.workers)
     return write_outcome(out, cells, plan)
 
 
@@ -125,16 +129,3 @@ def _check(plan: Plan, makers: Mapping[str, Maker]) -> None:
 def _tasks(subject: Subject, out: Path, plan: Plan, makers: Mapping[str, Maker]) -> list[TrainedTask]:
     folder = out / "heads" / subject.name
     return [task for name, data in plan.tasks.items() for task in makers[name](subject, Path(data), folder / name, plan.setup)]
-
-
-def _frozen(
-    freeze: Freeze | None,
-    distorter: Distorter,
-    trained: Mapping[str, Sequence[TrainedTask]],
-    settings: Sequence[Setting],
-    out: Path,
-) -> Distorting:
-    if freeze is None:
-        return distorter
-    utterances = name_utterances([task for tasks in trained.values() for task in tasks])
-    return freeze(distorter, [(name, path) for (_, path), name in utterances.items()], settings, out / "noise.jsonl")

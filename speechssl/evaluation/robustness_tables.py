@@ -178,27 +178,26 @@ def _clean(values: Mapping[str, Any]) -> TextTable:
 
 
 def _retained(lines: Sequence[Mapping[str, Any]]) -> TextTable:
-    rows = tuple(
-        (
-            f"{x['dual']}, {x['dual_encoder']}",
-            f"{x['cascade']}, {x['cascade_encoder']}",
-            _noise(x),
-            _short(x["dual_retained"]),
-            _short(x["cascade_retained"]),
-            _signed(x["difference"], "+") + (f" p {x['difference']['p_value']:.2g}" if "value" in x["difference"] else ""),
-        )
-        for x in lines
+    """A line a pair in one noise, a column an SNR."""
+    pairs: dict[Place, dict[float | None, Mapping[str, Any]]] = {}
+    for x in lines:
+        place = (f"{x['dual']}, {x['dual_encoder']}", f"{x['cascade']}, {x['cascade_encoder']}", x["condition"])
+        pairs.setdefault(place, {})[x["snr_db"]] = x
+    ratios = sorted({x["snr_db"] for x in lines if x["snr_db"] is not None}, reverse=True)
+    rows = tuple((*place, *(_kept(found.get(snr)) for snr in (*ratios, None))) for place, found in pairs.items())
+    columns = ("DUAL", "cascade", "noise", *(f"{snr:g} dB" for snr in ratios), "mean, or without SNR")
+    note = (
+        "FF1 in percent of the system's own FF1 in clean speech: DUAL's - the cascade's = difference in points with its interval; "
+        "the questions are drawn together. * p < 0.05, not corrected."
     )
-    columns = ("DUAL", "cascade", "noise", "DUAL keeps", "cascade keeps", "difference")
-    note = "FF1 in percent of the system's own FF1 in clean speech; difference in points, the questions drawn together."
     return TextTable("What DUAL and the cascade keep of their clean FF1", columns, rows, note)
 
 
-def _noise(line: Mapping[str, Any]) -> str:
-    if line["snr_db"] is not None:
-        return f"{line['condition']} {line['snr_db']:g} dB"
-    over = [f"{snr:g}" for snr in line["mean_over"] if snr is not None]
-    return f"{line['condition']}, mean of {', '.join(over)} dB" if over else str(line["condition"])
+def _kept(line: Mapping[str, Any] | None) -> str:
+    if not line or "value" not in line["difference"]:
+        return "-"
+    star = "*" if line["difference"]["p_value"] < 1 - LEVEL else ""
+    return f"{_short(line['dual_retained'])} - {_short(line['cascade_retained'])} = {_signed(line['difference'], '+')}{star}"
 
 
 def _signed(n: Numbers, sign: str = "") -> str:

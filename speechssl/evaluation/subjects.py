@@ -7,16 +7,22 @@ returns what is to be scored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from speechssl.asr.train import CtcOptions, train_ctc
 from speechssl.corpora.records import first_passages, load_corpus
+from speechssl.corpora.utterances import load_labelled
 from speechssl.encoders.loading import SHIPPED, load_encoder
 from speechssl.errors import InputError
 from speechssl.evaluation.grid_tasks import Limited, qa_tasks, units_task
+from speechssl.superb.classify import ClassifierOptions, train_classifier
 from speechssl.superb.tasks import TrainedTask
+from speechssl.superb.trained import load_classification, load_recognition
 from speechssl.systems import SharedEncoder, System, load_systems, shared_encoder
+from speechssl.training import TrainingOptions
 from speechssl.units.extract import extractor_of
 from speechssl.units.kmeans import load_codebook
 
@@ -39,6 +45,8 @@ class Setup:
     recordings: int | None = None  # of every other task, drawn by the seed
     seed: int = 0  # of noise, heads, draws of recordings and bootstrap
     workers: int = 2  # threads
+    classifier: ClassifierOptions = ClassifierOptions()
+    asr: CtcOptions = CtcOptions(TrainingOptions(steps=1500, learning_rate=2e-3, warmup_steps=100), layer=None)
 
 
 class Maker(Protocol):
@@ -58,6 +66,23 @@ def load_subject(name: str, where: str) -> Subject:
 def limited(task: TrainedTask, setup: Setup) -> TrainedTask:
     """The task on as many recordings as are to be heard."""
     return task if setup.recordings is None else Limited(task, setup.recordings, setup.seed)
+
+
+def _classification(name: str, subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
+    """data: a labelled set of this task."""
+    labelled = load_labelled(data)
+    if labelled.task != name:
+        raise InputError(f"{data} is a set of the task {labelled.task}, not of {name}; name the set of {name}")
+    options, encoder = replace(setup.classifier, seed=setup.seed), subject.encoder
+    train_classifier(labelled, encoder, out, options, workers=setup.workers)  # type: ignore[arg-type]
+    return [limited(load_classification(out, data, encoder), setup)]  # type: ignore[arg-type]
+
+
+def _asr(subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
+    """data: a prepared corpus of questions, whose words have times in the training data."""
+    options, encoder = replace(setup.asr, training=replace(setup.asr.training, seed=setup.seed)), subject.encoder
+    train_ctc(data, encoder, out, options)  # type: ignore[arg-type]
+    return [limited(load_recognition(out, data, encoder, setup.split), setup)]  # type: ignore[arg-type]
 
 
 def _units(subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
@@ -90,4 +115,10 @@ def _models(subject: Subject, task: str) -> Path:
     return subject.models
 
 
-MAKERS: Mapping[str, Maker] = {"units": _units, "dual": _qa("dual"), "cascade-ctc": _qa("cascade-ctc")}
+MAKERS: Mapping[str, Maker] = {
+    **{name: partial(_classification, name) for name in ("ks", "ic", "sid", "style")},
+    "asr": _asr,
+    "units": _units,
+    "dual": _qa("dual"),
+    "cascade-ctc": _qa("cascade-ctc"),
+}
