@@ -23,7 +23,7 @@ from speechssl.evaluation.mixtures import freeze_mixtures
 from speechssl.evaluation.results import append_rows
 from speechssl.evaluation.retained import against_cascade
 from speechssl.evaluation.robustness_tables import degradation_tables, lecture_markdown, page_of, score_tables
-from speechssl.evaluation.subjects import MAKERS, Maker, Setup, Subject, load_subject
+from speechssl.evaluation.subjects import MAKERS, Maker, Setup, Subject, check_subject, load_subject
 from speechssl.noise import Condition, Distorter, parse_condition
 from speechssl.superb.tasks import TrainedTask
 
@@ -60,6 +60,8 @@ def run_robustness(out: Path, plan: Plan, makers: Mapping[str, Maker] = MAKERS) 
     _check(plan, makers)
     check_settings(settings, distorter)
     subjects = [load_subject(name, where) for name, where in plan.encoders.items()]
+    for subject in subjects:
+        check_subject(subject, plan.tasks)
     trained = {subject.name: _tasks(subject, out, plan, makers) for subject in subjects}
     utterances = name_utterances([task for tasks in trained.values() for task in tasks])
     recordings = {name: path for (_, path), name in utterances.items()}

@@ -6,7 +6,7 @@ returns what is to be scored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -107,14 +107,25 @@ def _system(subject: Subject, name: str) -> System:
 
 
 def _models(subject: Subject, task: str) -> Path:
+    """Raises InputError for an encoder alone."""
     if subject.models is None:
-        needs = {"units": "units.safetensors", "dual": "units.safetensors and dual/"}.get(task, "ctc/ and text-qa/")
-        raise InputError(
-            f"the encoder {subject.name} comes alone, and the task {task} needs more; give a folder with encoder/, {needs} in it"
-        )
+        needs = f"give a folder with {NEEDS[task]} in it"
+        raise InputError(f"the encoder {subject.name} comes alone, and the task {task} needs more; {needs}")
     return subject.models
 
 
+def check_subject(subject: Subject, tasks: Iterable[str]) -> None:
+    """Raises InputError where a task needs a folder of models and the encoder comes alone; call it before anything is trained."""
+    for task in tasks:
+        if task in NEEDS:
+            _models(subject, task)
+
+
+NEEDS = {  # of a folder of models
+    "units": "encoder/ and units.safetensors",
+    "dual": "encoder/, units.safetensors and dual/",
+    "cascade-ctc": "encoder/, ctc/ and text-qa/",
+}
 MAKERS: Mapping[str, Maker] = {
     **{name: partial(_classification, name) for name in ("ks", "ic", "sid", "style")},
     "asr": _asr,
