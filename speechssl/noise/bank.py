@@ -87,7 +87,7 @@ class NoiseBank:
 
     def draw(self, key: str, n: int) -> Draw:
         """As `sample`, with what it was made of."""
-        rng = generator(self.seed, self.kind, key)
+        rng = generator(self.seed, f"evaluation {self.kind}" if self.kind in GENERATED else self.kind, key)  # no clip of training
         for _ in range(16):
             draw = self._draw(rng, n)
             if np.any(draw.noise):

@@ -63,13 +63,13 @@ class Condition:
     def text(self) -> str:
         """As `parse_condition` reads it."""
         return {
-            "noise": lambda: f"{self.kind}@{self.snr_db!r}",
-            "reverb": lambda: f"reverb@{self.rt60!r}",
+            "noise": lambda: f"{self.kind}@{_exact(self.snr_db)}",
+            "reverb": lambda: f"reverb@{_exact(self.rt60)}",
             "rooms": lambda: "r",
             "rir": lambda: f"rir={self.kind}",
-            "pitch": lambda: f"pitch@{self.semitones!r}",
-            "band": lambda: f"band@{self.band[0]!r}-{self.band[1]!r}" if self.band else "",
-            "codec": lambda: f"codec@{self.kind}:{self.kbps!r}",
+            "pitch": lambda: f"pitch@{_exact(self.semitones)}",
+            "band": lambda: f"band@{_exact(self.band[0])}-{_exact(self.band[1])}" if self.band else "",
+            "codec": lambda: f"codec@{self.kind}:{_exact(self.kbps)}",
             "chain": lambda: "+".join(step.text for step in self.steps),
         }.get(self.name, lambda: self.name)()
 
@@ -98,16 +98,16 @@ def parse_condition(text: str) -> Condition:
 def _parts(text: str) -> list[str]:
     """Split at each "+" that ends a step: names of files and sets have such a sign too."""
     parts: list[str] = []
-    open_part = ""
+    begun = False
     for piece in text.split("+"):
-        open_part = f"{open_part}+{piece}" if open_part else piece
-        if open_part.strip() in ("clean", "reverb", "r") or re.search(r"@[^/@]+$", open_part) or open_part.startswith("rir="):
-            parts.append(open_part.strip())
-            open_part = ""
-    return [*parts, open_part.strip()] if open_part or not parts else parts
+        part = parts.pop() + "+" + piece if begun else piece
+        parts.append(part)
+        begun = not (part.strip() in ("clean", "reverb", "r") or part.startswith("rir=") or re.search(r"@[^/@]+$", part))
+    return parts if not begun else [text]
 
 
 def _step(text: str, whole: str) -> Condition:
+    text = text.strip()
     kind, at, value = text.rpartition("@") if "@" in text else (text, "", "")
     if text.startswith("rir=") and len(text) > len("rir="):
         return Condition("rir", text.removeprefix("rir="))
@@ -143,6 +143,11 @@ def _codec(value: str, text: str) -> Condition:
     if codec not in CODECS:
         raise InputError(f"the condition {text!r} names the codec {codec!r}; the codecs are {', '.join(CODECS)}")
     return Condition("codec", codec, kbps=_number(kbps, text, *bit_rates(codec)))
+
+
+def _exact(number: float | None) -> str:
+    """The shortest text that reads as this number."""
+    return f"{number:g}" if number is not None and float(f"{number:g}") == number else repr(number)
 
 
 def _called(kind: str) -> str:

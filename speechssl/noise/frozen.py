@@ -32,7 +32,7 @@ def freeze(
     """Write the mixtures of all conditions and utterances. lengths: samples at 16 kHz of each utterance, by its id. Returns `path`.
 
     audio: a folder that generated noise is written into (FLAC), for a machine whose arithmetic differs in the last digit. Nothing
-    is written unless all can be. Raises InputError for noise that cannot be had.
+    is written to `path` unless all can be. Raises InputError for noise that cannot be had.
     """
     frozen = _Freezer(distorter, path.parent, audio)
     rows = [frozen.row(condition, key, n) for key, n in lengths.items() for condition in conditions if condition.name != "clean"]
@@ -104,6 +104,11 @@ class FrozenDistorter:
     def seed(self) -> int:
         """That it was frozen with."""
         return int(next(iter(self._rows.values()))["seed"])
+
+    @property
+    def conditions(self) -> list[Condition]:
+        """Those of the manifest, in its order."""
+        return [parse_condition(text) for text in dict.fromkeys(text for _, text in self._rows)]
 
     def check(self, condition: Condition) -> None:
         """Raises InputError for a condition that is not in the manifest, and for recordings that are missing or have changed."""

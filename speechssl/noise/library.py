@@ -28,6 +28,13 @@ class Library:
     samples: np.ndarray = field(repr=False, compare=False)
     edges: np.ndarray = field(repr=False, compare=False)
     card: Mapping[str, Any]
+    file: Path | None = None  # that the samples are mapped from
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A worker process maps the file itself, where there is one; else the samples go to it."""
+        return (
+            (Library, (self.samples, self.edges, self.card)) if self.file is None else (_mapped, (self.file, self.edges, self.card))
+        )
 
     def __len__(self) -> int:
         return len(self.edges) - 1
@@ -101,10 +108,13 @@ def _kept(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache:
         if not (folder / "card.json").exists():
             _write(folder, _joined(make(), card))
         edges = np.asarray(read_json(folder / "card.json")["edges"], np.int64)
-    samples = np.memmap(folder / "noise.int16", np.int16, "r")
-    if len(samples) != edges[-1]:
-        raise InputError(f"{folder} does not hold the noise that its card names; delete the folder, it is made again")
-    return Library(samples, edges, card)
+    return _mapped(folder / "noise.int16", edges, card)
+
+
+def _mapped(file: Path, edges: np.ndarray, card: Mapping[str, Any]) -> Library:
+    if not file.is_file() or file.stat().st_size != 2 * edges[-1]:
+        raise InputError(f"{file.parent} does not hold the noise that its card names; delete the folder, it is made again")
+    return Library(np.memmap(file, np.int16, "r"), edges, card, file)
 
 
 def _joined(parts: Iterable[np.ndarray], card: Mapping[str, Any]) -> Library:

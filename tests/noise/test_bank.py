@@ -17,6 +17,7 @@ from speechssl.noise import (
     distort,
     parse_condition,
 )
+from speechssl.noise.bank import replay
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -94,3 +95,47 @@ def test_babble_of_real_voices() -> None:
     speech = read_audio(folder / "7_theo_0.wav")
     mixture = Distorter(0, voices).apply(speech, parse_condition("babble@0"), "7_theo_0")
     assert len(mixture) == len(speech) and 0.2 < np.corrcoef(mixture, speech)[0, 1] < 0.95
+
+
+def test_a_manifest_and_a_named_folder(tmp_path: Path) -> None:
+    for i in range(3):
+        write_flac(tmp_path / "n" / f"{i}.flac", steady(8000, i))
+    (tmp_path / "two.txt").write_text("n/0.flac\nn/2.flac\n")
+    assert [f.name for f in NoiseBank.of(str(tmp_path / "two.txt")).files] == ["0.flac", "2.flac"]
+    assert len(NoiseBank.of(f"fsd50k={tmp_path / 'n'}").files) == 3
+    named = NoiseBank.of("fsd50k", folders={"fsd50k": tmp_path / "n"})
+    np.testing.assert_array_equal(named.sample("u1", 500), NoiseBank.of(str(tmp_path / "n")).sample("u1", 500))
+
+
+def test_musan_is_noise_music_and_babble(tmp_path: Path) -> None:
+    for kind, count in (("noise", 1), ("music", 1), ("speech", 4)):
+        for i in range(count):
+            write_flac(tmp_path / kind / "x" / f"{kind}{i}.flac", steady(12_000, 10 * len(kind) + i))
+    bank = NoiseBank.of("m", folders={"musan": tmp_path})
+    draws = [bank.draw(f"u{i}", 4000).pieces for i in range(60)]
+    assert {pieces[0].file.parts[-3] for pieces in draws} == {"noise", "music", "speech"}
+    assert {len(pieces) for pieces in draws} == {1, 3, 4, 5, 6, 7}
+    assert NoiseBank.of(f"musan={tmp_path}") == bank
+    with pytest.raises(InputError, match="is not MUSAN: it has no recordings in noise, music, speech"):
+        NoiseBank.of(f"musan={tmp_path / 'speech'}")
+
+
+def test_a_draw_is_replayed_from_its_pieces(tmp_path: Path, voices: tuple[Path, ...]) -> None:
+    for i, n in enumerate((3000, 30_000)):
+        write_flac(tmp_path / "n" / f"{i}.flac", steady(n, i))
+    for bank in (NoiseBank.of(str(tmp_path / "n")), NoiseBank.of("babble", voices)):
+        for i in range(6):
+            draw = bank.draw(f"u{i}", 8000)
+            np.testing.assert_array_equal(replay(draw.pieces, 8000), draw.noise)
+
+
+def test_stereo_noise_at_another_rate(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "s.wav", np.stack([steady(44_100), steady(44_100, 1)], 1), 44_100)
+    assert NoiseBank.of(str(tmp_path / "s.wav")).sample("u1", 20_000).shape == (20_000,)
+
+
+@pytest.mark.parametrize("samples", [np.full(16_000, np.nan, np.float32), np.ones(10, np.float32)], ids=["nan", "short"])
+def test_unusable_recordings_are_named(tmp_path: Path, samples: np.ndarray) -> None:
+    soundfile.write(tmp_path / "bad.wav", samples, SAMPLE_RATE, subtype="FLOAT")
+    with pytest.raises(InputError, match=r"bad\.wav"):
+        NoiseBank.of(str(tmp_path / "bad.wav")).sample("u1", 100)

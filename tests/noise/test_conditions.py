@@ -19,6 +19,15 @@ from speechssl.noise import (
         ("babble@-2.5", Condition("noise", "babble", snr_db=-2.5), "babble -2.5 dB"),
         ("noises/kitchen.wav@5", Condition("noise", "noises/kitchen.wav", snr_db=5), "kitchen 5 dB"),
         ("a@b/x.wav@0", Condition("noise", "a@b/x.wav", snr_db=0), "x 0 dB"),
+        ("coloured:-6@5", Condition("noise", "coloured:-6", snr_db=5), "coloured:-6 5 dB"),
+        ("m+g+r@5", Condition("noise", "m+g+r", snr_db=5), "m+g+r 5 dB"),
+        ("held-out@0", Condition("noise", "held-out", snr_db=0), "held-out 0 dB"),
+        ("fsd50k=/data/FSD@5", Condition("noise", "fsd50k=/data/FSD", snr_db=5), "fsd50k 5 dB"),
+        ("c++/x.wav@5", Condition("noise", "c++/x.wav", snr_db=5), "x 5 dB"),
+        ("codec@mp3:16", Condition("codec", "mp3", kbps=16), "mp3 16 kbps"),
+        ("codec@opus:6.5", Condition("codec", "opus", kbps=6.5), "opus 6.5 kbps"),
+        ("rir=halls/a", Condition("rir", "halls/a"), "rir a"),
+        ("r", Condition("rooms"), "r"),
         ("reverb", Condition("reverb", rt60=0.5), "reverb 0.5 s"),
         ("reverb@0.6", Condition("reverb", rt60=0.6), "reverb 0.6 s"),
         ("pitch@-2", Condition("pitch", semitones=-2), "pitch -2"),
@@ -28,12 +37,51 @@ from speechssl.noise import (
 def test_conditions_are_read_and_named(text: str, condition: Condition, label: str) -> None:
     assert parse_condition(text) == condition
     assert condition.label == label
+    assert parse_condition(condition.text) == condition
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "snr", "short"),
+    [
+        ("reverb@0.5+kitchen.wav@5", ["reverb@0.5", "kitchen.wav@5"], 5, "reverb + kitchen"),
+        (" r + pink@3 ", ["r", "pink@3"], 3, "r + pink"),
+        ("reverb+m+g+r@5", ["reverb@0.5", "m+g+r@5"], 5, "reverb + m+g+r"),
+        ("rir=halls+a+b.wav@1+codec@mp3:16", ["rir=halls", "a+b.wav@1", "codec@mp3:16"], 1, "rir halls + a+b + mp3 16 kbps"),
+        ("pink@3+babble@1", ["pink@3", "babble@1"], None, "pink + babble"),
+    ],
+)
+def test_chains(text: str, steps: list[str], snr: float | None, short: str) -> None:
+    chain = parse_condition(text)
+    assert [step.text for step in chain.steps] == steps and (chain.snr_db, chain.short) == (snr, short)
+    assert parse_condition(chain.text) == chain
+
+
+@pytest.mark.parametrize("snr", [0.1, 1 / 3, -7.25, 5.0])
+def test_the_text_is_exact(snr: float) -> None:
+    assert parse_condition(Condition("noise", "pink", snr_db=snr).text).snr_db == snr
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "pink", "pink@", "@5", "clean@3", "pink@loud", "pink@nan", "pink@inf", "reverb@0", "reverb@99", "reverb@"]
-    + ["pitch", "pitch@99", "band", "band@1000", "band@2000-1000", "band@100-9000", "kitchen.wav"],
+    + [
+        "pitch",
+        "pitch@99",
+        "band",
+        "band@1000",
+        "band@2000-1000",
+        "band@100-9000",
+        "kitchen.wav",
+        "m+g+r",
+        "r@5",
+        "rir=",
+        "rir",
+        "held-out",
+        "pink@5+",
+        "+pink",
+        "pink@5+clean",
+    ]
+    + ["codec", "codec@mp3", "codec@mp3:8", "codec@aac:64", "coloured:steep@5", "coloured:-60@5"],
 )
 def test_malformed_conditions(text: str) -> None:
     with pytest.raises(InputError, match="condition") as caught:

@@ -9,6 +9,7 @@ from scipy import signal
 from speechssl.audio import SAMPLE_RATE
 from speechssl.noise import (
     babble,
+    coloured,
     gaussian,
     generator,
     pink,
@@ -46,3 +47,12 @@ def test_babble_mixes_every_talker_at_one_level(count: int) -> None:
 def test_babble_needs_voices() -> None:
     with pytest.raises(ValueError, match="voices"):
         babble([], 100, generator(0))
+
+
+@pytest.mark.parametrize("slope", [-12.0, -6.0, 0.0, 3.0, 6.0])
+def test_coloured_noise_has_its_slope(slope: float) -> None:
+    noise = coloured(60 * SAMPLE_RATE, generator(1), slope)
+    frequency, density = signal.welch(noise, SAMPLE_RATE, "blackmanharris", 4096)
+    band = (frequency > 100) & (frequency < 7000)
+    assert np.polyfit(np.log2(frequency[band]), 10 * np.log10(density[band]), 1)[0] == pytest.approx(slope, abs=0.15)
+    assert rms_db(noise) == pytest.approx(0, abs=0.5)

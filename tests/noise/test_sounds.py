@@ -1,0 +1,80 @@
+"""Generated noise: every family makes a sound, no two alike, and what is held out is never heard in training."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+from speechssl.audio import SAMPLE_RATE
+from speechssl.errors import InputError
+from speechssl.noise import kinds
+from speechssl.noise.bank import GENERATED, NoiseBank
+from speechssl.noise.level import generator
+from speechssl.noise.sounds import held_out, scenes, seen
+from speechssl.noise.sounds.scenes import LEVEL, clip, clips, stand_in
+from speechssl.noise.training import parse_distortions
+
+EVERY = [*seen.FAMILIES.items(), *held_out.FAMILIES.items()]
+
+
+@pytest.mark.parametrize(("name", "family"), EVERY, ids=[name for name, _ in EVERY])
+def test_every_family_makes_a_sound_and_no_two_alike(name: str, family: seen.Family) -> None:
+    sounds = [family(2 * SAMPLE_RATE, generator(seed, name)) for seed in (0, 0, 1)]
+    for sound in sounds:
+        assert sound.shape == (2 * SAMPLE_RATE,) and np.isfinite(sound).all() and np.std(sound) > 0
+    np.testing.assert_array_equal(sounds[0], sounds[1])
+    assert abs(np.corrcoef(sounds[0], sounds[2])[0, 1]) < 0.5
+
+
+@pytest.mark.parametrize("families", [seen.FAMILIES, held_out.FAMILIES], ids=["seen", "held-out"])
+def test_clips_have_a_level_and_do_not_clip(families: dict[str, seen.Family]) -> None:
+    for made in clips("test", families, 0, 12, 2.0):
+        assert made.dtype == np.int16 and made.shape == (2 * SAMPLE_RATE,)
+        assert np.sqrt(np.mean((made / 32768) ** 2)) == pytest.approx(LEVEL, rel=0.1)
+        assert np.abs(made.astype(int)).max() < 32767
+
+
+def test_a_clip_depends_on_its_seed_and_number_alone() -> None:
+    first = list(stand_in(7, 4, 1.0))
+    np.testing.assert_array_equal(clip(seen.FAMILIES, generator(7, "stand-in", "2"), SAMPLE_RATE), first[2])
+    assert len({made.tobytes() for made in first}) == 4
+
+
+# Training and held-out noise are disjoint
+
+
+def test_no_family_is_in_both() -> None:
+    assert not set(seen.FAMILIES) & set(held_out.FAMILIES)
+    assert not set(seen.FAMILIES.values()) & set(held_out.FAMILIES.values())
+
+
+def test_the_held_out_sounds_are_not_built_of_those_of_training() -> None:
+    """They share arithmetic and a type; no function of `seen` is called, directly or by name."""
+    assert {name for name, value in vars(held_out).items() if getattr(value, "__module__", "") == seen.__name__} <= {"Family"}
+    assert "import held_out" not in inspect.getsource(seen) and "sounds.held_out" not in inspect.getsource(seen)
+
+
+def test_training_can_not_name_what_is_held_out() -> None:
+    assert GENERATED["held-out"] is held_out.FAMILIES and "held_out" not in inspect.getsource(scenes) + inspect.getsource(kinds)
+    for name in ("held-out", *held_out.FAMILIES):
+        with pytest.raises(InputError, match="neither a source"):
+            parse_distortions(name)
+
+
+def test_evaluation_in_seen_families_hears_other_clips() -> None:
+    """Even where an utterance is called as a clip of training is numbered."""
+    trained = list(stand_in(0, 2, 1.0))
+    for number, made in enumerate(trained):
+        heard = NoiseBank.of("m").sample(str(number), SAMPLE_RATE)
+        assert np.corrcoef(heard, made)[0, 1] < 0.5
+
+
+@pytest.mark.parametrize("n", [1, 100, 800, 16_000, 40_000])
+@pytest.mark.parametrize("kind", ["m", "held-out"])
+def test_evaluation_gets_any_length(kind: str, n: int) -> None:
+    bank = NoiseBank.of(kind, seed=2)
+    noise = bank.sample("u1", n)
+    assert noise.shape == (n,) and np.any(noise)
+    np.testing.assert_array_equal(noise, bank.sample("u1", n))
