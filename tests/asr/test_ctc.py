@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from speechssl.asr import ctc
 from speechssl.asr.ctc import (
@@ -23,6 +24,7 @@ from speechssl.asr.ctc import (
     frames_needed,
     greedy_decode,
     greedy_spans,
+    run_lstm,
     timed_words,
 )
 from speechssl.asr.protocol import Recogniser
@@ -446,3 +448,19 @@ def test_damage_is_named(recogniser, tmp_path, damage, named):
     with pytest.raises(InputError, match=str(tmp_path / named)) as caught:
         CtcRecogniser.load(tmp_path, FakeEncoder())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("lengths", [[9], [5, 9, 1], [4, 4]])
+def test_the_lstm_on_a_padded_batch_is_torchs_on_a_packed_one(layers, lengths):
+    torch.manual_seed(0)
+    lstm, lengths = torch.nn.LSTM(6, 5, layers, batch_first=True, bidirectional=True), torch.tensor(lengths)
+    padded = torch.randn(len(lengths), 9, 6, requires_grad=True)
+    real = (torch.arange(9) < lengths[:, None])[..., None]
+    packed = pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)
+    theirs = pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=9)[0]
+    ours = run_lstm(lstm, padded, lengths)
+    assert torch.allclose(ours * real, theirs, atol=1e-6)
+    wanted = torch.autograd.grad(theirs.square().sum(), [padded, *lstm.parameters()])
+    found = torch.autograd.grad((ours * real).square().sum(), [padded, *lstm.parameters()])
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(found, wanted, strict=True))

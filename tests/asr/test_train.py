@@ -2,10 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
+import torch
 
 from speechssl.asr.ctc import CtcRecogniser
-from speechssl.asr.train import CtcOptions, train_ctc
+from speechssl.asr.train import CtcOptions, _features, train_ctc
+from speechssl.audio import read_audio
+from speechssl.corpora.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.training import TrainingOptions
 
@@ -61,3 +65,21 @@ def test_chinese_characters_become_the_vocabulary(mini_corpus, encoder, tmp_path
 def test_a_corpus_without_words_is_one_sentence(mini_corpus, encoder, tmp_path):
     with pytest.raises(InputError, match="no training recording has words with times"):
         train_ctc(mini_corpus(), encoder, tmp_path / "ctc", options())
+
+
+def test_a_head_on_all_hidden_states_learns_their_weights(corpus, encoder, tmp_path):
+    made = train_ctc(corpus, encoder, tmp_path / "ctc", options(layer=None))
+    assert made.layer is None and made.head.shape.states == encoder.layers + 1
+    assert float(made.head.weights.detach().abs().max()) > 0  # they began at 0
+    again = CtcRecogniser.load(tmp_path / "ctc", encoder)
+    samples = np.random.default_rng(0).normal(0, 0.1, 8_000).astype(np.float32)
+    assert torch.equal(again.log_probs(samples), made.log_probs(samples))
+
+
+def test_batches_hold_the_states_of_the_words(corpus, encoder, tmp_path):
+    """What the head is trained on is what it will hear: (T, S, D) on disk, (B, S, T, D) in the head."""
+    data = load_corpus(corpus, "train")
+    features, recordings = _features(data, "en", encoder, tmp_path / "features", options(layer=None))
+    first = encoder.hidden_states(read_audio(corpus / "train/audio/p0.flac"))
+    kept = torch.from_numpy(np.array(features[: recordings[0].frames])).float().transpose(0, 1)
+    assert kept.shape == first.shape and torch.allclose(kept, first, atol=2e-3 * float(first.abs().max()))

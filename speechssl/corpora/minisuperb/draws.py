@@ -34,9 +34,12 @@ class Draw:
 
 def draw(task: str, split: str, count: int, seed: int) -> list[Draw]:
     """The recordings of a split, `count` of them. Raises KeyError for an unknown task."""
-    rng = Random(f"minisuperb/{task}/{split}/{seed}")
-    found = list(islice(TASKS[task](rng, split, seed), count))
-    return [replace(d, id=f"{task}-{split}-{number:05d}", seed=rng.getrandbits(32)) for number, d in enumerate(found)]
+    key = f"minisuperb/{task}/{split}/{seed}"
+    found = islice(TASKS[task](Random(key), split, seed), count)
+    return [
+        replace(d, id=f"{task}-{split}-{number:05d}", seed=Random(f"{key}/{number}").getrandbits(32))
+        for number, d in enumerate(found)
+    ]
 
 
 def _keywords(rng: Random, split: str, seed: int) -> Iterator[Draw]:

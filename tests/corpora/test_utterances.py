@@ -1,0 +1,89 @@
+"""Labelled utterances: what is read, and every way a set can be wrong."""
+
+import json
+
+import pytest
+
+from speechssl.corpora.utterances import load_labelled
+from speechssl.errors import InputError
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "audio").mkdir()
+    for split, count in (("train", 4), ("dev", 2), ("test", 2)):
+        lines = []
+        for i in range(count):
+            (tmp_path / f"audio/{split}-{i}.flac").write_bytes(b"x")
+            labels = {"action": "ab"[i % 2], "object": "lamp"}
+            record = {"id": f"{split}-{i}", "audio": f"audio/{split}-{i}.flac", "seconds": 1.5, "speaker": "s", "labels": labels}
+            lines.append(json.dumps(record) + "\n")
+        (tmp_path / f"{split}.jsonl").write_text("".join(lines))
+    (tmp_path / "card.json").write_text('{"task": "ic", "seed": 0}')
+    return tmp_path
+
+
+def change(root, split, number, **values):
+    """Set fields of a line, or remove those that are None."""
+    path = root / f"{split}.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[number] = {k: v for k, v in (lines[number] | values).items() if v is not None}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_set_is_read(root):
+    data = load_labelled(root)
+    assert (data.task, data.classes) == ("ic", {"action": ("a", "b"), "object": ("lamp",)})
+    assert [len(data.splits[split]) for split in ("train", "dev", "test")] == [4, 2, 2]
+    assert data.path(data.splits["dev"][1]) == root / "audio/dev-1.flac" and data.splits["dev"][1].text == ""
+
+
+def test_the_hash_is_of_the_manifests(root):
+    before = load_labelled(root).hash
+    (root / "card.json").write_text('{"task": "ic", "seed": 1}')
+    assert load_labelled(root).hash == before
+    change(root, "test", 0, text="hello")
+    assert load_labelled(root).hash != before
+
+
+@pytest.mark.parametrize(
+    ("split", "values", "message"),
+    [
+        (
+            "test",
+            {"labels": {"action": "c", "object": "lamp"}},
+            r"test.jsonl:1 has the action 'c', which no training utterance has",
+        ),
+        ("train", {"labels": {"action": "a"}}, r"train.jsonl:1 has labels for action; give every line labels for"),
+        ("dev", {"labels": {}}, r"dev.jsonl:1 is not an utterance \(it needs an id and at least one label\)"),
+        ("dev", {"labels": {"action": 1, "object": "lamp"}}, r"dev.jsonl:1 is not an utterance \(a label is not text\)"),
+        ("dev", {"labels": None}, r"dev.jsonl:1 is not an utterance .*labels"),
+        ("dev", {"id": "train-2"}, r"dev.jsonl:1: the id train-2 is that of .*train.jsonl:3 too"),
+        ("dev", {"audio": "audio/none.flac"}, r"dev.jsonl:1 names .*none.flac, which does not exist"),
+        ("dev", {"seconds": 0}, r"dev.jsonl:1 is not an utterance \(seconds is 0\)"),
+        ("dev", {"seconds": "long"}, r"dev.jsonl:1 is not an utterance"),
+        ("dev", {"speaker": 7}, r"dev.jsonl:1 is not an utterance \(speaker is 7, which is not text\)"),
+        ("dev", {"label": "a"}, r"dev.jsonl:1 has the unknown field 'label'"),
+    ],
+)
+def test_a_wrong_line_is_one_sentence(root, split, values, message):
+    change(root, split, 0, **values)
+    with pytest.raises(InputError, match=message):
+        load_labelled(root)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("card.json", None, "is not a labelled set"),
+        ("card.json", "[]", "does not say of which task"),
+        ("card.json", "{", "cannot read .*card.json as JSON"),
+        ("dev.jsonl", None, "cannot read the manifest .*dev.jsonl"),
+        ("test.jsonl", "\n", "test.jsonl has no utterance"),
+        ("train.jsonl", "{", "train.jsonl:1 is not JSON"),
+    ],
+)
+def test_a_missing_or_damaged_file_is_one_sentence(root, name, content, message):
+    (root / name).unlink() if content is None else (root / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        load_labelled(root)

@@ -1,0 +1,76 @@
+"""Tasks as they are judged: items, what is heard, scores; what was not heard counts as wrong."""
+
+import json
+
+import numpy as np
+import pytest
+
+from speechssl.asr.ctc import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
+from speechssl.audio import read_audio
+from speechssl.corpora.utterances import load_labelled
+from speechssl.errors import InputError
+from speechssl.superb.classify import ClassifierOptions, train_classifier
+from speechssl.superb.trained import load_classification, load_recognition
+
+QUICK = ClassifierOptions(learning_rates=(1e-2,), steps=60, every=20)
+
+
+@pytest.mark.parametrize("slots", [("keyword",), ("action", "object", "location")])
+def test_a_classification_task_is_judged(labelled, encoder, tmp_path, slots):
+    root = labelled("ks", slots)
+    train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
+    task = load_classification(tmp_path / "head", root, encoder)
+    items = task.items()
+    assert (task.name, task.metric, len(items)) == ("ks", "acc", 4)
+    heard = {item.id: task.hear(read_audio(item.path)) for item in items}
+    json.dumps([heard, dict(task.card)])  # whoever keeps them may write them down
+    assert [s.numerator for s in task.score(heard)] == [1.0] * 4
+    heard[items[0].id][slots[-1]] = "wrong"
+    del heard[items[1].id]
+    assert [(s.id, s.numerator, s.denominator) for s in task.score(heard)][:3] == [
+        ("test-0", 0.0, 1.0), ("test-1", 0.0, 1.0), ("test-2", 1.0, 1.0)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("speakers", "groups"), [("abc", {"c0", "c1"}), ("aaa", {f"test-{i}" for i in range(4)})])
+def test_speakers_are_drawn_together_where_training_heard_none_of_them(labelled, encoder, tmp_path, speakers, groups):
+    root = labelled(speakers=tuple(speakers))
+    train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
+    assert {item.group for item in load_classification(tmp_path / "head", root, encoder).items()} == groups
+
+
+def test_a_head_of_another_set_is_refused(labelled, encoder, tmp_path):
+    root = labelled()
+    train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
+    with pytest.raises(InputError, match="trained on another set"):
+        load_classification(tmp_path / "head", labelled("other", counts=(12, 4, 3)), encoder)
+
+
+def test_too_little_audio_is_said_and_any_of_it_is_heard(labelled, encoder, tmp_path):
+    root = labelled()
+    train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
+    task = load_classification(tmp_path / "head", root, encoder)
+    with pytest.raises(ValueError, match="399 samples"):
+        task.hear(np.zeros(399, np.float32))
+    assert set(task.hear(np.zeros(400, np.float32))) == {"keyword"}
+
+
+@pytest.mark.parametrize("layer", [1, None])
+def test_a_recognition_task_is_judged(mini_corpus, encoder, tmp_path, layer):
+    shape = HeadShape(32, 29, 1 if layer else encoder.layers + 1, 8, 8)
+    CtcRecogniser(encoder, CtcHead(shape), CtcVocabulary.english(), "ctc", layer).save(tmp_path / "asr")
+    task = load_recognition(tmp_path / "asr", mini_corpus(), encoder, "train", limit=2)
+    items = task.items()
+    assert (task.name, task.metric, [i.id for i in items]) == ("asr", "wer", ["q0", "q1"])
+    assert isinstance(task.hear(read_audio(items[0].path)), str)
+    scored = task.score({"q0": "a"})
+    assert [(s.id, s.numerator, s.denominator) for s in scored] == [("q0", 0.0, 1.0), ("q1", 1.0, 1.0)]
+    assert sum(s.numerator for s in task.score({"q0": "a b c", "q1": "a"})) == 2
+    assert dict(task.card) != dict(load_recognition(tmp_path / "asr", tmp_path / "corpus", encoder, "train").card)
+
+
+def test_a_split_without_questions_is_refused(mini_corpus, encoder, tmp_path):
+    root = mini_corpus()
+    (root / "train/questions.jsonl").write_text("")
+    with pytest.raises(InputError, match="no questions to recognise"):
+        load_recognition(tmp_path / "asr", root, encoder, "train")
