@@ -7,6 +7,7 @@ is random about one depends on the seed, the condition and the utterance alone (
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -78,8 +79,8 @@ class Listener:
         return self.out / "scores" / self.encoder / f"{task.name}-{task.metric}" / f"{file}.json"
 
     def made_from(self, task: TrainedTask) -> str:
-        items = [[i.id, i.group, self.utterances[i.id, i.path], file_size(i.path)] for i in task.items()]
-        noise = self.mixtures.made_from(self.setting.condition, [self.utterances[i.id, i.path] for i in task.items()])
+        items = [[i.id, i.group, self.utterances[source_of(i)], file_size(i.path)] for i in task.items()]
+        noise = self.mixtures.made_from(self.setting.condition, [self.utterances[source_of(i)] for i in task.items()])
         setting = [self.setting.group, asdict(self.setting.condition), noise, self.mixtures.seed]
         return hash_json([dict(task.card), task.metric, items, *setting])
 
@@ -115,12 +116,17 @@ def check_settings(settings: Sequence[Setting], distorter: Distorter) -> None:
         distorter.check(setting.condition)
 
 
+def source_of(item: Item) -> Source:
+    """Two tasks may write the path of one recording in two ways."""
+    return item.id, Path(os.path.abspath(item.path))
+
+
 def name_utterances(tasks: Iterable[TrainedTask]) -> dict[Source, str]:
     """What the distorter shall call every recording: its id; `<task>/<id>` where the tasks give one id to different recordings."""
     owners: dict[Source, str] = {}
     for task in tasks:
         for item in task.items():
-            source = (item.id, item.path)
+            source = source_of(item)
             owners[source] = min(owners.get(source, task.name), task.name)
     paths: dict[str, set[Path]] = {}
     for name, path in owners:
@@ -134,7 +140,7 @@ def _fill(listener: Listener, workers: int, what: str) -> None:
         return
     heard, failed = _hear(listener, missing, workers, what)
     for task, there in zip(missing, heard, strict=True):
-        sources = {item.id: failed[item.id, item.path] for item in task.items() if (item.id, item.path) in failed}
+        sources = {item.id: failed[source_of(item)] for item in task.items() if source_of(item) in failed}
         scored = [_plain(s) for s in task.score(there)]
         write_json(
             listener.path(task),
@@ -165,7 +171,7 @@ def _hear(
     wanted: dict[Source, list[int]] = {}
     for number, task in enumerate(tasks):
         for item in task.items():
-            wanted.setdefault((item.id, item.path), []).append(number)
+            wanted.setdefault(source_of(item), []).append(number)
 
     def one(source: Source) -> dict[int, Any] | str:
         try:

@@ -129,6 +129,14 @@ def test_one_id_for_different_recordings_gets_the_tasks_name(tmp_path):
     assert names == {("u0", first[0]): "ks/u0", ("u1", first[1]): "u1", ("u0", second[0]): "ic/u0"}
 
 
+def test_one_recording_that_is_written_in_two_ways_is_heard_once(tmp_path):
+    paths = recordings(tmp_path / "a", 2)
+    other = [tmp_path / "b" / ".." / "a" / p.name for p in paths]
+    first, second = Roughness(paths), Roughness(other, name="sid")
+    run({"e": [first, second]}, tmp_path / "out", [CLEAN], workers=1)
+    assert all(a is b for a, b in zip(first.heard, second.heard, strict=True))
+
+
 def test_some_of_the_items_are_drawn_by_the_seed_and_keep_their_order(tmp_path):
     items = [Item(str(i), tmp_path, "") for i in range(50)]
     found = first_items(items, 10, 0)

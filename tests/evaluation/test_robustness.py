@@ -224,3 +224,15 @@ def test_a_report_of_questions_alone_asks_for_their_corpus(tmp_path, plan):
     (out / "results.jsonl").write_text("".join(line for line in lines if '"clean"' in line))
     with pytest.raises(InputError, match="holds no robustness grid; name the corpus"):
         write_report(out, None, "test", 2, ["clean"], 0, [])
+
+
+def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
+    """Units, DUAL and the cascade share an encoder, and a manifest without labels gives units."""
+    (tmp_path / "own.txt").write_text(f"{corpus}/test/audio/p0.flac\n{corpus}/test/audio/q0.flac\n")
+    tasks = {"units": tmp_path / "own.txt", "dual": corpus, "cascade-ctc": corpus}
+    text = run_robustness(tmp_path / "out", Plan({"baseline": "minisqa-en"}, tasks, ("pink",), (), (5.0,)))
+    found = {(r.system, r.metric, r.condition): (r.value, r.n) for r in read_rows(tmp_path / "out" / "results.jsonl")}
+    systems = {("units", "unit_error"), ("dual", "ff1"), ("cascade-ctc", "ff1"), ("cascade-ctc", "wer")}
+    assert set(found) == {(*s, c) for s in systems for c in ("clean", "seen-pink")}
+    assert found["units", "unit_error", "clean"] == (0, 2) and found["units", "unit_error", "seen-pink"][0] > 0
+    assert "What DUAL and the cascade keep" of their clean FF1" in text
