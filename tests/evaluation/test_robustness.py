@@ -235,4 +235,4 @@ def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
     systems = {("units", "unit_error"), ("dual", "ff1"), ("cascade-ctc", "ff1"), ("cascade-ctc", "wer")}
     assert set(found) == {(*s, c) for s in systems for c in ("clean", "seen-pink")}
     assert found["units", "unit_error", "clean"] == (0, 2) and found["units", "unit_error", "seen-pink"][0] > 0
-    assert "What DUAL and the cascade keep" of their clean FF1" in text
+    assert "What DUAL and the cascade keep of their clean FF1" in text
