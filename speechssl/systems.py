@@ -142,10 +142,11 @@ class SharedEncoder:
         yield from self._remembered(samples, layer, lambda x: list(self.inner.stream(x, layer)))
 
     def _remembered(self, samples: np.ndarray, layer: int | None, encode: Callable[[np.ndarray], Any]) -> Any:
-        if getattr(self.last, "samples", None) is not samples or self.last.layer != layer:
-            self.last.states = encode(samples)
-            self.last.samples, self.last.layer = samples, layer
-        return self.last.states
+        if getattr(self.last, "samples", None) is not samples:
+            self.last.states, self.last.samples = {}, samples
+        if layer not in self.last.states:
+            self.last.states[layer] = encode(samples)
+        return self.last.states[layer]
 
 
 def model_folder(name: str | Path = DEFAULT) -> Path:
@@ -205,12 +206,13 @@ def _recogniser(models: Path, engine: str, encoder: SharedEncoder) -> tuple[Reco
     return HuggingFaceRecogniser(engine), engine
 
 
-def load_systems(models: Path, names: list[str], bf16: bool = False) -> list[System]:
+def load_systems(models: Path, names: list[str], bf16: bool = False, encoder: SharedEncoder | None = None) -> list[System]:
     """names: `dual` (or `dual-...`, a reader folder of that name), `cascade-ctc`, `cascade-pocketsphinx`, `cascade-<model>`.
 
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or AMX, slower on one without.
+    encoder: of these models, where it has been loaded already.
     """
-    encoder = shared_encoder(models)
+    encoder = encoder or shared_encoder(models)
     systems: list[System] = []
     for name in names:
         if name == "dual" or name.startswith("dual-"):

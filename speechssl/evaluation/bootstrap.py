@@ -73,7 +73,7 @@ def ratio_interval(
     Raises ValueError as `mean_interval`, for a negative denominator, or when all denominators are 0.
     """
     value, drawn, n = _bootstrap(numerators, denominators, groups, seed, resamples)
-    low, high = _percentiles(drawn, level)
+    low, high = percentiles(drawn, level)
     return Interval(value, low, high, n)
 
 
@@ -99,9 +99,14 @@ def paired_difference(
         raise ValueError(f"{len(first)} and {len(second)} items are not pairs")
     below = np.ones_like(first) if weights is None else weights
     value, drawn, n = _bootstrap(first - second, below, groups, seed, resamples)
-    low, high = _percentiles(drawn, level)
+    low, high = percentiles(drawn, level)
+    return Difference(value, low, high, two_sided(drawn), n)
+
+
+def two_sided(drawn: np.ndarray) -> float:
+    """The p-value of a quantity's being 0, from (R,) resampled values of it, as in `paired_difference`."""
     tail = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
-    return Difference(value, low, high, min(1.0, 2 * (1 + tail) / (len(drawn) + 1)), n)
+    return min(1.0, 2 * (1 + tail) / (len(drawn) + 1))
 
 
 def _bootstrap(
@@ -145,7 +150,8 @@ def _vector(values: ArrayLike) -> np.ndarray:
     return vector
 
 
-def _percentiles(drawn: np.ndarray, level: float) -> tuple[float, float]:
+def percentiles(drawn: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
+    """The ends of the interval that holds this share of (R,) resampled values."""
     if not 0 < level < 1:
         raise ValueError("level must lie between 0 and 1")
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])

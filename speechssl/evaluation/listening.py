@@ -22,6 +22,7 @@ from speechssl.noise import Condition, Distorter, parse_condition
 from speechssl.report.examples import Example, Prediction
 from speechssl.report.figures import Breakdown
 from speechssl.report.page import Table, build_report
+from speechssl.report.robustness import of_grid
 from speechssl.report.waveform import encode_audio, envelope
 
 Answers = dict[str, dict[str, Any]]  # system -> what `evaluate` left for one condition
@@ -29,7 +30,7 @@ Answers = dict[str, dict[str, Any]]  # system -> what `evaluate` left for one co
 
 def write_report(
     out: Path,
-    corpus: Path,
+    corpus: Path | None,
     split: str,
     count: int,
     conditions: Sequence[str],
@@ -37,15 +38,34 @@ def write_report(
     tables: Sequence[Path],
     voices: Sequence[Path] = (),
 ) -> None:
-    """Write `out`/report.html from `out`/results.jsonl and `out`/predictions.
+    """Write `out`/report.html from `out`/results.jsonl, `out`/predictions and `out`/degradation.json.
 
+    corpus: of the questions; None for a folder that holds a robustness grid alone, which gives nothing to listen to.
     seed: of the draw of examples and of the bootstrap. Raises InputError when they are not there or were made on other data.
     """
     rows = read_rows(out / "results.jsonl")
+    printed = [*_degradation(out), *(_table(t) for t in tables)]
+    if corpus is None:
+        if not of_grid(rows)[0]:
+            raise InputError(f"{out / 'results.jsonl'} holds no robustness grid; name the corpus of the questions as well")
+        build_report(out / "report.html", rows, (), (), printed, machine())
+        return
     data = load_corpus(corpus, split)
+    found = _found(out, corpus, split, conditions)
+    distorter = _distorter(out, found, voices)
+    examples: list[Example] = []
+    for number, (condition, answers) in enumerate(found.items()):
+        share = count // len(found) + (number < count % len(found))
+        examples += _examples(data, condition, answers, share, distorter, seed)
+    clean = found.get(Condition("clean"), {})
+    bars = [cast(Breakdown, b) for system, p in clean.items() for b in by_length(_answered(p, data), system, seed)]
+    build_report(out / "report.html", rows, examples, bars, printed, provenance(corpus))
+
+
+def _found(out: Path, corpus: Path, split: str, conditions: Sequence[str]) -> dict[Condition, Answers]:
+    """The predictions of each of the conditions that were evaluated, at least one, on these data."""
     parsed = [parse_condition(c) for c in conditions]
-    found = {c: _predictions(out, c) for c in parsed}
-    found = {c: answers for c, answers in found.items() if answers}
+    found = {c: answers for c in parsed if (answers := _predictions(out, c))}
     if not found:
         wanted = ", ".join(conditions)
         raise InputError(f"{out / 'predictions'} holds none of the conditions {wanted}; run `speechssl evaluate` first")
@@ -54,7 +74,11 @@ def write_report(
         raise InputError(
             f"{out / 'predictions'} were not made on {corpus / split}; name the corpus and split of `speechssl evaluate`"
         )
-    examples: list[Example] = []
+    return found
+
+
+def _distorter(out: Path, found: dict[Condition, Answers], voices: Sequence[Path]) -> Distorter:
+    """What makes the noise that was heard."""
     seeds = {p["seed"] for answers in found.values() for p in answers.values()}
     if len(seeds) > 1:
         raise InputError(
@@ -63,12 +87,18 @@ def write_report(
     distorter = Distorter(seeds.pop(), tuple(voices))
     for condition in found:
         distorter.check(condition)
-    for number, (condition, answers) in enumerate(found.items()):
-        share = count // len(found) + (number < count % len(found))
-        examples += _examples(data, condition, answers, share, distorter, seed)
-    clean = found.get(Condition("clean"), {})
-    bars = [cast(Breakdown, b) for system, p in clean.items() for b in by_length(_answered(p, data), system, seed)]
-    build_report(out / "report.html", rows, examples, bars, [_table(t) for t in tables], provenance(corpus))
+    return distorter
+
+
+def _degradation(out: Path) -> list[Table]:
+    """The tables of a robustness grid, where there is one."""
+    path = out / "degradation.json"
+    if not path.is_file():
+        return []
+    values = read_json(path)
+    if not isinstance(values, dict) or not isinstance(values.get("tables"), list):
+        raise InputError(f"{path} is not what `speechssl evaluate robustness` writes; run it again")
+    return [_as_table(path, t) for t in values["tables"]]
 
 
 def _predictions(out: Path, condition: Condition) -> Answers:
@@ -137,7 +167,10 @@ def _prediction(system: str, predictions: dict[str, Any], question: Question, ff
 
 
 def _table(path: Path) -> Table:
-    values = read_json(path)
+    return _as_table(path, read_json(path))
+
+
+def _as_table(path: Path, values: Any) -> Table:
     try:
         return Table(values["title"], tuple(values["columns"]), tuple(map(tuple, values["rows"])), values.get("note", ""))
     except (KeyError, TypeError) as error:
@@ -147,10 +180,13 @@ def _table(path: Path) -> Table:
 def provenance(corpus: Path) -> dict[str, str]:
     """Where, when and with what the numbers were made."""
     card = read_json(corpus / "card.json")
+    data = f"{card.get('corpus')} {card.get('manifests')} ({card.get('synthetic', 'recorded speech')})"
+    return {"Data": data, "Made by": str(card.get("made_by", ""))} | machine()
+
+
+def machine() -> dict[str, str]:
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "numpy"))
     return {
-        "Data": f"{card.get('corpus')} {card.get('manifests')} ({card.get('synthetic', 'recorded speech')})",
-        "Made by": str(card.get("made_by", "")),
         "Machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
         "Versions": versions,
         "Date": date.today().isoformat(),

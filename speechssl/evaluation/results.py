@@ -13,6 +13,7 @@ from typing import Any
 from speechssl.artefacts import locked, write_text
 from speechssl.errors import InputError
 
+LOWER_IS_BETTER = frozenset({"wer", "cer", "per", "eer", "der", "unit_error"})  # metrics
 Key = tuple[str, str, str, float | None, str, int, str]
 
 
@@ -24,11 +25,11 @@ class Row:
     over.
     """
 
-    system: str  # "dual", "cascade-ctc", "cascade-pocketsphinx", ...
+    system: str  # "dual", "cascade-ctc", "cascade-pocketsphinx", ...; or a task: "ks", "asr", "units", ...
     encoder: str
-    condition: str  # "clean", "pink", "babble", ...
+    condition: str  # "clean", "pink", "babble", ...; of the robustness grid "seen-m+g+r", "unseen-kitchen", ...
     snr_db: float | None  # None where the condition has no signal-to-noise ratio
-    metric: str  # "ff1", "aos", "em", "f1", "wer"
+    metric: str  # "ff1", "aos", "em", "f1", "wer", "acc", "unit_error"
     value: float
     low: float | None
     high: float | None
@@ -131,7 +132,7 @@ def _block(metric: str, rows: Sequence[Row]) -> str:
     for system in systems:
         found = [list(cells.get((*system, *column), {}).values()) for column in columns]
         lines.append([" ".join(filter(None, system)), *map(_cell, found)])
-    return _aligned(lines)
+    return aligned(lines)
 
 
 def _column_order(column: tuple[str, float | None]) -> tuple[bool, str, float]:
@@ -154,8 +155,8 @@ def _cell(rows: Sequence[Row]) -> str:
     return text if len(rows) == 1 else f"{text} ({len(rows)} seeds)"
 
 
-def _aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Columns of equal width: the first flush left, the others flush right, a rule under the head."""
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells as text. Columns of equal width: the first flush left, the others flush right, a rule under the head."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     texts = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines]
     return "\n".join([texts[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *texts[1:]])

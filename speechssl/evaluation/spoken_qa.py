@@ -23,7 +23,7 @@ from speechssl.evaluation.bootstrap import Interval, mean_interval, ratio_interv
 from speechssl.evaluation.results import Row
 from speechssl.noise import Condition, Distorter
 from speechssl.qa.dual import TimedAnswer
-from speechssl.qa.metrics import exact_match, frame_f1, overlap_score, token_f1, word_error_rate
+from speechssl.qa.metrics import WordErrors, exact_match, frame_f1, overlap_score, token_f1, word_error_rate
 from speechssl.systems import System
 from speechssl.units.extract import single_threaded
 
@@ -85,32 +85,38 @@ def _run(systems: Sequence[System], corpus: Corpus, condition: Condition, out: P
         raise InputError(
             f"none of the {len(failed)} recordings could be heard in the condition {condition.label} ({first}); mend them"
         )
-    questions = [q for q in corpus.answerable if q.id in heard and q.passage in heard]
     for system in systems:
-        items = [(heard[q.id][system.name], heard[q.passage][system.name]) for q in questions]
-        answers: list[TimedAnswer] = []
-        for start in tqdm(range(0, len(items), 64), desc=f"{system.name} answers, {condition.label}", unit="batch"):
-            answers += system.answer_all(items[start : start + 64])
+        mine = {i: h[system.name] for i, h in heard.items()}
         write_json(
             _path(out, system, condition),
             {
                 "made_from": _made_from(system, corpus, condition, distorter),
                 "data": data_hash(corpus.root, corpus.split),
                 "seed": distorter.seed,
-                "answers": {q.id: asdict(a) for q, a in zip(questions, answers, strict=True)},
-                "transcripts": {i: h[system.name].text for i, h in heard.items() if isinstance(h[system.name], Transcript)},
+                **answered(system, corpus, mine, condition.label),
                 "failed": failed,
             },
         )
+
+
+def answered(system: System, corpus: Corpus, heard: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
+    """The answers and transcripts of one system. heard: what it kept of every recording, by id; where: for the progress bar."""
+    questions = [q for q in corpus.answerable if q.id in heard and q.passage in heard]
+    items = [(heard[q.id], heard[q.passage]) for q in questions]
+    answers: list[TimedAnswer] = []
+    for start in tqdm(range(0, len(items), 64), desc=f"{system.name} answers, {where}", unit="batch"):
+        answers += system.answer_all(items[start : start + 64])
+    return {
+        "answers": {q.id: asdict(a) for q, a in zip(questions, answers, strict=True)},
+        "transcripts": {i: h.text for i, h in heard.items() if isinstance(h, Transcript)},
+    }
 
 
 def _hear(
     systems: Sequence[System], corpus: Corpus, condition: Condition, distorter: Distorter, workers: int
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """What every system hears in every recording. Recordings that cannot be read are set aside with the reason."""
-    questions = corpus.answerable
-    asked = {q.passage for q in questions}
-    records: list[Passage | Question] = [*(p for p in corpus.passages.values() if p.id in asked), *questions]
+    records: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
 
     def one(record: Passage | Question) -> dict[str, Any] | str:
         try:
@@ -124,6 +130,12 @@ def _hear(
         found = list(tqdm(pool.map(one, records), total=len(records), desc=what, unit="file"))
     pairs = list(zip([r.id for r in records], found, strict=True))
     return {i: f for i, f in pairs if not isinstance(f, str)}, {i: f for i, f in pairs if isinstance(f, str)}
+
+
+def asked_passages(corpus: Corpus) -> list[Passage]:
+    """Those that an answerable question is about."""
+    asked = {q.passage for q in corpus.answerable}
+    return [p for p in corpus.passages.values() if p.id in asked]
 
 
 @dataclass(frozen=True)
@@ -188,8 +200,14 @@ def score(
 
 def _word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str], seed: int) -> Interval:
     """WER over the passages, at least one."""
-    errors = word_error_rate([p.text for p in passages], [transcripts[p.id] for p in passages], passages[0].language)
+    errors = word_errors(passages, transcripts)
     return ratio_interval(errors.errors, errors.words, None, seed)
+
+
+def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:
+    """Of passages, at least one, by their transcripts; every word of one without a transcript is an error."""
+    heard = [transcripts.get(p.id, "") for p in passages]
+    return word_error_rate([p.text for p in passages], heard, passages[0].language)
 
 
 def by_length(scored: Sequence[Scored], system: str, seed: int) -> list[dict[str, Any]]:

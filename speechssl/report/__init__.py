@@ -7,5 +7,7 @@
     waveform.py   envelopes, compact audio, the geometry of spans along a passage
     examples.py   the records behind the listening section, and their JSON file
     summary.py    the opening paragraph, written from the numbers
+    robustness.py           the rows of a robustness grid: a panel a task, a series an encoder
+    robustness_figures.py   its heat map and curves
     page.py       `build_report`: everything together through template.html
 """

@@ -81,7 +81,7 @@ def score_against_snr(results: Results, metric: str = "ff1") -> Drawing | None:
             _noise_panel(ax, lines, top, named=number == len(panels) - 1)
             ax.set_xlabel(f"Signal-to-noise ratio, {Condition(name).family.lower()}")
         axes[0].set_ylabel(f"{metric_name(metric)} (%)")
-        svg = _svg(figure, f"snr-{metric}")
+        svg = svg_of(figure, f"snr-{metric}")
     alt = "; ".join(_told(s, points) for _, lines in panels for s, points in lines)
     return Drawing(svg, f"{metric_name(metric)} in percent against the signal-to-noise ratio. {alt}.")
 
@@ -104,7 +104,7 @@ def score_against_wer(results: Results, metric: str = "ff1") -> Drawing | None:
             ax.set_ylim(0, _top(shown))
         axes[0].set_ylabel(f"{metric_name(metric)} (%)")
         _legend(figure, [*others, *cascades])
-        svg = _svg(figure, f"wer-{metric}")
+        svg = svg_of(figure, f"wer-{metric}")
     return Drawing(svg, _crossing_told(results, cascades, others, metric))
 
 
@@ -126,7 +126,7 @@ def bars(results: Results, breakdowns: Sequence[Breakdown], metric: str = "ff1")
         ax.set_ylabel(f"{metric_name(metric)} (%)")
         ax.set_xlabel("Length of the answer")
         _legend(figure, series)
-        svg = _svg(figure, f"bars-{metric}")
+        svg = svg_of(figure, f"bars-{metric}")
     alt = "; ".join(f"{found[s].label}, {b}: {c.value:.1f}" for (b, s), c in cells.items() if found[s])  # type: ignore[union-attr]
     return Drawing(svg, f"{metric_name(metric)} in percent by the length of the answer. {alt}.")
 
@@ -292,16 +292,24 @@ def _top(cells: Any) -> float:
 
 
 @contextmanager
+def styled() -> Iterator[None]:
+    """The look of every figure, whatever the user's own settings are."""
+    import matplotlib
+
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, "backend": matplotlib.rcParams["backend"], **STYLE}):
+        yield
+
+
+@contextmanager
 def _figure(panels: int, height: float, names: int = 0, above: int = 0, legend: int = 0) -> Iterator[tuple[Figure, list[Axes]]]:
     """A figure with panels side by side.
 
     height: inches without the room above. names: letters of the longest name at the right. above: letters of the
     longest upright label. legend: number of its entries, at the top.
     """
-    import matplotlib  # slow to import
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure  # slow to import
 
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, "backend": matplotlib.rcParams["backend"], **STYLE}):
+    with styled():
         room = 0.1 + (0.12 + 0.18 * -(-legend // 4) if legend else 0) + (0.12 + 0.058 * min(above, 24) if above else 0)
         height += room
         figure = Figure(figsize=(INCHES, height))
@@ -311,7 +319,7 @@ def _figure(panels: int, height: float, names: int = 0, above: int = 0, legend: 
         yield figure, list(axes)
 
 
-def _svg(figure: Figure, name: str) -> str:
+def svg_of(figure: Figure, name: str) -> str:
     """The <svg> element with its own identifiers, CSS colours, and no size but its shape."""
     import matplotlib
 

@@ -8,7 +8,7 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ import jinja2
 
 from speechssl.artefacts import write_text
 from speechssl.errors import InputError
-from speechssl.evaluation.results import Row
+from speechssl.evaluation.results import LOWER_IS_BETTER, Row
 from speechssl.report.examples import Example, Prediction
 from speechssl.report.figures import Breakdown, Drawing, bars, score_against_snr, score_against_wer
+from speechssl.report.robustness import Panel, of_grid, panels, summarise_grid
+from speechssl.report.robustness_figures import curves, heat_map, kept
 from speechssl.report.series import (
-    LOWER_IS_BETTER,
     METRICS,
     PALETTE,
     Cell,
@@ -36,6 +37,7 @@ from speechssl.report.summary import summarise
 from speechssl.report.waveform import Region, data_uri, outline, region, ticks
 
 TITLE = "Spoken question answering with and without a transcript"
+ROBUSTNESS = "Speech encoders in noise"
 COLUMNS = ("system", "encoder", "condition", "snr_db", "metric", "value", "low", "high", "n", "seed", "card")
 PLAIN = Series("", "", "", len(PALETTE) - 1)  # grey, for a system that nothing else knows
 
@@ -91,28 +93,29 @@ def build_report(
     breakdowns: Sequence[Breakdown] = (),
     tables: Sequence[Table] = (),
     provenance: Mapping[str, str] | None = None,
-    title: str = TITLE,
+    title: str = "",
     commentary: Sequence[str] = (),
 ) -> None:
     """Write the page, whole or not at all; the same input gives the same bytes. What has no data is left out.
 
     rows: percent, as `evaluation.results.read_rows` gives them. breakdowns: FF1 by length of the answer, clean speech.
     provenance: what, value (command, versions, hardware, date); questions, seeds and cards are added from the rows.
-    commentary: paragraphs to follow the summary.
+    title: as suits the rows, where it is empty. commentary: paragraphs to follow the summary.
     Raises InputError when there is nothing to show, when a table is ragged or when an example has no length.
     """
     if not (rows or examples or breakdowns or tables):
         raise InputError(f"there is nothing to write into {out}; give at least one result, example or table")
     named = [p.system for e in examples for p in e.predictions] + [b["system"] for b in breakdowns]
-    results = arrange(rows, also=named)
+    grid, others = of_grid(rows)
+    results, found = arrange(others, also=named), panels(grid)
     _check(examples, tables)
     page = _template().render(
-        title=title,
-        summary=summarise(results),
+        title=title or (ROBUSTNESS if grid and not others else TITLE),
+        summary=" ".join(filter(None, [summarise(results), summarise_grid(found)])),
         commentary=commentary,
         provenance=_provenance(rows, provenance or {}),
-        grids=[_grid(results, metric) for metric in results.metrics],
-        figures=_figures(results, breakdowns),
+        grids=[_grid(results, metric) for metric in results.metrics] + [_panel_grid(panel) for panel in found],
+        figures=_figures(results, breakdowns) + _robustness_figures(found),
         tables=[(table, _printed(table)) for table in tables],
         examples=[(e, _lanes(e, results)) for e in examples],
         rows=[_cells(row) for row in rows],
@@ -169,6 +172,11 @@ def _grid(results: Results, metric: str) -> Grid:
     return Grid(metric, metric_name(metric), about, conditions, tuple(dict.fromkeys(groups)), lines, _note(metric, every))
 
 
+def _panel_grid(panel: Panel) -> Grid:
+    """A task of a robustness grid: a line an encoder."""
+    return replace(_grid(panel.results, panel.metric), name=panel.label)
+
+
 def _best(cells: Sequence[Cell], metric: str) -> str | None:
     """The best value as printed; None where nothing competes."""
     if len(cells) < 2:
@@ -205,6 +213,20 @@ def _figures(results: Results, breakdowns: Sequence[Breakdown]) -> list[Figure]:
         ("FF1 by the length of the answer, clean speech", "Dark lines: 95 % intervals.", bars(results, breakdowns)),
     ]
     return [Figure(title, caption, drawing) for title, caption, drawing in found if drawing]
+
+
+def _robustness_figures(found: Sequence[Panel]) -> list[Figure]:
+    heat = (
+        "The number is the score (percent); the darker its cell, the more points are lost against the encoder's own clean speech."
+    )
+    curve = "Bands: 95 % intervals. Clean speech stands at the right end."
+    share = "FF1 of each system over its own FF1 in clean speech: the flatter, the less it minds the noise."
+    drawn = [
+        ("What noise costs, task by task", heat, heat_map(found)),
+        ("Scores as the noise grows", curve, curves(found)),
+        ("What DUAL and the cascade keep", share, kept(found)),
+    ]
+    return [Figure(title, caption, drawing) for title, caption, drawing in drawn if drawing]
 
 
 def _provenance(rows: Sequence[Row], given: Mapping[str, str]) -> dict[str, str]:

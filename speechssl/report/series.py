@@ -26,6 +26,12 @@ SYSTEMS = {
     "cascade-ctc": "Cascade (CTC)",
     "cascade-pocketsphinx": "Cascade (PocketSphinx)",
     "speechbert": "SpeechBERT",
+    "ks": "KS (keywords)",
+    "ic": "IC (intents)",
+    "sid": "SID (speakers)",
+    "style": "Style",
+    "asr": "ASR (CTC)",
+    "units": "Units",
 }
 CONDITIONS = {"clean": "Clean speech", "reverb": "Reverberation", "pink": "Pink noise", "gaussian": "Gaussian noise"}
 METRICS = {  # in the order of the page: short name, what it is
@@ -33,9 +39,10 @@ METRICS = {  # in the order of the page: short name, what it is
     "aos": ("AOS", "audio overlap score: intersection over union of the two time spans"),
     "f1": ("F1", "token F1 of the answer's text"),
     "em": ("EM", "exact match of the answer's text"),
-    "wer": ("WER", "word error rate of the transcript of the passage"),
+    "wer": ("WER", "word error rate of the transcript"),
+    "acc": ("accuracy", "share of the recordings that are classified rightly"),
+    "unit_error": ("unit error", "edits between the units of distorted and of clean speech, over the units of clean speech"),
 }
-LOWER_IS_BETTER = frozenset({"wer", "cer", "per", "eer", "der"})
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speechssl.report.series import LOWER_IS_BETTER, Cell, Condition, Results, Series, decibels, metric_name
+from speechssl.evaluation.results import LOWER_IS_BETTER
+from speechssl.report.series import Cell, Condition, Results, Series, decibels, metric_name
 
 MOST = 4  # systems in one sentence
 

@@ -1,0 +1,135 @@
+"""Encoders that are put to the test, and how each task of the grid is made ready for one: task name -> function.
+
+A function gets an encoder, the task's data and a folder that is its own; it trains there what is missing, on clean speech, and
+returns what is to be scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from speechssl.asr.train import CtcOptions, train_ctc
+from speechssl.corpora.records import first_passages, load_corpus
+from speechssl.corpora.utterances import load_labelled
+from speechssl.encoders.loading import SHIPPED, load_encoder
+from speechssl.errors import InputError
+from speechssl.evaluation.grid_tasks import Limited, qa_tasks, units_task
+from speechssl.superb.classify import ClassifierOptions, train_classifier
+from speechssl.superb.tasks import TrainedTask
+from speechssl.superb.trained import load_classification, load_recognition
+from speechssl.systems import SharedEncoder, System, load_systems, shared_encoder
+from speechssl.training import TrainingOptions
+from speechssl.units.extract import extractor_of
+from speechssl.units.kmeans import load_codebook
+
+
+@dataclass(frozen=True)
+class Subject:
+    """models: the folder of models that the encoder lies in (`systems`), None for an encoder alone."""
+
+    name: str
+    encoder: SharedEncoder
+    models: Path | None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How the tasks are made ready, and how much of the test data is heard (None: all)."""
+
+    split: str = "test"  # of prepared corpora
+    passages: int | None = None  # the first so many, of spoken QA
+    recordings: int | None = None  # of every other task, drawn by the seed
+    seed: int = 0  # of noise, heads, draws of recordings and bootstrap
+    workers: int = 2  # threads
+    classifier: ClassifierOptions = ClassifierOptions()
+    asr: CtcOptions = CtcOptions(TrainingOptions(steps=1500, learning_rate=2e-3, warmup_steps=100), layer=None)
+
+
+class Maker(Protocol):
+    """Makes a task ready for an encoder."""
+
+    def __call__(self, subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]: ...
+
+
+def load_subject(name: str, where: str) -> Subject:
+    """where: a folder of models or the name of a shipped one, else what `load_encoder` takes. Raises InputError as these do."""
+    for folder in (Path(where), SHIPPED / where):
+        if (folder / "encoder").is_dir():
+            return Subject(name, shared_encoder(folder), folder)
+    return Subject(name, SharedEncoder(load_encoder(where)), None)
+
+
+def limited(task: TrainedTask, setup: Setup) -> TrainedTask:
+    """The task on as many recordings as are to be heard."""
+    return task if setup.recordings is None else Limited(task, setup.recordings, setup.seed)
+
+
+def _classification(name: str, subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
+    """data: a labelled set of this task."""
+    labelled = load_labelled(data)
+    if labelled.task != name:
+        raise InputError(f"{data} is a set of the task {labelled.task}, not of {name}; name the set of {name}")
+    options, encoder = replace(setup.classifier, seed=setup.seed), subject.encoder
+    train_classifier(labelled, encoder, out, options, workers=setup.workers)  # type: ignore[arg-type]
+    return [limited(load_classification(out, data, encoder), setup)]  # type: ignore[arg-type]
+
+
+def _asr(subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
+    """data: a prepared corpus of questions, whose words have times in the training data."""
+    options, encoder = replace(setup.asr, training=replace(setup.asr.training, seed=setup.seed)), subject.encoder
+    train_ctc(data, encoder, out, options)  # type: ignore[arg-type]
+    return [limited(load_recognition(out, data, encoder, setup.split), setup)]  # type: ignore[arg-type]
+
+
+def _units(subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
+    """data: a prepared corpus, a manifest, a folder or a file; no labels are needed."""
+    book = load_codebook(_models(subject, "units") / "units.safetensors")
+    split = setup.split if any(data.glob("*/passages.jsonl")) else None
+    extractor = extractor_of(subject.encoder, book)  # type: ignore[arg-type]
+    return [units_task(extractor, data, out, split, setup.recordings, setup.seed, setup.workers)]
+
+
+def _qa(system: str) -> Maker:
+    def make(subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
+        """data: a prepared corpus of questions."""
+        corpus = first_passages(load_corpus(data, setup.split), setup.passages)
+        return qa_tasks(_system(subject, system), corpus)
+
+    return make
+
+
+def _system(subject: Subject, name: str) -> System:
+    return load_systems(_models(subject, name), [name], encoder=subject.encoder)[0]
+
+
+def _models(subject: Subject, task: str) -> Path:
+    """Raises InputError for an encoder alone."""
+    if subject.models is None:
+        needs = f"give a folder with {NEEDS[task]} in it"
+        raise InputError(f"the encoder {subject.name} comes alone, and the task {task} needs more; {needs}")
+    return subject.models
+
+
+def check_subject(subject: Subject, tasks: Iterable[str]) -> None:
+    """Raises InputError where a task needs a folder of models and the encoder comes alone; call it before anything is trained."""
+    for task in tasks:
+        if task in NEEDS:
+            _models(subject, task)
+
+
+NEEDS = {  # of a folder of models
+    "units": "encoder/ and units.safetensors",
+    "dual": "encoder/, units.safetensors and dual/",
+    "cascade-ctc": "encoder/, ctc/ and text-qa/",
+}
+MAKERS: Mapping[str, Maker] = {
+    **{name: partial(_classification, name) for name in ("ks", "ic", "sid", "style")},
+    "asr": _asr,
+    "units": _units,
+    "dual": _qa("dual"),
+    "cascade-ctc": _qa("cascade-ctc"),
+}
