@@ -1,4 +1,4 @@
-"""Batches on a GPU beside transformers on the same card. python recipes/speed/gpu.py CONFIG EXP; without a GPU it says so."""
+"""Batches and training on a GPU beside transformers. python recipes/speed/gpu.py CONFIG EXP; without a GPU it says so."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable
 from statistics import median
 
 import torch
-from common import folder, model, row, save, settings
+from common import Settings, folder, model, row, save, settings
+from training import measure
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.batched import BatchedEngine
@@ -28,14 +29,10 @@ def timed(run: Callable[[], object], device: str, repeats: int) -> list[float]:
 
 
 @torch.inference_mode()
-def main() -> None:
-    step = settings("gpu")
+def encode(step: Settings, name: str) -> None:
+    """name: of the device."""
     shape, device, repeats = step.values["model"], step.values["device"], step.values["repeats"]
-    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        print("no GPU here: left out")
-        return
     seconds, batch = step.values["seconds"], step.values["batch"]
-    name = torch.cuda.get_device_name() if torch.device(device).type == "cuda" else device
     waves = list(torch.randn(batch, seconds * SAMPLE_RATE))  # ours comes from the host, as it does when files are read
     theirs, config = model(shape, step.exp).to(device, torch.bfloat16), model(shape, step.exp).config
     grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
@@ -52,6 +49,19 @@ def main() -> None:
         rows.append(row(system, shape, condition, "x_realtime", audio / median(spent), spread, repeats))
     ratio = median(times["transformers bf16"]) / median(times["speechssl bf16"])
     save(step.exp, [*rows, row("speechssl bf16", shape, condition, "ratio_bf16", ratio, None, repeats)])
+
+
+def main() -> None:
+    step = settings("gpu")
+    device = step.values["device"]
+    on_gpu = torch.device(device).type == "cuda"
+    if on_gpu and not torch.cuda.is_available():
+        print("no GPU here: left out")
+        return
+    name = torch.cuda.get_device_name() if on_gpu else device
+    encode(step, name)
+    shape, seconds, crops = step.values["training"]
+    measure(shape, seconds, crops, step.values["repeats"], step.exp, device, f" on {name}")
 
 
 if __name__ == "__main__":

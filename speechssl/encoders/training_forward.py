@@ -64,25 +64,23 @@ def scaled(x: torch.Tensor, factor: float) -> torch.Tensor:
 def convolved(front: Any, samples: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """(B, N) -> (B, T, C)."""
     first, *others = front.conv_layers
-    group = isinstance(first.layer_norm, nn.GroupNorm)
-    x = from_samples(first, samples, group, dtype)
-    x = F.gelu(x if group else normed(first.layer_norm, x))
+    x = from_samples(first, samples, dtype)
     for layer in others:
         x = Convolution.apply(x, layer.conv.weight, layer.conv.bias, layer.conv.stride[0])
         x = F.gelu(normed(layer.layer_norm, x) if hasattr(layer, "layer_norm") else x)
     return x
 
 
-def from_samples(layer: Any, samples: torch.Tensor, group: bool, dtype: torch.dtype) -> torch.Tensor:
-    """The first convolution, and its group norm if it has one. (B, N) -> (B, T, C)."""
-    x = samples.float().unfold(1, layer.conv.kernel_size[0], layer.conv.stride[0]).contiguous()
+def from_samples(layer: Any, samples: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The first convolution, its norm, GELU. (B, N) -> (B, T, C)."""
+    x = samples.float().unfold(1, layer.conv.kernel_size[0], layer.conv.stride[0]).contiguous()  # (B, T, K)
     weight = layer.conv.weight[:, 0].float()
-    weights, biases = (
-        folded(layer.layer_norm, weight, x) if group else (weight.expand(len(x), -1, -1), weight.new_zeros(len(x), len(weight)))
-    )
-    if layer.conv.bias is not None:
-        biases = biases + layer.conv.bias * (0 if group else 1)  # a group norm takes it away: its gradient is zero
-    return Samples.apply(x, weights, biases, dtype)
+    bias = weight.new_zeros(len(weight)) if layer.conv.bias is None else layer.conv.bias.float()
+    if isinstance(layer.layer_norm, nn.GroupNorm):
+        weights, biases = folded(layer.layer_norm, weight, x)
+        return Samples.apply(x, weights, biases + 0 * bias, dtype, True)  # the norm takes a constant away: its gradient is zero
+    sums = Samples.apply(x.view(1, -1, x.shape[2]), weight[None], bias[None], dtype, False)
+    return F.gelu(normed(layer.layer_norm, sums)).view(*x.shape[:2], -1)
 
 
 def folded(norm: nn.GroupNorm, weight: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

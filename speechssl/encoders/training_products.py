@@ -127,29 +127,38 @@ def of_kernel(gradient: torch.Tensor, x: torch.Tensor, size: int, stride: int) -
 
 
 class Samples(Function):
-    """The first convolution, one affine map an utterance. x: (B, T, K) windows, weight: (B, C, K), bias: (B, C) -> (B, T, C).
+    """The first convolution, one affine map a recording, and GELU where it follows.
 
-    In bf16, samples and weights are each the sum of two bf16 numbers, and three of the four products are one.
+    x: (R, T, K) windows, weight: (R, C, K), bias: (R, C), all float32 -> (R, T, C). In bf16, samples and
+    weights are each the sum of two bf16 numbers, and three of the four products are one.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        found = x.new_empty(*x.shape[:2], weight.shape[1], dtype=dtype)
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, dtype: torch.dtype, gelu: bool
+    ) -> torch.Tensor:
         left, right = (x, weight) if dtype == x.dtype else (split(x, dtype, True), split(weight, dtype, False))
-        for place, rows, w, b in zip(found, left, right, bias.to(dtype), strict=True):
-            place.copy_(product(rows, w, b))
-        ctx.save_for_backward(x.to(dtype))
+        sums = [product(rows, w, b) for rows, w, b in zip(left, right, bias.to(dtype), strict=True)]
+        ctx.save_for_backward(x.to(dtype), *(sums if gelu else []))
         ctx.kind = weight.dtype
+        if not gelu:
+            return torch.stack(sums) if len(sums) > 1 else sums[0][None]
+        found = x.new_empty(*x.shape[:2], weight.shape[1], dtype=dtype)
+        for place, z in zip(found, sums, strict=True):
+            torch.ops.aten.gelu.out(z, out=place)
         return found
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (x,) = ctx.saved_tensors
+        x, *sums = ctx.saved_tensors
         if not any(ctx.needs_input_grad):
-            return None, None, None, None
-        pairs = zip(gradient, x, strict=True)
-        of_weight = torch.stack([product(g.t(), rows.t()) for g, rows in pairs])
-        return None, of_weight.to(ctx.kind), gradient.sum(1).to(ctx.kind), None
+            return None, None, None, None, None
+        of_weight, of_bias = [], []
+        for i, (rows, g) in enumerate(zip(x, gradient.contiguous(), strict=True)):
+            g = torch.ops.aten.gelu_backward(g, sums[i]) if sums else g
+            of_weight.append(product(g.t(), rows.t()))
+            of_bias.append(g.sum(0))
+        return None, torch.stack(of_weight).to(ctx.kind), torch.stack(of_bias).to(ctx.kind), None, None
 
 
 def split(x: torch.Tensor, dtype: torch.dtype, left: bool) -> torch.Tensor:

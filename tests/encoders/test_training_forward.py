@@ -1,11 +1,15 @@
 """The forward pass for training against transformers' own: outputs, gradients, dropout."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 import transformers
 
 from speechssl.encoders.training_forward import training_states
+from speechssl.errors import InputError
 
+DROPOUTS = ["hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout"]
 SIZES = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 80}
 FRONT = {"conv_dim": (24,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
 LARGE = {"feat_extract_norm": "layer", "do_stable_layer_norm": True, "conv_bias": True}
@@ -87,3 +91,116 @@ def test_outputs_and_all_gradients_are_those_of_transformers(kind, shape):
             assert ours[name].norm() < 1e-6 * largest
         else:
             assert error(ours[name], gradient) < 1e-5, name
+
+
+@pytest.mark.parametrize("samples", [400, 401, 719, 720, 1_999])
+@pytest.mark.parametrize("shape", ["base", "large"])
+def test_short_and_odd_lengths(shape, samples):
+    model = network(**SHAPES[shape])
+    samples, _ = batch(model, samples, 2)
+    expected, found = theirs(model, samples), training_states(model, samples)
+    exact, ours = gradients(model, *expected), gradients(model, *found)
+    assert max(error(a, b) for a, b in zip(found[1], expected[1], strict=True)) < 2e-6
+    largest = max(float(g.norm()) for g in exact.values())
+    assert all((ours[name] - g).norm() < 1e-5 * largest for name, g in exact.items())
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("dropped", DROPOUTS)
+def test_the_same_seed_drops_the_same(dropped, stable):
+    model = network(do_stable_layer_norm=stable, **dict.fromkeys([*DROPOUTS, "layerdrop"], 0.0) | {dropped: 0.4})
+    samples, mask = batch(model)
+    exact = training_states(model, samples, mask)[1][-1]
+    model.train()
+    torch.manual_seed(5)
+    expected = theirs(model, samples, mask)
+    torch.manual_seed(5)
+    found = training_states(model, samples, mask)
+    assert error(found[1][-1], expected[1][-1]) < 2e-6 < 1e-3 < error(found[1][-1], exact)
+    ours, wanted = gradients(model, *found), gradients(model, *expected)
+    largest = max(float(g.norm()) for g in wanted.values())
+    assert all((ours[name] - g).norm() < 1e-5 * largest for name, g in wanted.items())
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_the_same_seed_leaves_out_the_same_layers(stable):
+    changes = dict.fromkeys(DROPOUTS, 0.0) | {"layerdrop": 0.4, "num_hidden_layers": 8, "do_stable_layer_norm": stable}
+    model = network(**changes).train()
+    samples, _ = batch(model)
+    torch.manual_seed(5)
+    expected = model(samples.clone(), mask_time_indices=torch.zeros(3, 24, dtype=torch.bool)).last_hidden_state
+    torch.manual_seed(5)
+    layers = training_states(model, samples)[1]
+    last = model.encoder.layer_norm(layers[-1]) if stable else layers[-1]
+    left_out = sum(torch.equal(a, b) for a, b in pairwise(layers))
+    assert len(layers) == 9 and 0 < left_out < 8 and error(last, expected) < 2e-6
+
+
+@pytest.mark.parametrize("shape", ["base", "large", "other strides", "odd sizes"])
+def test_bf16_is_as_near_as_autocast(shape):
+    model = network(**SHAPES[shape])
+    samples, mask = batch(model)
+    exact = theirs(model, samples, mask)
+    exact_gradients = gradients(model, *exact)
+    with torch.autocast("cpu", torch.bfloat16):
+        plain, found = theirs(model, samples, mask), training_states(model, samples, mask)
+    assert found[0].dtype == found[1][-1].dtype == torch.bfloat16
+    plain_gradients, ours = gradients(model, *plain), gradients(model, *found)
+    for i in range(len(found[1])):
+        assert 1e-4 < error(found[1][i], exact[1][i]) < 1.5 * error(plain[1][i], exact[1][i]) + 1e-3
+    assert all(g.dtype == torch.float32 for g in ours.values())
+    whole, rounded, wanted = (
+        torch.cat([g[n].flatten() for n in exact_gradients]) for g in (ours, plain_gradients, exact_gradients)
+    )
+    assert error(whole, wanted) < 1.5 * error(rounded, wanted)
+
+
+def test_the_gradient_into_the_convolutions_is_scaled_and_no_other():
+    model = network()
+    samples, mask = batch(model)
+    whole = gradients(model, *training_states(model, samples, mask))
+    scaled = gradients(model, *training_states(model, samples, mask, gradient_scale=0.1))
+    for name, gradient in whole.items():
+        factor = 0.1 if name.startswith("feature_extractor") else 1.0
+        assert torch.allclose(scaled[name], factor * gradient, rtol=1e-4, atol=1e-5 * float(gradient.norm())), name
+
+
+def test_layers_above_are_not_computed_and_frozen_ones_get_no_gradient():
+    model = network()
+    samples, mask = batch(model)
+    every = training_states(model, samples, mask)[1]
+    model.encoder.layers[2] = None  # not to be called
+    some = training_states(model, samples, mask, last=2)[1]
+    assert len(some) == 3 and all(torch.equal(a, b) for a, b in zip(some, every, strict=False))
+    model.feature_extractor.requires_grad_(False)
+    model.encoder.layers[0].attention.q_proj.requires_grad_(False)
+    found = gradients(model, *training_states(model, samples, mask, last=1))
+    assert not any(name.startswith(("feature_extractor", "encoder.layers.0.attention.q_proj")) for name in found)
+    assert {name.split(".")[2] for name in found if name.startswith("encoder.layers")} == {"0"}
+
+
+def test_attention_that_is_not_kept_is_computed_again(monkeypatch):
+    model = network()
+    samples, mask = batch(model)
+    kept = gradients(model, *training_states(model, samples, mask))
+    monkeypatch.setattr("speechssl.encoders.training_products.KEPT", 0)
+    again = gradients(model, *training_states(model, samples, mask))
+    assert all(torch.equal(gradient, again[name]) for name, gradient in kept.items())
+
+
+def test_a_step_of_the_optimiser_is_that_of_transformers():
+    """Three steps of AdamW."""
+    ours, theirs_ = network(), network()
+    samples, mask = batch(ours)
+    for model, forward in ((ours, training_states), (theirs_, theirs)):
+        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=1e-3)
+        for _ in range(3):
+            gradients(model, *forward(model, samples, mask))
+            optimiser.step()
+    assert all(torch.allclose(a, b, atol=2e-5) for a, b in zip(ours.parameters(), theirs_.parameters(), strict=True))
+
+
+def test_other_architectures_are_refused():
+    model = transformers.WavLMModel(transformers.WavLMConfig(**SIZES | FRONT))
+    with pytest.raises(InputError, match="train it through transformers' own forward"):
+        training_states(model, torch.randn(1, 4_000))

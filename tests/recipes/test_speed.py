@@ -30,7 +30,11 @@ def test_smoke_run_leaves_rows_and_prints_tables(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     rows = read_rows(tmp_path / "results.jsonl")
     promised = {"x_realtime", "ratio_fp32", "ratio_bf16", "share_of_limit", "unit_agreement", "changed_units", "peak_gb"}
-    assert {r.metric for r in rows} >= promised | {"ratio_sklearn", "same_units"}
+    assert {r.metric for r in rows} >= promised | {"ratio_sklearn", "same_units"} | {
+        "steps_per_second",
+        "steps_over_fp32",
+        "steps_over_bf16",
+    }
     assert {r.system for r in rows} >= {"transformers fp32", "torchaudio fp32", "s3prl fp32", "speechssl fp32", "speechssl int8"}
     assert all(r.value > 0 for r in rows if r.metric in ("x_realtime", "ratio_fp32", "ratio_bf16", "unit_agreement"))
     assert next(r.value for r in rows if r.metric == "same_units") == 100

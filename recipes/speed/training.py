@@ -1,0 +1,116 @@
+"""Steps of pre-training beside plain transformers, turn by turn. python recipes/speed/training.py CONFIG EXP
+
+All sides have the same weights and batch. A step is forward, backward and AdamW (fused, on both sides), without dropout: a loss
+that sees the last layer and the convolutions' output, half of the frames hidden. bf16 is autocast, with weights in float32.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from common import folder, row, save, settings
+from transformers import AutoModel
+
+from speechssl.audio import SAMPLE_RATE
+from speechssl.encoders.training_forward import training_states
+
+Forward = Callable[[Any, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+NONE = dict.fromkeys(("hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout", "layerdrop"), 0.0)
+
+
+def plain(model: Any, samples: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output of the convolutions and of the last layer, by transformers' modules."""
+    features = model.feature_extractor(samples.clone()).transpose(1, 2)
+    hidden = model.feature_projection(features)
+    hidden = torch.where(mask[..., None], model.masked_spec_embed.to(hidden.dtype), hidden)
+    return features, model.encoder(hidden).last_hidden_state
+
+
+def ours(model: Any, samples: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same by ours."""
+    features, layers = training_states(model, samples, mask)
+    return features, model.encoder.layer_norm(layers[-1]) if model.config.do_stable_layer_norm else layers[-1]
+
+
+class Step:
+    """One contender: its own model and optimiser. Called, it makes a step and returns its seconds."""
+
+    def __init__(self, forward: Forward, precision: str, path: Path, batch: tuple[torch.Tensor, torch.Tensor]):
+        self.forward, self.precision, self.batch, self.device = forward, precision, batch, batch[0].device.type
+        self.model = AutoModel.from_pretrained(path, dtype=torch.float32, **NONE).to(self.device).train()
+        self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-6, fused=True)
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        self.optimiser.zero_grad(set_to_none=True)
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16"):
+            features, last = self.forward(self.model, *self.batch)
+            loss = last.float()[..., ::2].pow(2).mean() + features.float().pow(2).mean()
+        loss.backward()
+        return {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
+
+    def __call__(self) -> float:
+        self._wait()
+        start = time.perf_counter()
+        self.gradients()
+        self.optimiser.step()
+        self._wait()
+        return time.perf_counter() - start
+
+    def _wait(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+
+def check(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    """That both sides compute the same gradient in float32."""
+    a, b = (torch.cat([g[name].flatten() for name in expected]) for g in (found, expected))
+    error = float((a - b).norm() / b.norm())
+    print(f"relative error of the whole gradient in fp32: {error:.1e}")
+    assert error < 1e-4, "the gradients are not those of transformers"
+
+
+def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path, device: str = "cpu", where: str = "") -> None:
+    """Time all four contenders in turn, and leave the rows of one workload."""
+    torch.manual_seed(1)
+    samples = torch.randn(crops, int(seconds * SAMPLE_RATE) + 80, device=device)
+    frames = AutoModel.from_pretrained(folder(shape, exp))._get_feat_extract_output_lengths(samples.shape[1])
+    batch = samples, torch.arange(int(frames), device=device).expand(crops, -1) % 20 < 10
+    sides = {"transformers": plain, "speechssl": ours}
+    steps = {(s, p): Step(f, p, folder(shape, exp), batch) for p in ("fp32", "bf16") for s, f in sides.items()}
+    check(steps["speechssl", "fp32"].gradients(), steps["transformers", "fp32"].gradients())
+    for step in steps.values():
+        step()
+    times: dict[tuple[str, str], list[float]] = {name: [] for name in steps}
+    for _ in range(repeats):
+        for name, step in steps.items():
+            times[name].append(step())
+    save(exp, _rows(shape, f"training on {crops} crops of {seconds:g} s{where}", times))
+
+
+def _rows(shape: str, condition: str, times: dict[tuple[str, str], list[float]]) -> list[Any]:
+    rows = []
+    spent = {name: median(values) for name, values in times.items()}
+    for (system, precision), values in times.items():
+        spread = 1 / max(values), 1 / min(values)
+        name, took = f"{system} {precision}", spent[system, precision]
+        rows.append(row(name, shape, condition, "steps_per_second", 1 / took, spread, len(values)))
+        if system == "speechssl":
+            for other in ("fp32", "bf16"):
+                ratio = spent["transformers", other] / took
+                rows.append(row(name, shape, condition, f"steps_over_{other}", ratio, None, len(values)))
+    return rows
+
+
+def main() -> None:
+    step = settings("training")
+    for shape, (seconds, crops) in step.values["models"].items():
+        measure(shape, seconds, crops, step.values["repeats"], step.exp)
+
+
+if __name__ == "__main__":
+    main()
