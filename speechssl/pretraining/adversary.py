@@ -26,7 +26,7 @@ MODES = ("reversal", "alternating")
 
 @dataclass(frozen=True)
 class AdversaryOptions:
-    """labels: `binary` (clean or distorted) or `multi` (one a distortion). weight: the largest lambda; `schedule`: the way to it."""
+    """labels: `binary` (clean or distorted) or `multi` (one each). weight: the largest lambda; `schedule`: the way to it."""
 
     labels: str = "binary"
     layers: tuple[int, ...] = ()  # none: the last one
