@@ -149,93 +149,142 @@ def _convert(o: argparse.Namespace) -> None:
     print(f"{o.out}: {card['what']}, {card['made_from']['hash']}{', ' + card['note'] if 'note' in card else ''}")
 
 
-def _training_flags(verb: argparse.ArgumentParser, steps: int, learning_rate: float, warmup: int) -> None:
+def _training_flags(
+    verb: argparse.ArgumentParser, steps: int | None = None, learning_rate: float | None = None, warmup: int | None = None
+) -> None:
+    """Without numbers their defaults are those of --size."""
     verb.add_argument("--steps", type=count, default=steps, help="optimiser updates")
     verb.add_argument("--horizon", type=count, help="steps the schedule is laid out for, where training stops earlier")
     verb.add_argument("--learning-rate", type=amount, default=learning_rate, help="peak")
     verb.add_argument("--warmup-steps", type=whole, default=warmup, help="steps over which the learning rate rises to its peak")
-    verb.add_argument("--save-every", type=count, default=250, help="steps between checkpoints; a killed run resumes from the last")
-    verb.add_argument("--log-every", type=count, default=50, help="steps between lines of checkpoints/log.jsonl")
+    verb.add_argument("--accumulation", type=count, default=1, help="batches that make one update, where memory is short")
+    verb.add_argument("--clip", type=weight, help="gradient norm; default: 1, or that of --size; 0: none")
+    saves, logs = (250, 50) if steps else (None, None)
+    verb.add_argument(
+        "--save-every", type=count, default=saves, help="steps between checkpoints; a killed run resumes from the last"
+    )
+    verb.add_argument("--log-every", type=count, default=logs, help="steps between lines of checkpoints/log.jsonl")
     verb.add_argument("--no-bf16", dest="bf16", action="store_false", help="train in float32")
     verb.add_argument("--seed", type=whole, default=0, help="of weights and batches")
     verb.add_argument("--tensorboard", action="store_true", help="log for TensorBoard as well (needs speechssl[tensorboard])")
 
 
+TRAINING = (
+    *("steps", "horizon", "learning_rate", "warmup_steps", "accumulation", "clip", "save_every", "log_every"),
+    *("bf16", "seed", "tensorboard"),
+)
+
+
 def _training(o: argparse.Namespace) -> Any:
     from speechssl.training import TrainingOptions
 
-    return TrainingOptions(
-        steps=o.steps,
-        learning_rate=o.learning_rate,
-        warmup_steps=o.warmup_steps,
-        horizon=o.horizon,
-        bf16=o.bf16,
-        seed=o.seed,
-        save_every=o.save_every,
-        log_every=o.log_every,
-        tensorboard=o.tensorboard,
-    )
+    return TrainingOptions(**{name: getattr(o, name) for name in TRAINING if getattr(o, name) is not None})
 
 
 _HUBERT = """HuBERT: predict the cluster of every frame that is hidden
 
 One run is one iteration: the first from MFCC clusters (--teacher mfcc), the second from clusters of a layer of the first
 (--teacher OUT-1/encoder --layer 6). SOURCE is a prepared corpus (its training passages), a manifest or a folder of recordings.
-A run that was killed goes on with the same command.
+--size base and large are the published models with the published settings as defaults, small is what ships; what is typed wins. A
+run that was killed goes on with the same command.
 
   speechssl pretrain hubert recordings/ exp/hubert-1
-  speechssl pretrain hubert recordings/ exp/hubert-2 --teacher exp/hubert-1/encoder --layer 4 --clusters 500
+  speechssl pretrain hubert recordings/ exp/hubert-2 --teacher exp/hubert-1/encoder --layer 4
+  torchrun --nproc-per-node 8 -m speechssl pretrain hubert librispeech.tsv exp/base-1 --size base --accumulation 4
 """
-_CONTINUE = """go on with a HuBERT on distorted speech, so that it hears through noise (arXiv 2203.16104)
+_WAV2VEC2 = """wav2vec 2.0: tell the quantised frame behind a mask from others of the utterance
 
-The encoder hears the recordings distorted and learns the clusters of the clean signal, as it hears that at the beginning. SOURCE
-is a prepared corpus (its training passages), a manifest or a folder of recordings; a killed run goes on with the same command.
+SOURCE is a prepared corpus (its training passages), a manifest or a folder of recordings. --size base and large are the published
+models with the published settings as defaults, small is ours; what is typed wins. OUT/encoder is an ordinary Wav2Vec2ForPreTraining
+folder. A run that was killed goes on with the same command.
+
+  speechssl pretrain wav2vec2 recordings/ exp/wav2vec2
+  speechssl pretrain wav2vec2 recordings/ exp/more --start facebook/wav2vec2-base --steps 1000
+"""
+_CONTINUE = """go on with a HuBERT or wav2vec 2.0 on distorted speech, so that it hears through noise (arXiv 2203.16104)
+
+The encoder hears the recordings distorted. A HuBERT learns the clusters of the clean signal, as it hears that at the beginning; a
+wav2vec 2.0 to tell the quantised clean signal. SOURCE is a prepared corpus (its training passages), a manifest or a folder of
+recordings; a killed run goes on with the same command.
 
 DISTORT lists kinds of distortion, with shares if they are to differ: m (noise of MUSAN where --noise musan=FOLDER names it, else of
-a generated stand-in), g (Gaussian), r (rooms), p (pitch), b (a missing band), s (babble of --noise voices=FOLDER), or a NAME that
---noise NAME=FOLDER gives recordings to.
+a generated stand-in), g (Gaussian), r (rooms), p (pitch), b (a missing band), c (codecs), s (babble of --noise voices=FOLDER), or a
+NAME that --noise NAME=FOLDER gives recordings to.
 
   speechssl pretrain continue recordings/ exp/robust --from facebook/hubert-base-ls960 --layer 6 --clusters 500 --distort m+g+r
-  speechssl pretrain continue recordings/ exp/robust --from minisqa-en/encoder --layer 5 --distort m+g+r --distil 1 --dat multi
+  speechssl pretrain continue recordings/ exp/robust --from minisqa-en/encoder --distort m+g+r --distil 5 --dat multi
 """
 
 
 def _add_pretrain(verbs: Any) -> None:
     what = _group(verbs, "pretrain", "self-supervised pre-training of encoders, and going on with it on distorted speech")
-    hubert = _verb(what, "hubert", _pretrain, _HUBERT)
-    _pretraining_flags(hubert)
-    hubert.add_argument("--teacher", default="mfcc", help="mfcc, or the encoder of the iteration before")
+    hubert = _verb(what, "hubert", _pretrain_hubert, _HUBERT)
+    _source_flags(hubert)
+    _size_flag(hubert)
+    hubert.add_argument("--teacher", help="mfcc, or the encoder of the iteration before; default: mfcc")
     hubert.add_argument("--start", help="encoder to go on from; default: from scratch")
-    _training_flags(hubert, 4000, 6e-4, 300)
-    goes_on = _verb(what, "continue", _pretrain, _CONTINUE)
-    _pretraining_flags(goes_on)
+    _target_flags(hubert)
+    _crop_flags(hubert)
+    _distortion_flags(hubert)
+    _training_flags(hubert)
+    contrastive = _verb(what, "wav2vec2", _pretrain_wav2vec2, _WAV2VEC2)
+    _source_flags(contrastive)
+    _size_flag(contrastive)
+    contrastive.add_argument("--start", help="wav2vec 2.0 to go on from, with its heads where it has them; default: from scratch")
+    _contrastive_flags(contrastive)
+    _crop_flags(contrastive)
+    _distortion_flags(contrastive)
+    _training_flags(contrastive)
+    goes_on = _verb(what, "continue", _pretrain_continue, _CONTINUE)
+    _source_flags(goes_on)
     goes_on.add_argument("--from", dest="start", required=True, help=f"to go on from: {_ENCODERS}")
-    goes_on.add_argument("--teacher", help="encoder whose clusters of the clean signal are the targets; default: --from")
+    goes_on.add_argument(
+        "--teacher", help="of a HuBERT, encoder whose clusters of the clean signal are the targets; default: --from"
+    )
+    _target_flags(goes_on)
+    _contrastive_flags(goes_on)
+    _crop_flags(goes_on)
+    _distortion_flags(goes_on)
     _training_flags(goes_on, 1500, 3e-4, 100)
 
 
-def _pretraining_flags(verb: argparse.ArgumentParser) -> None:
+def _source_flags(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("source", type=Path, help="prepared corpus, manifest or folder of recordings")
     verb.add_argument("out", type=Path, help="gets encoder/, the target codebook and checkpoints/")
     verb.add_argument("--recordings", type=count, help="only the first N recordings")
-    verb.add_argument("--layer", type=whole, default=0, help="of the teacher")
+
+
+def _size_flag(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--size", choices=("small", "base", "large"), default="small", help="model and defaults of its training")
+
+
+def _target_flags(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--layer", type=whole, help="of the teacher; default: of --size, or with --from the last")
     verb.add_argument("--smooth", type=count, default=1, help="frames the teacher's features are averaged over")
-    verb.add_argument("--clusters", type=count, default=100, help="K")
+    verb.add_argument("--clusters", type=count, help="K; default: of --size, or with --from 100")
     verb.add_argument("--codebook", help="of the teacher, in the place of one that is fitted here: file or shipped name")
     verb.add_argument("--precision", help="of the teacher: fp32, or bf16, which is faster and changes a label in a hundred")
     verb.add_argument("--no-reference", dest="reference", action="store_false", help="leave the corpus's reference readings alone")
-    verb.add_argument(
-        "--mask-probability", type=share, default=0.65, help="share of frames that masked spans would cover without overlap"
-    )
+    verb.add_argument("--visible-weight", type=weight, help="weight of frames that are not masked (published: 0)")
+    verb.add_argument("--projection", type=count, help="width in which labels are compared (published: 256)")
+
+
+def _contrastive_flags(verb: argparse.ArgumentParser) -> None:
+    own = "; default: of --size, or of the checkpoint"
+    verb.add_argument("--codebooks", type=count, help=f"of wav2vec 2.0's quantiser{own}")
+    verb.add_argument("--entries", type=count, help=f"of each of them{own}")
+    verb.add_argument("--diversity", type=weight, help=f"weight of (V - perplexity) / V{own}")
+    verb.add_argument("--negatives", type=count, help="frames that the right one is told from (published: 100)")
+
+
+def _crop_flags(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--mask-probability", type=share, help="share of frames that masked spans would cover without overlap")
     verb.add_argument("--mask-length", type=count, default=10, help="frames a span")
-    verb.add_argument("--visible-weight", type=weight, default=0.0, help="weight of frames that are not masked (published: 0)")
-    verb.add_argument("--feature-penalty", type=weight, default=10.0, help="weight of the mean square of the CNN's output")
-    verb.add_argument("--gradient-scale", type=weight, default=1.0, help="of the gradient into the CNN (published: 0.1)")
-    verb.add_argument("--projection", type=count, default=128, help="width in which labels are compared (published: 256)")
-    verb.add_argument("--crops", type=count, default=10, help="a batch, which all processes together make")
-    verb.add_argument("--crop-seconds", type=amount, default=4.0, help="length of a crop")
+    verb.add_argument("--feature-penalty", type=weight, help="weight of the mean square of the CNN's output (published: 10)")
+    verb.add_argument("--gradient-scale", type=weight, help="of the gradient into the CNN (published: 0.1)")
+    verb.add_argument("--crops", type=count, help="a batch, which all processes together make")
+    verb.add_argument("--crop-seconds", type=amount, help="length of a crop")
     verb.add_argument("--save-bf16", action="store_true", help="round the finished encoder's weights to bf16")
-    _distortion_flags(verb)
 
 
 def _distortion_flags(verb: argparse.ArgumentParser) -> None:
@@ -249,6 +298,7 @@ def _distortion_flags(verb: argparse.ArgumentParser) -> None:
         "--distorted", type=share, nargs="+", default=[0.75], help="share of the crops, the rest is clean; two: beginning and end"
     )
     verb.add_argument("--double", type=share, default=0.0, help="share of the noisy crops that get r, p or b as well")
+    verb.add_argument("--noise-cache", type=Path, help="folder that keeps decoded and generated noise; default: beside OUT")
     verb.add_argument("--distil", type=weight, default=0.0, help="weight of a clean teacher's layers, those of the start")
     verb.add_argument("--distil-layers", type=whole, nargs="+", help="which of them; default: all")
     verb.add_argument("--dat", choices=("binary", "multi"), help="domain-adversarial training: clean or distorted, or a label each")
@@ -259,35 +309,37 @@ def _distortion_flags(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--dat-frames", action="store_true", help="the classifier sees frames, not their mean over time")
 
 
-def _pretrain(o: argparse.Namespace) -> None:
-    from speechssl.pretraining.adversary import AdversaryOptions
-    from speechssl.pretraining.iteration import DistilOptions, IterationOptions, pretrain
-    from speechssl.pretraining.masking import MaskOptions
+def _pretrain_hubert(o: argparse.Namespace) -> None:
+    from speechssl.pretraining.plans import hubert_plan
 
-    adversary = (o.dat, tuple(o.dat_layers or ()), o.dat_weight, o.dat_mode, o.dat_schedule)
-    options = IterationOptions(
-        _training(o),
-        o.teacher or o.start,
-        o.layer,
-        o.smooth,
-        o.clusters,
-        o.codebook,
-        o.start,
-        MaskOptions(o.mask_probability, o.mask_length, o.visible_weight),
-        o.crops,
-        o.crop_seconds,
-        o.save_bf16,
-        o.recordings,
-        o.reference,
-        o.projection,
-        o.feature_penalty,
-        o.gradient_scale,
-        o.precision,
-        _distortions(o),
-        DistilOptions(o.distil, tuple(o.distil_layers or ())) if o.distil else None,
-        AdversaryOptions(*adversary, frames=o.dat_frames) if o.dat else None,
+    _run_pretraining(o, hubert_plan(o.size, o.teacher))
+
+
+def _pretrain_wav2vec2(o: argparse.Namespace) -> None:
+    from speechssl.pretraining.plans import wav2vec2_plan
+
+    _run_pretraining(o, wav2vec2_plan(o.size, o.start))
+
+
+def _pretrain_continue(o: argparse.Namespace) -> None:
+    from speechssl.pretraining.plans import continued_plan
+
+    _run_pretraining(o, continued_plan(o.start))
+
+
+def _run_pretraining(o: argparse.Namespace, plan: Any) -> None:
+    """plan: the settings of the paper or of the checkpoint; what was typed replaces them."""
+    from speechssl.pretraining.adversary import AdversaryOptions
+    from speechssl.pretraining.distillation import DistilOptions
+
+    adversary = (o.dat, tuple(o.dat_layers or ()), o.dat_weight, o.dat_mode, o.dat_schedule) if o.dat else ()
+    made = plan.with_options(
+        {name: value for name, value in vars(o).items() if value is not None},
+        distort=_distortions(o),
+        distil=DistilOptions(o.distil, tuple(o.distil_layers or ())) if o.distil else None,
+        adversary=AdversaryOptions(*adversary, frames=o.dat_frames) if adversary else None,
     )
-    print(f"{o.out / 'encoder'}: {pretrain(o.source, o.out, options).hash}")
+    print(f"{o.out / 'encoder'}: {made.run(o.source, o.out).hash}")
 
 
 def _source(text: str) -> tuple[str, Path]:
@@ -310,7 +362,7 @@ def _distortions(o: argparse.Namespace) -> Any:
         snr=tuple(o.snr),
         snr_end=tuple(o.snr_end) if o.snr_end else None,
         double=o.double,
-        cache=o.out.parent / "noise",
+        cache=o.noise_cache or o.out.parent / "noise",
     )
 
 

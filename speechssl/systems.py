@@ -163,11 +163,14 @@ def shared_encoder(models: Path) -> SharedEncoder:
 
 
 def load_dual(models: Path, encoder: SharedEncoder, name: str = "dual", bf16: bool = False) -> DualSystem:
-    """The reader in `models`/`name`. Raises InputError when the codebook or the reader were made for other units."""
+    """The reader in `models`/`name`, of these units or of those they were carried over from.
+
+    Raises InputError when the codebook or the reader were made for other units.
+    """
     extractor = extractor_of(encoder, load_codebook(models / "units.safetensors"))  # type: ignore[arg-type]
     model, layout, card = load_reader(models / name)
     units = card.get("units")
-    if not isinstance(units, dict) or units.get("codebook") != extractor.codebook.hash:
+    if not isinstance(units, dict) or units.get("codebook") not in extractor.codebook.names:
         raise InputError(f"{models / name} was trained on other units than {models / 'units.safetensors'} gives; train it again")
     made = {"dual": card["weights"], **extractor.card} | ({"bf16": True} if bf16 else {})
     return DualSystem(Dual(extractor, Reader(model, layout, bf16=bf16)), made, name)

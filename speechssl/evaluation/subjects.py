@@ -79,7 +79,9 @@ def _classification(name: str, subject: Subject, data: Path, out: Path, setup: S
 
 
 def _asr(subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
-    """data: a prepared corpus of questions, whose words have times in the training data."""
+    """data: a prepared corpus of questions, whose words have times in the training data. A `ctc` among the models is judged."""
+    if subject.models and (subject.models / "ctc").is_dir():
+        return [limited(load_recognition(subject.models / "ctc", data, subject.encoder, setup.split), setup)]  # type: ignore[arg-type]
     options, encoder = replace(setup.asr, training=replace(setup.asr.training, seed=setup.seed)), subject.encoder
     train_ctc(data, encoder, out, options)  # type: ignore[arg-type]
     return [limited(load_recognition(out, data, encoder, setup.split), setup)]  # type: ignore[arg-type]

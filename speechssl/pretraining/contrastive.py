@@ -72,6 +72,7 @@ class Wav2Vec2Pretraining(nn.Module):
         self.project_hid = nn.Linear(config.hidden_size, options.width)
         self.project_q = nn.Linear(options.width, options.width)
         self.guard = CollapseGuard(options.entries)
+        self.extras = nn.ModuleList()  # what adds to the loss: modules that take the layers, the mask and the batch
         scale_gradients(encoder.feature_extractor, options.feature_gradient)
 
     def forward(
@@ -81,6 +82,7 @@ class Wav2Vec2Pretraining(nn.Module):
         negatives: torch.Tensor,
         temperature: torch.Tensor | float,
         clean_samples: torch.Tensor | None = None,
+        **batch: torch.Tensor,
     ) -> Batch:
         """Loss and what to watch, from a batch of `ContrastiveBatches`.
 
@@ -100,7 +102,12 @@ class Wav2Vec2Pretraining(nn.Module):
         used, penalty = perplexity(quantised.likely).mean(), features.float().square().mean()
         diversity = (self.options.entries - used) / self.options.entries
         loss = contrastive + self.options.diversity * diversity + self.options.penalty * penalty
-        return {"loss": loss} | self._watched(logits, quantised, contrastive, penalty, temperature)
+        found = {"loss": loss} | self._watched(logits, quantised, contrastive, penalty, temperature)
+        rest = batch if clean_samples is None else batch | {"clean_samples": clean_samples}
+        for extra in self.extras:
+            added = extra(layers, mask, rest)
+            found |= {"loss": found["loss"] + added.pop("loss")} | added
+        return found
 
     def quantise(self, features: torch.Tensor, temperature: torch.Tensor | float = 1.0) -> Quantised:
         """What the convolutions give, (..., C), after the layer norm, never masked, as the paper's Z."""
@@ -194,7 +201,7 @@ class ContrastiveBatches:
         hidden = int(mask[0].sum())
         if hidden < 2:
             raise InputError(f"a crop hides {hidden} frames, too few to tell one from others; give a longer --crop-seconds")
-        kept = {name: batch[name] for name in ("samples", "clean_samples") if name in batch}
+        kept = {name: value for name, value in batch.items() if name not in ("labels", "mask")}
         return kept | {
             "mask": torch.from_numpy(mask),
             "negatives": torch.from_numpy(draw_negatives(rng, len(mask), hidden, self.negatives)),

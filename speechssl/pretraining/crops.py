@@ -91,7 +91,7 @@ class Cropper:
             "progress": torch.tensor(progress),
             "step": torch.tensor(step),
         }
-        return batch | ({"clean": self._stacked(crops)} if self.clean else {})
+        return batch | ({"clean_samples": self._stacked(crops)} if self.clean else {})
 
     def _stacked(self, crops: list[np.ndarray]) -> torch.Tensor:
         if self.normalise:

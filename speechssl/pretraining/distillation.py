@@ -6,12 +6,21 @@ Letters: B utterances, N samples, T frames, D width.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from speechssl.encoders.training_forward import training_states
 from speechssl.training import Batch
+
+
+@dataclass(frozen=True)
+class DistilOptions:
+    """The teacher is a frozen copy of the encoder that training starts from."""
+
+    weight: float = 1.0
+    layers: tuple[int, ...] = ()  # none: all
 
 
 class CleanTeacher(nn.Module):
@@ -28,10 +37,10 @@ class CleanTeacher(nn.Module):
         self.layers, self.weight = tuple(layers), weight
 
     def forward(self, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> Batch:
-        """layers: (B, T, D) each; batch: with `clean`, (B, N), what the teacher hears."""
+        """layers: (B, T, D) each; batch: with `clean_samples`, (B, N), what the teacher hears."""
         with torch.no_grad():
-            teacher = self.hidden[0].to(batch["clean"].device)
-            _, wanted = training_states(teacher, batch["clean"], last=max(self.layers))
+            teacher = self.hidden[0].to(batch["clean_samples"].device)
+            _, wanted = training_states(teacher, batch["clean_samples"], last=max(self.layers))
         distances = [_distance(layers[i], wanted[i], ~mask) for i in self.layers]
         distance = torch.stack(distances).mean()
         return {"loss": self.weight * distance, "distillation": distance.detach()}

@@ -27,13 +27,18 @@ def save_pretraining(model: Wav2Vec2Pretraining, folder: Path) -> None:
     """Write an ordinary Hugging Face folder of all that is trained; encoders can be loaded from it too. A card is the caller's."""
     with torch.device("meta"):
         whole = Wav2Vec2ForPreTraining(_config(model))
-    weights = {name.replace("encoder.", "wav2vec2.", 1) if _of_encoder(name) else name: w for name, w in model.state_dict().items()}
+    weights = {name.replace("encoder.", "wav2vec2.", 1) if _of_encoder(name) else name: w for name, w in _weights(model)}
     whole.load_state_dict(weights, assign=True)
     whole.save_pretrained(folder)
     attends = model.encoder.config.feat_extract_norm == "layer"  # a group norm sees the padding, whatever is masked
     Wav2Vec2FeatureExtractor(
         sampling_rate=SAMPLE_RATE, do_normalize=model.normalise, return_attention_mask=attends
     ).save_pretrained(folder)
+
+
+def _weights(model: Wav2Vec2Pretraining) -> list[tuple[str, torch.Tensor]]:
+    """Without those of what was added to the loss."""
+    return [(name, weight) for name, weight in model.state_dict().items() if not name.startswith("extras.")]
 
 
 def _of_encoder(name: str) -> bool:
@@ -83,6 +88,12 @@ def _heads(source: str | Path, checkpoint: Checkpoint) -> Wav2Vec2ForPreTraining
     if wrong := sorted(name for name in wrong if name.split(".")[0] in HEADS):
         raise InputError(f"the checkpoint {source} lacks {len(wrong)} weights of its heads ({some(wrong)}); fetch or make it again")
     return whole
+
+
+def head_options(source: str | Path) -> ContrastiveOptions | None:
+    """What the heads of a folder were trained with; None where it has none."""
+    heads = _heads(source, load_checkpoint(source)) if source else None
+    return _options(heads.config) if heads else None
 
 
 def _options(config: Wav2Vec2Config) -> ContrastiveOptions:

@@ -7,43 +7,35 @@ From scratch or from any HuBERT; on what is recorded, or on what it sounds like 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 from transformers import HubertModel
 
 from speechssl.artefacts import claim, hash_json, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.loading import load_checkpoint, load_encoder
 from speechssl.encoders.saving import save_encoder
-from speechssl.encoders.small import small_config
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.errors import InputError
-from speechssl.pretraining.adversary import AdversaryOptions, DomainAdversary
+from speechssl.pretraining.adversary import AdversaryOptions
 from speechssl.pretraining.crops import Cropper, Distortions
-from speechssl.pretraining.distillation import CleanTeacher
+from speechssl.pretraining.distillation import DistilOptions
+from speechssl.pretraining.extras import extras, plain
 from speechssl.pretraining.hubert import PENALTY, HubertPretraining
 from speechssl.pretraining.label_head import restore_label_head, save_label_head
 from speechssl.pretraining.masking import MaskOptions
-from speechssl.pretraining.targets import Material, fit_targets, load_labelled, material, pack_audio, write_targets
+from speechssl.pretraining.sizes import HUBERT
+from speechssl.pretraining.targets import Material, fit_targets, load_labelled, material, pack_audio, packed, write_targets
 from speechssl.processes import agreed, is_main, main_first
 from speechssl.timing import FrameGrid
 from speechssl.training import TrainingOptions, check_share, fit
 from speechssl.units.features import load_features, load_features_of
 from speechssl.units.kmeans import Codebook, load_codebook
 from speechssl.units.mfcc import mfcc
-
-
-@dataclass(frozen=True)
-class DistilOptions:
-    """A frozen copy of the encoder that training starts from hears the clean crops (`distillation.CleanTeacher`)."""
-
-    weight: float = 1.0
-    layers: tuple[int, ...] = ()  # none: all
 
 
 @dataclass(frozen=True)
@@ -61,6 +53,7 @@ class IterationOptions:
     crops: int = 10  # a batch
     seconds: float = 4.0  # a crop
     save_bf16: bool = False  # round the weights of the finished encoder to bf16: what is fitted on it sees them so
+    size: str | None = None  # of a model from scratch; None: small
     recordings: int | None = None  # only the first so many
     reference: bool = True  # read targets off reference readings, where the corpus has them
     projection: int = 128  # width in which labels are compared
@@ -84,7 +77,7 @@ def pretrain(source: Path, out: Path, options: IterationOptions) -> SpeechEncode
         if agreed((out / "encoder" / "card.json").is_file()):
             return load_encoder(out / "encoder")
         torch.manual_seed(options.training.seed)
-        encoder, normalise = _start(options.start) if options.start else (HubertModel(small_config()), True)
+        encoder, normalise = _start(options.start) if options.start else _scratch(options.size or "small")
         grid = FrameGrid.of_convolutions(SAMPLE_RATE, encoder.config.conv_kernel, encoder.config.conv_stride)
         with main_first():
             codebook = make_targets(found, out, grid, options)
@@ -99,11 +92,6 @@ def pretrain(source: Path, out: Path, options: IterationOptions) -> SpeechEncode
         return load_encoder(out / "encoder")
 
 
-def packed(hash_of_data: str, out: Path) -> Path:
-    """Where the training audio lies in one array."""
-    return out.parent / f"packed-{hash_of_data}"
-
-
 def labelled(found: Material, out: Path, codebook: Codebook, options: IterationOptions) -> Path:
     """Where the targets lie: beside `out` too, for runs that share them."""
     return out.parent / f"targets-{hash_json([found.hash, codebook.hash, options.reference])}"
@@ -113,13 +101,12 @@ def _made_from(found: Material, options: IterationOptions) -> dict[str, Any]:
     named = {"teacher": options.teacher, "start": options.start}
     hashes = {k: load_encoder(v).hash if v and v != "mfcc" else v for k, v in named.items()}
     books = {"codebook": load_codebook(Path(options.codebook)).hash} if options.codebook else {}
-    return {"data": found.hash, "options": _plain(options) | hashes | books}
+    return {"data": found.hash, "options": plain(options) | hashes | books}
 
 
-def _plain(options: IterationOptions) -> dict[str, Any]:
-    """As JSON holds it; what was not asked for is left out, so that folders from before there was such an option stay valid."""
-    values = asdict(replace(options, distort=None)) | {"distort": getattr(options.distort, "card", None)}
-    return {name: value for name, value in values.items() if value is not None}
+def _scratch(name: str) -> tuple[HubertModel, bool]:
+    size = HUBERT[name]
+    return size.model().train(), size.normalise
 
 
 def _start(name: str) -> tuple[HubertModel, bool]:
@@ -136,30 +123,6 @@ def _model(encoder: HubertModel, codebook: Codebook, options: IterationOptions) 
     if options.start:
         restore_label_head(model, options.start, codebook.hash)
     return model
-
-
-def extras(encoder: Any, options: Any) -> list[nn.Module]:
-    """What is added to the loss. Raises InputError for what needs distorted speech, or a start, without one."""
-    found: list[nn.Module] = []
-    if (options.distil or options.adversary) and options.distort is None:
-        raise InputError("a clean teacher and a domain classifier need distorted speech; give --distort, such as m+g+r")
-    layers = encoder.config.num_hidden_layers
-    if options.distil:
-        if not options.start:
-            raise InputError("the clean teacher is the encoder that training starts from; name one with --from")
-        chosen = options.distil.layers or range(layers + 1)
-        found.append(CleanTeacher(load_checkpoint(options.start).model, _checked(chosen, layers), options.distil.weight))
-    if options.adversary:
-        chosen = _checked(options.adversary.layers or (layers,), layers)
-        adversary = AdversaryOptions(**asdict(options.adversary) | {"layers": chosen})
-        found.append(DomainAdversary(encoder.config.hidden_size, len(options.distort.domains), adversary))
-    return found
-
-
-def _checked(chosen: Any, layers: int) -> tuple[int, ...]:
-    if not all(0 <= layer <= layers for layer in chosen):
-        raise InputError(f"the encoder has the layers 0 to {layers}, not {', '.join(map(str, chosen))}; choose among them")
-    return tuple(chosen)
 
 
 def make_targets(found: Material, out: Path, grid: FrameGrid, options: IterationOptions) -> Codebook:
@@ -208,7 +171,7 @@ def _cropper(
 def _card(found: Material, options: IterationOptions, codebook: Codebook, result: dict[str, Any]) -> dict[str, Any]:
     return {
         "what": "HuBERT encoder",
-        "options": _plain(options) | {"teacher": Path(options.teacher).parent.name or options.teacher},
+        "options": plain(options) | {"teacher": Path(options.teacher).parent.name or options.teacher},
         "targets": codebook.card,
         "corpus": found.card,
         "training": result,

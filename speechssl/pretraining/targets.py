@@ -146,6 +146,11 @@ def write_targets(
     write_json(out / "card.json", made_from | {"frame_rate": grid.frame_rate, "card": codebook.card})
 
 
+def packed(hash_of_data: str, out: Path) -> Path:
+    """Where the training audio of a run in `out` lies in one array: beside it, for runs that share it."""
+    return out.parent / f"packed-{hash_of_data}"
+
+
 def pack_audio(readings: Sequence[Reading], out: Path, made_from: dict[str, Any], workers: int = 2) -> None:
     """Write all training audio into one raw array, `out`/samples.s16 (int16), with bounds and card; once."""
     if (out / "card.json").is_file() and read_json(out / "card.json") == made_from:

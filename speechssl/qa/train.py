@@ -24,6 +24,7 @@ from speechssl.textlm.pretrained import load_text_encoder, without_dropout
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.training import TrainingOptions, check_share, fit
 from speechssl.units.extract import UnitExtractor
+from speechssl.units.kmeans import Codebook
 from speechssl.units.storage import load_units, units_card
 
 
@@ -70,7 +71,7 @@ def train_dual(
         data = load_corpus(corpus, "train")
         examples, left_out = dual_examples(data, load_units(units / "train"), extractor.grid)
         tell_set_aside(left_out, "DUAL's training")
-        model = _go_on(start, made) if start else _new(options, extractor.codebook.size, assignment)
+        model = _go_on(start, made, extractor.codebook) if start else _new(options, extractor.codebook.size, assignment)
         card = {"what": "DUAL reader", "assignment": assignment, "units": made, "corpus": read_json(corpus / "card.json")}
         card |= {"start": begun} if start else {}
         _train(model, examples, layout, options, out, card | {"left_out": len(left_out)})
@@ -95,11 +96,12 @@ def _new(options: QaOptions, symbols: int, assignment: str) -> SpanModel:
     return SpanModel(encoder, table)
 
 
-def _go_on(start: Path, units: dict[str, Any]) -> SpanModel:
-    """A trained reader, to be trained further."""
+def _go_on(start: Path, units: dict[str, Any], codebook: Codebook) -> SpanModel:
+    """A reader to be trained further, of the same units or of those that the codebook was carried over from."""
     model, _, card = load_reader(start)
     before = card.get("units")
-    if not isinstance(before, dict) or {"precision": "fp32"} | before != units:  # cards from before there was a precision
+    carried = isinstance(before, dict) and before.get("codebook") in codebook.names[1:]
+    if not carried and (not isinstance(before, dict) or {"precision": "fp32"} | before != units):  # older cards have no precision
         raise InputError(f"the reader {start} was trained on other units; start from one of these units, or from none")
     return model.train().requires_grad_(True)
 

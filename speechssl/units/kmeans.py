@@ -49,6 +49,12 @@ class Codebook:
     def hash(self) -> str:
         return hash_bytes(np.ascontiguousarray(self.centroids, np.float32).tobytes())
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Hashes of the codebooks whose unit k means what it means here: its own, and that of what it was carried over from."""
+        before = self.card.get("carried_from")
+        return (self.hash, *((before,) if before else ()))
+
     def assign(self, features: torch.Tensor) -> np.ndarray:
         """(T, D) on any device -> (T,) int64 indices of the nearest centroid, the first of equals; see `nearest.py`.
 

@@ -8,8 +8,9 @@ import torch
 from speechssl.corpora.records import data_hash
 from speechssl.encoders.loading import load_checkpoint
 from speechssl.errors import InputError
-from speechssl.pretraining.iteration import IterationOptions, packed, pretrain
+from speechssl.pretraining.iteration import IterationOptions, pretrain
 from speechssl.pretraining.masking import MaskOptions
+from speechssl.pretraining.targets import packed
 from speechssl.training import TrainingOptions
 
 

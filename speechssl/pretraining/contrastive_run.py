@@ -1,0 +1,97 @@
+"""One run of wav2vec 2.0's contrastive pre-training, from recordings to a Hugging Face folder; resumable.
+
+From scratch or from any wav2vec 2.0; on what is recorded, or on what it sounds like distorted, with the clean signal quantised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from speechssl.artefacts import claim, write_json
+from speechssl.audio import SAMPLE_RATE
+from speechssl.encoders.loading import load_encoder
+from speechssl.encoders.speech_encoder import SpeechEncoder
+from speechssl.pretraining.adversary import AdversaryOptions
+from speechssl.pretraining.contrastive import ContrastiveBatches, ContrastiveOptions, Wav2Vec2Pretraining, unlabelled
+from speechssl.pretraining.crops import Cropper, Distortions
+from speechssl.pretraining.distillation import DistilOptions
+from speechssl.pretraining.extras import extras, plain
+from speechssl.pretraining.heads import load_pretraining, save_pretraining
+from speechssl.pretraining.masking import MaskOptions
+from speechssl.pretraining.quantiser import Temperature
+from speechssl.pretraining.sizes import WAV2VEC2
+from speechssl.pretraining.targets import Material, material, pack_audio, packed
+from speechssl.processes import agreed, is_main, main_first
+from speechssl.timing import FrameGrid
+from speechssl.training import TrainingOptions, check_share, fit
+
+
+@dataclass(frozen=True)
+class ContrastiveRun:
+    """One run. The defaults are those of the size `small`; `contrastive` None: those of the folder that training starts from."""
+
+    training: TrainingOptions
+    size: str = "small"  # of a model from scratch
+    contrastive: ContrastiveOptions | None = None
+    start: str | None = None  # an encoder to go on from; None: from scratch
+    mask: MaskOptions = MaskOptions(0.65, 10)
+    negatives: int = 100
+    temperature: Temperature = Temperature()
+    crops: int = 10  # a batch
+    seconds: float = 4.0  # a crop
+    recordings: int | None = None  # only the first so many
+    distort: Distortions | None = None
+    distil: DistilOptions | None = None
+    adversary: AdversaryOptions | None = None
+
+
+def pretrain_wav2vec2(source: Path, out: Path, options: ContrastiveRun) -> SpeechEncoder:
+    """Run it; what it makes lies in `out`, the model in `out`/encoder, with its heads. Finished work is not done again.
+
+    source: a prepared corpus (its training passages), a manifest or a folder of recordings, packed once for all runs beside `out`.
+    Raises InputError where `out` was made from other inputs.
+    """
+    check_share(options.crops)
+    found = material(source, options.recordings, reference=False)
+    start = {"start": load_encoder(options.start).hash} if options.start else {}
+    with claim(out, {"data": found.hash, "options": plain(options) | start}):
+        if agreed((out / "encoder" / "card.json").is_file()):
+            return load_encoder(out / "encoder")
+        torch.manual_seed(options.training.seed)
+        with main_first():
+            pack_audio(found.readings, packed(found.hash, out), {"corpus": found.hash})
+        model = _model(options)
+        batches = _batches(found, out, model, options)
+        result = fit(model, batches, options.training, out / "checkpoints", options.crops * options.seconds)
+        with main_first():
+            if is_main():
+                save_pretraining(model, out / "encoder")
+                card = {"what": "wav2vec 2.0 with its heads", "options": plain(options), "corpus": found.card, "training": result}
+                write_json(out / "encoder" / "card.json", card)
+        return load_encoder(out / "encoder")
+
+
+def _model(options: ContrastiveRun) -> Wav2Vec2Pretraining:
+    if options.start:
+        model = load_pretraining(options.start, options.contrastive)
+    else:
+        size = WAV2VEC2[options.size]
+        model = Wav2Vec2Pretraining(size.model(), options.contrastive or size.contrastive, size.normalise)
+    model.extras.extend(extras(model.encoder, options))
+    return model
+
+
+def _batches(found: Material, out: Path, model: Wav2Vec2Pretraining, options: ContrastiveRun) -> ContrastiveBatches:
+    config: Any = model.encoder.config
+    grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+    audio = packed(found.hash, out)
+    data = unlabelled(np.memmap(audio / "samples.s16", np.int16, "r"), np.load(audio / "bounds.npy"), grid)
+    horizon = options.training.horizon or options.training.steps
+    crop = (options.mask, options.crops, options.seconds, options.training.seed, model.normalise)
+    cropper = Cropper(data, grid, *crop, options.distort, options.distort is not None, horizon)
+    return ContrastiveBatches(cropper, options.training.seed, options.negatives, options.temperature, options.training.accumulation)
