@@ -103,6 +103,29 @@ def _add_prepare(verbs: Any) -> None:
     verb.add_argument("--seed", type=whole, default=0, help="same seed, same bytes")
     verb.add_argument("--workers", type=count, default=os.cpu_count() or 1, help="processes; the bytes do not depend on it")
 
+    minisuperb = _verb(what, "minisuperb", _prepare_minisuperb, "speak the sets KS, IC, SID and style (needs speechssl[synth])")
+    minisuperb.add_argument("out", type=Path, help="folder to make; a folder a set")
+    minisuperb.add_argument("--tasks", nargs="+", default=["ks", "ic", "sid", "style"], help="which sets")
+    minisuperb.add_argument("--share", type=share, default=1.0, help="of the usual number of utterances (ks: 2,400 + 300 + 600)")
+    minisuperb.add_argument("--seed", type=whole, default=0, help="same seed, same bytes")
+    minisuperb.add_argument("--workers", type=count, default=os.cpu_count() or 1, help="processes; the bytes do not depend on it")
+    fsdd = _verb(what, "fsdd", _prepare_fsdd, "digits of real voices (Free Spoken Digit Dataset) as sets for KS and SID")
+    fsdd.add_argument("source", type=Path, help="the dataset, or its folder recordings/")
+    fsdd.add_argument("out", type=Path, help="folder to make: audio/, ks/, sid/")
+
+
+def _prepare_minisuperb(o: argparse.Namespace) -> None:
+    from speechssl.corpora.minisuperb.speech import Settings, prepare, some_of
+
+    for task, card in prepare(o.out, Settings(some_of(o.tasks, o.share), o.seed), o.workers).items():
+        print(f"{o.out / task}: {', '.join(f'{n} {split}' for split, n in card['sizes'].items())} utterances")
+
+
+def _prepare_fsdd(o: argparse.Namespace) -> None:
+    from speechssl.corpora.fsdd import prepare_fsdd
+
+    print(f"{o.out}: {' and '.join(prepare_fsdd(o.source, o.out))}")
+
 
 def _prepare_minisqa(o: argparse.Namespace) -> None:
     from speechssl.corpora.minisqa.speech import Settings, prepare
@@ -419,6 +442,7 @@ def _add_units(verbs: Any) -> None:
         default=200,
         help="recordings a part at most; a part also ends at 600 s of audio; a kill costs what is in the making",
     )
+    _add_units_carry(what)
     _add_units_import(what)
     _add_units_inspect(what)
 
@@ -443,6 +467,40 @@ Purity and PNMI need phones: of the corpus, or of --alignment. The same-text dis
   speechssl units inspect recordings/ minisqa-en/encoder minisqa-en/units.safetensors --picture units.png
   speechssl units inspect corpus minisqa-en/encoder minisqa-en/units.safetensors --split dev --out quality.json
 """
+
+
+_CARRY = """a codebook for another encoder, whose units keep their numbers and meaning
+
+After continual pre-training: centroid k becomes the mean of NEW's features over the frames to which the old encoder and codebook
+give unit k, in clean recordings. What was trained on the old units (DUAL's reader) works on the new ones, or goes on with them.
+
+  speechssl units carry recordings/ minisqa-en/encoder minisqa-en/units.safetensors exp/robust/encoder exp/robust/units.safetensors
+"""
+
+
+def _add_units_carry(verbs: Any) -> None:
+    verb = _verb(verbs, "carry", _units_carry, _CARRY)
+    verb.add_argument("source", type=Path, help="prepared corpus, manifest or folder of clean recordings")
+    verb.add_argument("encoder", help=f"that the codebook was fitted on: {_ENCODERS}")
+    verb.add_argument("codebook", type=Path, help="file of `speechssl units fit`, or a shipped name")
+    verb.add_argument("new", help="encoder that gets a codebook")
+    verb.add_argument("out", type=Path, help="codebook to write; it ends in .safetensors")
+    verb.add_argument(
+        "--recordings", "--passages", type=count, help="how many; default: the first 400 passages of a corpus, else all"
+    )
+    verb.add_argument("--split", default="train", help="of a prepared corpus")
+    verb.add_argument("--precision", default="fp32", help="of the encoders")
+    verb.add_argument("--device", default="auto", help="cpu, cuda, cuda:N, or auto: a GPU where there is one")
+    verb.add_argument("--workers", type=count, default=os.cpu_count() or 1, help="recordings encoded at a time")
+    verb.add_argument("--seed", type=whole, default=0, help="of the choice of recordings")
+
+
+def _units_carry(o: argparse.Namespace) -> None:
+    from speechssl.units.carry import CarryOptions, carry_codebook
+
+    options = CarryOptions(o.recordings, o.split, o.precision, o.device, o.workers, o.seed)
+    book = carry_codebook(o.source, o.encoder, o.codebook, o.new, o.out, options)
+    print(f"{o.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean frames keep their unit")
 
 
 def _add_units_import(verbs: Any) -> None:
@@ -536,11 +594,18 @@ def _add_train(verbs: Any) -> None:
     ctc.add_argument("corpus", type=Path, help="prepared corpus")
     ctc.add_argument("encoder", help="encoder folder, hub id or shipped name")
     ctc.add_argument("out", type=Path, help="folder for the trained model")
-    ctc.add_argument("--layer", type=whole, default=5, help="of the encoder that the head reads")
+    ctc.add_argument(
+        "--layer", type=_layer, default="5", help="of the encoder that the head reads, or all: a weighted sum, as SUPERB"
+    )
+    ctc.add_argument("--longest", type=amount, default=8.0, help="seconds of a stretch of speech in training")
     ctc.add_argument("--passages", type=whole, default=800, help="training passages; their questions come along")
     ctc.add_argument("--batch", type=count, default=16, help="sequences a step, of all processes together")
     ctc.add_argument("--lstm-width", type=count, default=256, help="units in each direction")
     _training_flags(ctc, 1500, 2e-3, 100)
+
+
+def _layer(text: str) -> str:
+    return text if text == "all" else str(whole(text))
 
 
 def _qa_flags(verb: argparse.ArgumentParser) -> None:
@@ -594,13 +659,81 @@ def _train_ctc(o: argparse.Namespace) -> None:
     from speechssl.asr.train import CtcOptions, train_ctc
     from speechssl.encoders.loading import load_encoder
 
-    options = CtcOptions(_training(o), o.layer, o.passages, o.batch, lstm_width=o.lstm_width)
+    layer = None if o.layer == "all" else int(o.layer)
+    options = CtcOptions(_training(o), layer, o.passages, o.batch, o.longest, o.lstm_width)
     train_ctc(o.corpus, load_encoder(o.encoder), o.out, options)
     print(f"{o.out}: CTC head")
 
 
+_ROBUSTNESS = """encoders x tasks x noises x SNR: what noise costs, and how much of it an encoder saves
+
+An encoder is a folder, hub id or shipped name, or for the tasks units, dual and cascade-ctc a folder of models: encoder/ with
+units.safetensors, dual/, ctc/, text-qa/. The first is the baseline. Heads that are missing are trained on clean speech, into
+OUT/heads. Tasks with their data: ks, ic, sid, style (a set of `prepare minisuperb` or fsdd), asr, dual, cascade-ctc (a prepared
+corpus), units (any recordings). Mixtures are frozen in OUT/noise.jsonl before anything is heard: every system hears the same.
+Leaves OUT/results.jsonl, degradation.json and tables.md; `speechssl report OUT` draws them. A killed run goes on.
+
+  speechssl evaluate robustness exp/robust --encoders baseline=minisqa-en mine=exp/mine --tasks ks=tasks/ks units=recordings/ \\
+    --seen m+g+r --unseen kitchen.wav held-out --snr 20 10 5 0
+"""
+
+
 def _add_evaluate(verbs: Any) -> None:
-    verb = _verb(verbs, "evaluate", _evaluate, "systems x conditions on a corpus: predictions and results.jsonl")
+    what = _group(verbs, "evaluate", "spoken QA under conditions; the robustness grid")
+    _add_evaluate_qa(what)
+    verb = _verb(what, "robustness", _evaluate_robustness, _ROBUSTNESS)
+    verb.add_argument(
+        "out", type=Path, help="folder; gets heads/, noise.jsonl, scores/, results.jsonl, degradation.json, tables.md"
+    )
+    verb.add_argument("--encoders", nargs="+", required=True, metavar="NAME=WHERE", help="the first is the baseline")
+    verb.add_argument(
+        "--tasks", nargs="+", required=True, metavar="TASK=DATA", help="ks, ic, sid, style, asr, units, dual, cascade-ctc"
+    )
+    verb.add_argument("--seen", nargs="*", default=["m+g+r"], help="conditions that training heard, such as m+g+r")
+    verb.add_argument(
+        "--unseen", nargs="*", default=["held-out"], help="and that it never did: held-out, kitchen.wav, a NAME of --noises"
+    )
+    verb.add_argument("--snr", type=float, nargs="*", default=[20.0, 10.0, 5.0, 0.0], help="dB, of conditions that name none")
+    verb.add_argument("--at", type=float, default=5.0, help="dB, of the table clean | seen | unseen")
+    verb.add_argument("--noises", nargs="*", default=[], metavar="NAME=FOLDER", help="recordings of noise: musan, fsd50k, ...")
+    verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
+    verb.add_argument("--split", default="test", help="of prepared corpora")
+    verb.add_argument("--passages", type=count, help="only the first N passages of spoken QA")
+    verb.add_argument("--recordings", type=count, help="only N recordings of every other task, drawn by the seed")
+    verb.add_argument("--no-holm", dest="corrected", action="store_false", help="stars at p < 0.05 in every cell by itself")
+    verb.add_argument("--asr-passages", type=count, default=200, help="training passages of a CTC head")
+    verb.add_argument("--asr-steps", type=count, default=800, help="updates of a CTC head")
+    verb.add_argument("--head-steps", type=count, default=3000, help="updates of a classifier at most, for each learning rate")
+    verb.add_argument("--seed", type=whole, default=0, help="of noise, heads, draws and bootstrap")
+    verb.add_argument("--workers", type=count, default=2, help="threads")
+
+
+def _evaluate_robustness(o: argparse.Namespace) -> None:
+    from speechssl.asr.train import CtcOptions
+    from speechssl.evaluation.robustness import Plan, parse_named, run_robustness
+    from speechssl.evaluation.subjects import Setup
+    from speechssl.superb.classify import ClassifierOptions
+    from speechssl.training import TrainingOptions
+
+    asr = CtcOptions(TrainingOptions(o.asr_steps, 4e-3, 100), None, o.asr_passages, longest=4.0, lstm_width=192)
+    heads = ClassifierOptions(steps=o.head_steps)
+    plan = Plan(
+        encoders=parse_named(o.encoders, "--encoders"),
+        tasks={task: Path(data) for task, data in parse_named(o.tasks, "--tasks").items()},
+        seen=tuple(o.seen),
+        unseen=tuple(o.unseen),
+        snrs=tuple(o.snr),
+        voices=tuple(o.voices),
+        folders={name: Path(folder) for name, folder in parse_named(o.noises, "--noises").items()},
+        at=o.at,
+        corrected=o.corrected,
+        setup=Setup(o.split, o.passages, o.recordings, o.seed, o.workers, heads, asr),
+    )
+    print(run_robustness(o.out, plan))
+
+
+def _add_evaluate_qa(what: Any) -> None:
+    verb = _verb(what, "qa", _evaluate, "systems x conditions on a corpus: predictions and results.jsonl")
     verb.add_argument("corpus", type=Path, help="prepared corpus")
     verb.add_argument("out", type=Path, help="folder; gets predictions/ and results.jsonl")
     verb.add_argument("--models", default="minisqa-en", help="shipped set or model folder")
@@ -628,7 +761,7 @@ def _evaluate(o: argparse.Namespace) -> None:
 def _add_report(verbs: Any) -> None:
     verb = _verb(verbs, "report", _report, "report.html from what `evaluate` left in a folder")
     verb.add_argument("out", type=Path, help="folder with results.jsonl and predictions/; gets report.html")
-    verb.add_argument("corpus", type=Path, help="prepared corpus")
+    verb.add_argument("corpus", type=Path, nargs="?", help="prepared corpus of the questions; none for the robustness grid")
     verb.add_argument("--split", default="test", help="train, dev or test")
     verb.add_argument("--examples", type=whole, default=20, help="questions to listen to")
     verb.add_argument(

@@ -59,7 +59,7 @@ def test_bad_config_is_one_sentence(content: str | bytes, stage: str, said: str,
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["evaluate", "c", "o", "--workers", "0"],
+        ["evaluate", "qa", "c", "o", "--workers", "0"],
         ["prepare", "minisqa", "o", "--questions", "-1"],
         ["prepare", "minisqa", "o", "--unanswerable", "1.5"],
         ["pretrain", "hubert", "c", "o", "--learning-rate", "0"],
@@ -96,9 +96,9 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys) 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["evaluate", "no-such-corpus", "out"],
+        ["evaluate", "qa", "no-such-corpus", "out"],
         ["report", "no-such-folder", "no-such-corpus"],
-        ["evaluate", "c", "o", "--conditions", "pink"],
+        ["evaluate", "qa", "c", "o", "--conditions", "pink"],
         ["prepare", "minisqa", "OUT", "--language", "xx", "--passages", "1"],
         ["train", "dual", "c", "no-such-codebook.safetensors", "u", "o", "--encoder", "no-such-encoder"],
     ],

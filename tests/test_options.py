@@ -25,7 +25,7 @@ def test_switches_lists_and_required_options_can_stand_in_the_config(tmp_path: P
         0.0,
     )
     config.write_text("a:\n  systems: dual\n  voices: [a.wav, b.wav]\n  bf16: true\n")
-    parsed = parse(build_parser(), ["evaluate", "c", "o", "--config", str(config), "--stage", "a"])
+    parsed = parse(build_parser(), ["evaluate", "qa", "c", "o", "--config", str(config), "--stage", "a"])
     assert (parsed.systems, parsed.voices, parsed.bf16) == (["dual"], [Path("a.wav"), Path("b.wav")], True)
 
 
@@ -42,9 +42,9 @@ STAGES = {
     "assignment": "train dual",
     "ctc": "train ctc",
     "text-qa": "train text-qa",
-    "evaluate": "evaluate",
-    "assignments": "evaluate",
-    "pocketsphinx": "evaluate",
+    "evaluate": "evaluate qa",
+    "assignments": "evaluate qa",
+    "pocketsphinx": "evaluate qa",
 }
 
 

@@ -6,6 +6,6 @@ set -euo pipefail
 EXP=${EXP:-exp/demo${SEED:+-$SEED}${PASSAGES:+-$PASSAGES-passages}}
 SEED=${SEED:-1}
 speechssl prepare minisqa "$EXP/corpus" --passages 0 --dev-passages 0 --test-passages "${PASSAGES:-30}" --seed "$SEED"
-speechssl evaluate "$EXP/corpus" "$EXP" --systems dual cascade-ctc
-speechssl evaluate "$EXP/corpus" "$EXP" --systems cascade-pocketsphinx --conditions clean pink@5 --passages "${SPHINX_PASSAGES:-8}"
+speechssl evaluate qa "$EXP/corpus" "$EXP" --systems dual cascade-ctc
+speechssl evaluate qa "$EXP/corpus" "$EXP" --systems cascade-pocketsphinx --conditions clean pink@5 --passages "${SPHINX_PASSAGES:-8}"
 speechssl report "$EXP" "$EXP/corpus"

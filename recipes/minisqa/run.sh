@@ -48,9 +48,9 @@ speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc" $(with ctc)
 speechssl train text-qa "$EXP/corpus" "$MODELS/text-qa" $(with text-qa)
 
 stage "7 evaluation on unseen voices, passages and values"
-speechssl evaluate "$EXP/corpus" "$EXP" --models "$MODELS" $(with evaluate)
-speechssl evaluate "$EXP/corpus" "$EXP" --models "$MODELS" $(with assignments) # and the two of equal steps
-speechssl evaluate "$EXP/corpus" "$EXP" --models "$MODELS" $(with pocketsphinx)
+speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with evaluate)
+speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with assignments) # and the two of equal steps
+speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with pocketsphinx)
 
 stage "8 report"
 python recipes/minisqa/tables.py "$EXP"

@@ -27,6 +27,15 @@ def _sizes() -> dict[str, tuple[int, int, int]]:
     return {"ks": (2400, 300, 600), "ic": (1500, 300, 600), "sid": (1200, 240, 600), "style": (1200, 240, 480)}
 
 
+def some_of(tasks: Sequence[str], share: float) -> dict[str, tuple[int, int, int]]:
+    """Sizes for `Settings`: this share of the usual numbers (at least 1). Raises InputError for an unknown task."""
+    usual = _sizes()
+    if unknown := [task for task in tasks if task not in usual]:
+        raise InputError(f"there is no set {unknown[0]}; choose from {', '.join(usual)}")
+    train, dev, test = ({task: max(round(share * usual[task][i]), 1) for task in tasks} for i in range(3))
+    return {task: (train[task], dev[task], test[task]) for task in tasks}
+
+
 @dataclass(frozen=True)
 class Settings:
     """What decides the bytes. sizes: task -> utterances in train, dev and test; tasks that are not named are not made."""
