@@ -320,6 +320,7 @@ def _distortion_flags(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--distorted", type=share, nargs="+", default=[0.75], help="share of the crops, the rest is clean; two: beginning and end"
     )
+    verb.add_argument("--silence", type=share, help="share of the crops of which a part is silenced: noise alone is heard there")
     verb.add_argument("--double", type=share, default=0.0, help="share of the noisy crops that get r, p or b as well")
     verb.add_argument("--noise-cache", type=Path, help="folder that keeps decoded and generated noise; default: beside OUT")
     verb.add_argument("--distil", type=weight, default=0.0, help="weight of a clean teacher's layers, those of the start")

@@ -45,6 +45,7 @@ class ContrastiveRun:
     crops: int = 10  # a batch
     seconds: float = 4.0  # a crop
     recordings: int | None = None  # only the first so many
+    silence: float | None = None  # share of the crops of which a part is silenced, as short recordings have it
     distort: Distortions | None = None
     distil: DistilOptions | None = None
     adversary: AdversaryOptions | None = None
@@ -93,5 +94,5 @@ def _batches(found: Material, out: Path, model: Wav2Vec2Pretraining, options: Co
     data = unlabelled(np.memmap(audio / "samples.s16", np.int16, "r"), np.load(audio / "bounds.npy"), grid)
     horizon = options.training.horizon or options.training.steps
     crop = (options.mask, options.crops, options.seconds, options.training.seed, model.normalise)
-    cropper = Cropper(data, grid, *crop, options.distort, options.distort is not None, horizon)
+    cropper = Cropper(data, grid, *crop, options.distort, options.distort is not None, horizon, options.silence or 0.0)
     return ContrastiveBatches(cropper, options.training.seed, options.negatives, options.temperature, options.training.accumulation)
