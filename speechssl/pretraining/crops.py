@@ -99,7 +99,7 @@ class Cropper:
         return batch | ({"clean_samples": self._stacked(crops)} if self.clean else {})
 
     def _silenced(self, rng: np.random.Generator, samples: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Perhaps with silence before and after, as short recordings have it, up to three quarters in all; noise is added there too.
+        """Perhaps with silence before and after, as short recordings have it, three quarters at most; noise is added there too.
 
         Frames that see any of it have no label (-1): the targets know nothing of it.
         """
