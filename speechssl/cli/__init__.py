@@ -1,9 +1,4 @@
-"""The command line: verbs only. What a verb does lives in the room it calls.
-
-Every option of a verb can also stand in a YAML file, under its name without the dashes (switches as true or false):
-`--config recipes/minisqa/base.yaml --stage hubert-1` takes the defaults of this call from the section `hubert-1`; what is typed
-wins.
-"""
+"""The command line: verbs only, a file a group of them. What a verb does lives in the room it calls."""
 
 from __future__ import annotations
 
@@ -26,6 +21,17 @@ from speechssl.cli.units import add_units
 from speechssl.errors import InputError
 from speechssl.options import parse
 from speechssl.processes import is_main, leave
+
+ABOUT = """Self-supervised speech encoders, the units they give, and spoken questions answered from them.
+
+  speechssl answer --passage lecture.mp3 --question question.wav
+  speechssl units extract recordings/ minisqa-en/encoder minisqa-en/units.safetensors units
+  speechssl VERB --help
+
+Every option of a verb can also stand in a YAML file, under its name without the dashes (switches as true or false):
+`--config recipes/minisqa/base.yaml --stage hubert-1` takes the defaults of this call from the section `hubert-1`; what is typed
+wins.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,7 +68,7 @@ def _quiet() -> None:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("speechssl", description=__doc__, formatter_class=Help)
+    parser = argparse.ArgumentParser("speechssl", description=ABOUT, formatter_class=Help)
     parser.add_argument("--version", action="version", version=f"speechssl {__version__}")
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     add_prepare(verbs)

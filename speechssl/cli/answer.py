@@ -8,9 +8,16 @@ from typing import Any
 
 from speechssl.cli.shared import add_verb
 
+ANSWER = """ask a recorded passage a recorded question
+
+Prints from when to when in the passage the answer is, and the cascade's words.
+
+  speechssl answer --passage lecture.mp3 --question question.wav --clip answer.wav
+"""
+
 
 def add_answer(verbs: Any) -> None:
-    verb = add_verb(verbs, "answer", _answer, "ask a recorded passage a recorded question")
+    verb = add_verb(verbs, "answer", _answer, ANSWER)
     verb.add_argument("--passage", type=Path, required=True, help="WAV, FLAC, MP3 or OGG; any rate, any length")
     verb.add_argument("--question", type=Path, required=True, help="recording of the question")
     verb.add_argument("--system", default="both", choices=("dual", "cascade", "both"), help="which system answers")

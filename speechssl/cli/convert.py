@@ -27,7 +27,7 @@ def add_convert(verbs: Any) -> None:
     verb = add_verb(verbs, "convert", _convert, CONVERT)
     verb.add_argument("source", help="folder, hub id, torchaudio:BUNDLE, or .pt file")
     verb.add_argument("out", type=Path, help="folder (huggingface) or .pt file to make")
-    verb.add_argument("--to", required=True, choices=("huggingface", "torchaudio", "fairseq"), help="whose names and files")
+    verb.add_argument("--to", required=True, choices=("huggingface", "torchaudio", "fairseq"), help="whose format OUT has")
     verb.add_argument("--strides", type=count, nargs="+", help="of the convolutions, where the source does not say them")
     verb.add_argument("--heads", type=count, help="attention heads, where the source does not say (usual: width / 64)")
     order = verb.add_mutually_exclusive_group()

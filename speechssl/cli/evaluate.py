@@ -9,6 +9,15 @@ from typing import Any
 from speechssl.cli.shared import add_group, add_verb
 from speechssl.options import count, whole
 
+QA = """systems x conditions on a corpus: predictions and results.jsonl
+
+Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc, cascade-pocketsphinx, cascade-MODEL (of Hugging Face).
+Conditions: clean; noise at an SNR in dB as pink@10, babble@5, m+g+r@5 or kitchen.wav@5; reverb or reverb@0.6 (seconds); pitch@-2;
+band@1000-2000 (Hz); codec@mp3:16; and several in order, joined by +. What is in OUT stays, rows of the same cell are replaced.
+
+  speechssl evaluate qa corpus exp/mine --models exp/models --systems dual cascade-ctc --conditions clean pink@5 kitchen.wav@5
+  speechssl report exp/mine corpus
+"""
 ROBUSTNESS = """encoders x tasks x noises x SNR: what noise costs, and how much of it an encoder saves
 
 An encoder is a folder, hub id or shipped name, or for the tasks units, dual and cascade-ctc a folder of models: encoder/ with
@@ -29,14 +38,14 @@ def add_evaluate(verbs: Any) -> None:
 
 
 def _add_qa(what: Any) -> None:
-    verb = add_verb(what, "qa", _evaluate_qa, "systems x conditions on a corpus: predictions and results.jsonl")
+    verb = add_verb(what, "qa", _evaluate_qa, QA)
     verb.add_argument("corpus", type=Path, help="prepared corpus")
     verb.add_argument("out", type=Path, help="folder; gets predictions/ and results.jsonl")
     verb.add_argument("--models", default="minisqa-en", help="shipped set or model folder")
-    verb.add_argument("--systems", nargs="+", default=["dual", "cascade-ctc"], help="dual, cascade-ctc, cascade-pocketsphinx, ...")
+    verb.add_argument("--systems", nargs="+", default=["dual", "cascade-ctc"], help="see above")
     verb.add_argument(
         "--conditions", nargs="+", default=["clean", "pink@20", "pink@10", "pink@5", "pink@0", "reverb"],
-        help="clean, pink@DB, babble@DB, FILE@DB, reverb@SECONDS",
+        help="see above",
     )  # fmt: skip
     verb.add_argument("--split", default="test", help="train, dev or test")
     verb.add_argument("--passages", type=whole, help="only the first N passages")
@@ -59,11 +68,13 @@ def _add_robustness(what: Any) -> None:
     verb.add_argument(
         "out", type=Path, help="folder; gets heads/, noise.jsonl, scores/, results.jsonl, degradation.json, tables.md"
     )
-    verb.add_argument("--encoders", nargs="+", required=True, metavar="NAME=WHERE", help="the first is the baseline")
+    verb.add_argument(
+        "--encoders", nargs="+", required=True, metavar="NAME=WHERE", help="what is compared; the first is the baseline"
+    )
     verb.add_argument(
         "--tasks", nargs="+", required=True, metavar="TASK=DATA", help="ks, ic, sid, style, asr, units, dual, cascade-ctc"
     )
-    verb.add_argument("--seen", nargs="*", default=["m+g+r"], help="conditions that training heard, such as m+g+r")
+    verb.add_argument("--seen", nargs="*", default=["m+g+r"], help="conditions that training heard, as `evaluate qa` writes them")
     verb.add_argument(
         "--unseen", nargs="*", default=["held-out"], help="and that it never did: held-out, kitchen.wav, a NAME of --noises"
     )

@@ -10,6 +10,29 @@ from typing import Any
 from speechssl.cli.shared import add_group, add_verb
 from speechssl.options import count, share, whole
 
+MINISQA = """make the synthetic spoken-QA corpus (needs speechssl[synth])
+
+Passages and questions of a text generator, spoken by many voices of espeak-ng; those of train, dev and test are kept apart. What is
+finished is left alone, what was killed goes on.
+
+  speechssl prepare minisqa corpus
+  speechssl prepare minisqa small --language zh --passages 100 --dev-passages 10 --test-passages 10
+"""
+MINISUPERB = """speak the sets KS, IC, SID and style (needs speechssl[synth])
+
+ks: keywords; ic: intents; sid: who speaks; style: in which way. Each is a folder of labelled utterances in train, dev and test.
+What is finished is left alone, what was killed goes on.
+
+  speechssl prepare minisuperb tasks
+  speechssl prepare minisuperb tasks --tasks ks sid --share 0.1
+"""
+FSDD = """digits of real voices (Free Spoken Digit Dataset) as sets for KS and SID
+
+3,000 recordings of six speakers, read as they come: github.com/Jakobovski/free-spoken-digit-dataset.
+
+  speechssl prepare fsdd free-spoken-digit-dataset/ tasks-fsdd
+"""
+
 
 def add_prepare(verbs: Any) -> None:
     what = add_group(verbs, "prepare", "turn a corpus into JSONL manifests and 16 kHz audio")
@@ -18,7 +41,7 @@ def add_prepare(verbs: Any) -> None:
 
 
 def _add_minisqa(what: Any) -> None:
-    verb = add_verb(what, "minisqa", _prepare_minisqa, "make the synthetic spoken-QA corpus (needs speechssl[synth])")
+    verb = add_verb(what, "minisqa", _prepare_minisqa, MINISQA)
     verb.add_argument("out", type=Path, help="folder to make")
     verb.add_argument("--language", default="en", help="en or zh")
     verb.add_argument("--passages", type=whole, default=2000, help="training passages, about 30 s each")
@@ -40,8 +63,8 @@ def _prepare_minisqa(o: argparse.Namespace) -> None:
 
 
 def _add_minisuperb(what: Any) -> None:
-    verb = add_verb(what, "minisuperb", _prepare_minisuperb, "speak the sets KS, IC, SID and style (needs speechssl[synth])")
-    verb.add_argument("out", type=Path, help="folder to make; a folder a set")
+    verb = add_verb(what, "minisuperb", _prepare_minisuperb, MINISUPERB)
+    verb.add_argument("out", type=Path, help="folder to make; gets a folder a set")
     verb.add_argument("--tasks", nargs="+", default=["ks", "ic", "sid", "style"], help="which sets")
     verb.add_argument("--share", type=share, default=1.0, help="of the usual number of utterances (ks: 2,400 + 300 + 600)")
     verb.add_argument("--seed", type=whole, default=0, help="same seed, same bytes")
@@ -56,7 +79,7 @@ def _prepare_minisuperb(o: argparse.Namespace) -> None:
 
 
 def _add_fsdd(what: Any) -> None:
-    verb = add_verb(what, "fsdd", _prepare_fsdd, "digits of real voices (Free Spoken Digit Dataset) as sets for KS and SID")
+    verb = add_verb(what, "fsdd", _prepare_fsdd, FSDD)
     verb.add_argument("source", type=Path, help="the dataset, or its folder recordings/")
     verb.add_argument("out", type=Path, help="folder to make: audio/, ks/, sid/")
 

@@ -9,10 +9,18 @@ from typing import Any
 from speechssl.cli.shared import add_verb
 from speechssl.options import whole
 
+REPORT = """report.html from what `evaluate` left in a folder
+
+One self-contained page: tables, figures, and questions to listen to with what was answered.
+
+  speechssl report exp/mine corpus
+  speechssl report exp/robust
+"""
+
 
 def add_report(verbs: Any) -> None:
-    verb = add_verb(verbs, "report", _report, "report.html from what `evaluate` left in a folder")
-    verb.add_argument("out", type=Path, help="folder with results.jsonl and predictions/; gets report.html")
+    verb = add_verb(verbs, "report", _report, REPORT)
+    verb.add_argument("out", type=Path, help="folder that `evaluate` wrote to; gets report.html")
     verb.add_argument("corpus", type=Path, nargs="?", help="prepared corpus of the questions; none for the robustness grid")
     verb.add_argument("--split", default="test", help="train, dev or test")
     verb.add_argument("--examples", type=whole, default=20, help="questions to listen to")

@@ -6,8 +6,29 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from speechssl.cli.shared import add_group, add_verb, training_flags, training_options
+from speechssl.cli.shared import ENCODERS, add_group, add_verb, training_flags, training_options
 from speechssl.options import amount, count, share, whole
+
+DUAL = """train DUAL's reader on extracted units
+
+A text encoder learns to find the answer in the units of a passage: no words anywhere. CODEBOOK and --encoder are those that made
+UNITS (`units extract` with --split train). A killed run goes on with the same command.
+
+  speechssl train dual corpus units.safetensors units exp/dual --encoder minisqa-en/encoder
+  speechssl train dual corpus units.safetensors units exp/dual-2 --encoder minisqa-en/encoder --start exp/dual --noise 0.1
+"""
+TEXT = """train the cascade's text QA on the words of the corpus
+
+A text encoder learns to find the answer in the written passage. A killed run goes on with the same command.
+
+  speechssl train text-qa corpus exp/text-qa
+"""
+CTC = """train a CTC head on a frozen encoder
+
+It learns from the passages and questions of the corpus's training split and their words. A killed run goes on.
+
+  speechssl train ctc corpus minisqa-en/encoder exp/ctc --layer all
+"""
 
 
 def add_train(verbs: Any) -> None:
@@ -17,12 +38,12 @@ def add_train(verbs: Any) -> None:
 
 
 def _add_dual(what: Any) -> None:
-    verb = add_verb(what, "dual", _train_dual, "train DUAL's reader on extracted units")
+    verb = add_verb(what, "dual", _train_dual, DUAL)
     verb.add_argument("corpus", type=Path, help="prepared corpus")
     verb.add_argument("codebook", type=Path, help="file of `speechssl units fit`")
     verb.add_argument("units", type=Path, help="folder of `speechssl units extract`")
     verb.add_argument("out", type=Path, help="folder for the trained model")
-    verb.add_argument("--encoder", required=True, help="the encoder of the units")
+    verb.add_argument("--encoder", required=True, help=f"that of the units: {ENCODERS}")
     verb.add_argument("--start", type=Path, help="reader of the same units to go on from; default: the text encoder")
     verb.add_argument("--noise", type=share, default=0.0, help="share of units replaced by random ones in training")
     verb.add_argument("--assignment", default="most-frequent", help="most-frequent, least-frequent, random, re-init or scratch")
@@ -41,7 +62,7 @@ def _train_dual(o: argparse.Namespace) -> None:
 
 
 def _add_text(what: Any) -> None:
-    verb = add_verb(what, "text-qa", _train_text, "train the cascade's text QA on the words of the corpus")
+    verb = add_verb(what, "text-qa", _train_text, TEXT)
     verb.add_argument("corpus", type=Path, help="prepared corpus")
     verb.add_argument("out", type=Path, help="folder for the trained model")
     _qa_flags(verb)
@@ -84,9 +105,9 @@ def _qa_options(o: argparse.Namespace) -> Any:
 
 
 def _add_ctc(what: Any) -> None:
-    verb = add_verb(what, "ctc", _train_ctc, "train a CTC head on a frozen encoder")
+    verb = add_verb(what, "ctc", _train_ctc, CTC)
     verb.add_argument("corpus", type=Path, help="prepared corpus")
-    verb.add_argument("encoder", help="encoder folder, hub id or shipped name")
+    verb.add_argument("encoder", help=ENCODERS)
     verb.add_argument("out", type=Path, help="folder for the trained model")
     verb.add_argument(
         "--layer", type=_layer, default="5", help="of the encoder that the head reads, or all: a weighted sum, as SUPERB"

@@ -40,6 +40,8 @@ IMPORT = """take over a published k-means codebook (joblib, as of fairseq and DU
 
 Only the centroids are taken, by a reader that runs nothing of what the file holds. The file does not say what it was fitted on:
 name the encoder and the layer as its authors do, counted as everywhere here (n: output of transformer layer n; fairseq's n too).
+
+  speechssl units import km_100.bin hubert-l6.safetensors --encoder facebook/hubert-base-ls960 --layer 6
 """
 INSPECT = """how good units are: usage, bit rate, purity and PNMI, stability under noise, same-text distance; a picture of them
 
@@ -126,13 +128,13 @@ def _add_carry(what: Any) -> None:
     verb.add_argument("source", type=Path, help="prepared corpus, manifest or folder of clean recordings")
     verb.add_argument("encoder", help=f"that the codebook was fitted on: {ENCODERS}")
     verb.add_argument("codebook", type=Path, help="file of `speechssl units fit`, or a shipped name")
-    verb.add_argument("new", help="encoder that gets a codebook")
+    verb.add_argument("new", help="encoder that gets a codebook, such as one that went on training from the first")
     verb.add_argument("out", type=Path, help="codebook to write; it ends in .safetensors")
     verb.add_argument(
-        "--recordings", "--passages", type=count, help="how many; default: the first 400 passages of a corpus, else all"
+        "--recordings", "--passages", type=count, help="how many; default: the first 400 passages of a prepared corpus, else all"
     )
     verb.add_argument("--split", default="train", help="of a prepared corpus")
-    verb.add_argument("--precision", default="fp32", help="of the encoders")
+    verb.add_argument("--precision", default="fp32", help="of the encoders: fp32, or bf16 or int8, which are faster")
     verb.add_argument("--device", default="auto", help="cpu, cuda, cuda:N, or auto: a GPU where there is one")
     verb.add_argument("--workers", type=count, default=os.cpu_count() or 1, help="recordings encoded at a time")
     verb.add_argument("--seed", type=whole, default=0, help="of the choice of recordings")

@@ -62,7 +62,7 @@ class Cropper:
     normalise: bool = True  # as the encoder wants its input
     distort: Distortions | None = None
     clean: bool = False
-    horizon: int = 1  # steps over which the schedules of the distortions run
+    horizon: int = 1  # batches over which the schedules of the distortions run
     silence: float = 0.0  # share of the crops of which a part is silenced, before they are distorted
 
     def __call__(self, step: int) -> Batch:

@@ -164,7 +164,7 @@ def _cropper(
     found: Material, out: Path, grid: FrameGrid, codebook: Codebook, options: IterationOptions, normalise: bool
 ) -> Cropper:
     data = load_labelled(packed(found.hash, out), labelled(found, out, codebook, options))
-    horizon = options.training.horizon or options.training.steps
+    horizon = (options.training.horizon or options.training.steps) * options.training.accumulation  # in batches
     crop = (options.mask, options.crops, options.seconds, options.training.seed, normalise)
     return Cropper(data, grid, *crop, options.distort, options.distil is not None, horizon, options.silence or 0.0)
 
