@@ -1,4 +1,4 @@
-"""The robustness recipe on almost nothing: killed twice it goes on, and fills all cells and tables; a further run repeats nothing."""
+"""The robustness recipe on almost nothing: killed twice it goes on, and fills every cell and table; once more repeats nothing."""
 
 from __future__ import annotations
 
