@@ -102,9 +102,10 @@ def labelled(found: Material, out: Path, grid: FrameGrid, codebook: Codebook, op
 
 def _made_from(found: Material, options: IterationOptions) -> dict[str, Any]:
     encoders = {"teacher": options.teacher, "start": options.start}
-    hashes = {k: load_encoder(v).hash if v and v != "mfcc" else v for k, v in encoders.items()}
+    hashes = {name: load_encoder(name).hash for name in {*encoders.values()} if name and name != "mfcc"}  # mostly one
+    known = {k: hashes.get(v, v) if v else v for k, v in encoders.items()}
     books = {"codebook": load_codebook(Path(options.codebook)).hash} if options.codebook else {}
-    return {"data": found.hash, "options": plain(options) | hashes | books}
+    return {"data": found.hash, "options": plain(options) | known | books}
 
 
 def _scratch(name: str) -> tuple[HubertModel, bool]:

@@ -42,9 +42,7 @@ def test_the_distance_is_in_variances_and_of_the_chosen_layers(hubert):
     """By hand; what the teacher's mean would get is 1."""
     teacher, student = CleanTeacher(hubert(), (1, 2)), states(hubert(), speech(1))
     wanted, seen = states(hubert().eval(), speech()), ~MASK
-    parts = [
-        (student[i][seen] - wanted[i][seen]).square().mean() / wanted[i][seen].var(0, unbiased=False).mean() for i in range(3)
-    ]
+    parts = [(student[i][seen] - wanted[i][seen]).square().mean() / wanted[i][seen].var(0, unbiased=False).mean() for i in range(3)]
     found = teacher(student, MASK, {"clean_samples": speech()})
     torch.testing.assert_close(found["loss"], (parts[1] + parts[2]) / 2)
     means = [w[seen].mean(0).expand_as(w) for w in wanted]
@@ -73,7 +71,9 @@ def test_the_teacher_is_no_part_of_the_student_and_is_not_trained(hubert):
     optimiser.step()
     assert all(torch.equal(value, before[name]) for name, value in extra.hidden[0].state_dict().items())
     assert all(weight.grad is None for weight in extra.hidden[0].parameters())
-    assert not torch.equal(model.encoder.encoder.layers[0].final_layer_norm.weight, before["encoder.layers.0.final_layer_norm.weight"])
+    assert not torch.equal(
+        model.encoder.encoder.layers[0].final_layer_norm.weight, before["encoder.layers.0.final_layer_norm.weight"]
+    )
 
 
 def test_a_teacher_that_is_trained_towards_is_reached(hubert):
