@@ -10,6 +10,7 @@ import torch
 
 from speechssl.errors import InputError
 from speechssl.systems import SharedEncoder, load_systems, model_folder
+from speechssl.units.kmeans import Codebook, load_codebook
 
 
 @pytest.fixture
@@ -52,6 +53,18 @@ def test_a_reader_of_other_units_is_refused(models: Path, units):
     card.write_text(json.dumps(json.loads(card.read_text()) | {"units": units}))
     with pytest.raises(InputError, match="trained on other units"):
         load_systems(models, ["dual"])
+
+
+def test_a_reader_of_units_that_were_carried_over_loads_and_of_others_does_not(models: Path):
+    """The codebook of another encoder, whose units mean what the reader's units mean."""
+    book, path = load_codebook(models / "units.safetensors"), models / "units.safetensors"
+    Codebook(book.centroids + 1e-3, book.card | {"carried_from": book.hash}).save(path)
+    (system,) = load_systems(models, ["dual"])
+    assert system.name == "dual" and system.card["codebook"] != book.hash
+    for card in (book.card, book.card | {"carried_from": "0123456789abcdef"}):
+        Codebook(book.centroids + 1e-3, card).save(path)
+        with pytest.raises(InputError, match=r"dual was trained on other units than .*units\.safetensors gives; train it again"):
+            load_systems(models, ["dual"])
 
 
 def test_an_unknown_system_names_the_known():

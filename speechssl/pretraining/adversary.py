@@ -18,10 +18,12 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from speechssl.errors import InputError
 from speechssl.training import Batch
 
 LABELS = ("binary", "multi")
 MODES = ("reversal", "alternating")
+SCHEDULES = ("ganin", "constant")
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class AdversaryOptions:
     layers: tuple[int, ...] = ()  # none: the last one
     weight: float = 1.0
     mode: str = "reversal"
-    schedule: str = "ganin"  # or constant
+    schedule: str = "ganin"
     width: int = 256  # of the classifier's hidden layer
     frames: bool = False  # guess from every frame, not from the mean over time
 
@@ -59,10 +61,14 @@ def ganin(progress: float | torch.Tensor) -> Any:
 
 
 class DomainAdversary(nn.Module):
-    """A classifier a layer (mean over time, one hidden layer), and what of its loss the encoder gets."""
+    """A classifier a layer (mean over time, one hidden layer), and what of its loss the encoder gets.
+
+    Raises InputError for options that there are not.
+    """
 
     def __init__(self, width: int, domains: int, options: AdversaryOptions) -> None:
         super().__init__()
+        _check(options)
         classes = 2 if options.labels == "binary" else domains
         self.options, self.classes = options, classes
         self.classifiers = nn.ModuleList(
@@ -70,7 +76,7 @@ class DomainAdversary(nn.Module):
         )
 
     def forward(self, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> Batch:
-        """layers: (B, T, D) each; batch: with `domains` (B,) int, 0 clean; `progress`, `step`: scalars."""
+        """layers: (B, T, D) each; batch: with `domains` (B,) int, 0 clean; `progress`, `step` (updates): scalars."""
         wanted = batch["domains"].clamp(max=self.classes - 1) if self.options.labels == "binary" else batch["domains"]
         weight = torch.as_tensor(self.options.weight, device=wanted.device)
         if self.options.schedule == "ganin":
@@ -91,13 +97,18 @@ class DomainAdversary(nn.Module):
     def _alternating(
         self, classifier: nn.Module, heard: torch.Tensor, wanted: torch.Tensor, weight: torch.Tensor, batch: Mapping
     ) -> tuple:
-        """Even steps train the classifier, odd ones the encoder against it as it is."""
+        """Even steps train the classifier, odd ones the encoder against it: it gets no gradient, so that no momentum moves it."""
         if int(batch["step"]) % 2 == 0:
             return _classified(classifier(heard.detach()), wanted)
         fixed = {name: value.detach() for name, value in classifier.named_parameters()}
         loss, right = _classified(functional_call(classifier, fixed, (heard,)), wanted)
-        unused = sum(value.sum() for value in classifier.parameters()) * 0  # or a process would wait for its gradient
-        return -weight * loss + unused, right
+        return -weight * loss, right
+
+
+def _check(options: AdversaryOptions) -> None:
+    for name, there_are in (("labels", LABELS), ("mode", MODES), ("schedule", SCHEDULES)):
+        if (value := getattr(options, name)) not in there_are:
+            raise InputError(f"domain-adversarial training has no {name} {value!r}; choose {' or '.join(there_are)}")
 
 
 def _classified(logits: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

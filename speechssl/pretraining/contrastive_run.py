@@ -20,7 +20,7 @@ from speechssl.pretraining.adversary import AdversaryOptions
 from speechssl.pretraining.contrastive import ContrastiveBatches, ContrastiveOptions, Wav2Vec2Pretraining, unlabelled
 from speechssl.pretraining.crops import Cropper, Distortions
 from speechssl.pretraining.distillation import DistilOptions
-from speechssl.pretraining.extras import extras, plain
+from speechssl.pretraining.extras import extras, named, plain
 from speechssl.pretraining.heads import load_pretraining, save_pretraining
 from speechssl.pretraining.masking import MaskOptions
 from speechssl.pretraining.quantiser import Temperature
@@ -64,15 +64,15 @@ def pretrain_wav2vec2(source: Path, out: Path, options: ContrastiveRun) -> Speec
         if agreed((out / "encoder" / "card.json").is_file()):
             return load_encoder(out / "encoder")
         torch.manual_seed(options.training.seed)
+        model = _model(options)
         with main_first():
             pack_audio(found.readings, packed(found.hash, out), {"corpus": found.hash})
-        model = _model(options)
         batches = _batches(found, out, model, options)
         result = fit(model, batches, options.training, out / "checkpoints", options.crops * options.seconds)
         with main_first():
             if is_main():
                 save_pretraining(model, out / "encoder")
-                card = {"what": "wav2vec 2.0 with its heads", "options": plain(options), "corpus": found.card, "training": result}
+                card = {"what": "wav2vec 2.0 with its heads", "options": named(options), "corpus": found.card, "training": result}
                 write_json(out / "encoder" / "card.json", card)
         return load_encoder(out / "encoder")
 
@@ -92,7 +92,8 @@ def _batches(found: Material, out: Path, model: Wav2Vec2Pretraining, options: Co
     grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
     audio = packed(found.hash, out)
     data = unlabelled(np.memmap(audio / "samples.s16", np.int16, "r"), np.load(audio / "bounds.npy"), grid)
-    horizon = (options.training.horizon or options.training.steps) * options.training.accumulation  # in batches
+    horizon = options.training.horizon or options.training.steps
     crop = (options.mask, options.crops, options.seconds, options.training.seed, model.normalise)
-    cropper = Cropper(data, grid, *crop, options.distort, options.distort is not None, horizon, options.silence or 0.0)
-    return ContrastiveBatches(cropper, options.training.seed, options.negatives, options.temperature, options.training.accumulation)
+    together = options.training.accumulation
+    cropper = Cropper(data, grid, *crop, options.distort, options.distort is not None, horizon, together, options.silence or 0.0)
+    return ContrastiveBatches(cropper, options.training.seed, options.negatives, options.temperature, together)

@@ -62,7 +62,8 @@ class Cropper:
     normalise: bool = True  # as the encoder wants its input
     distort: Distortions | None = None
     clean: bool = False
-    horizon: int = 1  # batches over which the schedules of the distortions run
+    horizon: int = 1  # updates over which the schedules of the distortions run
+    accumulation: int = 1  # batches an update
     silence: float = 0.0  # share of the crops of which a part is silenced, before they are distorted
 
     def __call__(self, step: int) -> Batch:
@@ -85,16 +86,18 @@ class Cropper:
         return self.crops * self.seconds
 
     def _heard(self, crops: list[np.ndarray], step: int) -> Batch:
-        """samples (B, N), normalised; with distortions their domains (B,) and how far the training is; perhaps the clean crops."""
+        """samples (B, N), normalised; with distortions their domains (B,), which update it is, and how much of the training has
+        passed, 0 to 1; perhaps the clean crops."""
         if self.distort is None:
             return {"samples": self._stacked(crops)}
-        progress = min(step / max(self.horizon, 1), 1.0)
+        update = step // self.accumulation
+        progress = min(update / max(self.horizon, 1), 1.0)
         pairs = [self.distort.apply(crop, (self.seed, step, row), progress) for row, crop in enumerate(crops)]
         batch = {
             "samples": self._stacked([samples for samples, _ in pairs]),
             "domains": torch.tensor([domain for _, domain in pairs]),
             "progress": torch.tensor(progress),
-            "step": torch.tensor(step),
+            "step": torch.tensor(update),
         }
         return batch | ({"clean_samples": self._stacked(crops)} if self.clean else {})
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from speechssl.encoders.training_forward import training_states
+from speechssl.processes import mean_of_processes, processes
 from speechssl.training import Batch
 
 
@@ -47,8 +48,9 @@ class CleanTeacher(nn.Module):
 
 
 def _distance(student: torch.Tensor, teacher: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-    """Mean squared distance over the seen frames of this process, in variances of the teacher."""
-    if not seen.any():
-        return student.float().sum() * 0
+    """Mean squared distance over the seen frames of all processes, in variances of the teacher over them."""
     own, wanted = student[seen].float(), teacher[seen].float()
-    return (own - wanted).square().mean() / wanted.var(0).mean().clamp(min=1e-6)
+    count = mean_of_processes(seen.sum()).clamp(min=1 / processes())
+    mean = mean_of_processes(wanted.sum(0) / count)
+    variance = mean_of_processes((wanted - mean).square().sum(0) / count).mean()
+    return (own - wanted).square().mean(1).sum() / count / variance.clamp(min=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from torch import nn
@@ -40,7 +41,7 @@ def extras(encoder: Any, options: Run) -> list[nn.Module]:
         found.append(CleanTeacher(load_checkpoint(options.start).model, _checked(chosen, layers), options.distil.weight))
     if options.adversary and options.distort:
         chosen = _checked(options.adversary.layers or (layers,), layers)
-        adversary = AdversaryOptions(**asdict(options.adversary) | {"layers": chosen})
+        adversary = replace(options.adversary, layers=chosen)
         found.append(DomainAdversary(encoder.config.hidden_size, len(options.distort.domains), adversary))
     return found
 
@@ -55,3 +56,10 @@ def plain(options: Any) -> dict[str, Any]:
     """As JSON holds it; what was not asked for is left out, so that folders from before there was such an option stay valid."""
     values = asdict(replace(options, distort=None)) | {"distort": getattr(options.distort, "card", None)}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def named(options: Any) -> dict[str, Any]:
+    """`plain` for a card, which says what things are called and not where on this machine they lie."""
+    values = plain(options)
+    places = {name: "/".join(Path(values[name]).parts[-2:]) for name in ("teacher", "start", "codebook") if name in values}
+    return values | places

@@ -7,12 +7,13 @@ From scratch or from any HuBERT; on what is recorded, or on what it sounds like 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from transformers import HubertModel
 
 from speechssl.artefacts import claim, hash_json, write_json
@@ -24,7 +25,7 @@ from speechssl.errors import InputError
 from speechssl.pretraining.adversary import AdversaryOptions
 from speechssl.pretraining.crops import Cropper, Distortions
 from speechssl.pretraining.distillation import DistilOptions
-from speechssl.pretraining.extras import extras, plain
+from speechssl.pretraining.extras import extras, named, plain
 from speechssl.pretraining.hubert import PENALTY, HubertPretraining
 from speechssl.pretraining.label_head import restore_label_head, save_label_head
 from speechssl.pretraining.masking import MaskOptions
@@ -80,9 +81,10 @@ def pretrain(source: Path, out: Path, options: IterationOptions) -> SpeechEncode
         torch.manual_seed(options.training.seed)
         encoder, normalise = _start(options.start) if options.start else _scratch(options.size or "small")
         grid = FrameGrid.of_convolutions(SAMPLE_RATE, encoder.config.conv_kernel, encoder.config.conv_stride)
+        added = extras(encoder, options)  # what cannot be had is known before the targets are made
         with main_first():
             codebook = make_targets(found, out, grid, options)
-        model = _model(encoder, codebook, options)
+        model = _model(encoder, codebook, options, added)
         crop = _cropper(found, out, grid, codebook, options, normalise)
         result = fit(model, crop, options.training, out / "checkpoints", crop.audio_seconds)
         with main_first():
@@ -93,16 +95,18 @@ def pretrain(source: Path, out: Path, options: IterationOptions) -> SpeechEncode
         return load_encoder(out / "encoder")
 
 
-def labelled(found: Material, out: Path, codebook: Codebook, options: IterationOptions) -> Path:
-    """Where the targets lie: beside `out` too, for runs that share them."""
-    return out.parent / f"targets-{hash_json([found.hash, codebook.hash, options.reference])}"
+def labelled(found: Material, out: Path, grid: FrameGrid, codebook: Codebook, options: IterationOptions) -> Path:
+    """Where the targets lie: beside `out` too, for runs that share them. grid: of the frames that are labelled."""
+    made_from = [found.hash, codebook.hash, options.reference, asdict(grid), options.precision]
+    return out.parent / f"targets-{hash_json(made_from)}"
 
 
 def _made_from(found: Material, options: IterationOptions) -> dict[str, Any]:
-    named = {"teacher": options.teacher, "start": options.start}
-    hashes = {k: load_encoder(v).hash if v and v != "mfcc" else v for k, v in named.items()}
+    encoders = {"teacher": options.teacher, "start": options.start}
+    hashes = {name: load_encoder(name).hash for name in {*encoders.values()} if name and name != "mfcc"}  # mostly one
+    known = {k: hashes.get(v, v) if v else v for k, v in encoders.items()}
     books = {"codebook": load_codebook(Path(options.codebook)).hash} if options.codebook else {}
-    return {"data": found.hash, "options": plain(options) | hashes | books}
+    return {"data": found.hash, "options": plain(options) | known | books}
 
 
 def _scratch(name: str) -> tuple[HubertModel, bool]:
@@ -118,9 +122,9 @@ def _start(name: str) -> tuple[HubertModel, bool]:
     return checkpoint.model.train().requires_grad_(True), checkpoint.normalise
 
 
-def _model(encoder: HubertModel, codebook: Codebook, options: IterationOptions) -> HubertPretraining:
+def _model(encoder: HubertModel, codebook: Codebook, options: IterationOptions, added: list[nn.Module]) -> HubertPretraining:
     objective = (options.projection, options.mask.visible_weight, options.penalty, options.gradient_scale)
-    model = HubertPretraining(encoder, codebook.size, *objective, extras(encoder, options))
+    model = HubertPretraining(encoder, codebook.size, *objective, added)
     if options.start:
         restore_label_head(model, options.start, codebook.hash)
     return model
@@ -133,7 +137,7 @@ def make_targets(found: Material, out: Path, grid: FrameGrid, options: Iteration
     features, codebook = _teacher(found, out, grid, options)
     lengths = np.diff(np.load(audio / "bounds.npy")).tolist()
     made_from = {"corpus": found.hash, "reference": options.reference}
-    write_targets(found.readings, labelled(found, out, codebook, options), grid, features, codebook, lengths, made_from)
+    write_targets(found.readings, labelled(found, out, grid, codebook, options), grid, features, codebook, lengths, made_from)
     return codebook
 
 
@@ -163,16 +167,17 @@ def _features(grid: FrameGrid, options: IterationOptions) -> tuple[Teaching, dic
 def _cropper(
     found: Material, out: Path, grid: FrameGrid, codebook: Codebook, options: IterationOptions, normalise: bool
 ) -> Cropper:
-    data = load_labelled(packed(found.hash, out), labelled(found, out, codebook, options))
-    horizon = (options.training.horizon or options.training.steps) * options.training.accumulation  # in batches
+    data = load_labelled(packed(found.hash, out), labelled(found, out, grid, codebook, options))
+    horizon = options.training.horizon or options.training.steps
     crop = (options.mask, options.crops, options.seconds, options.training.seed, normalise)
-    return Cropper(data, grid, *crop, options.distort, options.distil is not None, horizon, options.silence or 0.0)
+    distorted = (options.distort, options.distil is not None, horizon, options.training.accumulation, options.silence or 0.0)
+    return Cropper(data, grid, *crop, *distorted)
 
 
 def _card(found: Material, options: IterationOptions, codebook: Codebook, result: dict[str, Any]) -> dict[str, Any]:
     return {
         "what": "HuBERT encoder",
-        "options": plain(options) | {"teacher": Path(options.teacher).parent.name or options.teacher},
+        "options": named(options),
         "targets": codebook.card,
         "corpus": found.card,
         "training": result,

@@ -31,8 +31,8 @@ def restore_label_head(model: Any, start: str, codebook: str) -> bool:
 
     Returns whether it was restored. Raises InputError for a head that cannot be read.
     """
-    path = next((p for p in (Path(start) / NAME, SHIPPED / start / NAME) if p.is_file()), None)
-    if path is None:
+    path = (SHIPPED / start if (SHIPPED / start / "config.json").is_file() else Path(start)) / NAME  # beside what was loaded
+    if not path.is_file():
         return _tell(f"{start} has no label head; one for {len(model.labels)} clusters was made")
     try:
         with safe_open(path, "pt") as file:
@@ -40,12 +40,17 @@ def restore_label_head(model: Any, start: str, codebook: str) -> bool:
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
         fits = before == codebook and state["labels"].shape == model.labels.shape
         if not fits:
-            old = f"{len(state['labels'])} clusters of codebook {before}"
-            return _tell(f"the label head of {start} is for {old}; it was re-made for {len(model.labels)} of {codebook}")
+            old = f"{_size(state['labels'])} for codebook {before}"
+            return _tell(f"the label head of {start} is {old}; it was re-made: {_size(model.labels)} for {codebook}")
         _fill(model, state)
-    except (OSError, SafetensorError, KeyError, RuntimeError) as error:
-        raise InputError(f"cannot read the label head {path} ({error}); delete it and a new one is made") from error
+    except (OSError, SafetensorError, KeyError, IndexError, RuntimeError) as error:
+        why = " ".join(str(error).split())  # torch takes several lines
+        raise InputError(f"cannot read the label head {path} ({why}); delete it and a new one is made") from error
     return True
+
+
+def _size(labels: Any) -> str:
+    return f"{labels.shape[0]} clusters in {labels.shape[1]} dimensions"
 
 
 def _fill(model: Any, state: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.artefacts import read_json, replacing, write_json
-from speechssl.audio import read_audio
+from speechssl.audio import read_audio, to_int16
 from speechssl.corpora.records import data_hash, load_corpus, read_lines
 from speechssl.corpora.sources import list_recordings
 from speechssl.errors import InputError, tell_set_aside
@@ -68,6 +68,8 @@ def material(source: Path, recordings: int | None = None, reference: bool = True
     """
     if not any(source.glob("*/passages.jsonl")):
         found = list_recordings(source)[:recordings]
+        if not found:
+            raise InputError(f"{recordings} recordings of {source} are none to train on; give more")
         return Material(tuple(Reading(r.id, r.path, r.path, None) for r in found), hash_contents(found), {"corpus": source.name})
     data = load_corpus(source, "train")
     path = source / "train" / "reference.jsonl"
@@ -100,8 +102,7 @@ def fit_targets(
     """K-means on the targets of the first `recordings` recordings (about 10 % of the data is enough: section IV-A)."""
     _check_clusters(clusters)
     chosen = readings[:recordings]
-    stream = (features(samples).numpy() for samples in readable([t.audio for t in chosen], "features for k-means"))
-    return fit_kmeans(stream, clusters, card | {"reference_reading": chosen[0].anchors is not None}, seed=seed)
+    return fit_kmeans(_usable(chosen, features), clusters, card | {"reference_reading": chosen[0].anchors is not None}, seed=seed)
 
 
 def write_targets(
@@ -131,11 +132,10 @@ def write_targets(
         if frames == 0:
             return np.zeros(0, np.int16)
         try:
-            heard = read_audio(reading.audio)
-        except InputError as error:  # without labels no crop is taken from it
+            clusters = codebook.assign(features(read_audio(reading.audio)))
+        except (InputError, ValueError) as error:  # without labels no crop is taken from it
             failed[reading.id] = str(error)
             return np.zeros(0, np.int16)
-        clusters = codebook.assign(features(heard))
         return clusters[reading.frames(grid, frames, len(clusters))].astype(np.int16)
 
     labels = list(_progress(label, list(zip(readings, lengths, strict=True)), workers, "targets"))
@@ -159,7 +159,7 @@ def pack_audio(readings: Sequence[Reading], out: Path, made_from: dict[str, Any]
 
     def read(path: Path) -> np.ndarray | str:
         try:
-            return np.round(read_audio(path) * 32767).astype(np.int16)
+            return to_int16(read_audio(path))
         except InputError as error:
             return str(error)
 
@@ -178,15 +178,20 @@ def pack_audio(readings: Sequence[Reading], out: Path, made_from: dict[str, Any]
     write_json(out / "card.json", made_from)
 
 
-def readable(paths: Sequence[Path], what: str) -> Iterator[np.ndarray]:
-    """The recordings that can be read, one after another; the others are listed and counted."""
-    failed = {}
-    for path in tqdm(paths, desc=what, unit="file"):
+def _usable(readings: Sequence[Reading], features: Features) -> Iterator[np.ndarray]:
+    """(T, D) of every recording that can be read and is no shorter than a frame; the others are listed and counted.
+
+    Raises InputError where there is none.
+    """
+    failed, what = {}, "features for k-means"
+    for reading in tqdm(readings, desc=what, unit="file"):
         try:
-            yield read_audio(path)
-        except InputError as error:
-            failed[path.name] = str(error)
+            yield features(read_audio(reading.audio)).numpy()
+        except (InputError, ValueError) as error:
+            failed[reading.id] = str(error)
     tell_set_aside(failed, what)
+    if len(failed) == len(readings):
+        raise InputError(f"none of {len(failed)} recordings can be used ({next(iter(failed.values()))}); give others")
 
 
 def load_labelled(audio: Path, targets: Path) -> LabelledAudio:

@@ -55,8 +55,8 @@ def carry_codebook(source: Path, encoder: str, codebook: Path, other: str, out: 
         return made
     with single_threaded(options.workers) as pool:
         jobs = in_order(pool, lambda r: _sums(r, old, before, after), recordings, options.workers)
-        carried = _carried(jobs, old, after, card, len(recordings))
-        agreement = _agreement(pool, recordings[: min(len(recordings), 50)], old, carried, before, after, options.workers)
+        carried, used = _carried(jobs, old, card, len(recordings))
+        agreement = _agreement(pool, used[:50], old, carried, before, after, options.workers)
     carried = Codebook(carried.centroids, card | {"agreement": round(agreement, 4)})
     carried.save(out)
     return carried
@@ -72,19 +72,21 @@ def _sums(recording: Recording, old: Codebook, before: Features, after: Features
     return sums, np.bincount(units, minlength=old.size)
 
 
-def _carried(jobs: Any, old: Codebook, after: Features, card: dict[str, Any], total: int) -> Codebook:
-    sums, counts, failed = 0.0, np.zeros(old.size), {}
+def _carried(jobs: Any, old: Codebook, card: dict[str, Any], total: int) -> tuple[Codebook, list[Recording]]:
+    """The codebook, and the recordings that it is of."""
+    sums, counts, failed, used = 0.0, np.zeros(old.size), {}, []
     for recording, future in tqdm(jobs, total=total, desc="carrying units over", unit="file"):
         try:
             own, number = future.result()
             sums, counts = sums + own, counts + number
+            used.append(recording)
         except (InputError, ValueError) as error:
             failed[recording.id] = str(error)
     tell_set_aside(failed, "carrying units over")
     if not counts.all():
         missing = int((counts == 0).sum())
         raise InputError(f"{missing} of {old.size} units never occur in these recordings; give more of them with --recordings")
-    return Codebook((sums / counts[:, None]).astype(np.float32), card)
+    return Codebook((sums / counts[:, None]).astype(np.float32), card), used
 
 
 def _agreement(
@@ -96,10 +98,4 @@ def _agreement(
         samples = read_audio(recording.path)
         return old.assign(torch.cat(list(before.stream(samples)))) == new.assign(torch.cat(list(after.stream(samples))))
 
-    found = []
-    for _, future in in_order(pool, same, recordings, workers):
-        try:
-            found.append(future.result())
-        except (InputError, ValueError):  # told above
-            continue
-    return float(np.concatenate(found).mean())
+    return float(np.concatenate([future.result() for _, future in in_order(pool, same, recordings, workers)]).mean())

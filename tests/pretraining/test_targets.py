@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,7 +135,7 @@ def test_labels_fit_the_packed_audio_to_the_frame(mini_corpus, tmp_path):
     for i in (0, 2):
         audio = read_audio(root / f"train/audio/p{i}.flac")
         cut = data.samples[data.sample_bounds[i] : data.sample_bounds[i + 1]]
-        np.testing.assert_allclose(cut, audio * 32767, atol=0.51)
+        assert np.array_equal(cut, audio * 32768)  # the 16 bits of the file
         labels = data.labels[data.label_bounds[i] : data.label_bounds[i + 1]]
         assert np.array_equal(labels, BOOK.assign(features(audio)))
     slow = BOOK.assign(features(read_audio(root / "train/reference/p1.flac")))
@@ -202,6 +203,42 @@ def test_a_bad_recording_is_set_aside_and_the_rest_is_done(mini_corpus, tmp_path
     assert np.diff(data.label_bounds).tolist() == [GRID.frames(16_000), 0, GRID.frames(9_999)]
     fit_targets(teachers(root), features, 6, {"encoder": "toy"})
     assert "p1.flac" in capsys.readouterr().err
+
+
+def test_audio_beyond_full_scale_is_clipped_and_not_wrapped_round(tmp_path):
+    """Lossy and resampled recordings overshoot."""
+    loud = 1.2 * np.sin(np.arange(16_000) * 0.05)
+    soundfile.write(tmp_path / "loud.wav", loud, 16_000, "FLOAT")
+    pack_audio([Reading("p", tmp_path / "loud.wav", tmp_path / "loud.wav", None)], tmp_path / "packed", {})
+    packed = np.fromfile(tmp_path / "packed/samples.s16", np.int16)
+    np.testing.assert_allclose(packed / 32768, np.clip(loud, -1, 1), atol=1e-4)
+
+
+def test_recordings_that_are_too_short_for_a_frame_of_the_teacher_are_set_aside(mini_corpus, tmp_path, capsys):
+    """The teacher may see more at a time than the encoder that is trained."""
+    root = mini_corpus((16_000, 1_000, 20_000))
+
+    def wide(samples):
+        if len(samples) < 1_200:
+            raise ValueError(f"{len(samples)} samples are fewer than the 1200 that one frame needs")
+        return features(samples)
+
+    assert fit_targets(teachers(root), wide, 6, {}).size == 6
+    assert "set aside p1: 1000 samples are fewer" in capsys.readouterr().err
+    pack(root, tmp_path / "packed")
+    write(root, tmp_path / "targets", wide)
+    assert "set aside p1" in capsys.readouterr().err
+    assert np.diff(np.load(tmp_path / "targets/bounds.npy")).tolist() == [GRID.frames(16_000), 0, GRID.frames(20_000)]
+
+
+def test_no_recording_that_can_be_used_is_one_sentence(mini_corpus, tmp_path):
+    root = mini_corpus((16_000, 20_000))
+    for path in root.glob("train/audio/p*.flac"):
+        path.write_bytes(b"no audio")
+    with pytest.raises(InputError, match=r"none of 2 recordings can be used \(.*\); give others"):
+        fit_targets(teachers(root), features, 6, {})
+    with pytest.raises(InputError, match=r"none of 2 recordings can be read \(.*\); give others"):
+        pack(root, tmp_path / "packed")
 
 
 def test_crops_longer_than_every_recording_are_refused(mini_corpus, tmp_path):
@@ -278,3 +315,17 @@ def test_a_folder_of_recordings_is_material_too(tmp_path):
     assert [r.id for r in found.readings] == ["a", "b"] and all(r.path == r.audio for r in found.readings)
     write_flac(tmp_path / "voices/b.flac", np.zeros(16_000))
     assert material(tmp_path / "voices", recordings=2).hash != found.hash
+    with pytest.raises(InputError, match="0 recordings of .*voices are none to train on; give more"):
+        material(tmp_path / "voices", recordings=0)
+
+
+def test_of_a_corpus_the_first_passages_are_material_and_are_known_apart(mini_corpus):
+    root = mini_corpus()
+    found = material(root, recordings=2)
+    assert [r.id for r in found.readings] == ["p0", "p1"] and found.hash == material(root).hash + "-2"
+    assert found.card == {"manifests": "0123"}
+    with_reference(root)
+    assert [r.anchors is None for r in material(root).readings] == [True, False, True]
+    assert all(r.anchors is None and r.path == r.audio for r in material(root, reference=False).readings)
+    with pytest.raises(InputError, match="has no passages to train on"):
+        material(root, recordings=0)

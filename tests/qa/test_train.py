@@ -18,6 +18,7 @@ from speechssl.units.storage import Part, Utterance, encode, part_name
 
 GRID = FrameGrid(16_000, 320, 400)
 K = 6
+OWN = SimpleNamespace(size=K, names=("b",))  # a codebook, as far as training looks at it
 
 
 def options(**changes):
@@ -50,7 +51,7 @@ def save_units(folder, units, made):
 
 
 def dual(corpus, tmp_path, out="dual", assignment="most-frequent", **changes):
-    extractor = SimpleNamespace(grid=GRID, codebook=SimpleNamespace(size=K), card={"codebook": "b"})
+    extractor = SimpleNamespace(grid=GRID, codebook=OWN, card={"codebook": "b"})
     train_dual(corpus, tmp_path / "units", tmp_path / out, extractor, assignment, options(**changes))
     return tmp_path / out
 
@@ -102,8 +103,18 @@ def test_a_reader_of_units_from_before_there_was_a_precision_goes_on(corpus, tmp
         dual_from(start, corpus, tmp_path, "other")
 
 
-def dual_from(start, corpus, tmp_path, out):
-    extractor = SimpleNamespace(grid=GRID, codebook=SimpleNamespace(size=K), card={"codebook": "b"})
+def test_a_reader_goes_on_with_units_that_were_carried_over_from_its_own_and_with_no_others(corpus, tmp_path):
+    start = dual(corpus, tmp_path, "start")
+    rewrite_made_from(tmp_path, codebook="carried", encoder="another")
+    found = load_reader(dual_from(start, corpus, tmp_path, "next", SimpleNamespace(size=K, names=("carried", "b")), "carried"))[2]
+    assert found["units"]["codebook"] == "carried" and found["start"] == load_reader(start)[2]["weights"]
+    for names in (("carried",), ("carried", "c")):
+        with pytest.raises(InputError, match="start was trained on other units; start from one of these units, or from none"):
+            dual_from(start, corpus, tmp_path, f"other-{len(names)}", SimpleNamespace(size=K, names=names), "carried")
+
+
+def dual_from(start, corpus, tmp_path, out, codebook=OWN, name="b"):
+    extractor = SimpleNamespace(grid=GRID, codebook=codebook, card={"codebook": name})
     train_dual(corpus, tmp_path / "units", tmp_path / out, extractor, "most-frequent", options(), start)
     return tmp_path / out
 

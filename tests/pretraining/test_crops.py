@@ -1,0 +1,121 @@
+"""Crops that are heard distorted: labels and teacher stay with the clean signal, and schedules run over the updates."""
+
+import numpy as np
+import pytest
+import torch
+
+from speechssl.noise.training import parse_distortions
+from speechssl.pretraining.crops import Cropper, LabelledAudio
+from speechssl.pretraining.masking import MaskOptions
+from speechssl.timing import FrameGrid
+
+GRID = FrameGrid(16_000, 320, 400)
+LENGTHS = (16_000, 24_000)
+NEW = {"domains", "progress", "step"}
+
+
+def data():
+    """Speech that is as loud as speech, each frame labelled by where it is."""
+    rng, frames = np.random.default_rng(0), [GRID.frames(n) for n in LENGTHS]
+    samples = (3000 * rng.standard_normal(sum(LENGTHS)) + 500).astype(np.int16)
+    return LabelledAudio(samples, np.cumsum([0, *LENGTHS]), np.arange(sum(frames), dtype=np.int16), np.cumsum([0, *frames]))
+
+
+def cropper(**changes):
+    return Cropper(data(), GRID, MaskOptions(), **{"crops": 8, "seconds": 0.4, "seed": 5} | changes)
+
+
+class Halves:
+    """Turns every second crop round and scales it by how far the training is; remembers what it was asked."""
+
+    domains = ("clean", "turned")
+
+    def __init__(self):
+        self.asked = []
+
+    def apply(self, samples, key, progress):
+        self.asked.append((key, progress))
+        assert samples.dtype == np.float32 and abs(samples).max() <= 1
+        return (samples, 0) if key[-1] % 2 == 0 else (-samples * (1 + progress), 1)
+
+
+def test_without_distortions_a_batch_is_what_it_was():
+    made = cropper(clean=True, horizon=10)(3)
+    assert set(made) == {"samples", "labels", "mask"}
+    heard = cropper(distort=Halves())(3)
+    assert set(heard) == {"samples", "labels", "mask"} | NEW
+    for name in ("labels", "mask"):
+        assert torch.equal(made[name], heard[name])
+    assert torch.equal(made["samples"][::2], heard["samples"][::2])
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_labels_and_clean_samples_are_those_of_the_undistorted_signal(normalise):
+    plain, heard = cropper(normalise=normalise)(3), cropper(normalise=normalise, distort=Halves(), clean=True, horizon=4)(3)
+    assert torch.equal(heard["clean_samples"], plain["samples"]) and heard["clean_samples"].dtype == torch.float32
+    assert torch.equal(heard["labels"], plain["labels"]) and torch.equal(heard["mask"], plain["mask"])
+    assert heard["domains"].tolist() == [0, 1] * 4
+    scale = 1.0 if normalise else 1.75
+    torch.testing.assert_close(heard["samples"][1::2], -scale * plain["samples"][1::2], atol=2e-4, rtol=2e-4)
+    if normalise:
+        for samples in (heard["samples"], heard["clean_samples"]):
+            torch.testing.assert_close(samples.mean(1), torch.zeros(8), atol=1e-4, rtol=0)
+            torch.testing.assert_close(samples.std(1), torch.ones(8), atol=2e-3, rtol=0)
+
+
+def test_a_distorted_batch_depends_on_seed_and_step_only():
+    same = {"distort": parse_distortions("g+b", probability=(0.5, 0.9), snr_end=(-5.0, 0.0)), "clean": True, "horizon": 9}
+    first, again = (
+        cropper(**same),
+        cropper(**same | {"distort": parse_distortions("g+b", probability=(0.5, 0.9), snr_end=(-5.0, 0.0))}),
+    )
+    [first(step) for step in (0, 3, 9)]
+    for name, value in first(7).items():
+        assert torch.equal(value, again(7)[name]), name
+    for other in (first(8), cropper(**same | {"seed": 6})(7)):
+        assert not torch.equal(other["samples"], first(7)["samples"])
+    assert set(first(7)["domains"].tolist()) <= {0, 1, 2} and first(7)["domains"].dtype == torch.int64
+
+
+def test_every_crop_of_every_step_gets_an_own_draw():
+    distort = Halves()
+    make = cropper(distort=distort, crops=2)
+    [make(step) for step in (0, 1, 0)]
+    assert [key for key, _ in distort.asked] == [(5, 0, 0), (5, 0, 1), (5, 1, 0), (5, 1, 1), (5, 0, 0), (5, 0, 1)]
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_schedules_run_over_the_updates_reach_their_end_and_stay_there(accumulation):
+    """However many batches an update has: one of them is one step of the training."""
+    distort, updates = Halves(), 4
+    make = cropper(distort=distort, horizon=updates, accumulation=accumulation, crops=1)
+    made = [make(step) for step in range((updates + 2) * accumulation)]
+    expected = np.repeat([0, 0.25, 0.5, 0.75, 1, 1], accumulation)
+    assert [progress for _, progress in distort.asked] == expected.tolist()
+    assert [batch["progress"].item() for batch in made] == expected.tolist()
+    assert [batch["step"].item() for batch in made] == np.repeat(np.arange(updates + 2), accumulation).tolist()
+    assert len({key for key, _ in distort.asked}) == len(made)  # the batches of an update are different ones
+    assert all(batch[name].ndim == 0 for batch in made for name in ("progress", "step"))  # what processes do not divide
+
+
+def test_the_share_and_the_noise_that_are_asked_for_are_heard():
+    """From half of the crops at 20 dB to all of them at 0 dB."""
+    distort = parse_distortions("g", probability=(0.5, 1.0), snr=(20.0, 20.0), snr_end=(0.0, 0.0))
+    make = cropper(distort=distort, clean=True, horizon=100, normalise=False, crops=40)
+
+    def ratios(step):
+        made = make(step)
+        noise = made["samples"] - made["clean_samples"]
+        found = made["clean_samples"].square().mean(1) / noise.square().mean(1)
+        assert torch.equal(torch.isinf(found), made["domains"] == 0)
+        return 10 * torch.log10(found[made["domains"] > 0])
+
+    assert 12 <= len(ratios(0)) <= 28 and ratios(0).mean().item() == pytest.approx(20, abs=0.5)
+    assert len(ratios(100)) == 40 and ratios(100).mean().item() == pytest.approx(0, abs=0.5)
+    assert ratios(50).mean().item() == pytest.approx(10, abs=0.5)
+
+
+def test_silence_stays_silence_and_finite():
+    silent = LabelledAudio(np.zeros(16_000, np.int16), np.array([0, 16_000]), np.zeros(49, np.int16), np.array([0, 49]))
+    made = Cropper(silent, GRID, MaskOptions(), 2, 0.4, distort=parse_distortions("g", probability=(1, 1)), clean=True)(0)
+    assert made["samples"].abs().max() == made["clean_samples"].abs().max() == 0 and made["domains"].tolist() == [0, 0]
