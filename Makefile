@@ -9,7 +9,7 @@ demo: .venv/ready
 	PATH="$(abspath $(BIN)):$$PATH" bash recipes/demo/run.sh
 
 test: .venv/ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: .venv/ready
 	$(BIN)/ruff check .

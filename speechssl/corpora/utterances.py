@@ -106,12 +106,12 @@ def _build(values: dict[str, Any], place: str) -> Utterance:
 
 
 def _classes(train: Iterator[Utterance]) -> dict[str, tuple[str, ...]]:
-    """slot -> classes, slots in the order of the first line."""
+    """slot -> classes, both sorted: JSON keeps them so, and a head that is read again has its slots in the order of its card."""
     found: dict[str, set[str]] = {}
     for utterance in train:
         for slot, label in utterance.labels.items():
             found.setdefault(slot, set()).add(label)
-    return {slot: tuple(sorted(labels)) for slot, labels in found.items()}
+    return {slot: tuple(sorted(labels)) for slot, labels in sorted(found.items())}
 
 
 def _check_labels(utterance: Utterance, classes: Mapping[str, tuple[str, ...]], place: str) -> None:

@@ -24,41 +24,23 @@ def training_states(
     samples: torch.Tensor,
     mask: torch.Tensor | None = None,
     last: int | None = None,
-    gradient_scale: float = 1.0,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The convolutions' output before its layer norm, (B, T, C), and layers 0 to `last`, (B, T, D) each; 0 is what the first reads.
 
     samples: (B, N) float32, normalised, unpadded. mask: (B, T) bool, frames to hide behind the model's mask vector. last: None is
-    all layers. The norm that follows the last layer of a pre-norm model is left to the caller. gradient_scale: of the gradient that
-    goes into the convolutions (0.1 in wav2vec 2.0 and HuBERT base), from what comes after and from a penalty on their output.
-    Computes in autocast's type where autocast is on. Raises InputError on an architecture that `fast.is_known` does not know.
+    all layers. The norm that follows the last layer of a pre-norm model is left to the caller. Computes in autocast's
+    type where autocast is on. Raises InputError on an architecture that `fast.is_known` does not know.
     """
     if not is_known(model.config):
         raise InputError("this encoder is not a HuBERT or wav2vec 2.0 without adapters; train it through transformers' own forward")
     kind = samples.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else next(model.parameters()).dtype
     with torch.autocast(kind, enabled=False):
-        features = scaled(convolved(model.feature_extractor, samples, dtype), gradient_scale)
+        features = convolved(model.feature_extractor, samples, dtype)
         x = projected(model.feature_projection, features)
         if mask is not None:
             x = torch.where(mask[..., None], model.masked_spec_embed.to(x.dtype), x)
         return features, encoded(model.encoder, x, model.config, last)
-
-
-class _Scaled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, factor: float) -> torch.Tensor:
-        ctx.factor = factor
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradient * ctx.factor, None
-
-
-def scaled(x: torch.Tensor, factor: float) -> torch.Tensor:
-    """x, whose gradient is multiplied by a factor."""
-    return x if factor == 1.0 else _Scaled.apply(x, factor)
 
 
 def convolved(front: Any, samples: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

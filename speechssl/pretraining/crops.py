@@ -16,6 +16,8 @@ from speechssl.pretraining.masking import MaskOptions, span_mask
 from speechssl.timing import FrameGrid
 from speechssl.training import Batch
 
+NO_LABEL = -1
+
 
 class Distortions(Protocol):
     """What is done to a crop of speech (`noise.training`)."""
@@ -62,12 +64,15 @@ class Cropper:
     clean: bool = False
     horizon: int = 1  # updates over which the schedules of the distortions run
     accumulation: int = 1  # batches an update
+    silence: float = 0.0  # share of the crops of which a part is silenced, before they are distorted
 
     def __call__(self, step: int) -> Batch:
         rng = np.random.default_rng([self.seed, step])
         frames = round(self.seconds * self.grid.frame_rate)
         chosen = rng.choice(self._long_enough(frames), size=self.crops)
         crops = [self._crop(rng, int(i), frames) for i in chosen]
+        if self.silence:
+            crops = [self._silenced(rng, *crop) for crop in crops]
         masks = [span_mask(rng, frames, self.mask.probability, self.mask.length) for _ in crops]
         batch = self._heard([samples for samples, _ in crops], step) | {
             "labels": torch.from_numpy(np.stack([labels for _, labels in crops])),
@@ -85,16 +90,30 @@ class Cropper:
         passed, 0 to 1; perhaps the clean crops."""
         if self.distort is None:
             return {"samples": self._stacked(crops)}
-        update = step // self.accumulation
-        progress = min(update / max(self.horizon, 1), 1.0)
+        progress = min(step / max(self.horizon * self.accumulation, 1), 1.0)
         pairs = [self.distort.apply(crop, (self.seed, step, row), progress) for row, crop in enumerate(crops)]
         batch = {
             "samples": self._stacked([samples for samples, _ in pairs]),
             "domains": torch.tensor([domain for _, domain in pairs]),
             "progress": torch.tensor(progress),
-            "step": torch.tensor(update),
+            "step": torch.tensor(step // self.accumulation),
         }
         return batch | ({"clean_samples": self._stacked(crops)} if self.clean else {})
+
+    def _silenced(self, rng: np.random.Generator, samples: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Perhaps with silence before and after, as short recordings have it, three quarters at most; noise is added there too.
+
+        Frames that see any of it have no label (-1): the targets know nothing of it.
+        """
+        if rng.random() >= self.silence:
+            return samples, labels
+        silent = rng.uniform(0, 0.75) * len(samples)
+        first = int(silent * rng.random())
+        last = len(samples) - int(silent) + first
+        starts = np.arange(len(labels)) * self.grid.hop
+        unseen = (starts < first) | (starts + self.grid.receptive > last)
+        samples = np.concatenate([np.zeros(first, np.float32), samples[first:last], np.zeros(len(samples) - last, np.float32)])
+        return samples, np.where(unseen, NO_LABEL, labels)
 
     def _stacked(self, crops: list[np.ndarray]) -> torch.Tensor:
         if self.normalise:

@@ -49,9 +49,8 @@ class HubertPretraining(nn.Module):
         self.extras = nn.ModuleList(extras)
 
     def forward(self, samples: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, **batch: torch.Tensor) -> Batch:
-        """samples: (B, N), as the encoder wants them, unpadded; labels: (B, T) int; mask: (B, T) bool.
-
-        Returns the loss and scalars to be logged.
+        """samples: (B, N), as the encoder wants them, unpadded; labels: (B, T) int, below 0 where there is none;
+        mask: (B, T) bool. Returns the loss and scalars to be logged.
         """
         features, layers = training_states(self.encoder, samples, mask)
         found = self._predicted(final(self.encoder, layers[-1]), labels, mask)
@@ -63,9 +62,10 @@ class HubertPretraining(nn.Module):
 
     def _predicted(self, hidden: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> Batch:
         """Cross-entropy and accuracy; of the frames that are not hidden only the accuracy, where they weigh nothing."""
-        masked, right = self._cross_entropy(hidden, labels, mask)
+        known = labels >= 0
+        masked, right = self._cross_entropy(hidden, labels, mask & known)
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.visible_weight > 0):
-            seen, visible = self._cross_entropy(hidden, labels, ~mask)
+            seen, visible = self._cross_entropy(hidden, labels, ~mask & known)
         loss = (masked + self.visible_weight * seen) / (1 + self.visible_weight)
         return {"loss": loss, "masked_accuracy": right.detach(), "visible_accuracy": visible.detach()}
 

@@ -61,6 +61,7 @@ class IterationOptions:
     penalty: float = PENALTY  # weight of the CNN's mean square
     gradient_scale: float = 1.0  # of the gradient into the CNN
     precision: str | None = None  # of the teacher whose clusters are the targets: bf16 is faster and changes a label in a hundred
+    silence: float | None = None  # share of the crops of which a part is silenced, as short recordings have it
     distort: Distortions | None = None
     distil: DistilOptions | None = None
     adversary: AdversaryOptions | None = None
@@ -167,9 +168,10 @@ def _cropper(
     found: Material, out: Path, grid: FrameGrid, codebook: Codebook, options: IterationOptions, normalise: bool
 ) -> Cropper:
     data = load_labelled(packed(found.hash, out), labelled(found, out, grid, codebook, options))
-    horizon = options.training.horizon or options.training.steps
+    updates = options.training.horizon or options.training.steps
     crop = (options.mask, options.crops, options.seconds, options.training.seed, normalise)
-    return Cropper(data, grid, *crop, options.distort, options.distil is not None, horizon, options.training.accumulation)
+    heard = (options.distort, options.distil is not None, updates, options.training.accumulation, options.silence or 0.0)
+    return Cropper(data, grid, *crop, *heard)
 
 
 def _card(found: Material, options: IterationOptions, codebook: Codebook, result: dict[str, Any]) -> dict[str, Any]:

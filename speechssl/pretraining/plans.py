@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from transformers import Wav2Vec2Model
+from transformers import HubertModel, Wav2Vec2Model
 
-from speechssl.encoders.loading import load_checkpoint
+from speechssl.encoders.loading import load_checkpoint, load_encoder
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.pretraining.contrastive import ContrastiveOptions
@@ -17,7 +17,7 @@ from speechssl.pretraining.contrastive_run import ContrastiveRun, pretrain_wav2v
 from speechssl.pretraining.heads import head_options
 from speechssl.pretraining.iteration import IterationOptions, pretrain
 from speechssl.pretraining.masking import MaskOptions
-from speechssl.pretraining.sizes import HUBERT, WAV2VEC2
+from speechssl.pretraining.sizes import HUBERT, WAV2VEC2, Batching
 from speechssl.training import TrainingOptions
 
 NAMES = {  # of what is typed, where an option of a run is called otherwise
@@ -26,6 +26,19 @@ NAMES = {  # of what is typed, where an option of a run is called otherwise
     "crop_seconds": "seconds",
     "feature_penalty": "penalty",
 }
+HUBERT_ONLY = (
+    *("teacher", "layer", "smooth", "clusters", "codebook", "precision", "reference"),
+    *("visible_weight", "projection", "save_bf16"),
+)
+WAV2VEC2_ONLY = ("codebooks", "entries", "diversity", "negatives")
+NEEDED = {  # what is typed -> what means nothing without it
+    "distort": ("noise", "snr", "snr_end", "distorted", "double", "noise_cache", "distil", "dat"),
+    "start": ("distil",),
+    "distil": ("distil_layers",),
+    "dat": ("dat_layers", "dat_weight", "dat_mode", "dat_schedule", "dat_frames"),
+}
+OFF = {"reference": True}  # switches that ask for nothing; others: False
+SHARED = 16  # crops
 CONTINUED = TrainingOptions(steps=1500, learning_rate=3e-4, warmup_steps=100)
 
 
@@ -36,10 +49,14 @@ class Plan:
     options: Any
     function: Callable[[Path, Path, Any], SpeechEncoder]
 
-    def with_options(self, typed: Mapping[str, Any], **extras: Any) -> Plan:
-        """typed: values by the names of the command line; what is no option of this run is left alone. extras: see `Run`."""
+    def with_options(self, typed: Mapping[str, Any]) -> Plan:
+        """typed: values by the names of the command line. Raises InputError for those that would change nothing."""
+        _refuse_of_other_kind(self.options, typed)
+        _refuse_lonely(typed)
+        if not isinstance(self.options, ContrastiveRun):
+            _refuse_of_other_teacher(typed.get("teacher", self.options.teacher), typed)
         values = {NAMES.get(name, name): value for name, value in typed.items()}
-        made = replace(self.options, **_fitting(self.options, values), **extras)
+        made = replace(self.options, **_fitting(self.options, values))
         made = replace(made, training=replace(made.training, **_fitting(made.training, values)))
         made = replace(made, mask=replace(made.mask, **_fitting(made.mask, values)))
         if isinstance(made, ContrastiveRun):
@@ -48,9 +65,44 @@ class Plan:
             made = replace(made, crops=max(made.crops // made.training.accumulation, 1))
         return replace(self, options=made)
 
+    def with_extras(self, **extras: Any) -> Plan:
+        """extras: `distort`, `distil` and `adversary`, see `Run`."""
+        return replace(self, options=replace(self.options, **extras))
+
     def run(self, source: Path, out: Path) -> SpeechEncoder:
         """Raises InputError as `pretrain` and `pretrain_wav2vec2` do."""
         return self.function(source, out, self.options)
+
+
+def _refuse_of_other_kind(run: Any, typed: Mapping[str, Any]) -> None:
+    """What HuBERT learns is not what wav2vec 2.0 learns."""
+    contrastive = isinstance(run, ContrastiveRun)
+    if stray := _asked(HUBERT_ONLY if contrastive else WAV2VEC2_ONLY, typed):
+        kind, what = "wav2vec 2.0" if contrastive else "HuBERT", typed.get("start") or "what is trained"
+        raise InputError(f"{_flags(stray)} would change nothing, for {what} is a {kind}; leave out what is of the other kind")
+
+
+def _refuse_lonely(typed: Mapping[str, Any]) -> None:
+    for needed, names in NEEDED.items():
+        if not _asked((needed,), typed) and (stray := _asked(names, typed)):
+            raise InputError(f"{_flags(stray)} would change nothing without {_flags([needed])}; give that too, or neither")
+
+
+def _refuse_of_other_teacher(teacher: str, typed: Mapping[str, Any]) -> None:
+    """A codebook says what it was fitted on, and MFCCs have no layers."""
+    codebook = typed.get("codebook")
+    if codebook and (stray := _asked(("layer", "smooth", "clusters"), typed)):
+        raise InputError(f"{_flags(stray)} would change nothing, for the codebook {codebook} says what it is of; leave it out")
+    if teacher == "mfcc" and (stray := _asked(("layer", "smooth", "precision"), typed)):
+        raise InputError(f"{_flags(stray)} would change nothing with MFCCs; name an encoder with --teacher, or leave it out")
+
+
+def _asked(names: Iterable[str], typed: Mapping[str, Any]) -> list[str]:
+    return [name for name in names if typed.get(name) is not None and typed[name] is not OFF.get(name, False)]
+
+
+def _flags(names: Iterable[str]) -> str:
+    return " and ".join("--no-reference" if name == "reference" else f"--{name.replace('_', '-')}" for name in names)
 
 
 def _fitting(options: Any, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,6 +116,11 @@ def _contrastive(run: ContrastiveRun, values: Mapping[str, Any]) -> ContrastiveO
     if not wanted:
         return run.contrastive
     return replace(run.contrastive or head_options(run.start or "") or ContrastiveOptions(), **wanted)
+
+
+def _crops(batching: Batching) -> int:
+    """An update's, a large number of them to 16, so that processes and accumulation can divide it."""
+    return batching.crops if batching.crops < SHARED else round(batching.crops / SHARED) * SHARED
 
 
 def hubert_plan(size: str, teacher: str | None = None) -> Plan:
@@ -80,7 +137,7 @@ def hubert_plan(size: str, teacher: str | None = None) -> Plan:
             layer=iteration.layer,
             clusters=iteration.clusters,
             mask=chosen.mask,
-            crops=chosen.batching.crops,
+            crops=_crops(chosen.batching),
             seconds=chosen.batching.crop_seconds,
             size=size,
             projection=chosen.width,
@@ -102,18 +159,23 @@ def wav2vec2_plan(size: str, start: str | None = None) -> Plan:
             mask=chosen.mask,
             negatives=chosen.negatives,
             temperature=chosen.temperature,
-            crops=chosen.batching.crops,
+            crops=_crops(chosen.batching),
             seconds=chosen.batching.crop_seconds,
         ),
         pretrain_wav2vec2,
     )
 
 
-def continued_plan(start: str) -> Plan:
-    """Going on with a checkpoint, with the loss that it was trained with. Visible frames count for a HuBERT: see `hubert`."""
-    checkpoint = load_checkpoint(start)
-    if isinstance(checkpoint.model, Wav2Vec2Model):
+def continued_plan(start: str, teacher: str | None = None) -> Plan:
+    """Going on with a checkpoint, with the loss that it was trained with. Visible frames count for a HuBERT: see `hubert`.
+
+    teacher: whose last layer gives a HuBERT's targets; None: the start. Raises InputError for a start of another kind.
+    """
+    model: Any = load_checkpoint(start).model
+    if isinstance(model, Wav2Vec2Model):
         return Plan(ContrastiveRun(CONTINUED), pretrain_wav2vec2)
-    layers = checkpoint.model.config.num_hidden_layers  # type: ignore[union-attr]
-    options = IterationOptions(CONTINUED, teacher=start, layer=layers, mask=MaskOptions(0.65, 10, visible_weight=1.0))  # type: ignore[arg-type]
-    return Plan(options, pretrain)
+    if not isinstance(model, HubertModel):
+        raise InputError(f"{start} is a {model.config.model_type} encoder; this training goes on from a HuBERT or a wav2vec 2.0")
+    layer = model.config.num_hidden_layers if teacher is None else 0 if teacher == "mfcc" else load_encoder(teacher).layers
+    mask = MaskOptions(0.65, 10, visible_weight=1.0)
+    return Plan(IterationOptions(CONTINUED, teacher=teacher or start, layer=layer, mask=mask), pretrain)

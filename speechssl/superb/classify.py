@@ -94,6 +94,8 @@ class Classifier:
                 f"{path} was trained on another encoder than {encoder.name} ({encoder.hash}); load that one or train again"
             )
         classes = {slot: tuple(names) for slot, names in card["classes"].items()}
+        if [len(names) for names in classes.values()] != card["head"]["classes"]:
+            raise InputError(f"{path} has its slots in another order than the head; delete the folder and train again")
         head = UtteranceClassifier(ClassifierShape(**card["head"] | {"classes": tuple(card["head"]["classes"])}))
         try:
             head.load_state_dict(load_file(weights))

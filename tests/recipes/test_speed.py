@@ -34,6 +34,7 @@ def test_smoke_run_leaves_rows_and_prints_tables(tmp_path: Path) -> None:
         "steps_per_second",
         "steps_over_fp32",
         "steps_over_bf16",
+        "over_training",
     }
     assert {r.system for r in rows} >= {"transformers fp32", "torchaudio fp32", "s3prl fp32", "speechssl fp32", "speechssl int8"}
     assert all(r.value > 0 for r in rows if r.metric in ("x_realtime", "ratio_fp32", "ratio_bf16", "unit_agreement"))

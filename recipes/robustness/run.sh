@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Encoders that hear through noise: the shipped HuBERT goes on training on distorted speech, with and without domain-adversarial training
+# (DAT), and on more data; then all of them are heard in every task and noise.
+# Run from the repository root. Every stage skips what is done and goes on where it was killed.
+#   bash recipes/robustness/run.sh                             the published run (hours of 2 cores, see README.md; no GPU needed)
+#   bash recipes/robustness/run.sh recipes/robustness/smoke.yaml exp/robustness-smoke    the same in minutes, good for nothing else
+# Environment:
+#   SEED=1                      of sets, trainings, heads and noise; any but 0 goes to exp/robustness-SEED
+#   UNSEEN="kitchen.wav bus/"   recordings of real noise that no training hears, files or folders, beside the generated ones
+#   FSDD=FOLDER                 the Free Spoken Digit Dataset, for stage 5
+#   CORPUS=FOLDER               a MiniSQA corpus; default: that of recipes/minisqa, made here where it is missing
+#   MUSAN=FOLDER                MUSAN, in the place of its generated stand-in
+set -euo pipefail
+CONFIG=${1:-recipes/robustness/base.yaml}
+SEED=${SEED:-0}
+EXP=${2:-exp/robustness$([ "$SEED" = 0 ] || echo "-$SEED")}
+TRAININGS=(continual continual-dat-binary continual-dat-multi continual-more)
+SHIPPED=$(python -c "from speechssl.systems import model_folder; print(model_folder('minisqa-en').resolve())")
+ENCODERS=() # NAME=FOLDER, for the grids
+stage() { echo "== $1"; }
+with() { echo "--config $CONFIG --stage $1"; }
+
+stage "1 the corpus of recipes/minisqa, and spoken sets for KS, IC, SID and style (which stands in for ER)"
+if [ -z "${CORPUS:-}" ] && grep -q "^corpus:" "$CONFIG"; then # smoke.yaml: one of its own
+  CORPUS=$EXP/corpus
+  speechssl prepare minisqa "$CORPUS" $(with corpus)
+elif [ ! -f "${CORPUS:=exp/minisqa/corpus}/card.json" ]; then
+  speechssl prepare minisqa "$CORPUS" --config recipes/minisqa/base.yaml --stage corpus
+fi
+speechssl prepare minisuperb "$EXP/tasks" --seed "$SEED" $(with sets)
+
+stage "2 continual pre-training: hear distorted speech, predict the units of the clean signal"
+for name in "${TRAININGS[@]}"; do
+  speechssl pretrain continue "$CORPUS" "$EXP/$name" --from minisqa-en/encoder --seed "$SEED" ${MUSAN:+--noise "musan=$MUSAN"} $(with "$name")
+done
+
+stage "3 a folder of models for each: units carried over from the shipped ones, the shipped readers, and a CTC head of its own"
+for name in baseline "${TRAININGS[@]}"; do
+  models=$EXP/models/$name
+  ENCODERS+=("$name=$models")
+  mkdir -p "$models"
+  ln -sfn "$SHIPPED"/dual "$SHIPPED"/text-qa "$models/"
+  if [ "$name" = baseline ]; then
+    ln -sfn "$SHIPPED"/encoder "$SHIPPED"/units.safetensors "$SHIPPED"/units.card.json "$models/"
+  else
+    ln -sfn "../../$name/encoder" "$models/encoder"
+    speechssl units carry "$CORPUS" minisqa-en/encoder minisqa-en/units.safetensors "$models/encoder" "$models/units.safetensors" $(with carry)
+  fi
+  speechssl train ctc "$CORPUS" "$models/encoder" "$models/ctc" --seed "$SEED" $(with ctc)
+done
+
+stage "4 the grid: encoders x tasks x noises x SNR, all hearing the same mixtures; classifier heads are trained on clean speech"
+grid() {
+  speechssl evaluate robustness "$1" --encoders "${ENCODERS[@]}" --tasks "${@:3}" --seen m+g+r --unseen held-out ${UNSEEN[@]:-} \
+    --seed "$SEED" ${MUSAN:+--noises "musan=$MUSAN"} $(with "$2")
+}
+SETS=("ks=$EXP/tasks/ks" "ic=$EXP/tasks/ic" "sid=$EXP/tasks/sid" "style=$EXP/tasks/style")
+grid "$EXP" grid "${SETS[@]}" "asr=$CORPUS" "units=$CORPUS" "dual=$CORPUS" "cascade-ctc=$CORPUS"
+
+stage "5 real voices: digits and speakers of FSDD"
+if [ -n "${FSDD:-}" ]; then
+  speechssl prepare fsdd "$FSDD" "$EXP/fsdd"
+  grid "$EXP/fsdd" fsdd "ks=$EXP/fsdd/ks" "sid=$EXP/fsdd/sid"
+  speechssl report "$EXP/fsdd"
+else
+  echo "left out: FSDD names no folder of the Free Spoken Digit Dataset"
+fi
+
+stage "6 report: $EXP/report.html, and the tables of README.md"
+speechssl report "$EXP"
+python recipes/robustness/tables.py "$EXP"

@@ -1,0 +1,109 @@
+"""The tables of README.md, printed: the lecture's, all scores at 5 dB, what was aimed at, what noise costs.
+
+python recipes/robustness/tables.py EXP      reads results.jsonl and degradation.json of EXP, and of EXP/fsdd if there is one
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from speechssl.artefacts import read_json
+from speechssl.evaluation.results import Row, read_rows
+
+AT = 5.0  # dB, of the targets and of the tables of scores
+Numbers = Mapping[str, Any] | None  # value, low, high
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The rows in clean speech and in every noise at the SNR nearest to AT, by task, condition and encoder."""
+
+    cells: Mapping[tuple[str, str, str], Row]
+    snr: float
+
+    @classmethod
+    def read(cls, path: Path) -> Scores:
+        rows = read_rows(path)
+        snr = min({r.snr_db for r in rows if r.snr_db is not None}, key=lambda s: abs(s - AT))
+        return cls({(f"{r.system} {r.metric}", r.condition, r.encoder): r for r in rows if r.snr_db in (None, snr)}, snr)
+
+    def names(self, place: int) -> list[str]:
+        """Of the tasks (0), conditions (1) or encoders (2), in order."""
+        return list(dict.fromkeys(key[place] for key in self.cells))
+
+    def lecture(self) -> str:
+        """A line an encoder, a column a task: clean · seen · unseen, the latter two means over their noises."""
+        tasks, groups = self.names(0), ("clean", "seen", "unseen")
+        rows = [[e, *(" · ".join(self._mean(task, group, e) for group in groups) for task in tasks)] for e in self.names(2)]
+        return markdown(["", *tasks], rows)
+
+    def _mean(self, task: str, group: str, encoder: str) -> str:
+        found = [r.value for (t, c, e), r in self.cells.items() if (t, e) == (task, encoder) and c.split("-")[0] == group]
+        return f"{sum(found) / len(found):.1f}" if found else "–"
+
+    def everything(self) -> str:
+        """A line a task in a condition, a column an encoder, with intervals."""
+        encoders, lines = self.names(2), [(task, c) for task in self.names(0) for c in self.names(1)]
+        rows = {line: [self.cells.get((*line, e)) for e in encoders] for line in lines}
+        table = [[*line, *(cell(asdict(r) if r else None) for r in found)] for line, found in rows.items()]
+        return markdown(["task", f"condition ({self.snr:g} dB)", *encoders], table)
+
+
+def targets(values: Mapping[str, Any]) -> str:
+    """What the recipe aims at, a column an encoder beside the baseline."""
+    clean = {line["encoder"]: line for line in values["clean"]}
+    unseen = [a for a in values["averages"] if a["group"] == "unseen" and a["snr_db"] is not None]
+    snr = min((a["snr_db"] for a in unseen), key=lambda s: abs(s - AT))
+    at = {a["encoder"]: a for a in unseen if a["snr_db"] == snr}
+    table = [
+        [f"removes 40 % of the baseline's loss in unseen noise at {snr:g} dB", *(cell(at[e]["removed"]) for e in clean)],
+        ["the same, against the baseline's clean speech", *(cell(at[e]["recovered"]) for e in clean)],
+        ["in clean speech at most 1 point worse: mean over tasks", *(cell(c["gain"], "+") for c in clean.values())],
+        ["and the worst task", *(worst(c["worst"]) for c in clean.values())],
+    ]
+    return markdown(["target", *clean], [*table, *against_cascade(values["dual_against_cascade"], list(clean))])
+
+
+def against_cascade(lines: Sequence[Mapping[str, Any]], encoders: Sequence[str]) -> list[list[str]]:
+    """A line a noise, over all SNRs: what DUAL keeps of its clean FF1, less what the cascade of the same encoder keeps."""
+    mine = [x for x in lines if x["dual_encoder"] == x["cascade_encoder"]]
+    found: dict[str, dict[str, Any]] = {}
+    for x in sorted(mine, key=lambda x: len(x["mean_over"])):  # the mean over the SNRs comes last, and stays
+        found.setdefault(x["condition"], {})[x["dual_encoder"]] = x["difference"]
+    what = "DUAL keeps more of its clean FF1 than the cascade (above 0), mean over SNRs,"
+    return [[f"{what} {noise}", *(cell(of.get(e), "+") for e in encoders)] for noise, of in found.items()]
+
+
+def worst(line: Mapping[str, Any] | None) -> str:
+    return f"{line['task']}: {cell(line, '+')}" if line else "–"
+
+
+def cell(n: Numbers, sign: str = "") -> str:
+    return f"{n['value']:{sign}.1f} [{n['low']:{sign}.1f}, {n['high']:{sign}.1f}]" if n and "value" in n else "–"
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def show(exp: Path, title: str) -> None:
+    scores, values = Scores.read(exp / "results.jsonl"), read_json(exp / "degradation.json")
+    print(f"\n## {title}\n\n{scores.lecture()}\n\n{scores.everything()}\n\n{targets(values)}")
+    for table in values["tables"]:
+        if table["title"].startswith("Loss in noise"):
+            print(f"\n{markdown(table['columns'], table['rows'])}\n\n{table['note']}")
+
+
+def main(exp: Path) -> None:
+    show(exp, "Synthetic speech")
+    if (exp / "fsdd" / "results.jsonl").is_file():
+        show(exp / "fsdd", "Real voices: FSDD")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,117 @@
+"""`speechssl evaluate`: spoken QA under conditions; the robustness grid."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from speechssl.cli.shared import add_group, add_verb
+from speechssl.options import count, whole
+
+QA = """systems x conditions on a corpus: predictions and results.jsonl
+
+Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc, cascade-pocketsphinx, cascade-MODEL (of Hugging Face).
+Conditions: clean; noise at an SNR in dB as pink@10, babble@5, m+g+r@5 or kitchen.wav@5; reverb or reverb@0.6 (seconds); pitch@-2;
+band@1000-2000 (Hz); codec@mp3:16; and several in order, joined by +. What is in OUT stays, rows of the same cell are replaced.
+
+  speechssl evaluate qa corpus exp/mine --models exp/models --systems dual cascade-ctc --conditions clean pink@5 kitchen.wav@5
+  speechssl report exp/mine corpus
+"""
+ROBUSTNESS = """encoders x tasks x noises x SNR: what noise costs, and how much of it an encoder saves
+
+An encoder is a folder, hub id or shipped name, or for the tasks units, dual and cascade-ctc a folder of models: encoder/ with
+units.safetensors, dual/, ctc/, text-qa/. The first is the baseline. Heads that are missing are trained on clean speech, into
+OUT/heads. Tasks with their data: ks, ic, sid, style (a set of `prepare minisuperb` or fsdd), asr, dual, cascade-ctc (a prepared
+corpus), units (any recordings). Mixtures are frozen in OUT/noise.jsonl before anything is heard: every system hears the same.
+Leaves OUT/results.jsonl, degradation.json and tables.md; `speechssl report OUT` draws them. A killed run goes on.
+
+  speechssl evaluate robustness exp/robust --encoders baseline=minisqa-en mine=exp/mine --tasks ks=tasks/ks units=recordings/ \\
+    --seen m+g+r --unseen kitchen.wav held-out --snr 20 10 5 0
+"""
+
+
+def add_evaluate(verbs: Any) -> None:
+    what = add_group(verbs, "evaluate", "spoken QA under conditions; the robustness grid")
+    _add_qa(what)
+    _add_robustness(what)
+
+
+def _add_qa(what: Any) -> None:
+    verb = add_verb(what, "qa", _evaluate_qa, QA)
+    verb.add_argument("corpus", type=Path, help="prepared corpus")
+    verb.add_argument("out", type=Path, help="folder; gets predictions/ and results.jsonl")
+    verb.add_argument("--models", default="minisqa-en", help="shipped set or model folder")
+    verb.add_argument("--systems", nargs="+", default=["dual", "cascade-ctc"], help="see above")
+    verb.add_argument(
+        "--conditions", nargs="+", default=["clean", "pink@20", "pink@10", "pink@5", "pink@0", "reverb"],
+        help="see above",
+    )  # fmt: skip
+    verb.add_argument("--split", default="test", help="train, dev or test")
+    verb.add_argument("--passages", type=whole, help="only the first N passages")
+    verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
+    verb.add_argument("--bf16", action="store_true", help="read in bfloat16: fast with AVX512-BF16 or AMX, slow without")
+    verb.add_argument("--seed", type=whole, default=0, help="of the noise and of the bootstrap")
+    verb.add_argument("--workers", type=count, default=2, help="threads")
+
+
+def _evaluate_qa(o: argparse.Namespace) -> None:
+    from speechssl.evaluation.run import run_evaluation
+
+    print(
+        run_evaluation(o.corpus, o.out, o.models, o.systems, o.conditions, o.split, o.passages, o.voices, o.seed, o.workers, o.bf16)
+    )
+
+
+def _add_robustness(what: Any) -> None:
+    verb = add_verb(what, "robustness", _evaluate_robustness, ROBUSTNESS)
+    verb.add_argument(
+        "out", type=Path, help="folder; gets heads/, noise.jsonl, scores/, results.jsonl, degradation.json, tables.md"
+    )
+    verb.add_argument(
+        "--encoders", nargs="+", required=True, metavar="NAME=WHERE", help="what is compared; the first is the baseline"
+    )
+    verb.add_argument(
+        "--tasks", nargs="+", required=True, metavar="TASK=DATA", help="ks, ic, sid, style, asr, units, dual, cascade-ctc"
+    )
+    verb.add_argument("--seen", nargs="*", default=["m+g+r"], help="conditions that training heard, as `evaluate qa` writes them")
+    verb.add_argument(
+        "--unseen", nargs="*", default=["held-out"], help="and that it never did: held-out, kitchen.wav, a NAME of --noises"
+    )
+    verb.add_argument("--snr", type=float, nargs="*", default=[20.0, 10.0, 5.0, 0.0], help="dB, of conditions that name none")
+    verb.add_argument("--at", type=float, default=5.0, help="dB, of the table clean | seen | unseen")
+    verb.add_argument("--noises", nargs="*", default=[], metavar="NAME=FOLDER", help="recordings of noise: musan, fsd50k, ...")
+    verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
+    verb.add_argument("--split", default="test", help="of prepared corpora")
+    verb.add_argument("--passages", type=count, help="only the first N passages of spoken QA")
+    verb.add_argument("--recordings", type=count, help="only N recordings of every other task, drawn by the seed")
+    verb.add_argument("--no-holm", dest="corrected", action="store_false", help="stars at p < 0.05 in every cell by itself")
+    verb.add_argument("--asr-passages", type=count, default=200, help="training passages of a CTC head")
+    verb.add_argument("--asr-steps", type=count, default=800, help="updates of a CTC head")
+    verb.add_argument("--head-steps", type=count, default=3000, help="updates of a classifier at most, for each learning rate")
+    verb.add_argument("--seed", type=whole, default=0, help="of noise, heads, draws and bootstrap")
+    verb.add_argument("--workers", type=count, default=2, help="threads")
+
+
+def _evaluate_robustness(o: argparse.Namespace) -> None:
+    from speechssl.asr.train import CtcOptions
+    from speechssl.evaluation.robustness import Plan, parse_named, run_robustness
+    from speechssl.evaluation.subjects import Setup
+    from speechssl.superb.classify import ClassifierOptions
+    from speechssl.training import TrainingOptions
+
+    asr = CtcOptions(TrainingOptions(o.asr_steps, 4e-3, 100), None, o.asr_passages, longest=4.0, lstm_width=192)
+    heads = ClassifierOptions(steps=o.head_steps)
+    plan = Plan(
+        encoders=parse_named(o.encoders, "--encoders"),
+        tasks={task: Path(data) for task, data in parse_named(o.tasks, "--tasks").items()},
+        seen=tuple(o.seen),
+        unseen=tuple(o.unseen),
+        snrs=tuple(o.snr),
+        voices=tuple(o.voices),
+        folders={name: Path(folder) for name, folder in parse_named(o.noises, "--noises").items()},
+        at=o.at,
+        corrected=o.corrected,
+        setup=Setup(o.split, o.passages, o.recordings, o.seed, o.workers, heads, asr),
+    )
+    print(run_robustness(o.out, plan))

@@ -1,0 +1,115 @@
+"""Options of the verbs of pre-training, by what they are about."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from speechssl.options import amount, count, share, weight, whole
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What the defaults of a verb are, in words."""
+
+    layer: str = "of --size"
+    clusters: str = "of --size"
+    visible_weight: str = "of --size"
+    projection: str = "of --size"
+    quantiser: str = "of --size, with --start of that"
+    mask: str = "of --size"
+    penalty: str = "of --size"
+    gradient: str = "of --size"
+    crops: str = "those of --size"
+    seconds: str = "of --size"
+
+
+def source_flags(verb: argparse.ArgumentParser, gets: str) -> None:
+    where = "prepared corpus (its training passages), manifest (.jsonl with `audio`, .txt or .tsv of paths) or folder of audio"
+    verb.add_argument("source", type=Path, help=where)
+    verb.add_argument("out", type=Path, help=f"gets {gets}; decoded audio, targets and noise go beside it, for other runs too")
+    verb.add_argument("--recordings", type=count, help="only the first N recordings")
+
+
+def size_flag(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--size", choices=("small", "base", "large"), default="small", help="model and defaults of its training")
+
+
+def target_flags(verb: argparse.ArgumentParser, default: Defaults = Defaults()) -> None:
+    """Of HuBERT."""
+    verb.add_argument("--layer", type=whole, help=f"of the teacher; default: {default.layer}")
+    verb.add_argument("--smooth", type=count, help="frames the teacher's features are averaged over (odd); default: 1")
+    verb.add_argument("--clusters", type=count, help=f"K; default: {default.clusters}")
+    given = "of the teacher, in the place of one that is fitted here, with its layer, smoothing and K: file or shipped name"
+    verb.add_argument("--codebook", help=given)
+    faster = "of the teacher: fp32, or bf16, which is faster and changes a label in a hundred; default: fp32, or the codebook's"
+    verb.add_argument("--precision", help=faster)
+    verb.add_argument("--no-reference", dest="reference", action="store_false", help="leave the corpus's reference readings alone")
+    verb.add_argument("--visible-weight", type=weight, help=f"of frames that are not masked; default: {default.visible_weight}")
+    verb.add_argument("--projection", type=count, help=f"width in which labels are compared; default: {default.projection}")
+    verb.add_argument("--save-bf16", action="store_true", help="round the finished encoder's weights to bf16")
+
+
+def contrastive_flags(verb: argparse.ArgumentParser, default: Defaults = Defaults()) -> None:
+    """Of wav2vec 2.0."""
+    own = f"default: {default.quantiser}"
+    verb.add_argument("--codebooks", type=count, help=f"of wav2vec 2.0's quantiser; {own}")
+    verb.add_argument("--entries", type=count, help=f"V, of each of them; {own}")
+    verb.add_argument("--diversity", type=weight, help=f"weight of (V - perplexity) / V; {own}")
+    verb.add_argument("--negatives", type=count, help="frames that the right one is told from (default: 100, as published)")
+
+
+def crop_flags(verb: argparse.ArgumentParser, default: Defaults = Defaults()) -> None:
+    covered = f"share of frames that masked spans would cover without overlap; default: {default.mask}"
+    verb.add_argument("--mask-probability", type=share, help=covered)
+    verb.add_argument("--mask-length", type=count, default=10, help="frames a span")
+    square = f"weight of the mean square of the CNN's output; default: {default.penalty}"
+    verb.add_argument("--feature-penalty", type=weight, help=square)
+    verb.add_argument("--gradient-scale", type=weight, help=f"of the gradient into the CNN; default: {default.gradient}")
+    divided = f"a batch, of all processes together; default: {default.crops} an update, divided by --accumulation"
+    verb.add_argument("--crops", type=count, help=divided)
+    verb.add_argument("--crop-seconds", type=amount, help=f"length of a crop; default: {default.seconds}")
+
+
+def distortion_flags(verb: argparse.ArgumentParser) -> None:
+    heard = "what is heard: m+g+r and others, see `speechssl pretrain continue --help`; default: what was recorded"
+    verb.add_argument("--distort", help=heard)
+    verb.add_argument(
+        "--noise", type=_named, nargs="*", metavar="NAME=FOLDER", help="recordings: musan, voices, rir, or a NAME in --distort"
+    )
+    verb.add_argument("--snr", type=float, nargs=2, metavar=("LOW", "HIGH"), help="dB, drawn uniformly; default: 10 19")
+    verb.add_argument("--snr-end", type=float, nargs=2, metavar=("LOW", "HIGH"), help="at the end of training; default: --snr")
+    some = "share of the crops, the rest is clean; two: at the beginning and the end; default: 0.75"
+    verb.add_argument("--distorted", type=share, nargs="+", metavar="SHARE", help=some)
+    silent = "share of the crops of which a part is silenced, where noise alone is heard; default: 0"
+    verb.add_argument("--silence", type=share, help=silent)
+    verb.add_argument("--double", type=share, help="share of the noisy crops that get r, p or b as well; default: 0")
+    verb.add_argument("--noise-cache", type=Path, help="folder that keeps decoded and generated noise; default: noise/ beside OUT")
+    adversary_flags(verb)
+
+
+def adversary_flags(verb: argparse.ArgumentParser) -> None:
+    """And of the clean teacher: both need distorted speech."""
+    clean = "weight of the distance from the layers of the start, frozen, which hears the clean signal; default: 0"
+    verb.add_argument("--distil", type=weight, help=clean)
+    verb.add_argument("--distil-layers", type=whole, nargs="+", help="which layers; default: all")
+    verb.add_argument(
+        "--dat", choices=("binary", "multi"), help="domain-adversarial training: clean or distorted, or a label a kind"
+    )
+    verb.add_argument("--dat-weight", type=weight, help="largest lambda; default: 1")
+    verb.add_argument("--dat-layers", type=whole, nargs="+", help="that the classifier sees; default: the last")
+    verb.add_argument(
+        "--dat-mode",
+        choices=("reversal", "alternating"),
+        help="gradient reversal, or classifier and encoder by turns; default: reversal",
+    )
+    verb.add_argument("--dat-schedule", choices=("ganin", "constant"), help="of lambda; default: ganin")
+    verb.add_argument("--dat-frames", action="store_true", help="the classifier sees frames, not their mean over time")
+
+
+def _named(text: str) -> tuple[str, Path]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FOLDER")
+    return name, Path(path)

@@ -1,0 +1,133 @@
+"""`speechssl train`: what reads units, words or an encoder's layers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from speechssl.cli.shared import ENCODERS, add_group, add_verb, training_flags, training_options
+from speechssl.options import amount, count, share, whole
+
+DUAL = """train DUAL's reader on extracted units
+
+A text encoder learns to find the answer in the units of a passage: no words anywhere. CODEBOOK and --encoder are those that made
+UNITS (`units extract` with --split train). A killed run goes on with the same command.
+
+  speechssl train dual corpus units.safetensors units exp/dual --encoder minisqa-en/encoder
+  speechssl train dual corpus units.safetensors units exp/dual-2 --encoder minisqa-en/encoder --start exp/dual --noise 0.1
+"""
+TEXT = """train the cascade's text QA on the words of the corpus
+
+A text encoder learns to find the answer in the written passage. A killed run goes on with the same command.
+
+  speechssl train text-qa corpus exp/text-qa
+"""
+CTC = """train a CTC head on a frozen encoder
+
+It learns from the passages and questions of the corpus's training split and their words. A killed run goes on.
+
+  speechssl train ctc corpus minisqa-en/encoder exp/ctc --layer all
+"""
+
+
+def add_train(verbs: Any) -> None:
+    what = add_group(verbs, "train", "train DUAL, the CTC head, or the cascade's text QA")
+    for add in (_add_dual, _add_text, _add_ctc):
+        add(what)
+
+
+def _add_dual(what: Any) -> None:
+    verb = add_verb(what, "dual", _train_dual, DUAL)
+    verb.add_argument("corpus", type=Path, help="prepared corpus")
+    verb.add_argument("codebook", type=Path, help="file of `speechssl units fit`")
+    verb.add_argument("units", type=Path, help="folder of `speechssl units extract`")
+    verb.add_argument("out", type=Path, help="folder for the trained model")
+    verb.add_argument("--encoder", required=True, help=f"that of the units: {ENCODERS}")
+    verb.add_argument("--start", type=Path, help="reader of the same units to go on from; default: the text encoder")
+    verb.add_argument("--noise", type=share, default=0.0, help="share of units replaced by random ones in training")
+    verb.add_argument("--assignment", default="most-frequent", help="most-frequent, least-frequent, random, re-init or scratch")
+    _qa_flags(verb)
+
+
+def _train_dual(o: argparse.Namespace) -> None:
+    from speechssl.encoders.loading import load_encoder
+    from speechssl.qa.train import train_dual
+    from speechssl.units.extract import extractor_of
+    from speechssl.units.kmeans import load_codebook
+
+    extractor = extractor_of(load_encoder(o.encoder), load_codebook(o.codebook))
+    train_dual(o.corpus, o.units, o.out, extractor, o.assignment, _qa_options(o), o.start)
+    print(f"{o.out}: DUAL reader, {o.assignment}")
+
+
+def _add_text(what: Any) -> None:
+    verb = add_verb(what, "text-qa", _train_text, TEXT)
+    verb.add_argument("corpus", type=Path, help="prepared corpus")
+    verb.add_argument("out", type=Path, help="folder for the trained model")
+    _qa_flags(verb)
+
+
+def _train_text(o: argparse.Namespace) -> None:
+    from speechssl.qa.train import train_text
+
+    train_text(o.corpus, o.out, _qa_options(o))
+    print(f"{o.out}: text QA")
+
+
+def _qa_flags(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--text-encoder", default="minilm", help="folder, hub id, or minilm (needs speechssl[minilm])")
+    verb.add_argument("--batch", type=count, default=16, help="sequences a step, of all processes together")
+    verb.add_argument("--window", type=count, default=320, help="passage tokens a window")
+    verb.add_argument("--stride", type=count, default=160, help="passage tokens between windows")
+    verb.add_argument("--answer", type=count, default=275, help="longest answer in tokens")
+    verb.add_argument("--dropout", action="store_true", help="keep the text encoder's dropout in training")
+    verb.add_argument("--short-window", type=whole, default=0, help="passage tokens a window in the first --short-steps steps")
+    verb.add_argument("--short-steps", type=whole, default=0, help="steps on short windows before those on whole ones")
+    training_flags(verb, 600, 3e-4, 50)
+
+
+def _qa_options(o: argparse.Namespace) -> Any:
+    from speechssl.qa.train import QaOptions
+
+    return QaOptions(
+        training_options(o),
+        o.text_encoder,
+        o.batch,
+        window=o.window,
+        stride=o.stride,
+        answer=o.answer,
+        dropout=o.dropout,
+        short_window=o.short_window,
+        short_steps=o.short_steps,
+        noise=getattr(o, "noise", 0.0),
+    )
+
+
+def _add_ctc(what: Any) -> None:
+    verb = add_verb(what, "ctc", _train_ctc, CTC)
+    verb.add_argument("corpus", type=Path, help="prepared corpus")
+    verb.add_argument("encoder", help=ENCODERS)
+    verb.add_argument("out", type=Path, help="folder for the trained model")
+    verb.add_argument(
+        "--layer", type=_layer, default="5", help="of the encoder that the head reads, or all: a weighted sum, as SUPERB"
+    )
+    verb.add_argument("--longest", type=amount, default=8.0, help="seconds of a stretch of speech in training")
+    verb.add_argument("--passages", type=whole, default=800, help="training passages; their questions come along")
+    verb.add_argument("--batch", type=count, default=16, help="sequences a step, of all processes together")
+    verb.add_argument("--lstm-width", type=count, default=256, help="units in each direction")
+    training_flags(verb, 1500, 2e-3, 100)
+
+
+def _layer(text: str) -> str:
+    return text if text == "all" else str(whole(text))
+
+
+def _train_ctc(o: argparse.Namespace) -> None:
+    from speechssl.asr.train import CtcOptions, train_ctc
+    from speechssl.encoders.loading import load_encoder
+
+    layer = None if o.layer == "all" else int(o.layer)
+    options = CtcOptions(training_options(o), layer, o.passages, o.batch, o.longest, o.lstm_width)
+    train_ctc(o.corpus, load_encoder(o.encoder), o.out, options)
+    print(f"{o.out}: CTC head")
