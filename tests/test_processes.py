@@ -15,6 +15,7 @@ from speechssl.errors import InputError
 from speechssl.training import StepBatches, check_share
 
 ROOT = Path(__file__).parent.parent
+CROPS = ["--crops", "4", "--crop-seconds", "0.5", "--visible-weight", "1"]
 TRAINING = ["--steps", "4", "--warmup-steps", "1", "--save-every", "4", "--log-every", "1", "--no-bf16"]
 
 
@@ -38,8 +39,11 @@ def corpus(mini_corpus):
 
 @pytest.fixture
 def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
-    """A function (folder) -> the four training verbs, with `folder` to write into. Pre-training saves at step 2 too."""
+    """A function (folder) -> the training verbs, with `folder` to write into. Pre-training from scratch saves at step 2 too."""
     encoder, text, units = hubert_folder("layer"), tmp_path / "text", tmp_path / "units"
+    drops = ("layerdrop", "hidden_dropout", "attention_dropout", "feat_proj_dropout", "activation_dropout")
+    quiet = hubert_folder("layer", **dict.fromkeys(drops, 0.0))
+    noise = ["--distort", "g+b", "--distil", 1, "--dat", "multi", "--dat-mode", "alternating", "--dat-schedule", "constant"]
     text_encoder(max_position_embeddings=256).save_pretrained(text)
     tokenizer.save_pretrained(text)
     assert main(["units", "fit", str(corpus), str(encoder), str(units / "k.safetensors"), "--layer", "1", "--clusters", "6"]) == 0
@@ -51,20 +55,8 @@ def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
             ["train", "ctc", corpus, encoder, out / "ctc", "--layer", 1, "--batch", 4, "--lstm-width", 8],
             ["train", "dual", corpus, units / "k.safetensors", units, out / "dual", "--encoder", encoder, *qa],
             ["train", "text-qa", corpus, out / "text-qa", *qa],
-            [
-                "pretrain",
-                "hubert",
-                corpus,
-                out / "hubert",
-                "--clusters",
-                6,
-                "--crops",
-                4,
-                "--crop-seconds",
-                0.5,
-                "--visible-weight",
-                1,
-            ],
+            ["pretrain", "continue", corpus, out / "robust", "--from", quiet, "--layer", 1, "--clusters", 6, *CROPS, *noise],
+            ["pretrain", "hubert", corpus, out / "hubert", "--clusters", 6, *CROPS],
         ]
         made = [[str(x) for x in [*call, *TRAINING]] for call in made]
         made[-1] += ["--save-every", "2"]
@@ -81,11 +73,12 @@ def test_two_processes_train_what_one_does_and_a_killed_run_goes_on(calls, tmp_p
     (tmp_path / "calls.json").write_text(json.dumps(calls(two)))
     killed = torchrun(ROOT / "tests/two_processes.py", tmp_path, tmp_path / "calls.json")
     assert killed.returncode != 0
-    assert [(tmp_path / f"codes-{i}").read_text().split() for i in (0, 1)] == [["0"] * 3] * 2, killed.stderr
+    assert [(tmp_path / f"codes-{i}").read_text().split() for i in (0, 1)] == [["0"] * 4] * 2, killed.stderr
     a_toy_is_trained_alike(tmp_path)
-    for name in ("ctc", "dual", "text-qa"):
+    for name in ("ctc", "dual", "text-qa", "robust"):
         assert whole(one / name) == whole(two / name)
         same_weights(one / name, two / name)
+    same_curve(one / "robust", two / "robust", "loss", "distillation", "domain_accuracy", "masked_accuracy")
     assert (two / "hubert/checkpoints/checkpoint-2/trainer_state.json").is_file() and not (two / "hubert/encoder").exists()
     resumed = torchrun("-m", "speechssl", *calls(two)[-1])
     assert resumed.returncode == 0, resumed.stderr[-3000:]
@@ -124,6 +117,16 @@ def same_weights(a, b):
     left, right = load_file(first), load_file(second)
     for name, value in left.items():
         torch.testing.assert_close(right[name], value, atol=2e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def same_curve(a, b, *names):
+    """Means over all processes are those over the whole batch."""
+    left, right = (
+        [json.loads(line) for line in (folder / "checkpoints/log.jsonl").read_text().splitlines()][:-1] for folder in (a, b)
+    )
+    assert len(left) == len(right) == 4 and all(set(names) <= set(row) for row in left)
+    for name in names:
+        assert [row[name] for row in right] == pytest.approx([row[name] for row in left], abs=2e-4, rel=1e-4), name
 
 
 def test_a_batch_that_cannot_be_shared_is_refused_before_anything_is_written(calls, tmp_path, monkeypatch, capsys):

@@ -92,8 +92,8 @@ def _batches(found: Material, out: Path, model: Wav2Vec2Pretraining, options: Co
     grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
     audio = packed(found.hash, out)
     data = unlabelled(np.memmap(audio / "samples.s16", np.int16, "r"), np.load(audio / "bounds.npy"), grid)
-    horizon = options.training.horizon or options.training.steps
+    updates, together = options.training.horizon or options.training.steps, options.training.accumulation
     crop = (options.mask, options.crops, options.seconds, options.training.seed, model.normalise)
-    together = options.training.accumulation
-    cropper = Cropper(data, grid, *crop, options.distort, options.distort is not None, horizon, together, options.silence or 0.0)
+    heard = (options.distort, options.distort is not None, updates, together, options.silence or 0.0)
+    cropper = Cropper(data, grid, *crop, *heard)
     return ContrastiveBatches(cropper, options.training.seed, options.negatives, options.temperature, together)

@@ -90,14 +90,13 @@ class Cropper:
         passed, 0 to 1; perhaps the clean crops."""
         if self.distort is None:
             return {"samples": self._stacked(crops)}
-        update = step // self.accumulation
-        progress = min(update / max(self.horizon, 1), 1.0)
+        progress = min(step / max(self.horizon * self.accumulation, 1), 1.0)
         pairs = [self.distort.apply(crop, (self.seed, step, row), progress) for row, crop in enumerate(crops)]
         batch = {
             "samples": self._stacked([samples for samples, _ in pairs]),
             "domains": torch.tensor([domain for _, domain in pairs]),
             "progress": torch.tensor(progress),
-            "step": torch.tensor(update),
+            "step": torch.tensor(step // self.accumulation),
         }
         return batch | ({"clean_samples": self._stacked(crops)} if self.clean else {})
 

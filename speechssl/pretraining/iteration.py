@@ -168,10 +168,10 @@ def _cropper(
     found: Material, out: Path, grid: FrameGrid, codebook: Codebook, options: IterationOptions, normalise: bool
 ) -> Cropper:
     data = load_labelled(packed(found.hash, out), labelled(found, out, grid, codebook, options))
-    horizon = options.training.horizon or options.training.steps
+    updates = options.training.horizon or options.training.steps
     crop = (options.mask, options.crops, options.seconds, options.training.seed, normalise)
-    distorted = (options.distort, options.distil is not None, horizon, options.training.accumulation, options.silence or 0.0)
-    return Cropper(data, grid, *crop, *distorted)
+    heard = (options.distort, options.distil is not None, updates, options.training.accumulation, options.silence or 0.0)
+    return Cropper(data, grid, *crop, *heard)
 
 
 def _card(found: Material, options: IterationOptions, codebook: Codebook, result: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from speechssl.noise.training import parse_distortions
-from speechssl.pretraining.crops import Cropper, LabelledAudio
+from speechssl.pretraining.crops import NO_LABEL, Cropper, LabelledAudio
 from speechssl.pretraining.masking import MaskOptions
 from speechssl.timing import FrameGrid
 
@@ -90,9 +90,10 @@ def test_schedules_run_over_the_updates_reach_their_end_and_stay_there(accumulat
     distort, updates = Halves(), 4
     make = cropper(distort=distort, horizon=updates, accumulation=accumulation, crops=1)
     made = [make(step) for step in range((updates + 2) * accumulation)]
-    expected = np.repeat([0, 0.25, 0.5, 0.75, 1, 1], accumulation)
-    assert [progress for _, progress in distort.asked] == expected.tolist()
-    assert [batch["progress"].item() for batch in made] == expected.tolist()
+    expected = np.minimum(np.arange(len(made)) / accumulation / updates, 1)
+    assert expected[-2 * accumulation :].tolist() == [1] * 2 * accumulation
+    assert [progress for _, progress in distort.asked] == pytest.approx(expected)
+    assert [batch["progress"].item() for batch in made] == pytest.approx(expected)
     assert [batch["step"].item() for batch in made] == np.repeat(np.arange(updates + 2), accumulation).tolist()
     assert len({key for key, _ in distort.asked}) == len(made)  # the batches of an update are different ones
     assert all(batch[name].ndim == 0 for batch in made for name in ("progress", "step"))  # what processes do not divide
@@ -119,3 +120,38 @@ def test_silence_stays_silence_and_finite():
     silent = LabelledAudio(np.zeros(16_000, np.int16), np.array([0, 16_000]), np.zeros(49, np.int16), np.array([0, 49]))
     made = Cropper(silent, GRID, MaskOptions(), 2, 0.4, distort=parse_distortions("g", probability=(1, 1)), clean=True)(0)
     assert made["samples"].abs().max() == made["clean_samples"].abs().max() == 0 and made["domains"].tolist() == [0, 0]
+
+
+# ---- silence before and after
+
+
+def test_frames_that_see_silence_have_no_label_and_the_others_their_own():
+    frames, partly, whole = 20, [], 0
+    for step in range(20):
+        made = cropper(silence=0.7, normalise=False)(step)
+        for samples, labels in zip(made["samples"].numpy(), made["labels"].numpy(), strict=True):
+            heard = np.flatnonzero(samples)
+            known = np.flatnonzero(labels != NO_LABEL)
+            if len(known) == frames:
+                whole += 1
+                continue
+            partly.append(len(heard) / len(samples))
+            begins, ends = known * GRID.hop, known * GRID.hop + GRID.receptive
+            assert (begins >= heard[0] - 3).all() and (ends <= heard[-1] + 4).all()  # a sample that is 0 by chance
+            assert np.array_equal(np.diff(labels[known]), np.ones(max(len(known) - 1, 0)))
+            own = data().sample_bounds[int(labels[known[0]] >= GRID.frames(LENGTHS[0]))] if len(known) else 0
+            base = 0 if not len(known) or labels[known[0]] < GRID.frames(LENGTHS[0]) else GRID.frames(LENGTHS[0])
+            for frame in known:
+                start = own + (labels[frame] - base) * GRID.hop
+                expected = data().samples[start : start + GRID.receptive] / np.float32(32768)
+                assert np.array_equal(samples[frame * GRID.hop : frame * GRID.hop + GRID.receptive], expected)
+    assert 0.25 < min(partly) < 0.4 and max(partly) > 0.9
+    assert whole / (20 * 8) == pytest.approx(0.3, abs=0.1)
+
+
+def test_noise_is_heard_in_the_silence_and_the_teacher_hears_none():
+    noise = parse_distortions("g", probability=(1, 1), snr=(0.0, 0.0))
+    made = cropper(silence=1.0, distort=noise, clean=True, normalise=False)(2)
+    silent = made["clean_samples"] == 0
+    assert silent.any(1).sum() >= 6 and (made["samples"][silent] != 0).float().mean() > 0.99
+    assert (made["labels"] == NO_LABEL).any() and made["domains"].tolist() == [1] * 8

@@ -11,8 +11,9 @@ from transformers import HubertModel
 from speechssl.encoders.loading import load_checkpoint, load_encoder
 from speechssl.encoders.saving import save_encoder
 from speechssl.encoders.small import small_config
+from speechssl.encoders.training_forward import training_states
 from speechssl.pretraining.crops import Cropper, LabelledAudio
-from speechssl.pretraining.hubert import HubertPretraining
+from speechssl.pretraining.hubert import HubertPretraining, final
 from speechssl.pretraining.masking import MaskOptions, span_mask
 from speechssl.timing import FrameGrid
 
@@ -158,6 +159,21 @@ def test_hidden_frames_are_not_seen(hubert):
     with torch.no_grad():
         assert loss(0, True) == pytest.approx(loss(1, True), abs=1e-5)
         assert loss(0, False) != pytest.approx(loss(1, False), abs=1e-3)
+
+
+def test_frames_without_a_label_do_not_count(hubert):
+    """As if neither they nor their logits were there."""
+    model, inputs = HubertPretraining(hubert().eval(), 3, width=8, visible_weight=1.0, penalty=0.0), toy_batch()
+    labels = inputs["labels"].clone()
+    labels[:, 20:] = -1
+    found = model(**inputs | {"labels": labels})
+    _, layers = training_states(model.encoder, inputs["samples"], inputs["mask"])
+    hidden, mask = final(model.encoder, layers[-1])[:, :20], inputs["mask"][:, :20]
+    expected = model._predicted(hidden, labels[:, :20], mask)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value)
+    none = model(**inputs | {"labels": torch.full_like(labels, -1)})
+    assert none["loss"] == none["masked_accuracy"] == 0
 
 
 def test_a_mask_of_everything_or_nothing_has_a_finite_loss(hubert):
