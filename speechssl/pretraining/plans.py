@@ -178,4 +178,5 @@ def continued_plan(start: str, teacher: str | None = None) -> Plan:
         raise InputError(f"{start} is a {model.config.model_type} encoder; this training goes on from a HuBERT or a wav2vec 2.0")
     layer = model.config.num_hidden_layers if teacher is None else 0 if teacher == "mfcc" else load_encoder(teacher).layers
     mask = MaskOptions(0.65, 10, visible_weight=1.0)
-    return Plan(IterationOptions(CONTINUED, teacher=teacher or start, layer=layer, mask=mask), pretrain)
+    width = min(HUBERT.values(), key=lambda size: abs(size.config().hidden_size - model.config.hidden_size)).width
+    return Plan(IterationOptions(CONTINUED, teacher=teacher or start, layer=layer, mask=mask, projection=width), pretrain)
