@@ -12,7 +12,7 @@ import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.errors import InputError
-from speechssl.noise.files import noise_files
+from speechssl.noise.files import AUDIO_SUFFIXES, noise_files
 from speechssl.noise.level import generator
 from speechssl.noise.mixing import fit_at, random_offset
 from speechssl.noise.signals import TALKERS, at_one_level, coloured, gaussian, pink, talker_order
@@ -69,9 +69,10 @@ class NoiseBank:
             return cls._musan(folders.get("musan", Path(kind)), seed)
         if (made := ALIASES.get(name, name)) in ("gaussian", "pink", *GENERATED) or made.startswith("coloured:"):
             return cls(made, (), seed)
-        files = noise_files(folders.get(name, Path(kind)))
+        path = folders.get(name, Path(kind))
+        files = noise_files(path)
         if not files:
-            raise InputError(f"there is no noise {kind}; give gaussian, pink, babble, a named set, an audio file or a folder")
+            raise InputError(_missing(kind, path, name in folders))
         return cls("recording", tuple(files), seed)
 
     @classmethod
@@ -141,6 +142,16 @@ def _babble(files: Sequence[Path], n: int, rng: np.random.Generator, talkers: in
 
 def _piece(file: Path, n: int, rng: np.random.Generator) -> Piece:
     return Piece(file, random_offset(len(recording(file)), n, rng))
+
+
+def _missing(kind: str, path: Path, named: bool) -> str:
+    """named: the path is what the user said the noise is."""
+    if path.is_dir():
+        return f"there are no recordings of noise in {path}; give a folder with {', '.join(AUDIO_SUFFIXES)} files"
+    if named:
+        return f"the recordings {path} of the noise {kind} do not exist; check the path"
+    known = f"gaussian, pink, coloured:SLOPE, babble, {', '.join(GENERATED)}, m+g+r, an audio file, a folder, a list or NAME=FOLDER"
+    return f"there is no noise {kind}; give {known}"
 
 
 def _named(kind: str) -> dict[str, Path]:

@@ -47,7 +47,7 @@ class Condition:
 
     @property
     def label(self) -> str:
-        """For tables and figures: "clean", "pink 10 dB", "reverb 0.6 s", "pitch +2", "no 1000-2000 Hz", "mp3 16 kbit/s"."""
+        """For tables and figures: "clean", "pink 10 dB", "reverb 0.6 s", "pitch +2", "no 1000-2000 Hz", "mp3 16 kbps"."""
         return {
             "noise": lambda: f"{_called(self.kind)} {self.snr_db:g} dB",
             "reverb": lambda: f"reverb {self.rt60:g} s",
@@ -153,7 +153,9 @@ def _exact(number: float | None) -> str:
 def _called(kind: str) -> str:
     """What a noise is called in tables: its name, that of its file or folder, or the one given before "="."""
     name, equals, _ = kind.partition("=")
-    return name if equals and re.fullmatch(r"[\w-]+", name) else Path(kind).stem
+    if equals and re.fullmatch(r"[\w-]+", name):
+        return name
+    return kind if kind.startswith("coloured:") else Path(kind).stem  # a slope of -4.5 has no suffix
 
 
 def _malformed(text: str) -> str:

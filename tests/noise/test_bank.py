@@ -70,6 +70,15 @@ def test_unknown_noise_is_refused_early(kind: str) -> None:
         Distorter().check(parse_condition(f"{kind}@5"))
 
 
+def test_what_is_missing_is_told_as_it_was_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"no recordings of noise in {tmp_path}; give a folder with .wav"):
+        Distorter().check(parse_condition(f"{tmp_path}@5"))
+    with pytest.raises(InputError, match="the recordings nowhere of the noise fsd50k do not exist"):
+        Distorter(folders={"fsd50k": Path("nowhere")}).check(parse_condition("fsd50k@5"))
+    with pytest.raises(InputError, match="there is no noise fsd50k; give .* or NAME=FOLDER"):
+        Distorter().check(parse_condition("fsd50k@5"))
+
+
 def test_babble_without_voices_is_refused_early(voices: tuple[Path, ...]) -> None:
     with pytest.raises(InputError, match="needs voices"):
         Distorter().check(parse_condition("babble@5"))

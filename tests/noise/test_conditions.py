@@ -20,6 +20,7 @@ from speechssl.noise import (
         ("noises/kitchen.wav@5", Condition("noise", "noises/kitchen.wav", snr_db=5), "kitchen 5 dB"),
         ("a@b/x.wav@0", Condition("noise", "a@b/x.wav", snr_db=0), "x 0 dB"),
         ("coloured:-6@5", Condition("noise", "coloured:-6", snr_db=5), "coloured:-6 5 dB"),
+        ("coloured:-4.5@5", Condition("noise", "coloured:-4.5", snr_db=5), "coloured:-4.5 5 dB"),
         ("m+g+r@5", Condition("noise", "m+g+r", snr_db=5), "m+g+r 5 dB"),
         ("held-out@0", Condition("noise", "held-out", snr_db=0), "held-out 0 dB"),
         ("fsd50k=/data/FSD@5", Condition("noise", "fsd50k=/data/FSD", snr_db=5), "fsd50k 5 dB"),
