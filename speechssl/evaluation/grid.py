@@ -175,7 +175,14 @@ def _hear(
 
     def one(source: Source) -> dict[int, Any] | str:
         try:
-            samples = listener.mixtures.apply(read_audio(source[1]), listener.setting.condition, listener.utterances[source])
+            samples = read_audio(source[1])
+        except (InputError, ValueError) as error:
+            return str(error)
+        try:  # an InputError is the noise's, and no encoder's fault: it ends the run
+            samples = listener.mixtures.apply(samples, listener.setting.condition, listener.utterances[source])
+        except ValueError as error:
+            return str(error)
+        try:
             return {number: tasks[number].hear(samples) for number in wanted[source]}
         except (InputError, ValueError) as error:
             return str(error)

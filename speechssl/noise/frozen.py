@@ -133,7 +133,7 @@ class FrozenDistorter:
         row = self._row(condition, utterance_id)
         if row["samples"] != len(samples):
             counts = f"has {len(samples)} samples, not the {row['samples']} it was frozen with"
-            raise InputError(f"the utterance {utterance_id} {counts} in {self.manifest}; freeze it again")
+            raise InputError(f"the utterance {utterance_id} {counts} in {self.manifest}; delete that manifest and freeze it again")
         for step in row["steps"]:
             samples = perform(samples, parse_condition(step["apply"]), partial(self._noise, row, step))
         return samples
@@ -157,7 +157,7 @@ class FrozenDistorter:
         if noise_hash(noise) != step["sha256"]:
             where = f"for the utterance {row['utterance']} in the condition {row['condition']}"
             raise InputError(
-                f"{self.manifest} was frozen with another noise {where} than is made here; freeze it again, with its audio"
+                f"{self.manifest} was frozen with another noise {where} than is made here; delete it and freeze it again here"
             )
         return noise
 
@@ -168,7 +168,7 @@ class FrozenDistorter:
                 raise InputError(f"the noise {file} of {self.manifest} does not exist; put it there or name the folder it is in")
             self._checked[file] = _file_hash(file)
         if self._checked[file] != entry["sha256"]:
-            raise InputError(f"the noise {file} is not the one that {self.manifest} was frozen with; restore it or freeze again")
+            raise InputError(f"the noise {file} is not the one that {self.manifest} was frozen with; restore it, or delete the manifest")
         return Piece(file, entry["offset"])
 
 

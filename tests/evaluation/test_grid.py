@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from speechssl.audio import write_flac
 from speechssl.errors import InputError
 from speechssl.evaluation.grid import Setting, check_settings, first_items, name_utterances, run_grid
 from speechssl.evaluation.mixtures import LiveMixtures
@@ -104,6 +105,25 @@ def test_what_cannot_be_read_counts_as_wrong_is_told_and_tried_again(tmp_path, c
     assert "set aside u0" in capsys.readouterr().err
     paths[0].write_bytes(content)
     assert run({"e": [Roughness(paths)]}, out)[0].scored[0].numerator == 1
+
+
+def test_noise_that_cannot_be_had_counts_against_no_encoder_but_ends_the_run(tmp_path):
+    class Changed(LiveMixtures):
+        def apply(self, samples, condition, utterance):
+            if utterance == "u3" and condition.name != "clean":
+                raise InputError("the noise has changed")
+            return super().apply(samples, condition, utterance)
+
+    with pytest.raises(InputError, match="the noise has changed"):
+        run_grid({"e": [Roughness(recordings(tmp_path / "a"))]}, SETTINGS, tmp_path / "out", Changed(Distorter()))
+    assert [p.name for p in files(tmp_path / "out")] == ["clean.json"]
+
+
+def test_silent_speech_counts_as_wrong_and_the_rest_goes_on(tmp_path):
+    paths = recordings(tmp_path / "a")
+    write_flac(paths[2], np.zeros(8_000))
+    cells = run({"e": [Roughness(paths)]}, tmp_path / "out")
+    assert all(list(c.failed) == ["u2"] and c.scored[2].numerator == 0 for c in cells[1:])
 
 
 def test_nothing_heard_is_an_error_and_leaves_nothing(tmp_path):
