@@ -45,9 +45,10 @@ class Row:
         return self.system, self.encoder, self.condition, snr, self.metric, int(self.seed), card
 
 
-def append_rows(path: Path | str, rows: Iterable[Row]) -> None:
+def append_rows(path: Path | str, rows: Iterable[Row], any_card: bool = False) -> None:
     """Add rows to a results file; a row with the key of an older one replaces it. The same rows again change nothing.
 
+    any_card: a row replaces those as well that differ from it in the card, so that nothing is told twice.
     The file is whole at any time (written beside and renamed); processes that append at the same time wait in turn.
     Raises InputError for a damaged file, ValueError for a value that is not finite or an interval the wrong way round.
     """
@@ -56,7 +57,9 @@ def append_rows(path: Path | str, rows: Iterable[Row]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.parent):
         old = read_rows(path) if path.exists() else ()
-        merged = {row.key: row for row in (*old, *new)}
+        cells = {row.key[:-1]: row.key for row in new} if any_card else {}
+        kept = [row for row in old if cells.get(row.key[:-1], row.key) == row.key]
+        merged = {row.key: row for row in (*kept, *new)}
         if tuple(merged.values()) != old or not path.exists():
             lines = (json.dumps(asdict(row), ensure_ascii=False, allow_nan=False) + "\n" for row in merged.values())
             write_text(path, "".join(lines))

@@ -11,6 +11,7 @@ Each is there or is made by the same command; a killed run goes on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,7 +75,7 @@ def run_robustness(out: Path, plan: Plan, makers: Mapping[str, Maker] = MAKERS) 
 def write_outcome(out: Path, cells: Sequence[Cell], plan: Plan) -> str:
     """Rows, `degradation.json` and `tables.md`; returns the tables for the terminal."""
     grid = gather(cells, plan.setup.seed)
-    append_rows(out / "results.jsonl", rows_of(grid))
+    append_rows(out / "results.jsonl", rows_of(grid), any_card=True)  # of a head that was made again
     values = degradation(grid) | {"dual_against_cascade": against_cascade(grid)}
     tables = [*degradation_tables(values), *score_tables(grid, plan.at, plan.corrected)]
     values["tables"] = [{"title": t.title, "columns": t.columns, "rows": t.rows, "note": t.note} for t in tables]
@@ -110,7 +111,7 @@ def _conditions(text: str, snrs: Sequence[float]) -> list[Condition]:
     try:
         return [parse_condition(text)]
     except InputError:
-        if "@" in text or not snrs:
+        if re.search(r"@[^/@]+$", text.rpartition("+")[2]) or not snrs:  # the last step has its number, and it is wrong
             raise
         return [parse_condition(f"{text}@{snr:g}") for snr in snrs]
 

@@ -56,6 +56,17 @@ def test_appending_twice_changes_nothing(path: Path) -> None:
     assert (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_ino) == before
 
 
+def test_where_the_card_does_not_count_nothing_is_told_twice(path: Path) -> None:
+    append_rows(path, [ROW, replace(ROW, metric="AOS"), replace(ROW, seed=1)])
+    for card in ("new", "3f2a"):  # and back again
+        append_rows(path, [replace(ROW, card=card)], any_card=True)
+        assert sorted((r.metric, r.seed, r.card) for r in read_rows(path)) == [
+            ("AOS", 0, "3f2a"),
+            ("FF1", 0, card),
+            ("FF1", 1, "3f2a"),
+        ]
+
+
 def test_the_same_key_replaces(path: Path) -> None:
     append_rows(path, [ROW, replace(ROW, metric="AOS")])
     append_rows(path, [replace(ROW, value=60.0, low=None, high=None, n=401, snr_db=10)])

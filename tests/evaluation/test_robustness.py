@@ -1,6 +1,7 @@
 """The verb: a plan in, heads, frozen noise, scores, rows and tables out; and the tasks over what exists."""
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -104,9 +105,14 @@ def test_conditions_without_an_snr_of_their_own_stand_at_every_one():
     ]
 
 
-@pytest.mark.parametrize("condition", ["pink@loud", "pitch"])
+def test_the_noise_at_the_end_of_a_chain_stands_at_every_snr_too():
+    plan = Plan({}, {}, (), ("reverb@0.9+kitchen.wav", "pitch@-2+m+g+r", "a@b/bus.wav"), (5.0,))
+    assert [s.condition.text for s in plan_settings(plan)[1:]] == ["reverb@0.9+kitchen.wav@5", "pitch@-2+m+g+r@5", "a@b/bus.wav@5"]
+
+
+@pytest.mark.parametrize("condition", ["pink@loud", "pitch", "reverb@0.5+pink@loud"])
 def test_malformed_conditions_are_refused(condition):
-    with pytest.raises(InputError, match=condition):
+    with pytest.raises(InputError, match=re.escape(condition)):
         plan_settings(Plan({}, {}, (condition,), (), ()))
 
 
@@ -172,6 +178,18 @@ def test_the_same_command_again_changes_nothing(tmp_path, plan):
     assert after == {p: content for p, (_, content) in before.items()}
     scores = [p for p in before if "scores" in p.parts or p.name == "noise.jsonl"]
     assert scores and all(p.stat().st_mtime_ns == before[p][0] for p in scores)
+
+
+def test_a_head_that_was_made_again_leaves_no_row_of_the_old_one(tmp_path, plan):
+    out = tmp_path / "out"
+
+    def make(subject, data, folder, setup):
+        return [Roughness(sorted((tmp_path / "audio").glob("*.flac")), version=setup.passages)]
+
+    for version in (1, 2):
+        run_robustness(out, replace(plan, tasks={"ks": tmp_path}, setup=Setup(passages=version)), {"ks": make})
+        rows = read_rows(out / "results.jsonl")
+        assert len(rows) == len({r.key[:-1] for r in rows}) == 2 * 5
 
 
 def test_another_condition_leaves_the_cells_that_are_there(tmp_path, plan):
