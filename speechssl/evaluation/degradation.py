@@ -209,7 +209,8 @@ def complete(grid: Grid) -> list[str]:
 
 def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
     """What clean speech gains (or, below 0, loses) against the baseline: mean over the tasks, and the worst of them."""
-    tasks = [t for t in grid.averaged if grid.score(t, grid.baseline, grid.clean).value or sign(t) > 0]  # units cannot differ there
+    wrong = [t for t in grid.averaged if any(grid.score(t, e, grid.clean).value for e in complete(grid))]  # units never are there
+    tasks = [t for t in grid.averaged if sign(t) > 0 or t in wrong]
     found = {t: gain(grid, t, encoder, grid.clean) for t in tasks}
     if not found:
         return {"encoder": encoder, "gain": None, "worst": None}

@@ -70,6 +70,13 @@ def test_clean_speech_tells_the_mean_and_the_worst_task_and_no_units():
     assert found["worst"]["value"] == pytest.approx(-10)
 
 
+def test_a_baseline_without_errors_in_clean_speech_hides_no_loss_there():
+    perfect = EXAMPLE | {("asr", "wer", "base"): {CLEAN: 0.0, SEEN: 0.40, UNSEEN: 0.50}}
+    found = clean_gain(grid_of(perfect), "new")
+    assert found["worst"]["task"] == "asr wer" and found["worst"]["value"] == pytest.approx(-20)
+    assert found["gain"]["value"] == pytest.approx((-5 - 20) / 2)
+
+
 def test_every_cell_is_told_with_its_tests_adjusted():
     found = degradation(grid_of(EXAMPLE))
     assert len(found["cells"]) == 18
