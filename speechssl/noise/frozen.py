@@ -168,7 +168,8 @@ class FrozenDistorter:
                 raise InputError(f"the noise {file} of {self.manifest} does not exist; put it there or name the folder it is in")
             self._checked[file] = _file_hash(file)
         if self._checked[file] != entry["sha256"]:
-            raise InputError(f"the noise {file} is not the one that {self.manifest} was frozen with; restore it, or delete the manifest")
+            other = f"the noise {file} is not the one that {self.manifest} was frozen with"
+            raise InputError(f"{other}; restore it, or delete the manifest and freeze it again")
         return Piece(file, entry["offset"])
 
 
