@@ -10,11 +10,10 @@ process, and so does the gradient, where the loss is a mean over the rows of the
 
 from __future__ import annotations
 
-import json
+import importlib.util
 import math
 import re
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +27,9 @@ from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from speechssl.artefacts import read_json, write_json
-from speechssl.errors import InputError
+from speechssl.errors import InputError, MissingExtra
 from speechssl.processes import agreed, mean_of_processes, processes, rank
+from speechssl.training_log import Pace, logs
 
 Batch = dict[str, torch.Tensor]
 
@@ -52,8 +52,13 @@ class TrainingOptions:
     save_every: int = 500
     log_every: int = 50
     accumulation: int = 1
-    tensorboard: bool = False
+    tensorboard: bool = False  # the curves in `tensorboard/` beside the checkpoints too
     workers: int = 0  # processes that make batches ahead of the model
+
+    def __post_init__(self) -> None:
+        """Raises MissingExtra where TensorBoard is wanted and not installed: before anything is made."""
+        if self.tensorboard and importlib.util.find_spec("tensorboard") is None:
+            raise MissingExtra("logging for TensorBoard", "tensorboard")
 
 
 class StepBatches(Dataset[Batch]):
@@ -175,35 +180,6 @@ def _not_finite(gradients: dict[str, torch.Tensor]) -> list[str]:
     return [name for name, gradient in gradients.items() if not bool(torch.isfinite(gradient).all())]
 
 
-class ScalarLog(TrainerCallback):
-    """Appends what the module reports beside the loss to `log.jsonl`, a line every `log_every` steps."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def on_log(self, args, state, control, logs=None, **kwargs):  # type: ignore[no-untyped-def]
-        if state.is_world_process_zero and logs:
-            values = {k: v if not isinstance(v, float) or math.isfinite(v) else None for k, v in logs.items()}  # NaN is not JSON
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": state.global_step} | values) + "\n")
-
-
-class Pace(TrainerCallback):
-    """How much audio goes through a second, from one log line to the next: saving and waiting for batches count as time too."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self.seconds, self.since, self.step = seconds, time.perf_counter(), 0
-
-    def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        self.since, self.step = time.perf_counter(), state.global_step
-
-    def times_real_time(self, step: int) -> dict[str, float]:
-        """Seconds of audio over seconds of time since this was last asked; {} where neither is known."""
-        now, steps = time.perf_counter(), step - self.step
-        passed, self.since, self.step = now - self.since, now, step
-        return {"times_real_time": round(self.seconds * steps / passed, 2)} if self.seconds and steps else {}
-
-
 class _Trainer(Trainer):
     """Trainer that takes ready batches in order and averages what the module reports over a logging interval."""
 
@@ -264,7 +240,7 @@ def fit(
         args=_arguments(options, folder),
         train_dataset=StepBatches(batch, (options.horizon or options.steps) * options.accumulation),
         data_collator=lambda batches: batches[0],
-        callbacks=[guard, StopAt(options.steps), ScalarLog(folder / "log.jsonl")],
+        callbacks=[guard, StopAt(options.steps), *logs(folder, options.tensorboard)],
         tally=tally,
         pace=Pace(audio_seconds * options.accumulation if audio_seconds else None),
     )
@@ -306,7 +282,7 @@ def _arguments(options: TrainingOptions, folder: Path) -> TrainingArguments:
         save_total_limit=1,
         logging_steps=options.log_every,
         logging_nan_inf_filter=False,
-        report_to=["tensorboard"] if options.tensorboard else [],
+        report_to=[],
         remove_unused_columns=False,
         dataloader_num_workers=options.workers,
         use_cpu=not torch.cuda.is_available(),

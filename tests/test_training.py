@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from speechssl.training import ScalarLog, TrainingOptions, fit
+from speechssl.errors import MissingExtra
+from speechssl.training import TrainingOptions, fit
+from speechssl.training_log import ScalarLog
 
 
 class Toy(nn.Module):
@@ -176,10 +178,38 @@ def test_clipping_bounds_the_update(tmp_path):
     assert moved[1e9] == pytest.approx(moved[0.0]) and moved[0.0] > 0.1
 
 
+@pytest.mark.parametrize("at", [2, 5, 8])  # before the first checkpoint, between two, after the last
+def test_the_log_and_tensorboard_of_a_killed_run_have_every_step_once(tmp_path, at):
+    pytest.importorskip("tensorboard", reason="an optional extra")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    trained(tmp_path / "whole")
+    with pytest.raises(Killed):
+        trained(tmp_path / "killed", killing(at), tensorboard=True)
+    with (tmp_path / "killed/log.jsonl").open("a") as file:
+        file.write('{"step": ')  # the kill cut a line short
+    trained(tmp_path / "killed", tensorboard=True)
+    rows = [[row for row in logged(tmp_path / name) if "loss" in row] for name in ("whole", "killed")]
+    whole, killed = ([(row["step"], row["loss"], row["error"]) for row in of] for of in rows)
+    assert whole == killed and [step for step, *_ in killed] == list(range(1, 11))
+    folders = {path.parent for path in tmp_path.rglob("events.out.*")}
+    assert folders == {tmp_path / "killed/tensorboard"}  # one run, for TensorBoard
+    curves = EventAccumulator(str(*folders)).Reload()
+    assert [(e.step, e.value) for e in curves.Scalars("train/loss")] == [(step, pytest.approx(loss)) for step, loss, _ in whole]
+    assert [e.step for e in curves.Scalars("train/error")] == list(range(1, 11))
+
+
+def test_tensorboard_that_is_not_installed_is_said_before_anything_is_made(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"speechssl\[tensorboard\]"):
+        options(tensorboard=True)
+    assert not options(tensorboard=False).tensorboard
+
+
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_every_line_says_how_fast_the_audio_goes_through(tmp_path, monkeypatch, accumulation):
     clock = iter(np.arange(0, 1_000, 8.0))  # one look a line, and one as training starts
-    monkeypatch.setattr("speechssl.training.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr("speechssl.training_log.time", SimpleNamespace(perf_counter=lambda: next(clock)))
     fit(Toy(), batch, options(steps=5, log_every=2, accumulation=accumulation), tmp_path, audio_seconds=100.0)
     rows = {row["step"]: row for row in logged(tmp_path) if "loss" in row}
     assert {step: row.get("times_real_time") for step, row in rows.items()} == {2: 25.0 * accumulation, 4: 25.0 * accumulation}

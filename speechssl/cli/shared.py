@@ -50,7 +50,11 @@ def training_flags(
     verb.add_argument("--log-every", type=count, default=logs, help=f"steps between lines of checkpoints/log.jsonl{of_size}")
     verb.add_argument("--no-bf16", dest="bf16", action="store_false", help="train in float32, not with bf16 autocast")
     verb.add_argument("--seed", type=whole, default=0, help="of weights and batches")
-    verb.add_argument("--tensorboard", action="store_true", help="log for TensorBoard as well (needs speechssl[tensorboard])")
+    verb.add_argument(
+        "--tensorboard",
+        action="store_true",
+        help="log for TensorBoard in checkpoints/tensorboard too (needs speechssl[tensorboard])",
+    )
 
 
 TRAINING = (

@@ -31,8 +31,7 @@ def training_states(
     all layers. The norm that follows the last layer of a pre-norm model is left to the caller. Computes in autocast's
     type where autocast is on. Raises InputError on an architecture that `fast.is_known` does not know.
     """
-    if not is_known(model.config):
-        raise InputError("this encoder is not a HuBERT or wav2vec 2.0 without adapters; train it through transformers' own forward")
+    check_known(model)
     kind = samples.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else next(model.parameters()).dtype
     with torch.autocast(kind, enabled=False):
@@ -41,6 +40,15 @@ def training_states(
         if mask is not None:
             x = torch.where(mask[..., None], model.masked_spec_embed.to(x.dtype), x)
         return features, encoded(model.encoder, x, model.config, last)
+
+
+def check_known(model: Any, name: str = "the encoder") -> None:
+    """Raises InputError on an architecture that cannot be computed here, for whoever wants to know before any work."""
+    if not is_known(model.config):
+        raise InputError(
+            f"{name} is a {model.config.model_type} model, but no plain HuBERT or wav2vec 2.0 (GELU, no adapters, no batch norm), "
+            "which alone can be trained here; go on from another"
+        )
 
 
 def convolved(front: Any, samples: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -16,9 +16,10 @@ from speechssl.artefacts import claim, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.loading import load_encoder
 from speechssl.encoders.speech_encoder import SpeechEncoder
+from speechssl.encoders.training_forward import check_known
 from speechssl.pretraining.adversary import AdversaryOptions
 from speechssl.pretraining.contrastive import ContrastiveBatches, ContrastiveOptions, Wav2Vec2Pretraining, unlabelled
-from speechssl.pretraining.crops import Cropper, Distortions
+from speechssl.pretraining.crops import Cropper, Distortions, check_crops
 from speechssl.pretraining.distillation import DistilOptions
 from speechssl.pretraining.extras import extras, named, plain
 from speechssl.pretraining.heads import load_pretraining, save_pretraining
@@ -80,6 +81,7 @@ def pretrain_wav2vec2(source: Path, out: Path, options: ContrastiveRun) -> Speec
 def _model(options: ContrastiveRun) -> Wav2Vec2Pretraining:
     if options.start:
         model = load_pretraining(options.start, options.contrastive)
+        check_known(model.encoder, options.start)
     else:
         size = WAV2VEC2[options.size]
         model = Wav2Vec2Pretraining(size.model(), options.contrastive or size.contrastive, size.normalise)
@@ -91,7 +93,9 @@ def _batches(found: Material, out: Path, model: Wav2Vec2Pretraining, options: Co
     config: Any = model.encoder.config
     grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
     audio = packed(found.hash, out)
-    data = unlabelled(np.memmap(audio / "samples.s16", np.int16, "r"), np.load(audio / "bounds.npy"), grid)
+    bounds = np.load(audio / "bounds.npy")
+    check_crops(np.diff(bounds).tolist(), grid, options.seconds)
+    data = unlabelled(np.memmap(audio / "samples.s16", np.int16, "r"), bounds, grid)
     updates, together = options.training.horizon or options.training.steps, options.training.accumulation
     crop = (options.mask, options.crops, options.seconds, options.training.seed, model.normalise)
     heard = (options.distort, options.distort is not None, updates, together, options.silence or 0.0)

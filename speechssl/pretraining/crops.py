@@ -5,14 +5,18 @@ Letters: B crops, N samples, T frames.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from speechssl.errors import InputError
 from speechssl.pretraining.masking import MaskOptions, span_mask
+from speechssl.processes import is_main
 from speechssl.timing import FrameGrid
 from speechssl.training import Batch
 
@@ -123,7 +127,7 @@ class Cropper:
     def _long_enough(self, frames: int) -> np.ndarray:
         found = np.flatnonzero(np.diff(self.data.label_bounds) > frames)
         if not len(found):
-            raise InputError(f"no recording is longer than a crop of {self.seconds} s; give a smaller --crop-seconds")
+            raise InputError(_too_short(self.seconds))
         return found
 
     def _crop(self, rng: np.random.Generator, index: int, frames: int) -> tuple[np.ndarray, np.ndarray]:
@@ -133,3 +137,24 @@ class Cropper:
         start = int(self.data.sample_bounds[index]) + frame * self.grid.hop
         samples = self.data.samples[start : start + self.grid.samples_for(frames)].astype(np.float32) / 32768
         return samples, self.data.labels[first + frame : first + frame + frames].astype(np.int64)
+
+
+def check_crops(lengths: Sequence[int], grid: FrameGrid, seconds: float) -> None:
+    """Say on stderr how many recordings are too short for a crop, and are never heard. Raises InputError where all are.
+
+    lengths: samples of every recording, 0 for those that were set aside.
+    """
+    hours = np.array([n for n in lengths if n]) / grid.sample_rate / 3600
+    heard = np.array([grid.frames(n) > round(seconds * grid.frame_rate) for n in lengths if n], bool)
+    if not heard.any():
+        raise InputError(_too_short(seconds))
+    if not heard.all() and is_main():
+        tqdm.write(
+            f"{(~heard).sum()} of {len(heard)} recordings are too short for a crop of {seconds:g} s, "
+            f"which leaves {hours[heard].sum():.3g} of {hours.sum():.3g} h; a smaller --crop-seconds leaves more",
+            file=sys.stderr,
+        )
+
+
+def _too_short(seconds: float) -> str:
+    return f"no recording is longer than a crop of {seconds} s; give a smaller --crop-seconds"

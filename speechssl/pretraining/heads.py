@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 from tqdm import tqdm
-from transformers import Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2ForPreTraining, Wav2Vec2Model
+from transformers import Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
-from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.convert import some
 from speechssl.encoders.loading import Checkpoint, load_checkpoint
+from speechssl.encoders.saving import save_extractor
 from speechssl.encoders.training_forward import training_states
 from speechssl.errors import InputError
 from speechssl.pretraining.contrastive import ContrastiveOptions, States, Wav2Vec2Pretraining
@@ -30,10 +30,7 @@ def save_pretraining(model: Wav2Vec2Pretraining, folder: Path) -> None:
     weights = {name.replace("encoder.", "wav2vec2.", 1) if _of_encoder(name) else name: w for name, w in _weights(model)}
     whole.load_state_dict(weights, assign=True)
     whole.save_pretrained(folder)
-    attends = model.encoder.config.feat_extract_norm == "layer"  # a group norm sees the padding, whatever is masked
-    Wav2Vec2FeatureExtractor(
-        sampling_rate=SAMPLE_RATE, do_normalize=model.normalise, return_attention_mask=attends
-    ).save_pretrained(folder)
+    save_extractor(model.encoder.config, folder, model.normalise)
 
 
 def _weights(model: Wav2Vec2Pretraining) -> list[tuple[str, torch.Tensor]]:

@@ -21,9 +21,10 @@ from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.loading import load_checkpoint, load_encoder
 from speechssl.encoders.saving import save_encoder
 from speechssl.encoders.speech_encoder import SpeechEncoder
+from speechssl.encoders.training_forward import check_known
 from speechssl.errors import InputError
 from speechssl.pretraining.adversary import AdversaryOptions
-from speechssl.pretraining.crops import Cropper, Distortions
+from speechssl.pretraining.crops import Cropper, Distortions, check_crops
 from speechssl.pretraining.distillation import DistilOptions
 from speechssl.pretraining.extras import extras, named, plain
 from speechssl.pretraining.hubert import PENALTY, HubertPretraining
@@ -119,6 +120,7 @@ def _start(name: str) -> tuple[HubertModel, bool]:
     checkpoint = load_checkpoint(name)
     if not isinstance(checkpoint.model, HubertModel):
         raise InputError(f"{name} is a {checkpoint.model.config.model_type} encoder; this training goes on from HuBERT encoders")
+    check_known(checkpoint.model, name)
     return checkpoint.model.train().requires_grad_(True), checkpoint.normalise
 
 
@@ -134,8 +136,9 @@ def make_targets(found: Material, out: Path, grid: FrameGrid, options: Iteration
     """Codebook and labels."""
     audio = packed(found.hash, out)
     pack_audio(found.readings, audio, {"corpus": found.hash})
-    features, codebook = _teacher(found, out, grid, options)
     lengths = np.diff(np.load(audio / "bounds.npy")).tolist()
+    check_crops(lengths, grid, options.seconds)
+    features, codebook = _teacher(found, out, grid, options)
     made_from = {"corpus": found.hash, "reference": options.reference}
     write_targets(found.readings, labelled(found, out, grid, codebook, options), grid, features, codebook, lengths, made_from)
     return codebook

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from speechssl.asr.ctc import CtcRecogniser
-from speechssl.asr.train import CtcOptions, _features, train_ctc
+from speechssl.asr.train import CtcOptions, SegmentBatches, _features, train_ctc
 from speechssl.audio import read_audio
 from speechssl.corpora.records import load_corpus
 from speechssl.errors import InputError
@@ -41,6 +41,30 @@ def test_a_head_is_trained_once_and_fits_its_encoder(corpus, encoder, tmp_path):
     train_ctc(corpus, encoder, tmp_path / "ctc", options())
     assert (tmp_path / "ctc/head.safetensors").stat().st_mtime_ns == before
     assert isinstance(CtcRecogniser.load(tmp_path / "ctc", encoder), CtcRecogniser)
+
+
+def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(corpus, encoder, tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    call, five = SegmentBatches.__call__, TrainingOptions(5, 1e-2, 1, save_every=2, log_every=1, bf16=False)
+
+    def dying(self, step):
+        if step == 3:
+            raise Killed
+        return call(self, step)
+
+    train_ctc(corpus, encoder, tmp_path / "whole", options(training=five))
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(SegmentBatches, "__call__", dying)
+        train_ctc(corpus, encoder, tmp_path / "killed", options(training=five))
+    assert not (tmp_path / "killed/card.json").exists() and (tmp_path / "killed/checkpoints/checkpoint-2").is_dir()
+    train_ctc(corpus, encoder, tmp_path / "killed", options(training=five))
+    heads = [(tmp_path / name / "head.safetensors").read_bytes() for name in ("whole", "killed")]
+    assert heads[0] == heads[1]
+    logs = [(tmp_path / name / "checkpoints/log.jsonl").read_text().splitlines() for name in ("whole", "killed")]
+    whole, killed = ([(row["step"], row["loss"]) for row in map(json.loads, lines) if "loss" in row] for lines in logs)
+    assert whole == killed and len(whole) == 5
 
 
 def test_other_inputs_are_refused(corpus, encoder, tmp_path):

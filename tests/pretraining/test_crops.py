@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from speechssl.errors import InputError
 from speechssl.noise.training import parse_distortions
-from speechssl.pretraining.crops import NO_LABEL, Cropper, LabelledAudio
+from speechssl.pretraining.crops import NO_LABEL, Cropper, LabelledAudio, check_crops
 from speechssl.pretraining.masking import MaskOptions
 from speechssl.timing import FrameGrid
 
@@ -155,3 +156,22 @@ def test_noise_is_heard_in_the_silence_and_the_teacher_hears_none():
     silent = made["clean_samples"] == 0
     assert silent.any(1).sum() >= 6 and (made["samples"][silent] != 0).float().mean() > 0.99
     assert (made["labels"] == NO_LABEL).any() and made["domains"].tolist() == [1] * 8
+
+
+def test_recordings_that_are_too_short_for_a_crop_are_counted_and_said(capsys):
+    check_crops((16_000, 0, 24_000, 56_000), GRID, 1.4)  # one was set aside
+    said = capsys.readouterr().err
+    assert "1 of 3 recordings are too short for a crop of 1.4 s, which leaves 0.00139 of 0.00167 h" in said
+    check_crops((16_000, 24_000), GRID, 0.5)
+    assert capsys.readouterr().err == ""
+    for lengths in ((16_000, 24_000), ()):
+        with pytest.raises(InputError, match="no recording is longer than a crop of 60 s; give a smaller --crop-seconds"):
+            check_crops(lengths, GRID, 60)
+
+
+@pytest.mark.parametrize("seconds", [0.98, 1.0])
+def test_what_is_called_too_short_is_what_is_never_cut(seconds, capsys):
+    frames = GRID.frames(LENGTHS[0])
+    check_crops(LENGTHS, GRID, seconds)
+    heard = {int(labels[0]) < frames for step in range(20) for labels in cropper(seconds=seconds)(step)["labels"]}
+    assert ("1 of 2 recordings" in capsys.readouterr().err) is (heard == {False})

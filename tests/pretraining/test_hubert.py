@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
-from transformers import HubertModel
+from transformers import AutoFeatureExtractor, HubertModel
 
 from speechssl.encoders.loading import load_checkpoint, load_encoder
 from speechssl.encoders.saving import save_encoder
@@ -215,3 +215,18 @@ def test_a_saved_encoder_is_an_ordinary_folder(hubert, tmp_path, normalise):
     assert loaded.normalise is normalise
     for name, value in load_checkpoint(tmp_path).model.state_dict().items():
         assert torch.equal(value, encoder.state_dict()[name])
+
+
+@pytest.mark.parametrize(("norm", "attends"), [("layer", True), ("group", False)])
+def test_transformers_is_told_to_leave_padding_out_where_the_encoder_can(hubert_folder, tmp_path, norm, attends):
+    encoder = HubertModel.from_pretrained(hubert_folder(norm))
+    save_encoder(encoder, tmp_path)
+    extractor = AutoFeatureExtractor.from_pretrained(tmp_path)
+    short, long = (np.random.default_rng(0).standard_normal(n).astype(np.float32) for n in (4_000, 8_000))
+    batch = extractor([short, long], sampling_rate=16_000, padding=True, return_tensors="pt")
+    assert ("attention_mask" in batch) is attends
+    if attends:
+        alone = extractor(short, sampling_rate=16_000, return_tensors="pt")
+        with torch.no_grad():
+            apart, together = (encoder.eval()(**x).last_hidden_state for x in (alone, batch))
+        torch.testing.assert_close(together[0, : apart.shape[1]], apart[0], atol=1e-4, rtol=1e-4)

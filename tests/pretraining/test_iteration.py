@@ -8,6 +8,7 @@ import torch
 from speechssl.corpora.records import data_hash
 from speechssl.encoders.loading import load_checkpoint
 from speechssl.errors import InputError
+from speechssl.pretraining import iteration
 from speechssl.pretraining.iteration import IterationOptions, pretrain
 from speechssl.pretraining.masking import MaskOptions
 from speechssl.pretraining.targets import packed
@@ -58,3 +59,10 @@ def test_a_start_that_is_no_hubert_or_is_not_there_is_refused(first, tmp_path, t
     for start in (str(tmp_path / "bert"), str(tmp_path / "nowhere")):
         with pytest.raises(InputError, match="bert|nowhere"):
             pretrain(first[0], tmp_path / "next", options(start=start))
+
+
+def test_a_start_that_cannot_be_trained_is_said_before_targets_are_made(first, tmp_path, hubert_folder, monkeypatch):
+    monkeypatch.setattr(iteration, "make_targets", lambda *_: pytest.fail("targets were made"))
+    with pytest.raises(InputError, match=" is a hubert model, but no plain HuBERT .* go on from another"):
+        pretrain(first[0], tmp_path / "next", options(start=str(hubert_folder("layer", hidden_act="relu"))))
+    assert not (tmp_path / "next").exists()

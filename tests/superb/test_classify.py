@@ -8,6 +8,7 @@ import torch
 from speechssl.corpora.utterances import load_labelled
 from speechssl.encoders.loading import load_encoder
 from speechssl.errors import InputError
+from speechssl.superb import classify
 from speechssl.superb.classify import Classifier, ClassifierOptions, Examples, attempt, sweep, train_classifier
 from speechssl.superb.features import CachedStates
 from speechssl.superb.heads import ClassifierShape, UtteranceClassifier
@@ -64,6 +65,26 @@ def test_a_head_is_trained_once_saved_and_loaded(labelled, encoder, tmp_path):
     train_classifier(data, encoder, tmp_path / "head", QUICK)
     assert (tmp_path / "head/head.safetensors").stat().st_mtime_ns == before
     assert Classifier.load(tmp_path / "head", encoder).predict(means) == made.predict(means)
+
+
+@pytest.mark.parametrize("at", ["attempt", "write_json"])  # while it is trained, and with the head written and its card not
+def test_a_killed_run_makes_the_same_head(labelled, encoder, tmp_path, monkeypatch, at):
+    class Killed(BaseException):
+        pass
+
+    def dying(*_):
+        raise Killed
+
+    data = load_labelled(labelled())
+    train_classifier(data, encoder, tmp_path / "whole", QUICK)
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(classify, at, dying)
+        train_classifier(data, encoder, tmp_path / "killed", QUICK)
+    assert (tmp_path / "killed/head.safetensors").exists() is (at == "write_json")
+    assert not (tmp_path / "killed/card.json").exists()
+    train_classifier(data, encoder, tmp_path / "killed", QUICK)
+    whole, killed = ((tmp_path / name / "head.safetensors").read_bytes() for name in ("whole", "killed"))
+    assert whole == killed
 
 
 def test_other_inputs_are_refused(labelled, encoder, hubert_folder, tmp_path):
