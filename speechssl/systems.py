@@ -1,7 +1,8 @@
 """The two systems, put together from one folder of models.
 
-A model folder holds `encoder/`, `units.safetensors` (+ card), `dual/`, `ctc/` and `text-qa/`; `speechssl.models` carries one,
-`minisqa-en`. Each part has a card; parts that do not belong together are refused when they are loaded.
+A model folder holds `encoder/`, `units.safetensors` (+ card), `dual/`, `ctc/` and `text-qa/`. Readers it lacks may be those of
+another, which its `parts.json` names: `{"from": "minisqa-en"}`. `speechssl.models` carries `minisqa-en`, and `minisqa-en-robust`,
+which hears through noise. Each part has a card; parts that do not belong together are refused when they are loaded.
 """
 
 from __future__ import annotations
@@ -158,6 +159,17 @@ def model_folder(name: str | Path = DEFAULT) -> Path:
     raise InputError(f"{name} is neither a folder with encoder/ in it nor a shipped model; shipped: {', '.join(known) or 'none'}")
 
 
+def part(models: Path, name: str) -> Path:
+    """Where a reader of a model folder lies: in it, else in the one its `parts.json` names.
+
+    Raises InputError where that file cannot be read, or names no model folder.
+    """
+    other = models / "parts.json"
+    if (models / name).exists() or not other.is_file():
+        return models / name
+    return model_folder(str(read_json(other).get("from"))) / name
+
+
 def shared_encoder(models: Path) -> SharedEncoder:
     return SharedEncoder(load_encoder(models / "encoder"))
 
@@ -168,10 +180,12 @@ def load_dual(models: Path, encoder: SharedEncoder, name: str = "dual", bf16: bo
     Raises InputError when the codebook or the reader were made for other units.
     """
     extractor = extractor_of(encoder, load_codebook(models / "units.safetensors"))  # type: ignore[arg-type]
-    model, layout, card = load_reader(models / name)
+    model, layout, card = load_reader(part(models, name))
     units = card.get("units")
     if not isinstance(units, dict) or units.get("codebook") not in extractor.codebook.names:
-        raise InputError(f"{models / name} was trained on other units than {models / 'units.safetensors'} gives; train it again")
+        raise InputError(
+            f"{part(models, name)} was trained on other units than {models / 'units.safetensors'} gives; train it again"
+        )
     made = {"dual": card["weights"], **extractor.card} | ({"bf16": True} if bf16 else {})
     return DualSystem(Dual(extractor, Reader(model, layout, bf16=bf16)), made, name)
 
@@ -179,8 +193,8 @@ def load_dual(models: Path, encoder: SharedEncoder, name: str = "dual", bf16: bo
 def load_cascade(models: Path, engine: str, encoder: SharedEncoder, bf16: bool = False) -> CascadeSystem:
     """engine: `ctc`, `pocketsphinx`, or the folder or hub id of a Hugging Face recogniser."""
     recogniser, made = _recogniser(models, engine, encoder)
-    model, layout, card = load_reader(models / "text-qa")
-    codec = TextCodec(_tokenizer(models / "text-qa", model.embedding.num_embeddings))
+    model, layout, card = load_reader(part(models, "text-qa"))
+    codec = TextCodec(_tokenizer(part(models, "text-qa"), model.embedding.num_embeddings))
     cards = {"asr": made, "text_qa": card["weights"]} | ({"bf16": True} if bf16 else {})
     return CascadeSystem(Cascade(recogniser, codec, Reader(model, layout, bf16=bf16)), cards)
 
@@ -198,6 +212,10 @@ def _tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
 
 def _recogniser(models: Path, engine: str, encoder: SharedEncoder) -> tuple[Recogniser, Any]:
     if engine == "ctc":
+        if not (models / "ctc").is_dir():
+            raise InputError(
+                f"{models} has no ctc/; train one (speechssl train ctc), or give another recogniser with --asr, or --system dual"
+            )
         recogniser = CtcRecogniser.load(models / "ctc", encoder)
         return recogniser, read_json(models / "ctc" / "card.json").get("weights", encoder.hash)
     if engine == "pocketsphinx":

@@ -40,6 +40,24 @@ def test_missing_parts_are_named(models: Path, damage: str, system: str, said: s
         load_systems(models, [system])
 
 
+@pytest.mark.parametrize("reader", ["dual", "text-qa"])
+def test_a_reader_may_be_that_of_another_folder(models: Path, reader: str):
+    shutil.rmtree(models / reader)
+    (models / "parts.json").write_text('{"from": "minisqa-en"}')
+    shared, own = (load_systems(folder, ["dual", "cascade-ctc"]) for folder in (models, model_folder("minisqa-en")))
+    assert [s.card for s in shared] == [s.card for s in own]
+    (models / "parts.json").write_text('{"from": "nowhere"}')
+    with pytest.raises(InputError, match="nowhere is neither a folder"):
+        load_systems(models, ["dual", "cascade-ctc"])
+
+
+def test_a_recogniser_is_of_one_encoder_and_is_not_shared(models: Path):
+    shutil.rmtree(models / "ctc")
+    (models / "parts.json").write_text('{"from": "minisqa-en"}')
+    with pytest.raises(InputError, match="has no ctc/; train one"):
+        load_systems(models, ["cascade-ctc"])
+
+
 def test_a_codebook_of_another_encoder_is_refused_by_file(models: Path):
     card = models / "units.card.json"
     card.write_text(json.dumps(json.loads(card.read_text()) | {"encoder": "0123456789abcdef"}))

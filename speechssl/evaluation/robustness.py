@@ -62,7 +62,7 @@ def run_robustness(out: Path, plan: Plan, makers: Mapping[str, Maker] = MAKERS) 
     check_settings(settings, distorter)
     subjects = [load_subject(name, where) for name, where in plan.encoders.items()]
     for subject in subjects:
-        check_subject(subject, plan.tasks)
+        check_subject(subject, plan.tasks, settings)
     trained = {subject.name: _tasks(subject, out, plan, makers) for subject in subjects}
     utterances = name_utterances([task for tasks in trained.values() for task in tasks])
     recordings = {name: path for (_, path), name in utterances.items()}

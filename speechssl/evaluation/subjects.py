@@ -12,11 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from speechssl.artefacts import read_json
 from speechssl.asr.train import CtcOptions, train_ctc
 from speechssl.corpora.records import first_passages, load_corpus
 from speechssl.corpora.utterances import load_labelled
 from speechssl.encoders.loading import SHIPPED, load_encoder
 from speechssl.errors import InputError
+from speechssl.evaluation.grid import Setting
 from speechssl.evaluation.grid_tasks import Limited, qa_tasks, units_task
 from speechssl.superb.classify import ClassifierOptions, train_classifier
 from speechssl.superb.tasks import TrainedTask
@@ -29,11 +31,12 @@ from speechssl.units.kmeans import load_codebook
 
 @dataclass(frozen=True)
 class Subject:
-    """models: the folder of models that the encoder lies in (`systems`), None for an encoder alone."""
+    """models: the folder of models that the encoder lies in (`systems`), None for an encoder alone. heard: noises it was trained on."""
 
     name: str
     encoder: SharedEncoder
     models: Path | None
+    heard: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,17 @@ def load_subject(name: str, where: str) -> Subject:
     """where: a folder of models or the name of a shipped one, else what `load_encoder` takes. Raises InputError as these do."""
     for folder in (Path(where), SHIPPED / where):
         if (folder / "encoder").is_dir():
-            return Subject(name, shared_encoder(folder), folder)
-    return Subject(name, SharedEncoder(load_encoder(where)), None)
+            return Subject(name, shared_encoder(folder), folder, _heard(folder / "encoder"))
+    return Subject(name, SharedEncoder(load_encoder(where)), None, _heard(Path(where)) | _heard(SHIPPED / where))
+
+
+def _heard(folder: Path) -> frozenset[str]:
+    """What the card of an encoder calls the noises it was trained on; none where it has no card of ours."""
+    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+    options = card.get("options") if isinstance(card, dict) else None
+    distort = options.get("distort") if isinstance(options, dict) else None
+    kinds = distort.get("kinds", []) if isinstance(distort, dict) else []
+    return frozenset(kind[key] for kind in kinds for key in ("name", "set") if key in kind)
 
 
 def limited(task: TrainedTask, setup: Setup) -> TrainedTask:
@@ -116,11 +128,19 @@ def _models(subject: Subject, task: str) -> Path:
     return subject.models
 
 
-def check_subject(subject: Subject, tasks: Iterable[str]) -> None:
-    """Raises InputError where a task needs a folder of models and the encoder comes alone; call it before anything is trained."""
+def check_subject(subject: Subject, tasks: Iterable[str], settings: Iterable[Setting] = ()) -> None:
+    """Call it before anything is trained.
+
+    Raises InputError where a task needs a folder of models and the encoder comes alone, and for unseen noise it was trained on.
+    """
     for task in tasks:
         if task in NEEDS:
             _models(subject, task)
+    for condition in [s.condition for s in settings if s.group == "unseen"]:
+        if heard := subject.heard & {name for step in (condition.steps or (condition,)) for name in step.short.split("+")}:
+            raise InputError(
+                f"{subject.name} was trained on the noise {min(heard)}, as its card says; name it with --seen instead of --unseen"
+            )
 
 
 NEEDS = {  # of a folder of models

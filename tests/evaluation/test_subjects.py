@@ -10,7 +10,9 @@ from speechssl.asr.train import CtcOptions, train_ctc
 from speechssl.encoders.loading import load_encoder
 from speechssl.errors import InputError
 from speechssl.evaluation import subjects
+from speechssl.evaluation.grid import Setting
 from speechssl.evaluation.subjects import MAKERS, Setup, check_subject, load_subject
+from speechssl.noise import parse_condition
 from speechssl.training import TrainingOptions
 
 TINY = CtcOptions(TrainingOptions(1, 1e-3, save_every=1, bf16=False), layer=1, batch=2, lstm_width=8, projection=8)
@@ -44,6 +46,19 @@ def test_a_folder_of_models_is_known_from_an_encoder_alone(models):
     for task, needs in (("units", "units.safetensors"), ("dual", "dual/"), ("cascade-ctc", "text-qa/")):
         with pytest.raises(InputError, match=f"the encoder b comes alone, and the task {task} needs more; give .*{needs} in it"):
             check_subject(alone, ["ks", task])
+
+
+@pytest.mark.parametrize("condition", ["gaussian@5", "m@5", "m+g+r@5", "reverb@0.5+fsd50k=recordings@5"])
+def test_what_an_encoder_was_trained_on_is_not_unseen(models, condition):
+    kinds = [{"name": "m", "set": "stand-in"}, {"name": "g", "set": "gaussian"}, {"name": "fsd50k", "set": "fsd50k"}]
+    (models / "encoder/card.json").write_text(json.dumps({"options": {"distort": {"kinds": kinds}}}))
+    for where in (models, models / "encoder"):
+        subject = load_subject("after", str(where))
+        check_subject(subject, ["ks"], [Setting("seen", parse_condition(condition)), Setting("unseen", parse_condition("pink@5"))])
+        with pytest.raises(InputError, match="after was trained on the noise .*, as its card says; name it with --seen"):
+            check_subject(subject, ["ks"], [Setting("unseen", parse_condition(condition))])
+    (models / "encoder/card.json").write_text(json.dumps({"options": {"distort": None}}))
+    check_subject(load_subject("before", str(models)), ["ks"], [Setting("unseen", parse_condition(condition))])
 
 
 def test_a_recogniser_among_the_models_is_judged_and_none_is_trained(models, corpus, tmp_path, monkeypatch):
