@@ -31,7 +31,7 @@ from speechssl.units.kmeans import load_codebook
 
 @dataclass(frozen=True)
 class Subject:
-    """models: the folder of models that the encoder lies in (`systems`), None for an encoder alone. heard: noises it was trained on."""
+    """models: its folder of models (`systems`), None for an encoder alone. heard: noises it was trained on."""
 
     name: str
     encoder: SharedEncoder
