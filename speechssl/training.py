@@ -217,12 +217,12 @@ def fit(
     batch: Callable[[int], Batch],
     options: TrainingOptions,
     folder: Path | str,
-    audio_seconds: float | None = None,
+    audio_seconds: Callable[[int], float] | None = None,
 ) -> dict[str, Any]:
     """Train `model` in place; checkpoints and `log.jsonl` go to `folder`. Resumes from the last checkpoint there.
 
-    batch: step number (0-based) -> keyword arguments of the model. audio_seconds: in one of these batches, which all processes
-    share; given, every log line says how many times faster than real time training is, as `times_real_time`.
+    batch: step number (0-based) -> keyword arguments of the model. audio_seconds: step number -> those in its batch, which all
+    processes share; given, every log line says how many times faster than real time training is, as `times_real_time`.
     Returns {"steps", "skipped", "loss"}.
     """
     folder = Path(folder)
@@ -242,7 +242,7 @@ def fit(
         data_collator=lambda batches: batches[0],
         callbacks=[guard, StopAt(options.steps), *logs(folder, options.tensorboard)],
         tally=tally,
-        pace=Pace(audio_seconds * options.accumulation if audio_seconds else None),
+        pace=Pace(audio_seconds, options.accumulation),
     )
     if processes() > 1:  # Trainer has given all the same seed, and with it the same dropout
         torch.manual_seed(options.seed * processes() + rank())

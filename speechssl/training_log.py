@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from transformers import TrainerCallback
@@ -61,16 +62,19 @@ class Curves(TensorBoardCallback):
 
 
 class Pace(TrainerCallback):
-    """How much audio goes through a second, from one log line to the next: saving and waiting for batches count as time too."""
+    """How much audio goes through a second, from one log line to the next: saving and waiting for batches count as time too.
 
-    def __init__(self, seconds: float | None) -> None:
-        self.seconds, self.since, self.step = seconds, time.perf_counter(), 0
+    seconds: number of a batch -> seconds of audio in it. batches: an update.
+    """
+
+    def __init__(self, seconds: Callable[[int], float] | None, batches: int = 1) -> None:
+        self.seconds, self.batches, self.since, self.step = seconds, batches, time.perf_counter(), 0
 
     def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         self.since, self.step = time.perf_counter(), state.global_step
 
     def times_real_time(self, step: int) -> dict[str, float]:
         """Seconds of audio over seconds of time since this was last asked; {} where neither is known."""
-        now, steps = time.perf_counter(), step - self.step
+        now, heard = time.perf_counter(), range(self.step * self.batches, step * self.batches)
         passed, self.since, self.step = now - self.since, now, step
-        return {"times_real_time": round(self.seconds * steps / passed, 2)} if self.seconds and steps else {}
+        return {"times_real_time": round(math.fsum(map(self.seconds, heard)) / passed, 2)} if self.seconds and heard else {}

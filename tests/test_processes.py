@@ -28,7 +28,7 @@ def torchrun(*arguments):
 @pytest.fixture
 def corpus(mini_corpus):
     """A corpus with answers, and with words that a CTC head can learn."""
-    root = mini_corpus((16_000, 24_123, 20_000, 18_000))
+    root = mini_corpus((16_000, 24_123, 20_000, 18_000, 32_500, 56_000))
     words = {"words": [["lost", 0.0, 0.2], ["silver", 0.2, 0.45]]}
     answers = {"answers": [{"text": "silver", "start": 0.2, "end": 0.45}]}
     for name, more in (("passages", words), ("questions", words | answers)):
@@ -48,6 +48,7 @@ def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
     tokenizer.save_pretrained(text)
     assert main(["units", "fit", str(corpus), str(encoder), str(units / "k.safetensors"), "--layer", "1", "--clusters", "6"]) == 0
     assert main(["units", "extract", str(corpus), str(encoder), str(units / "k.safetensors"), str(units), "--split", "train"]) == 0
+    mixed = [*CROPS, "--crop-seconds", 3]  # of which one recording is longer and one is shorter: batches of 4 and of 6
     qa = ["--text-encoder", text, "--batch", 4, "--window", 16, "--stride", 8, "--answer", 5]
 
     def make(out):
@@ -55,7 +56,7 @@ def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
             ["train", "ctc", corpus, encoder, out / "ctc", "--layer", 1, "--batch", 4, "--lstm-width", 8],
             ["train", "dual", corpus, units / "k.safetensors", units, out / "dual", "--encoder", encoder, *qa],
             ["train", "text-qa", corpus, out / "text-qa", *qa],
-            ["pretrain", "continue", corpus, out / "robust", "--from", quiet, "--layer", 1, "--clusters", 6, *CROPS, *noise],
+            ["pretrain", "continue", corpus, out / "robust", "--from", quiet, "--layer", 1, "--clusters", 6, *mixed, *noise],
             ["pretrain", "hubert", corpus, out / "hubert", "--clusters", 6, *CROPS],
         ]
         made = [[str(x) for x in [*call, *TRAINING]] for call in made]

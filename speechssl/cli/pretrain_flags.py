@@ -69,7 +69,8 @@ def crop_flags(verb: argparse.ArgumentParser, default: Defaults = Defaults()) ->
     verb.add_argument("--gradient-scale", type=weight, help=f"of the gradient into the CNN; default: {default.gradient}")
     divided = f"a batch, of all processes together; default: {default.crops} an update, divided by --accumulation"
     verb.add_argument("--crops", type=count, help=divided)
-    verb.add_argument("--crop-seconds", type=amount, help=f"length of a crop; default: {default.seconds}")
+    longest = "length of a crop; recordings from 2 s to this are heard in batches of shorter crops and more of them"
+    verb.add_argument("--crop-seconds", type=amount, help=f"{longest}; default: {default.seconds}")
 
 
 def distortion_flags(verb: argparse.ArgumentParser) -> None:

@@ -43,8 +43,8 @@ class ContrastiveRun:
     mask: MaskOptions = MaskOptions(0.65, 10)
     negatives: int = 100
     temperature: Temperature = Temperature()
-    crops: int = 10  # a batch
-    seconds: float = 4.0  # a crop
+    crops: int = 10  # a batch of full length; one of shorter crops has more
+    seconds: float = 4.0  # the longest crop
     recordings: int | None = None  # only the first so many
     silence: float | None = None  # share of the crops of which a part is silenced, as short recordings have it
     distort: Distortions | None = None
@@ -68,8 +68,8 @@ def pretrain_wav2vec2(source: Path, out: Path, options: ContrastiveRun) -> Speec
         model = _model(options)
         with main_first():
             pack_audio(found.readings, packed(found.hash, out), {"corpus": found.hash})
-        batches = _batches(found, out, model, options)
-        result = fit(model, batches, options.training, out / "checkpoints", options.crops * options.seconds)
+        crop = _cropper(found, out, model, options)
+        result = fit(model, _batches(crop, options), options.training, out / "checkpoints", crop.audio_seconds)
         with main_first():
             if is_main():
                 save_pretraining(model, out / "encoder")
@@ -89,7 +89,7 @@ def _model(options: ContrastiveRun) -> Wav2Vec2Pretraining:
     return model
 
 
-def _batches(found: Material, out: Path, model: Wav2Vec2Pretraining, options: ContrastiveRun) -> ContrastiveBatches:
+def _cropper(found: Material, out: Path, model: Wav2Vec2Pretraining, options: ContrastiveRun) -> Cropper:
     config: Any = model.encoder.config
     grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
     audio = packed(found.hash, out)
@@ -99,5 +99,8 @@ def _batches(found: Material, out: Path, model: Wav2Vec2Pretraining, options: Co
     updates, together = options.training.horizon or options.training.steps, options.training.accumulation
     crop = (options.mask, options.crops, options.seconds, options.training.seed, model.normalise)
     heard = (options.distort, options.distort is not None, updates, together, options.silence or 0.0)
-    cropper = Cropper(data, grid, *crop, *heard)
-    return ContrastiveBatches(cropper, options.training.seed, options.negatives, options.temperature, together)
+    return Cropper(data, grid, *crop, *heard)
+
+
+def _batches(crop: Cropper, options: ContrastiveRun) -> ContrastiveBatches:
+    return ContrastiveBatches(crop, options.training.seed, options.negatives, options.temperature, crop.accumulation)

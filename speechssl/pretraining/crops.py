@@ -1,5 +1,7 @@
 """Batches for pre-training: crops of equal length from a corpus in one array, masked and, where asked for, distorted.
 
+The crops of a batch are alike; another batch may have shorter ones, and more of them, from recordings that are no longer.
+
 Letters: B crops, N samples, T frames.
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +18,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.errors import InputError
+from speechssl.pretraining.buckets import Bucket, buckets, shortest_crop
 from speechssl.pretraining.masking import MaskOptions, span_mask
 from speechssl.processes import is_main
 from speechssl.timing import FrameGrid
@@ -53,6 +57,7 @@ class LabelledAudio:
 class Cropper:
     """Batches of crops, a function of (seed, step) only.
 
+    A batch is drawn from recordings of like length (`buckets`): where all are longer than `seconds`, from all of them.
     Labels are always those of the clean signal. With `distort` the encoder hears a distorted crop, and the batch says which domain
     it is of; with `clean` the batch holds the undistorted crops, too, for a teacher.
     """
@@ -60,8 +65,8 @@ class Cropper:
     data: LabelledAudio
     grid: FrameGrid
     mask: MaskOptions
-    crops: int = 10  # B
-    seconds: float = 4.0
+    crops: int = 10  # B of a batch of full length; a batch of shorter crops has more
+    seconds: float = 4.0  # the longest crop
     seed: int = 0
     normalise: bool = True  # as the encoder wants its input
     distort: Distortions | None = None
@@ -72,8 +77,9 @@ class Cropper:
 
     def __call__(self, step: int) -> Batch:
         rng = np.random.default_rng([self.seed, step])
-        frames = round(self.seconds * self.grid.frame_rate)
-        chosen = rng.choice(self._long_enough(frames), size=self.crops)
+        bucket = self._drawn(rng)
+        frames = bucket.frames
+        chosen = rng.choice(bucket.recordings, size=bucket.crops)
         crops = [self._crop(rng, int(i), frames) for i in chosen]
         if self.silence:
             crops = [self._silenced(rng, *crop) for crop in crops]
@@ -84,10 +90,26 @@ class Cropper:
         }
         return batch
 
-    @property
-    def audio_seconds(self) -> float:
-        """Seconds of speech in a batch."""
-        return self.crops * self.seconds
+    def audio_seconds(self, step: int) -> float:
+        """Seconds of speech in the batch of this step."""
+        bucket = self._drawn(np.random.default_rng([self.seed, step]))
+        return bucket.crops * bucket.frames / self.grid.frame_rate
+
+    def _drawn(self, rng: np.random.Generator) -> Bucket:
+        """What the batch is drawn from; where there is no choice, no number is drawn either."""
+        if len(self._buckets) == 1:
+            return self._buckets[0]
+        weights = np.array([bucket.weight for bucket in self._buckets])
+        return self._buckets[rng.choice(len(weights), p=weights / weights.sum())]
+
+    @cached_property
+    def _buckets(self) -> list[Bucket]:
+        frames = round(self.seconds * self.grid.frame_rate)
+        shortest = shortest_crop(frames, self.grid.frame_rate)
+        found = buckets(np.diff(self.data.label_bounds), frames, self.crops, shortest)
+        if not found:
+            raise InputError(_too_short(shortest / self.grid.frame_rate))
+        return found
 
     def _heard(self, crops: list[np.ndarray], step: int) -> Batch:
         """samples (B, N), normalised; with distortions their domains (B,), which update it is, and how much of the training has
@@ -124,12 +146,6 @@ class Cropper:
             crops = [(crop - crop.mean()) / (crop.std() + 1e-5) for crop in crops]
         return torch.from_numpy(np.stack(crops))
 
-    def _long_enough(self, frames: int) -> np.ndarray:
-        found = np.flatnonzero(np.diff(self.data.label_bounds) > frames)
-        if not len(found):
-            raise InputError(_too_short(self.seconds))
-        return found
-
     def _crop(self, rng: np.random.Generator, index: int, frames: int) -> tuple[np.ndarray, np.ndarray]:
         """Samples (N,) float32 of full scale 1, labels (T,) int64."""
         first, last = self.data.label_bounds[index : index + 2]
@@ -140,21 +156,23 @@ class Cropper:
 
 
 def check_crops(lengths: Sequence[int], grid: FrameGrid, seconds: float) -> None:
-    """Say on stderr how many recordings are too short for a crop, and are never heard. Raises InputError where all are.
+    """Say on stderr how many recordings are too short for the shortest crop, and are never heard. Raises InputError where all are.
 
-    lengths: samples of every recording, 0 for those that were set aside.
+    lengths: samples of every recording, 0 for those that were set aside. seconds: of the longest crop.
     """
     hours = np.array([n for n in lengths if n]) / grid.sample_rate / 3600
-    heard = np.array([grid.frames(n) > round(seconds * grid.frame_rate) for n in lengths if n], bool)
+    shortest = shortest_crop(round(seconds * grid.frame_rate), grid.frame_rate)
+    heard = np.array([grid.frames(n) > shortest for n in lengths if n], bool)
     if not heard.any():
-        raise InputError(_too_short(seconds))
+        raise InputError(_too_short(shortest / grid.frame_rate))
     if not heard.all() and is_main():
+        least = f"a crop of {shortest / grid.frame_rate:g} s, the shortest"
         tqdm.write(
-            f"{(~heard).sum()} of {len(heard)} recordings are too short for a crop of {seconds:g} s, "
+            f"{(~heard).sum()} of {len(heard)} recordings are too short for {least}, "
             f"which leaves {hours[heard].sum():.3g} of {hours.sum():.3g} h; a smaller --crop-seconds leaves more",
             file=sys.stderr,
         )
 
 
 def _too_short(seconds: float) -> str:
-    return f"no recording is longer than a crop of {seconds} s; give a smaller --crop-seconds"
+    return f"no recording is longer than a crop of {seconds:g} s, the shortest; give a smaller --crop-seconds"

@@ -52,8 +52,8 @@ class IterationOptions:
     codebook: str | None = None  # of the teacher, in the place of one that is fitted here; says layer, smoothing and K
     start: str | None = None  # an encoder to go on from; None: from scratch, as published for both iterations
     mask: MaskOptions = field(default_factory=lambda: MaskOptions(visible_weight=1.0))
-    crops: int = 10  # a batch
-    seconds: float = 4.0  # a crop
+    crops: int = 10  # a batch of full length; one of shorter crops has more
+    seconds: float = 4.0  # the longest crop
     save_bf16: bool = False  # round the weights of the finished encoder to bf16: what is fitted on it sees them so
     size: str | None = None  # of a model from scratch; None: small
     recordings: int | None = None  # only the first so many

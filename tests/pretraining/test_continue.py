@@ -93,6 +93,30 @@ def killed_at(monkeypatch, step, run):
         run()
 
 
+# ---- recordings of many lengths
+
+
+@pytest.mark.parametrize("kind", ["hubert", "wav2vec2"])
+def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(kind, request, mini_corpus, tmp_path, monkeypatch, capsys):
+    start, call, shapes = request.getfixturevalue(kind), Cropper.__call__, {}
+
+    def heard(self, step):
+        made = call(self, step)
+        shapes[step] = tuple(made["labels"].shape)
+        assert made["clean_samples"].shape == made["samples"].shape and len(made["domains"]) == shapes[step][0]
+        return made
+
+    monkeypatch.setattr(Cropper, "__call__", heard)
+    run, options = (pretrain, hubert_options) if kind == "hubert" else (pretrain_wav2vec2, wav2vec2_options)
+    mixed = {"seconds": 4.0, "silence": 0.5, "training": replace(TRAINING, accumulation=2)} | BOTH
+    run(mini_corpus((70_000, 33_000, 35_000, 5_000, 55_000)), tmp_path / "out", options(start, **mixed))
+    assert "1 of 5 recordings are too short for a crop of 2 s, the shortest" in capsys.readouterr().err
+    assert set(range(10)) <= set(shapes) and {frames for _, frames in shapes.values()} == {200, 170, 101}
+    assert all(650 < rows * frames <= 800 for rows, frames in shapes.values())
+    rows = curve(tmp_path / "out")
+    assert list(rows) == [1, 2, 3, 4, 5] and all(row["loss"] > 0 and "distillation" in row for row in rows.values())
+
+
 # ---- killed, in each kind of training
 
 KINDS = {

@@ -161,12 +161,16 @@ def test_noise_is_heard_in_the_silence_and_the_teacher_hears_none():
 def test_recordings_that_are_too_short_for_a_crop_are_counted_and_said(capsys):
     check_crops((16_000, 0, 24_000, 56_000), GRID, 1.4)  # one was set aside
     said = capsys.readouterr().err
-    assert "1 of 3 recordings are too short for a crop of 1.4 s, which leaves 0.00139 of 0.00167 h" in said
+    assert "1 of 3 recordings are too short for a crop of 1.4 s, the shortest, which leaves 0.00139 of 0.00167 h" in said
     check_crops((16_000, 24_000), GRID, 0.5)
     assert capsys.readouterr().err == ""
     for lengths in ((16_000, 24_000), ()):
-        with pytest.raises(InputError, match="no recording is longer than a crop of 60 s; give a smaller --crop-seconds"):
+        with pytest.raises(
+            InputError, match="no recording is longer than a crop of 2 s, the shortest; give a smaller --crop-seconds"
+        ):
             check_crops(lengths, GRID, 60)
+    check_crops((40_000, 32_000), GRID, 15.6)  # shorter crops are cut from what is shorter, to 2 s
+    assert "1 of 2 recordings are too short for a crop of 2 s, the shortest" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seconds", [0.98, 1.0])
