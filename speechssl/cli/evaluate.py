@@ -37,6 +37,9 @@ def add_evaluate(verbs: Any) -> None:
     _add_robustness(what)
 
 
+BF16 = "the text encoders read in bfloat16: fast with AVX512-BF16 or AMX, slow without"
+
+
 def _add_qa(what: Any) -> None:
     verb = add_verb(what, "qa", _evaluate_qa, QA)
     verb.add_argument("corpus", type=Path, help="prepared corpus")
@@ -50,7 +53,7 @@ def _add_qa(what: Any) -> None:
     verb.add_argument("--split", default="test", help="train, dev or test")
     verb.add_argument("--passages", type=whole, help="only the first N passages")
     verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
-    verb.add_argument("--bf16", action="store_true", help="read in bfloat16: fast with AVX512-BF16 or AMX, slow without")
+    verb.add_argument("--bf16", action="store_true", help=BF16)
     verb.add_argument("--seed", type=whole, default=0, help="of the noise and of the bootstrap")
     verb.add_argument("--workers", type=count, default=2, help="threads")
 
@@ -89,6 +92,7 @@ def _add_robustness(what: Any) -> None:
     verb.add_argument("--asr-passages", type=count, default=200, help="training passages of a CTC head")
     verb.add_argument("--asr-steps", type=count, default=800, help="updates of a CTC head")
     verb.add_argument("--head-steps", type=count, default=3000, help="updates of a classifier at most, for each learning rate")
+    verb.add_argument("--bf16", action="store_true", help=BF16)
     verb.add_argument("--seed", type=whole, default=0, help="of noise, heads, draws and bootstrap")
     verb.add_argument("--workers", type=count, default=2, help="threads")
 
@@ -112,6 +116,6 @@ def _evaluate_robustness(o: argparse.Namespace) -> None:
         folders={name: Path(folder) for name, folder in parse_named(o.noises, "--noises").items()},
         at=o.at,
         corrected=o.corrected,
-        setup=Setup(o.split, o.passages, o.recordings, o.seed, o.workers, heads, asr),
+        setup=Setup(o.split, o.passages, o.recordings, o.seed, o.workers, heads, asr, o.bf16),
     )
     print(run_robustness(o.out, plan))

@@ -50,6 +50,7 @@ class Setup:
     workers: int = 2  # threads
     classifier: ClassifierOptions = ClassifierOptions()
     asr: CtcOptions = CtcOptions(TrainingOptions(steps=1500, learning_rate=2e-3, warmup_steps=100), layer=None)
+    bf16: bool = False  # the text encoders of spoken QA read in bfloat16
 
 
 class Maker(Protocol):
@@ -111,13 +112,13 @@ def _qa(system: str) -> Maker:
     def make(subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
         """data: a prepared corpus of questions."""
         corpus = first_passages(load_corpus(data, setup.split), setup.passages)
-        return qa_tasks(_system(subject, system), corpus)
+        return qa_tasks(_system(subject, system, setup.bf16), corpus)
 
     return make
 
 
-def _system(subject: Subject, name: str) -> System:
-    return load_systems(_models(subject, name), [name], encoder=subject.encoder)[0]
+def _system(subject: Subject, name: str, bf16: bool) -> System:
+    return load_systems(_models(subject, name), [name], bf16, subject.encoder)[0]
 
 
 def _models(subject: Subject, task: str) -> Path:
