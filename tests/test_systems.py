@@ -23,6 +23,14 @@ def test_the_shipped_set_loads_whole():
     assert [s.name for s in load_systems(model_folder("minisqa-en"), ["dual", "cascade-ctc"])] == ["dual", "cascade-ctc"]
 
 
+def test_what_hears_through_noise_reads_with_the_readers_of_the_other_set():
+    robust = model_folder("minisqa-en-robust")
+    (dual,) = load_systems(robust, ["dual"])
+    assert dual.card["encoder"] != load_systems(model_folder("minisqa-en"), ["dual"])[0].card["encoder"]
+    with pytest.raises(InputError, match="has no ctc/"):
+        load_systems(robust, ["cascade-ctc"])
+
+
 @pytest.mark.parametrize(
     ("damage", "system", "said"),
     [

@@ -19,6 +19,7 @@ from speechssl.artefacts import read_json
 from speechssl.cli import build_parser
 from speechssl.evaluation.results import read_rows
 from speechssl.options import take_defaults, verbs_of
+from speechssl.systems import model_folder
 
 ROOT = Path(__file__).parents[2]
 TRAININGS = ("continual", "continual-dat-binary", "continual-dat-multi", "continual-more")
@@ -64,6 +65,28 @@ def test_trainings_differ_in_what_their_names_say_alone(recipe: str) -> None:
     assert binary.pop("dat-weight") == multi.pop("dat-weight")
     assert plain == binary == multi
     assert sections["continual-more"]["recordings"] > plain["recordings"]
+
+
+def test_what_ships_was_made_with_the_settings_of_the_recipe() -> None:
+    models = model_folder("minisqa-en-robust")
+    card = read_json(models / "encoder" / "card.json")
+    section = yaml.safe_load((ROOT / "recipes/robustness/base.yaml").read_text())[card["recipe"].rpartition(": ")[2]]
+    options = card["options"] | card["options"]["training"] | {"mask_probability": card["options"]["mask"]["probability"]}
+    options |= {
+        "feature_penalty": options["penalty"],
+        "distil": options["distil"]["weight"],
+        "no_reference": not options["reference"],
+    }
+    distort = options.pop("distort")
+    options |= {"distorted": distort["probability"][:1], **{k: distort[k] for k in ("snr", "snr_end", "double")}}
+    assert [f"{k['name']}:{k['share']:g}" for k in distort["kinds"]] == section.pop("distort").split("+")
+    options["precision"] = card["options"].get("precision", card["targets"].get("precision"))
+    assert {name: options[name.replace("-", "_")] for name in section} == section
+    assert card["training"]["steps"] == section["steps"] and card["scores"]["dual ff1, clean"]["value"] > 80
+
+
+def test_all_that_ships_is_small() -> None:
+    assert sum(p.stat().st_size for p in model_folder("minisqa-en").parent.rglob("*") if p.is_file()) < 60e6
 
 
 class Recipe:
