@@ -71,8 +71,9 @@ def test_what_ships_was_made_with_the_settings_of_the_recipe() -> None:
     models = model_folder("minisqa-en-robust")
     card = read_json(models / "encoder" / "card.json")
     section = yaml.safe_load((ROOT / "recipes/robustness/base.yaml").read_text())[card["recipe"].rpartition(": ")[2]]
-    options = card["options"] | card["options"]["training"] | {"mask_probability": card["options"]["mask"]["probability"]}
+    options = card["options"] | card["options"]["training"] | card["options"]["mask"]
     options |= {
+        "mask_probability": options["probability"],
         "feature_penalty": options["penalty"],
         "distil": options["distil"]["weight"],
         "no_reference": not options["reference"],
@@ -80,7 +81,7 @@ def test_what_ships_was_made_with_the_settings_of_the_recipe() -> None:
     distort = options.pop("distort")
     options |= {"distorted": distort["probability"][:1], **{k: distort[k] for k in ("snr", "snr_end", "double")}}
     assert [f"{k['name']}:{k['share']:g}" for k in distort["kinds"]] == section.pop("distort").split("+")
-    options["precision"] = card["options"].get("precision", card["targets"].get("precision"))
+    section["learning-rate"] = float(section["learning-rate"])
     assert {name: options[name.replace("-", "_")] for name in section} == section
     assert card["training"]["steps"] == section["steps"] and card["scores"]["dual ff1, clean"]["value"] > 80
 
