@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
+from speechssl.bootstrap import RESAMPLES
 from speechssl.errors import InputError
-from speechssl.evaluation.bootstrap import RESAMPLES
 from speechssl.evaluation.grid import Cell, Setting
 from speechssl.evaluation.resampling import Estimate, combined, holm, mean_of, resampled
 from speechssl.evaluation.results import LOWER_IS_BETTER, Row

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from speechssl.artefacts import hash_json
-from speechssl.evaluation.bootstrap import LEVEL, RESAMPLES, Interval, percentiles, two_sided
+from speechssl.bootstrap import LEVEL, RESAMPLES, Interval, percentiles, two_sided
 from speechssl.superb.tasks import Scored
 
 K = TypeVar("K", bound=Hashable)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from speechssl.evaluation.bootstrap import LEVEL
+from speechssl.bootstrap import LEVEL
 from speechssl.evaluation.degradation import Grid, Task, gain, levels
 from speechssl.evaluation.grid import Setting
 from speechssl.evaluation.resampling import Estimate, holm, mean_of

@@ -17,9 +17,9 @@ from tqdm import tqdm
 from speechssl.artefacts import hash_json, read_json, write_json
 from speechssl.asr.protocol import Transcript
 from speechssl.audio import read_audio
+from speechssl.bootstrap import Interval, mean_interval, ratio_interval
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.evaluation.bootstrap import Interval, mean_interval, ratio_interval
 from speechssl.evaluation.results import Row
 from speechssl.noise import Condition, Distorter
 from speechssl.qa.dual import TimedAnswer

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.evaluation.bootstrap import mean_interval, paired_difference
+from speechssl.bootstrap import mean_interval, paired_difference
 from speechssl.evaluation.resampling import Estimate, combined, holm, mean_of, resampled
 from speechssl.superb.tasks import Scored
 
