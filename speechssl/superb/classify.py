@@ -1,112 +1,126 @@
-"""Training of a classification head on a frozen encoder: features once, then a sweep over learning rates in seconds.
+"""Classification of utterances (KS, SID, IC, ER): one or several labels each, from the mean over time of every hidden state.
 
-The mean over time of every hidden state is all that the head sees of a recording (`heads.py` says why), so a training set is one
-array, and a step costs less than Trainer would spend on its book-keeping: the loop is here. It takes seconds and does not resume.
+The mean is all that the head sees of a recording (`heads.py` says why), so a training set is one array. s3prl crops the training
+utterances of SID to 8 s at random; here the mean is over the whole of each.
 """
 
 from __future__ import annotations
 
-import copy
-import importlib.metadata
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from speechssl.artefacts import claim, hash_files, read_json, replacing, write_json
+from speechssl.bootstrap import Interval, mean_interval
 from speechssl.corpora.sources import Recording
-from speechssl.corpora.utterances import LabelledSet, Utterance
+from speechssl.corpora.utterances import LabelledSet, Utterance, UtteranceSet
 from speechssl.encoders.speech_encoder import SpeechEncoder
-from speechssl.errors import InputError
-from speechssl.superb.features import CachedStates, Hearing, cache_states, encoder_card
-from speechssl.superb.heads import ClassifierShape, UtteranceClassifier, accuracy, numbers
-from speechssl.units.extract import single_threaded
+from speechssl.superb.features import CachedStates, CacheOptions, Hearing, cache_states, encoder_card
+from speechssl.superb.fit import Run
+from speechssl.superb.heads import ClassifierShape, UtteranceClassifier, numbers
+from speechssl.superb.supply import supply_of
+from speechssl.superb.task import Batch, Judgement, Measure, Settings
+from speechssl.superb.train import TrainedHead, train_head
+from speechssl.timing import FrameGrid
 
-KIND = "utterance-classifier"
+METRIC = "acc"
+PUBLISHED = {  # s3prl 0.4.18, downstream/{speech_commands,voxceleb1,fluent_commands,emotion}/config.yaml
+    "ks": Settings(1e-4, 200_000, 32, 5_000),
+    "sid": Settings(1e-4, 200_000, 32, 5_000),
+    "ic": Settings(1e-4, 200_000, 32, 5_000),
+    "er": Settings(1e-4, 30_000, 32, 500),
+}
+
+
+@dataclass(frozen=True)
+class Classification:
+    """An utterance is right when all its slots are (IC: three)."""
+
+    name: str
+    data: LabelledSet
+    grid: FrameGrid
+    projection: int = 256
+
+    pooled = True
+    wants_waves = False
+
+    def build(self, states: int, width: int) -> UtteranceClassifier:
+        return UtteranceClassifier(ClassifierShape(states, width, tuple(map(len, self.data.classes.values())), self.projection))
+
+    def loss(self, head: nn.Module, batch: Batch) -> Tensor:
+        assert isinstance(head, UtteranceClassifier)
+        return head.loss(head.of_means(batch.states), self.labels(batch.utterances).to(batch.states.device))
+
+    def predict(self, head: nn.Module, batch: Batch) -> list[list[float]]:
+        """The log-probabilities of all classes, of the slots one after another."""
+        assert isinstance(head, UtteranceClassifier)
+        slots = head.of_means(batch.states).split(head.shape.classes, 1)
+        found: list[list[float]] = torch.cat([logits.log_softmax(1) for logits in slots], 1).tolist()
+        return found
+
+    def judge(self, split: str, predicted: Mapping[str, list[float]], resamples: int) -> Judgement:
+        """acc with its interval, by speakers where training heard none of them; the confusion of every slot, and the mean loss."""
+        every = self.data.splits[split]
+        heard = [u for u in every if u.id in predicted]
+        right = dict.fromkeys((u.id for u in every), 0.0)
+        detail: dict[str, Any] = {}
+        if heard:
+            said, truth = torch.tensor([predicted[u.id] for u in heard]), self.labels(heard)
+            slots = said.split([len(names) for names in self.data.classes.values()], 1)
+            chosen = torch.stack([of_slot.argmax(1) for of_slot in slots], 1)
+            right |= {u.id: float(ok) for u, ok in zip(heard, (chosen == truth).all(1).tolist(), strict=True)}
+            losses = [-of_slot.gather(1, t[:, None]).mean() for of_slot, t in zip(slots, truth.T, strict=True)]
+            detail = {"loss": float(torch.stack(losses).sum()), "confusion": self._confusion(chosen, truth)}
+        return Judgement((_measure(list(right.values()), self.groups(every), resamples),), detail)
+
+    def labels(self, utterances: Sequence[Utterance]) -> Tensor:
+        """(B, slots) numbers of classes."""
+        return numbers([[u.labels[slot] for slot in self.data.classes] for u in utterances], list(self.data.classes.values()))
+
+    def groups(self, utterances: Sequence[Utterance]) -> list[str]:
+        """What the bootstrap draws together: speakers that training did not hear; where it did (SID), each utterance by itself."""
+        known = {u.speaker for u in self.data.splits["train"]}
+        fresh = all(u.speaker and u.speaker not in known for u in utterances)
+        return [u.speaker if fresh else u.id for u in utterances]
+
+    def choose(self, said: Sequence[float]) -> dict[str, str]:
+        """The likeliest label of every slot."""
+        found, at = {}, 0
+        for slot, names in self.data.classes.items():
+            part = said[at : at + len(names)]
+            found[slot], at = names[max(range(len(names)), key=part.__getitem__)], at + len(names)
+        return found
+
+    def _confusion(self, chosen: Tensor, truth: Tensor) -> dict[str, Any]:
+        found = {}
+        for number, (slot, names) in enumerate(self.data.classes.items()):
+            counts = torch.zeros(len(names), len(names), dtype=torch.long)
+            counts.index_put_((truth[:, number], chosen[:, number]), torch.ones(len(truth), dtype=torch.long), accumulate=True)
+            found[slot] = {"classes": list(names), "counts": counts.tolist()}
+        return found
+
+
+def _measure(right: Sequence[float], groups: Sequence[str], resamples: int) -> Measure:
+    value = sum(right) / len(right)
+    found = mean_interval(right, groups, resamples=resamples) if resamples else Interval(value, value, value, len(right))
+    percent = found.percent
+    return Measure(METRIC, percent.value, percent.low, percent.high, percent.n)
 
 
 @dataclass(frozen=True)
 class ClassifierOptions:
-    """SUPERB trains 200,000 steps of 32 and sweeps the learning rate; sizes here are for sets of a few thousand utterances."""
+    """How the robustness grid trains its classifiers: every rate for all steps, for sets of a few thousand utterances."""
 
     learning_rates: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1)  # the best on dev is kept
     steps: int = 3000  # at most, for each
     batch: int = 32
     every: int = 100  # steps between looks at dev
     patience: int = 8  # looks without a better one, then it ends
-    clip: float = 1.0  # gradient norm
     projection: int = 256
     seed: int = 0
-
-
-@dataclass(frozen=True)
-class Examples:
-    """means: (N, S, D) of every hidden state over time; labels: (N, slots) numbers of classes."""
-
-    means: Tensor
-    labels: Tensor
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """What one learning rate came to, at its best look at dev."""
-
-    learning_rate: float
-    accuracy: float  # on dev
-    loss: float  # on dev, nats; decides between equals
-    step: int
-    head: UtteranceClassifier
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        return self.accuracy, -self.loss
-
-
-@dataclass(frozen=True)
-class Classifier:
-    """A trained head. classes: slot -> names."""
-
-    head: UtteranceClassifier
-    classes: dict[str, tuple[str, ...]]
-    card: Mapping[str, Any]
-
-    @torch.inference_mode()
-    def predict(self, means: Tensor) -> list[dict[str, str]]:
-        """The labels of every recording, by slot. means: (N, S, D)."""
-        chosen = self.head.choose(self.head.of_means(means))
-        return [{slot: names[i] for (slot, names), i in zip(self.classes.items(), row, strict=True)} for row in chosen.tolist()]
-
-    @classmethod
-    def load(cls, folder: Path | str, encoder: SpeechEncoder) -> Classifier:
-        """Raises InputError where a file is missing or damaged, or the encoder is not the one the head was trained on."""
-        path, weights = Path(folder) / "card.json", Path(folder) / "head.safetensors"
-        card = read_json(path)
-        if not isinstance(card, dict) or card.get("kind") != KIND:
-            raise InputError(f"{path} is not the card of a classifier; give the folder that training wrote")
-        if card["encoder"] != encoder_card(encoder):
-            raise InputError(
-                f"{path} was trained on another encoder than {encoder.name} ({encoder.hash}); load that one or train again"
-            )
-        classes = {slot: tuple(names) for slot, names in card["classes"].items()}
-        if [len(names) for names in classes.values()] != card["head"]["classes"]:
-            raise InputError(f"{path} has its slots in another order than the head; delete the folder and train again")
-        head = UtteranceClassifier(ClassifierShape(**card["head"] | {"classes": tuple(card["head"]["classes"])}))
-        try:
-            head.load_state_dict(load_file(weights))
-            if hash_files([weights]) != card["weights"]:
-                raise ValueError("its contents are not those the card was written for")
-        except (OSError, SafetensorError, RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(
-                f"{weights} does not hold the weights of its card ({reason}); delete the folder and train again"
-            ) from error
-        return cls(head.eval(), classes, card)
 
 
 def train_classifier(
@@ -116,117 +130,40 @@ def train_classifier(
     options: ClassifierOptions = ClassifierOptions(),
     features: Path | str | None = None,
     workers: int = 2,
-) -> Classifier:
-    """Train (once) and save a head in `out`: `head.safetensors`, then `card.json`.
+) -> TrainedHead:
+    """Train (once) and save a head in `out`; every learning rate is tried.
 
-    features: folder for the hidden states of the set (None: `out`/features); several heads on one encoder and set share it.
-    Raises InputError where `out` was made from other inputs, or all recordings of a split had to be set aside.
+    features: folder for the hidden states of the set (None: `out`-features); several heads on one encoder and set share it.
+    Raises InputError as `train_head`.
     """
     out = Path(out)
-    with claim(out, {"encoder": encoder_card(encoder), "task": data.task, "data": data.hash, "options": asdict(options)}):
-        if not (out / "card.json").is_file():
-            cached = cached_means(data, encoder, Path(features or out / "features"), ("train", "dev"), workers=workers)
-            train, dev = (examples(data, cached, split) for split in ("train", "dev"))
-            began = time.perf_counter()
-            attempts = sweep(train, dev, tuple(map(len, data.classes.values())), options)
-            _save(out, data, encoder, options, attempts, time.perf_counter() - began)
-    return Classifier.load(out, encoder)
+    task = Classification(data.task, data, encoder.grid, options.projection)
+    folder = Path(features or out.with_name(f"{out.name}-features")) / "train-dev"
+    if not (out / "card.json").is_file():
+        cache(data, encoder, folder, ("train", "dev"), CacheOptions(pooled=True), workers=workers)
+    settings = Settings(options.learning_rates[0], options.steps, options.batch, options.every, patience=options.patience)
+    run = Run(task, supply_of(task, [folder]), settings, options.seed, out)
+    return train_head(run, encoder_card(encoder), options.learning_rates, METRIC, halving=False)
 
 
-def cached_means(
-    data: LabelledSet,
+def cache(
+    data: UtteranceSet,
     encoder: SpeechEncoder,
     folder: Path,
     splits: Sequence[str],
+    options: CacheOptions,
     hearing: Hearing = Hearing(),
     workers: int = 2,
 ) -> CachedStates:
-    """The mean hidden states of these splits, in `folder`/<split>-<split>."""
+    """The hidden states of these splits, in `folder`."""
     utterances = [u for split in splits for u in data.splits[split]]
     recordings = [Recording(u.id, data.path(u), u.seconds) for u in utterances]
-    return cache_states(encoder, recordings, folder / "-".join(splits), hearing=hearing, workers=workers)
+    return cache_states(encoder, recordings, folder, options, hearing, workers)
 
 
-def examples(data: LabelledSet, cached: CachedStates, split: str) -> Examples:
-    """What could be heard of a split. Raises InputError where nothing could."""
-    heard = [u for u in data.splits[split] if u.id in cached]
-    if not heard:
-        raise InputError(f"no recording of {data.root / split}.jsonl could be heard; mend them or prepare the set again")
-    return Examples(cached.stacked([u.id for u in heard]), labels_of(data, heard))
-
-
-def labels_of(data: LabelledSet, utterances: Sequence[Utterance]) -> Tensor:
-    """(N, slots) numbers of classes."""
-    return numbers([[u.labels[slot] for slot in data.classes] for u in utterances], list(data.classes.values()))
-
-
-def sweep(train: Examples, dev: Examples, classes: tuple[int, ...], options: ClassifierOptions) -> list[Attempt]:
-    """An attempt for every learning rate, from the same weights and batches. The same on any number of threads."""
-    _, states, width = train.means.shape
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(options.seed)
-        head = UtteranceClassifier(ClassifierShape(states, width, classes, options.projection))
-    with single_threaded(1) as pool:
-        return list(pool.map(lambda rate: attempt(copy.deepcopy(head), train, dev, rate, options), options.learning_rates))
-
-
-def attempt(head: UtteranceClassifier, train: Examples, dev: Examples, rate: float, options: ClassifierOptions) -> Attempt:
-    """Train the head with one learning rate until dev gets no better, and give back its best."""
-    optimiser = torch.optim.Adam(head.parameters(), rate, fused=True)
-    best, looks = look(head, dev, rate, 0), 0
-    for step, chosen in enumerate(_batches(len(train.labels), options), 1):
-        loss = head.loss(head.of_means(train.means[chosen]), train.labels[chosen])
-        optimiser.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(head.parameters(), options.clip)
-        optimiser.step()
-        if step % options.every and step < options.steps:
-            continue
-        found = look(head, dev, rate, step)
-        best, looks = (found, 0) if found.rank > best.rank else (best, looks + 1)
-        if looks >= options.patience:
-            break
-    return best
-
-
-@torch.no_grad()
-def look(head: UtteranceClassifier, dev: Examples, rate: float, step: int) -> Attempt:
-    """How good the head is on dev, with a copy of it."""
-    logits = head.of_means(dev.means)
-    loss = float(head.loss(logits, dev.labels))
-    return Attempt(rate, accuracy(head.choose(logits), dev.labels), loss, step, copy.deepcopy(head))
-
-
-def _batches(count: int, options: ClassifierOptions) -> Iterator[Tensor]:
-    """Numbers of examples for every step: all of them in a new order, again and again."""
-    generator, left = torch.Generator().manual_seed(options.seed), torch.zeros(0, dtype=torch.long)
-    for _ in range(options.steps):
-        if len(left) < min(options.batch, count):
-            left = torch.randperm(count, generator=generator)
-        yield left[: options.batch]
-        left = left[options.batch :]
-
-
-def _save(
-    out: Path, data: LabelledSet, encoder: SpeechEncoder, options: ClassifierOptions, attempts: Sequence[Attempt], seconds: float
-) -> None:
-    best = max(attempts, key=lambda a: a.rank)
-    with replacing(out / "head.safetensors") as temporary:
-        save_file({name: weight.detach().contiguous() for name, weight in best.head.state_dict().items()}, temporary)
-    card = {
-        "kind": KIND,
-        "task": data.task,
-        "data": data.hash,
-        "classes": data.classes,
-        "encoder": encoder_card(encoder),
-        "head": asdict(best.head.shape),
-        "options": asdict(options),
-        "learning_rate": best.learning_rate,
-        "dev": {"acc": best.accuracy, "loss": best.loss, "step": best.step},
-        "sweep": [{"learning_rate": a.learning_rate, "acc": a.accuracy, "loss": a.loss, "step": a.step} for a in attempts],
-        "layer_weights": best.head.featurizer.shares.tolist(),
-        "seconds": round(seconds, 1),
-        "weights": hash_files([out / "head.safetensors"]),
-        "versions": {"torch": importlib.metadata.version("torch")},
-    }
-    write_json(out / "card.json", card)
+def of_mean(head: TrainedHead, mean: Tensor) -> dict[str, str]:
+    """The labels of a recording, by slot. mean: (S, D) of every hidden state over time."""
+    assert isinstance(head.task, Classification)
+    with torch.inference_mode():
+        said = head.task.predict(head.head, Batch((), mean[None], torch.ones(1).long()))
+    return head.task.choose(said[0])

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from speechssl.artefacts import hash_json, read_json
 from speechssl.asr.ctc import CtcRecogniser, greedy_decode
@@ -17,22 +16,23 @@ from speechssl.corpora.utterances import LabelledSet, Utterance, load_labelled
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.qa.metrics import word_error_rate
-from speechssl.superb.classify import Classifier
+from speechssl.superb.classify import METRIC, Classification, of_mean
 from speechssl.superb.features import encoder_card
 from speechssl.superb.tasks import Item, Scored
+from speechssl.superb.train import TrainedHead, load_head
 
 SPLIT = "test"
 
 
 @dataclass(frozen=True)
 class ClassificationTask:
-    """A classifier and the set that it was trained on. An item is right when all its slots are (IC: three)."""
+    """A head and the set that it was trained on. An item is right when all its slots are (IC: three)."""
 
     encoder: SpeechEncoder
-    classifier: Classifier
+    trained: TrainedHead
     data: LabelledSet
     split: str = SPLIT
-    metric: str = "acc"
+    metric: str = METRIC
 
     @property
     def name(self) -> str:
@@ -41,20 +41,19 @@ class ClassificationTask:
     @property
     def card(self) -> Mapping[str, Any]:
         """The head, the encoder and the recordings."""
-        head = {name: self.classifier.card[name] for name in ("task", "weights", "classes")}
+        head = {"task": self.name, "weights": self.trained.card["weights"]["tuned"], "classes": self.data.classes}
         return head | {"encoder": encoder_card(self.encoder), "data": self.data.hash, "split": self.split}
 
     def items(self) -> Sequence[Item]:
         """Grouped by speaker where training heard none of them; where it did (SID, FSDD), each utterance is its own group."""
-        heard = {u.speaker for u in self.data.splits["train"]}
+        assert isinstance(self.trained.task, Classification)
         wanted = self.data.splits[self.split]
-        fresh = not any(u.speaker in heard for u in wanted)
-        return [Item(u.id, self.data.path(u), u.speaker if fresh else u.id) for u in wanted]
+        groups = self.trained.task.groups(wanted)
+        return [Item(u.id, self.data.path(u), group) for u, group in zip(wanted, groups, strict=True)]
 
-    @torch.inference_mode()
     def hear(self, samples: np.ndarray) -> dict[str, str]:
         """The label of every slot."""
-        return self.classifier.predict(self.encoder.hidden_states(samples).cpu().mean(1)[None])[0]
+        return of_mean(self.trained, self.encoder.hidden_states(samples).cpu().mean(1))
 
     def score(self, heard: Mapping[str, Any]) -> list[Scored]:
         truth: dict[str, Utterance] = {u.id: u for u in self.data.splits[self.split]}
@@ -64,10 +63,10 @@ class ClassificationTask:
 
 def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEncoder) -> ClassificationTask:
     """A head from the folder that training wrote, with its set. Raises InputError where the three do not belong together."""
-    found, classifier = load_labelled(data), Classifier.load(folder, encoder)
-    if classifier.card["data"] != found.hash:
-        raise InputError(f"{folder} was trained on another set than {data}; give its own, or train a head on this one")
-    return ClassificationTask(encoder, classifier, found)
+    found = load_labelled(data)
+    sizes = read_json(Path(folder) / "card.json").get("task", {}).get("sizes", {})
+    task = Classification(found.task, found, encoder.grid, sizes.get("projection", 256))
+    return ClassificationTask(encoder, load_head(folder, task, encoder_card(encoder)), found)
 
 
 @dataclass(frozen=True)

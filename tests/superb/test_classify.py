@@ -3,71 +3,64 @@
 import json
 
 import pytest
-import torch
 
 from speechssl.corpora.utterances import load_labelled
 from speechssl.encoders.loading import load_encoder
 from speechssl.errors import InputError
-from speechssl.superb import classify
-from speechssl.superb.classify import Classifier, ClassifierOptions, Examples, attempt, sweep, train_classifier
-from speechssl.superb.features import CachedStates
-from speechssl.superb.heads import ClassifierShape, UtteranceClassifier
+from speechssl.superb import fit, train
+from speechssl.superb.classify import Classification, ClassifierOptions, train_classifier
+from speechssl.superb.features import encoder_card
+from speechssl.superb.supply import Cached
+from speechssl.superb.train import load_head
 
 QUICK = ClassifierOptions(learning_rates=(1e-3, 1e-2), steps=60, every=20, patience=3)
 
 
-def toy(count, seed):
-    """Two classes that the second of three states tells apart."""
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.randint(0, 2, (count, 1), generator=generator)
-    means = torch.randn(count, 3, 8, generator=generator)
-    means[:, 1, 0] += 4.0 * labels[:, 0]
-    return Examples(means, labels)
-
-
-def test_a_sweep_is_the_same_every_time_and_leaves_the_random_state_alone():
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    first, second = (sweep(toy(64, 0), toy(32, 1), (2,), QUICK) for _ in range(2))
-    assert torch.equal(torch.get_rng_state(), before)
-    for a, b in zip(first, second, strict=True):
-        assert a.rank == b.rank and all(torch.equal(x, b.head.state_dict()[n]) for n, x in a.head.state_dict().items())
-    assert [a.learning_rate for a in first] == [1e-3, 1e-2]
-
-
-def test_it_learns_which_state_tells():
-    found = sweep(toy(256, 0), toy(64, 1), (2,), ClassifierOptions(learning_rates=(1e-2,), steps=400))[0]
-    assert found.accuracy >= 0.95 and int(found.head.featurizer.shares.argmax()) == 1
-
-
-def test_the_best_look_is_kept_and_it_ends_early():
-    options = ClassifierOptions(steps=5000, every=10, patience=2)
-    head = UtteranceClassifier(ClassifierShape(3, 8, (2,)))
-    found = attempt(head, toy(64, 0), toy(32, 1), 1e-1, options)
-    logits = found.head.of_means(toy(32, 1).means)
-    assert float((found.head.choose(logits) == toy(32, 1).labels).float().mean()) == pytest.approx(found.accuracy)
-    assert found.step < 5000
-
-
-def test_fewer_examples_than_a_batch_are_all_used():
-    assert sweep(toy(5, 0), toy(4, 1), (2,), QUICK)[0].step <= 60
+def judged(made, folder, split="dev"):
+    supply = Cached(made.task.data, (folder,), True, False)
+    said = fit.predictions(made.task, made.head, supply, made.task.data.splits[split], 3)
+    return said, made.task.judge(split, said, 0)
 
 
 def test_a_head_is_trained_once_saved_and_loaded(labelled, encoder, tmp_path):
     data = load_labelled(labelled())
-    made = train_classifier(data, encoder, tmp_path / "head", QUICK)
+    made = train_classifier(data, encoder, tmp_path / "head", QUICK, tmp_path / "features")
     card = json.loads((tmp_path / "head/card.json").read_text())
-    assert card["dev"]["acc"] == 1.0 and card["classes"] == {"keyword": ["high", "low"]} and len(card["sweep"]) == 2
-    assert sum(card["layer_weights"]) == pytest.approx(1)
-    means = CachedStates.load(tmp_path / "head/features/train-dev").stacked(["dev-0", "dev-1"])
-    assert made.predict(means) == [{"keyword": "low"}, {"keyword": "high"}]
+    assert card["dev"]["acc"] == 100 and [x["learning_rate"] for x in card["sweep"]] == [1e-3, 1e-2]
+    assert sum(card["layer_weights"]) == pytest.approx(1) and card["default"]["learning_rate"] == 1e-3
+    said, found = judged(made, tmp_path / "features/train-dev")
+    assert found.measures[0].value == 100 and found.measures[0].n == 4
+    assert found.detail["confusion"]["keyword"] == {"classes": ["high", "low"], "counts": [[2, 0], [0, 2]]}
+    assert [made.task.choose(said[f"dev-{i}"]) for i in (0, 1)] == [{"keyword": "low"}, {"keyword": "high"}]
     before = (tmp_path / "head/head.safetensors").stat().st_mtime_ns
-    train_classifier(data, encoder, tmp_path / "head", QUICK)
+    train_classifier(data, encoder, tmp_path / "head", QUICK, tmp_path / "features")
     assert (tmp_path / "head/head.safetensors").stat().st_mtime_ns == before
-    assert Classifier.load(tmp_path / "head", encoder).predict(means) == made.predict(means)
+    assert not list((tmp_path / "head").glob("lr-*"))
+    again = load_head(tmp_path / "head", made.task, encoder_card(encoder))
+    assert judged(again, tmp_path / "features/train-dev")[0] == said
 
 
-@pytest.mark.parametrize("at", ["attempt", "write_json"])  # while it is trained, and with the head written and its card not
+def test_what_could_not_be_heard_is_wrong(labelled, encoder, tmp_path):
+    data = load_labelled(labelled())
+    made = train_classifier(data, encoder, tmp_path / "head", QUICK, tmp_path / "features")
+    said, _ = judged(made, tmp_path / "features/train-dev")
+    del said["dev-1"]
+    found = made.task.judge("dev", said, 50).measures[0]
+    assert (found.value, found.n) == (75.0, 4) and found.low <= 75 <= found.high
+    assert made.task.judge("dev", {}, 50).measures[0].value == 0
+
+
+def test_all_slots_must_be_right(labelled, encoder):
+    data = load_labelled(labelled(slots=("action", "object")))
+    task = Classification("ic", data, encoder.grid)
+    right, half = [-0.1, -3.0, -0.1, -3.0], [-0.1, -3.0, -3.0, -0.1]
+    truth = {u.id: (u.labels["action"], u.labels["object"]) for u in data.splits["dev"]}
+    said = {name: half if labels == ("high", "low") else right for name, labels in truth.items()}
+    expected = 100 * sum(task.choose(said[n]) == {"action": a, "object": o} for n, (a, o) in truth.items()) / len(truth)
+    assert task.judge("dev", said, 0).measures[0].value == expected
+
+
+@pytest.mark.parametrize("at", ["sweep", "write_json"])  # while it is trained, and with the head written and its card not
 def test_a_killed_run_makes_the_same_head(labelled, encoder, tmp_path, monkeypatch, at):
     class Killed(BaseException):
         pass
@@ -78,7 +71,7 @@ def test_a_killed_run_makes_the_same_head(labelled, encoder, tmp_path, monkeypat
     data = load_labelled(labelled())
     train_classifier(data, encoder, tmp_path / "whole", QUICK)
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(classify, at, dying)
+        patched.setattr(train, at, dying)
         train_classifier(data, encoder, tmp_path / "killed", QUICK)
     assert (tmp_path / "killed/head.safetensors").exists() is (at == "write_json")
     assert not (tmp_path / "killed/card.json").exists()
@@ -89,29 +82,29 @@ def test_a_killed_run_makes_the_same_head(labelled, encoder, tmp_path, monkeypat
 
 def test_other_inputs_are_refused(labelled, encoder, hubert_folder, tmp_path):
     root = labelled()
-    train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
+    made = train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
     other = load_encoder(hubert_folder("group"))
     with pytest.raises(InputError, match="trained on another encoder"):
-        Classifier.load(tmp_path / "head", other)
+        load_head(tmp_path / "head", made.task, encoder_card(other))
     with pytest.raises(InputError, match="encoder"):
         train_classifier(load_labelled(root), other, tmp_path / "head", QUICK)
     lines = (root / "train.jsonl").read_text().splitlines(keepends=True)
     (root / "train.jsonl").write_text("".join(lines[:-1]))
     with pytest.raises(InputError, match="data"):
-        train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
+        train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK, tmp_path / "elsewhere")
 
 
 def test_damage_is_one_sentence(labelled, encoder, tmp_path):
-    train_classifier(load_labelled(labelled()), encoder, tmp_path / "head", QUICK)
+    made = train_classifier(load_labelled(labelled()), encoder, tmp_path / "head", QUICK)
     weights = tmp_path / "head/head.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
     with pytest.raises(InputError, match="does not hold the weights of its card"):
-        Classifier.load(tmp_path / "head", encoder)
+        load_head(tmp_path / "head", made.task, encoder_card(encoder))
     (tmp_path / "head/card.json").write_text("{}")
-    with pytest.raises(InputError, match="not the card of a classifier"):
-        Classifier.load(tmp_path / "head", encoder)
+    with pytest.raises(InputError, match="not the card of a head"):
+        load_head(tmp_path / "head", made.task, encoder_card(encoder))
 
 
 def test_bad_recordings_are_left_out_and_a_split_without_any_is_refused(labelled, encoder, tmp_path, capsys):

@@ -42,7 +42,7 @@ def test_speakers_are_drawn_together_where_training_heard_none_of_them(labelled,
 def test_a_head_of_another_set_is_refused(labelled, encoder, tmp_path):
     root = labelled()
     train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
-    with pytest.raises(InputError, match="trained on another set"):
+    with pytest.raises(InputError, match="trained for another set"):
         load_classification(tmp_path / "head", labelled("other", counts=(12, 4, 3)), encoder)
 
 

@@ -1,0 +1,241 @@
+"""Training of one head at one learning rate, as far as it is wanted now and further another time.
+
+A run is a folder with one file, `state.safetensors`: weights, the optimiser's moments, and the best head so far by the first
+measure on dev. It is written at every look at dev, whole or not at all, so that a killed run goes on from the last look, and comes
+to the same head: what is random in a step depends on the seed and the number of the step alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from speechssl.artefacts import hash_json, replacing
+from speechssl.corpora.utterances import Utterance
+from speechssl.errors import InputError
+from speechssl.evaluation.results import LOWER_IS_BETTER
+from speechssl.superb.supply import Supply
+from speechssl.superb.task import Batch, Judgement, Settings, Task
+
+STATE = "state.safetensors"
+POOL = 20  # batches whose recordings are sorted by length, so that little is padding
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How far a learning rate has come, and its best look at dev."""
+
+    learning_rate: float
+    value: float  # the first measure on dev, percent or dB; NaN before the first look
+    tie: float  # decides between equals: dev loss, nats, where the task tells it
+    best: int  # the step of that look
+    steps: int  # that were done
+    stale: int = 0  # looks since the best
+    ended: bool = False  # nothing better came for long, or the loss is no number any more
+    seconds: float = 0.0  # of training, looks included
+
+    def beats(self, other: Attempt, metric: str) -> bool:
+        """Whether it is better on dev; not, where they are equal."""
+        if math.isnan(self.value) or math.isnan(other.value):
+            return math.isnan(other.value) and not math.isnan(self.value)
+        sign = -1 if metric in LOWER_IS_BETTER else 1
+        return (sign * self.value, -self.tie) > (sign * other.value, -other.tie)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is trained: a task's head on what a supply gives, into a folder."""
+
+    task: Task
+    supply: Supply
+    settings: Settings
+    seed: int
+    folder: Path
+    device: str = "cpu"
+
+
+def advance(run: Run, until: int, tell: Callable[[int], None] = lambda steps: None) -> Attempt:
+    """Train to this step, or from where it was left to there; nothing is done where it has come so far or has ended.
+
+    tell: is given the number of steps whenever some are done. The state of torch's generator is left alone.
+    Raises InputError where nothing of a split can be heard or the folder holds another run.
+    """
+    with torch.random.fork_rng(devices=[]):
+        trainer = _Trainer(run)
+        return trainer.advance(min(until, run.settings.steps), tell)
+
+
+def best_head(run: Run) -> nn.Module:
+    """The head of the best look at dev. Raises InputError where the folder has none."""
+    with torch.random.fork_rng(devices=[]):
+        trainer = _Trainer(run)
+    trainer.head.load_state_dict(trainer.best)
+    return trainer.head.eval()
+
+
+class _Trainer:
+    def __init__(self, run: Run) -> None:
+        self.run, self.card = run, hash_json(run_card(run))
+        torch.manual_seed(run.seed)
+        self.head = run.task.build(*run.supply.shape).to(run.device)
+        kinds: dict[str, Any] = {"Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
+        self.optimiser = kinds[run.settings.optimiser](self.head.parameters(), run.settings.learning_rate, fused=True)
+        self.best: dict[str, Tensor] = {}
+        self.attempt = Attempt(run.settings.learning_rate, math.nan, 0.0, 0, 0)
+        if (run.folder / STATE).is_file():
+            self._restore(run.folder / STATE)
+
+    def advance(self, until: int, tell: Callable[[int], None]) -> Attempt:
+        if self.attempt.ended or self.attempt.steps >= until:
+            return self.attempt
+        train, dev = (self._heard(split) for split in ("train", "dev"))
+        began, told = time.perf_counter(), self.attempt.steps
+        if not self.best:
+            self._look(dev, 0)
+        batches = batches_of(train, self.run.settings.batch, self.run.seed, by_length=not self.run.task.pooled)
+        for step, batch in enumerate(batches, 1):
+            if step <= self.attempt.steps:
+                continue
+            finite = self._step(batch, step)
+            if finite and step % self.run.settings.every and step < until:
+                continue
+            self._look(dev, step) if finite else self._end(step)
+            self.attempt = replace(self.attempt, seconds=self.attempt.seconds + time.perf_counter() - began)
+            began = time.perf_counter()
+            tell(step - told)
+            told = step
+            self._save()
+            if self.attempt.ended or step >= until:
+                break
+        return self.attempt
+
+    def _heard(self, split: str) -> list[Utterance]:
+        data = self.run.task.data
+        heard = self.run.supply.usable(data.splits[split])
+        if not heard:
+            raise InputError(f"no recording of {data.root / split}.jsonl could be heard; mend them or prepare the set again")
+        return heard
+
+    def _step(self, utterances: Sequence[Utterance], step: int) -> bool:
+        """One update. Whether the loss and its gradient were numbers."""
+        if not self.run.task.pooled:  # those heads have nothing random in them
+            torch.manual_seed(self.run.seed * 1_000_003 + step)
+        self.head.train()
+        loss = self.run.task.loss(self.head, on_device(self.run.supply.batch(utterances), self.run.device))
+        self.optimiser.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.head.parameters(), self.run.settings.clip)
+        if not torch.isfinite(norm):
+            return False
+        self.optimiser.step()
+        return True
+
+    def _look(self, dev: Sequence[Utterance], step: int) -> None:
+        """How good the head is on dev; it is kept where it is the best so far."""
+        predicted = predictions(self.run.task, self.head.eval(), self.run.supply, dev, self.run.settings.batch, self.run.device)
+        judged = self.run.task.judge("dev", predicted, 0)
+        before = self.attempt
+        found = replace(before, value=judged.measures[0].value, tie=tie_of(judged), best=step, steps=step, stale=0)
+        if found.beats(before, judged.measures[0].metric):
+            self.attempt = found
+            self.best = {name: weight.detach().cpu().clone() for name, weight in self.head.state_dict().items()}
+        else:
+            patience = self.run.settings.patience
+            self.attempt = replace(before, steps=step, stale=before.stale + 1, ended=0 < patience <= before.stale + 1)
+
+    def _end(self, step: int) -> None:
+        self.attempt = replace(self.attempt, steps=step, ended=True)
+
+    def _save(self) -> None:
+        moments = self.optimiser.state_dict()["state"]
+        tensors = {f"head.{name}": weight for name, weight in self.head.state_dict().items()}
+        tensors |= {f"best.{name}": weight for name, weight in self.best.items()}
+        tensors |= {f"moments.{i}.{name}": value for i, state in moments.items() for name, value in state.items()}
+        facts = {"card": self.card, "attempt": json.dumps(asdict(self.attempt))}
+        with replacing(self.run.folder / STATE) as temporary:
+            temporary.write_bytes(save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, facts))
+
+    def _restore(self, path: Path) -> None:
+        try:
+            with safe_open(path, "pt") as file:
+                facts, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"{path} is damaged ({reason}); delete it and give the same command") from error
+        if facts["card"] != self.card:
+            raise InputError(f"{path} was trained with other settings, data or states; choose another folder or delete it")
+        self.attempt = Attempt(**json.loads(facts["attempt"]))
+        self.head.load_state_dict(_below(tensors, "head"))
+        self.best = _below(tensors, "best")
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in _below(tensors, "moments").items():
+            number, _, key = name.partition(".")
+            state.setdefault(int(number), {})[key] = tensor
+        self.optimiser.load_state_dict({"state": state, "param_groups": self.optimiser.state_dict()["param_groups"]})
+
+
+def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
+
+
+def run_card(run: Run) -> dict[str, Any]:
+    """What decides the head, beside the hidden states."""
+    settings = {name: value for name, value in asdict(run.settings).items() if name != "steps"}  # a run may be made longer
+    return {"task": task_card(run.task), "settings": settings, "seed": run.seed, "shape": list(run.supply.shape)}
+
+
+def task_card(task: Task) -> dict[str, Any]:
+    """The task with its data and the sizes of its head, as JSON values."""
+    sizes = {name: value for name, value in vars(task).items() if name not in ("data", "grid") and not name.startswith("_")}
+    return {"name": task.name, "data": task.data.hash, "sizes": json.loads(json.dumps(sizes, default=str))}
+
+
+def tie_of(judged: Judgement) -> float:
+    """What decides between equals: the less the better."""
+    return float(judged.detail.get("loss", 0.0))
+
+
+@torch.no_grad()
+def predictions(
+    task: Task, head: nn.Module, supply: Supply, utterances: Sequence[Utterance], batch: int, device: str = "cpu"
+) -> dict[str, Any]:
+    """What the head says of every recording that can be heard, by id. They are taken by length, so that little is padding."""
+    ordered = sorted(supply.usable(utterances), key=lambda u: u.seconds)
+    found: dict[str, Any] = {}
+    for at in range(0, len(ordered), batch):
+        heard = supply.batch(ordered[at : at + batch])
+        said = task.predict(head, on_device(heard, device))
+        found |= {u.id: what for u, what in zip(heard.utterances, said, strict=True)}
+    return found
+
+
+def on_device(batch: Batch, device: str) -> Batch:
+    return batch if device == "cpu" else replace(batch, states=batch.states.to(device), lengths=batch.lengths.to(device))
+
+
+def batches_of(utterances: Sequence[Utterance], size: int, seed: int, by_length: bool) -> Iterator[list[Utterance]]:
+    """Batches without end: all utterances in a new order, again and again. What is left over of an order is left out.
+
+    by_length: of every POOL batches those of like length go together.
+    """
+    generator, size = torch.Generator().manual_seed(seed), min(size, len(utterances))
+    while True:
+        order = torch.randperm(len(utterances), generator=generator).tolist()
+        if not by_length:
+            yield from ([utterances[i] for i in order[at : at + size]] for at in range(0, len(order) - size + 1, size))
+            continue
+        whole = order[: len(order) // size * size]
+        for at in range(0, len(whole), POOL * size):
+            near = sorted(whole[at : at + POOL * size], key=lambda i: utterances[i].seconds)
+            starts = torch.randperm(len(near) // size, generator=generator).tolist()
+            yield from ([utterances[i] for i in near[start * size : (start + 1) * size]] for start in starts)

@@ -1,0 +1,208 @@
+"""Training goes on where it was left and comes to the same head; a sweep keeps the rate that does best."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechssl.corpora.utterances import Utterance, UtteranceSet
+from speechssl.errors import InputError
+from speechssl.superb.featurizer import Featurizer
+from speechssl.superb.fit import STATE, Attempt, Run, advance, batches_of, best_head
+from speechssl.superb.supply import padded
+from speechssl.superb.sweep import LEADERBOARD, better_half, of_rate, one_after_another, rungs, sweep
+from speechssl.superb.task import Judgement, Measure, Settings
+from speechssl.timing import FrameGrid
+
+SETTINGS = Settings(1e-2, steps=40, batch=4, every=10)
+
+
+class Head(torch.nn.Module):
+    def __init__(self, states, width):
+        super().__init__()
+        self.featurizer = Featurizer(states)
+        self.output = torch.nn.Linear(width, 1)
+        self.dropout = torch.nn.Dropout(0.3)
+
+    def forward(self, states):
+        return self.output(self.dropout(self.featurizer(states))).mean(1)[:, 0]
+
+
+class Loudness:
+    """A toy task: the mean over time of the first number of the second state. Its head has dropout."""
+
+    name, grid, pooled, wants_waves = "toy", FrameGrid(16_000, 320, 400), False, False
+
+    def __init__(self, broken=False):
+        splits = {"train": 24, "dev": 8}
+        made = {s: tuple(Utterance(f"{s}-{i}", "x", 0.1 * (i % 5 + 1)) for i in range(n)) for s, n in splits.items()}
+        self.data, self._broken = UtteranceSet("/none", "toy", made, "hash"), broken
+
+    def build(self, states, width):
+        return Head(states, width)
+
+    def loss(self, head, batch):
+        wanted = batch.states[:, 1, :, 0].mean(1)
+        return (head(batch.states) - wanted).square().mean() * (math.nan if self._broken else 1)
+
+    def predict(self, head, batch):
+        return (head(batch.states) - batch.states[:, 1, :, 0].mean(1)).abs().tolist()
+
+    def judge(self, split, predicted, resamples):
+        wrong = 100 * sum(predicted.values()) / len(predicted)
+        return Judgement((Measure("per", wrong, wrong, wrong, len(predicted)),))
+
+
+class Invented:
+    """Hidden states that follow from the id."""
+
+    shape = (3, 4)
+
+    def usable(self, utterances):
+        return list(utterances)
+
+    def batch(self, utterances):
+        states = []
+        for u in utterances:
+            generator = torch.Generator().manual_seed(int(u.id.split("-")[1]) + 100 * (u.id[0] == "d"))
+            states.append(torch.randn(round(u.seconds * 50), 3, 4, generator=generator))
+        return padded(utterances, states, ())
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(Loudness(), Invented(), SETTINGS, 0, tmp_path / "run")
+
+
+def weights(run):
+    return best_head(run).state_dict()
+
+
+def same(a, b):
+    return all(torch.equal(value, b[name]) for name, value in a.items())
+
+
+def test_it_learns_and_leaves_the_random_state_alone(run):
+    before = torch.get_rng_state()
+    first, last = advance(replace(run, folder=run.folder / "a"), 10), advance(run, 40)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert last.value < first.value and last.steps == 40 and best_head(run).featurizer.shares.argmax() == 1
+
+
+@pytest.mark.parametrize("stops", [(10, 40), (10, 20, 30, 40), (20, 20, 40)])
+def test_in_pieces_it_comes_to_the_same_head(run, tmp_path, stops):
+    whole, parts = advance(run, 40), replace(run, folder=tmp_path / "parts")
+    for stop in stops:
+        found = advance(parts, stop)
+    assert replace(found, seconds=0) == replace(whole, seconds=0) and same(weights(run), weights(parts))
+
+
+def test_killed_between_looks_it_comes_to_the_same_head(run, tmp_path, monkeypatch):
+    whole, killed = advance(run, 40), replace(run, folder=tmp_path / "killed", supply=Invented())
+    calls = []
+
+    def dying(utterances, batch=Invented.batch):
+        calls.append(1)
+        if len(calls) == 25:
+            raise KeyboardInterrupt
+        return batch(Invented(), utterances)
+
+    monkeypatch.setattr(killed.supply, "batch", dying, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        advance(killed, 40)
+    found = advance(killed, 40)
+    assert (found.value, found.best) == (whole.value, whole.best) and same(weights(run), weights(killed))
+
+
+def test_a_folder_belongs_to_its_run_and_damage_is_told(run):
+    advance(run, 10)
+    with pytest.raises(InputError, match="trained with other settings"):
+        advance(replace(run, seed=1), 10)
+    advance(replace(run, settings=replace(SETTINGS, steps=50)), 50)  # a run may be made longer
+    path = run.folder / STATE
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError, match=r"state.safetensors is damaged"):
+        advance(run, 10)
+
+
+def test_a_loss_that_is_no_number_ends_the_run(run):
+    found = advance(replace(run, task=Loudness(broken=True)), 40)
+    assert found.ended and found.steps == 1 and found.best == 0
+
+
+def test_patience(run):
+    patient = replace(run, settings=replace(SETTINGS, learning_rate=1e-9, steps=200, patience=2))
+    found = advance(patient, 200)
+    assert found.ended and found.steps < 200
+    assert advance(patient, 200) == found
+
+
+def test_a_sweep_keeps_the_best_rate_and_trains_the_own_one(run):
+    told = []
+
+    def go(runs, steps):
+        told.append((len(runs), steps))
+        return one_after_another(runs, steps)
+
+    swept = sweep(run, LEADERBOARD, "per", go)
+    assert told == [(7, 5), (4, 10), (2, 20), (1, 40), (told[-1][0], 40)]
+    by_rate = {a.learning_rate: a for a in swept.attempts}
+    assert swept.untuned.learning_rate == 1e-2 and swept.untuned.steps == 40 and by_rate[1e-7].steps == 5
+    assert swept.best.steps == 40 and swept.best.value <= swept.untuned.value
+    assert swept.tuned == of_rate(run, swept.best.learning_rate)
+
+
+def test_without_halving_every_rate_gets_all_steps(run):
+    swept = sweep(run, (1e-3, 1e-1), "per", one_after_another, halving=False)
+    assert [a.steps for a in swept.attempts] == [40, 40, 40]  # and the task's own
+    assert swept.best.value == min(a.value for a in swept.attempts)
+
+
+def test_several_at_once_is_the_same(run, tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from speechssl.superb.sweep import side_by_side
+
+    alone = sweep(run, (1e-3, 1e-2), "per", one_after_another)
+    with ThreadPoolExecutor(1) as pool:
+        pooled = sweep(replace(run, folder=tmp_path / "pooled"), (1e-3, 1e-2), "per", side_by_side(pool))
+    assert [a.value for a in alone.attempts] == [a.value for a in pooled.attempts]
+
+
+def test_equals_are_decided_by_the_tie_then_by_nearness():
+    def attempt(rate, value, tie=0.0):
+        return Attempt(rate, value, tie, 1, 1)
+
+    assert better_half([attempt(1e-1, 90), attempt(1e-3, 90), attempt(1e-6, 90)], "acc", 1e-4) == [1e-3, 1e-6]
+    assert better_half([attempt(1e-1, 90, 0.2), attempt(1e-3, 90, 0.3)], "acc", 1e-4) == [1e-1]
+    assert better_half([attempt(1e-1, 5), attempt(1e-3, 9)], "eer", 1e-4) == [1e-1]
+    assert better_half([attempt(1e-1, math.nan), attempt(1e-6, 3)], "acc", 1e-1) == [1e-6]
+
+
+@given(st.integers(1, 9), st.integers(1, 10_000))
+def test_rungs_rise_to_all_steps_and_halve_to_one(rates, steps):
+    found = rungs(rates, steps)
+    assert found[-1] == steps and found == sorted(found)
+    left = rates
+    for _ in found[:-1]:
+        left = math.ceil(left / 2)
+    assert left == 1
+
+
+@given(st.integers(1, 50), st.integers(1, 8), st.booleans(), st.integers(0, 3))
+def test_batches_go_through_all_utterances(count, size, by_length, seed):
+    utterances = [Utterance(str(i), "x", 1.0 + i % 7) for i in range(count)]
+    stream = batches_of(utterances, size, seed, by_length)
+    size = min(size, count)
+    epoch = [next(stream) for _ in range(count // size)]
+    names = [u.id for batch in epoch for u in batch]
+    assert len(set(names)) == len(names) == count // size * size and all(len(batch) == size for batch in epoch)
+
+
+def test_the_attempt_is_json(run):
+    found = advance(run, 10)
+    assert json.loads(json.dumps(vars(found)))["steps"] == 10
