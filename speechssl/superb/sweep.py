@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from functools import cmp_to_key
 from pathlib import Path
@@ -75,21 +74,11 @@ def better_half(attempts: Sequence[Attempt], metric: str, own: float) -> list[fl
     return [a.learning_rate for a in ordered[: math.ceil(len(ordered) / 2)]]
 
 
-def one_after_another(runs: Sequence[Run], steps: int) -> list[Attempt]:
-    """In this process, each on one thread: so no result depends on how many there are."""
+def one_after_another(runs: Sequence[Run], steps: int, tell: Callable[[int], None] = lambda steps: None) -> list[Attempt]:
+    """In this process, on one thread where there is no GPU: so no result depends on how many there are."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return [advance(run, steps) for run in runs]
+        return [advance(run, steps, tell) for run in runs]
     finally:
         torch.set_num_threads(before)
-
-
-def side_by_side(pool: Executor) -> Go:
-    """In the processes of a pool."""
-
-    def go(runs: Sequence[Run], steps: int) -> list[Attempt]:
-        futures: list[Future[Attempt]] = [pool.submit(advance, run, steps) for run in runs]
-        return [future.result() for future in futures]
-
-    return go

@@ -162,17 +162,6 @@ def test_without_halving_every_rate_gets_all_steps(run):
     assert swept.best.value == min(a.value for a in swept.attempts)
 
 
-def test_several_at_once_is_the_same(run, tmp_path):
-    from concurrent.futures import ThreadPoolExecutor
-
-    from speechssl.superb.sweep import side_by_side
-
-    alone = sweep(run, (1e-3, 1e-2), "per", one_after_another)
-    with ThreadPoolExecutor(1) as pool:
-        pooled = sweep(replace(run, folder=tmp_path / "pooled"), (1e-3, 1e-2), "per", side_by_side(pool))
-    assert [a.value for a in alone.attempts] == [a.value for a in pooled.attempts]
-
-
 def test_equals_are_decided_by_the_tie_then_by_nearness():
     def attempt(rate, value, tie=0.0):
         return Attempt(rate, value, tie, 1, 1)

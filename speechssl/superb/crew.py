@@ -1,0 +1,68 @@
+"""Processes that train heads side by side, and tell how far they are.
+
+Small heads gain nothing from several threads, and much from each having a core to itself. A process is begun once and trains
+whatever comes; what it needs is on disk (cached states, the state of the run), so little is handed over.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from speechssl.superb.fit import Attempt, Run, advance
+from speechssl.superb.sweep import Go, one_after_another
+
+_TOLD: Any = None  # in a process of the crew: the queue to the one that began it
+
+
+@contextmanager
+def crew(workers: int, what: str) -> Iterator[Go]:
+    """Something that trains runs to a step, `workers` at once, with a bar that counts steps.
+
+    Runs whose states come from the encoder in the loop, or that train on a GPU, are trained in this process, one after another.
+    """
+    context = multiprocessing.get_context("spawn")
+    told = context.Queue()
+    bar = tqdm(desc=what, unit="step", unit_scale=True)
+    counter = threading.Thread(target=_count, args=(told, bar), daemon=True)
+    counter.start()
+    with ProcessPoolExecutor(workers, context, _begin, (told,)) as pool:
+
+        def go(runs: Sequence[Run], steps: int) -> list[Attempt]:
+            if workers == 1 or any(run.device != "cpu" or not hasattr(run.supply, "folders") for run in runs):
+                return one_after_another(runs, steps, told.put)
+            return [future.result() for future in [pool.submit(_advance, run, steps) for run in runs]]
+
+        try:
+            yield go
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+        finally:
+            told.put(None)
+            counter.join()
+            bar.close()
+
+
+def _begin(told: Any) -> None:
+    global _TOLD
+    _TOLD = told
+    torch.set_num_threads(1)
+
+
+def _advance(run: Run, steps: int) -> Attempt:
+    return advance(run, steps, _TOLD.put)
+
+
+def _count(told: Any, bar: Any) -> None:
+    while (steps := told.get()) is not None:
+        bar.update(steps)

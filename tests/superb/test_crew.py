@@ -1,0 +1,34 @@
+"""Heads that are trained side by side are those that are trained one after another."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from speechssl.corpora.utterances import load_labelled
+from speechssl.errors import InputError
+from speechssl.superb.classify import Classification, cache
+from speechssl.superb.crew import crew
+from speechssl.superb.features import CacheOptions
+from speechssl.superb.fit import Run, advance
+from speechssl.superb.supply import supply_of
+from speechssl.superb.task import Settings
+
+
+@pytest.fixture
+def runs(labelled, encoder, tmp_path):
+    data = load_labelled(labelled())
+    cache(data, encoder, tmp_path / "features", ("train", "dev"), CacheOptions(pooled=True))
+    task = Classification("ks", data, encoder.grid)
+    settings = Settings(1e-2, 30, 4, 10)
+    return [Run(task, supply_of(task, [tmp_path / "features"]), settings, seed, tmp_path / f"{seed}") for seed in (0, 1)]
+
+
+def test_side_by_side_is_one_after_another(runs, tmp_path):
+    with crew(2, "heads") as go:
+        found = go(runs, 30)
+        with pytest.raises(InputError, match="trained with other settings"):
+            go([replace(runs[0], seed=5)], 30)
+    alone = [advance(replace(run, folder=tmp_path / f"alone-{run.seed}"), 30) for run in runs]
+    told = [[json.dumps(vars(replace(a, seconds=0))) for a in attempts] for attempts in (found, alone)]
+    assert told[0] == told[1] and found[0].steps == 30
