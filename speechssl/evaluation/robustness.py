@@ -86,10 +86,16 @@ def write_outcome(out: Path, cells: Sequence[Cell], plan: Plan) -> str:
 
 def plan_settings(plan: Plan) -> list[Setting]:
     """Clean speech, then the seen and the unseen conditions, each at every SNR where it has none of its own."""
-    groups = zip(GROUPS, (plan.seen, plan.unseen), strict=True)
-    found = [Setting(group, c) for group, texts in groups for text in texts for c in _conditions(text, plan.snrs)]
-    if not found:
+    found = settings_of(plan.seen, plan.unseen, plan.snrs)
+    if len(found) == 1:
         raise InputError("the grid has no noise; name a condition with --seen or --unseen")
+    return found
+
+
+def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float]) -> list[Setting]:
+    """Clean speech, then these conditions, each at every SNR (dB) where it has none of its own."""
+    groups = zip(GROUPS, (seen, unseen), strict=True)
+    found = [Setting(group, c) for group, texts in groups for text in texts for c in _conditions(text, snrs)]
     return [Setting("clean", parse_condition("clean")), *found]
 
 

@@ -63,11 +63,11 @@ def load_subject(name: str, where: str) -> Subject:
     """where: a folder of models or the name of a shipped one, else what `load_encoder` takes. Raises InputError as these do."""
     for folder in (Path(where), SHIPPED / where):
         if (folder / "encoder").is_dir():
-            return Subject(name, shared_encoder(folder), folder, _heard(folder / "encoder"))
-    return Subject(name, SharedEncoder(load_encoder(where)), None, _heard(Path(where)) | _heard(SHIPPED / where))
+            return Subject(name, shared_encoder(folder), folder, heard_by(folder / "encoder"))
+    return Subject(name, SharedEncoder(load_encoder(where)), None, heard_by(Path(where)) | heard_by(SHIPPED / where))
 
 
-def _heard(folder: Path) -> frozenset[str]:
+def heard_by(folder: Path) -> frozenset[str]:
     """What the card of an encoder calls the noises it was trained on; none where it has no card of ours."""
     card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
     options = card.get("options") if isinstance(card, dict) else None
@@ -137,10 +137,15 @@ def check_subject(subject: Subject, tasks: Iterable[str], settings: Iterable[Set
     for task in tasks:
         if task in NEEDS:
             _models(subject, task)
+    check_unseen(subject.name, subject.heard, settings)
+
+
+def check_unseen(encoder: str, heard: frozenset[str], settings: Iterable[Setting]) -> None:
+    """Raises InputError where noise is called unseen that an encoder was trained on. heard: the noises that its card names."""
     for condition in [s.condition for s in settings if s.group == "unseen"]:
-        if heard := subject.heard & {name for step in (condition.steps or (condition,)) for name in step.short.split("+")}:
+        if known := heard & {name for step in (condition.steps or (condition,)) for name in step.short.split("+")}:
             raise InputError(
-                f"{subject.name} was trained on the noise {min(heard)}, as its card says; name it with --seen instead of --unseen"
+                f"{encoder} was trained on the noise {min(known)}, as its card says; name it with --seen instead of --unseen"
             )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -45,9 +45,22 @@ class CacheOptions:
     limit_gb: float = 50.0  # more is refused before it begins
 
 
+class Hears(Protocol):
+    """Through what recordings are heard."""
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What decides the sound, beside the recordings."""
+        ...
+
+    def read(self, recording: Recording) -> np.ndarray:
+        """(N,) float32 at 16 kHz. Raises InputError or ValueError for what cannot be read or distorted."""
+        ...
+
+
 @dataclass(frozen=True)
 class Hearing:
-    """Through what recordings are heard."""
+    """Through a condition."""
 
     condition: Condition = Condition("clean")
     distorter: Distorter = field(default_factory=Distorter)
@@ -112,7 +125,7 @@ def cache_states(
     recordings: Sequence[Recording],
     folder: Path | str,
     options: CacheOptions = CacheOptions(),
-    hearing: Hearing = Hearing(),
+    hearing: Hears = Hearing(),
     workers: int = 2,
 ) -> CachedStates:
     """Compute (once) the hidden states of all recordings. Those that cannot be read are set aside and tried again next time.
@@ -165,6 +178,11 @@ def _plan(
             part, size, number = [], 0, number + 1
 
 
+def estimate(encoder: SpeechEncoder, recordings: Sequence[Recording], options: CacheOptions) -> int:
+    """Bytes that the hidden states of these recordings need, of those that can be opened."""
+    return sum(_estimate(encoder, recording, options) for recording in recordings)
+
+
 def _estimate(encoder: SpeechEncoder, recording: Recording, options: CacheOptions) -> int:
     """Bytes of a recording. One that cannot be opened has none."""
     frames = 1
@@ -178,7 +196,7 @@ def _estimate(encoder: SpeechEncoder, recording: Recording, options: CacheOption
 
 
 def _check_room(encoder: SpeechEncoder, recordings: Sequence[Recording], folder: Path, options: CacheOptions) -> None:
-    needed = sum(_estimate(encoder, r, options) for r in recordings) / 1e9
+    needed = estimate(encoder, recordings, options) / 1e9
     free = shutil.disk_usage(folder).free / 1e9
     tqdm.write(f"hidden states of {len(recordings)} recordings: {needed:.3g} GB in {folder} ({free:.3g} GB free)", file=sys.stderr)
     if needed > min(free, options.limit_gb):

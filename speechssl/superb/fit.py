@@ -131,7 +131,12 @@ class _Trainer:
         if not self.run.task.pooled:  # those heads have nothing random in them
             torch.manual_seed(self.run.seed * 1_000_003 + step)
         self.head.train()
-        loss = self.run.task.loss(self.head, on_device(self.run.supply.batch(utterances), self.run.device))
+        batch = self.run.supply.batch(utterances)
+        if batch is None:
+            raise InputError(
+                f"the recordings {', '.join(u.id for u in utterances)} cannot be heard; mend them or remove their lines"
+            )
+        loss = self.run.task.loss(self.head, on_device(batch, self.run.device))
         self.optimiser.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.head.parameters(), self.run.settings.clip)
@@ -214,8 +219,8 @@ def predictions(
     found: dict[str, Any] = {}
     for at in range(0, len(ordered), batch):
         heard = supply.batch(ordered[at : at + batch])
-        said = task.predict(head, on_device(heard, device))
-        found |= {u.id: what for u, what in zip(heard.utterances, said, strict=True)}
+        said = task.predict(head, on_device(heard, device)) if heard else []
+        found |= {u.id: what for u, what in zip(heard.utterances if heard else (), said, strict=True)}
     return found
 
 

@@ -35,8 +35,8 @@ class Supply(Protocol):
     def usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
         """Without those that are known to be unreadable."""
 
-    def batch(self, utterances: Sequence[Utterance]) -> Batch:
-        """Those of them that can be heard, in their order; the encoder in the loop may find that some cannot."""
+    def batch(self, utterances: Sequence[Utterance]) -> Batch | None:
+        """Those of them that can be heard, in their order; the encoder in the loop may find that some, or all, cannot (None)."""
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,12 @@ class InTheLoop:
     def usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
         return [u for u in utterances if u.id not in self.failed]
 
-    def batch(self, utterances: Sequence[Utterance]) -> Batch:
-        """Raises InputError where none can be heard."""
+    def batch(self, utterances: Sequence[Utterance]) -> Batch | None:
         found = list(self.pool.map(self._one, utterances))
         self.failed.update({u.id: why for u, why in zip(utterances, found, strict=True) if isinstance(why, str)})
         heard = [(u, *x) for u, x in zip(utterances, found, strict=True) if not isinstance(x, str)]
         if not heard:
-            raise InputError(f"none of the recordings {utterances[0].id} ... could be heard ({found[0]}); mend them")
+            return None
         kept = tuple(u for u, _, _ in heard)
         waves = tuple(wave for _, wave, _ in heard) if self.waves else ()
         if self.pooled:

@@ -33,6 +33,12 @@ class TrainedHead:
     task: Task
     head: nn.Module
     card: Mapping[str, Any]
+    which: str = "tuned"  # or default: of the task's own learning rate
+
+    @property
+    def weights(self) -> str:
+        """Their hash."""
+        return str(self.card["weights"][self.which])
 
 
 def train_head(
@@ -86,7 +92,7 @@ def load_head(folder: Path | str, task: Task, encoder: Mapping[str, Any], which:
         raise InputError(
             f"{weights} does not hold the weights of its card ({reason}); delete the folder and train again"
         ) from error
-    return TrainedHead(task, head.eval(), card)
+    return TrainedHead(task, head.eval(), card, which)
 
 
 def _save(run: Run, encoder: Mapping[str, Any], swept: Swept, metric: str) -> None:

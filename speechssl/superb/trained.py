@@ -41,7 +41,7 @@ class ClassificationTask:
     @property
     def card(self) -> Mapping[str, Any]:
         """The head, the encoder and the recordings."""
-        head = {"task": self.name, "weights": self.trained.card["weights"]["tuned"], "classes": self.data.classes}
+        head = {"task": self.name, "weights": self.trained.weights, "classes": self.data.classes}
         return head | {"encoder": encoder_card(self.encoder), "data": self.data.hash, "split": self.split}
 
     def items(self) -> Sequence[Item]:

@@ -12,7 +12,7 @@ import torchaudio.compliance.kaldi as kaldi
 
 from speechssl.artefacts import hash_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.loading import load_encoder
+from speechssl.encoders.loading import SHIPPED, load_encoder
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.timing import FrameGrid
 from speechssl.units.mfcc import coefficients
@@ -41,6 +41,12 @@ class SpectralEngine:
     def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
         """(T, D), once. piece: (N,) float32."""
         yield self.compute(piece.numpy())
+
+
+def find_upstream(where: str | Path) -> str | Path:
+    """What to load for a folder of models, or the name of a shipped one: the encoder in it. Else `where` itself."""
+    folders = [folder / "encoder" for folder in (Path(where), SHIPPED / where) if (folder / "encoder").is_dir()]
+    return folders[0] if folders else where
 
 
 def load_upstream(name: str | Path, precision: str = "fp32", device: str = "auto") -> SpeechEncoder:

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# SUPERB: small heads on frozen encoders, from hidden states that are computed once; clean and in noise.
+# Run from the repository root. Every stage skips what is done and goes on where it was killed.
+#   bash recipes/superb/run.sh                                       the synthetic benchmark (see README.md; no GPU, no download)
+#   bash recipes/superb/run.sh recipes/superb/smoke.yaml exp/superb-smoke    the same in minutes, good for nothing else
+# Environment:
+#   SEED=1                      of synthetic sets, heads and noise; any but 0 goes to exp/superb-SEED
+#   UNSEEN="kitchen.wav"        recordings of real noise that no training heard, beside the generated ones
+#   FSDD=FOLDER                 the Free Spoken Digit Dataset, for stage 3
+#   LIBRISPEECH LEXICON SPEECH_COMMANDS QUESST14 VOXCELEB1 LIBRI2MIX FLUENT_COMMANDS AUDIO_SNIPS IEMOCAP VOICEBANK_DEMAND
+#                               folders of the published sets, for stage 4; any of them (data/*/README.md says how they must look)
+set -euo pipefail
+CONFIG=${1:-recipes/superb/base.yaml}
+SEED=${SEED:-0}
+EXP=${2:-exp/superb$([ "$SEED" = 0 ] || echo "-$SEED")}
+stage() { echo "== $1"; }
+with() { echo "--config $CONFIG --stage $1"; }
+
+stage "1 the synthetic SUPERB: all tasks, in clean speech and in noise"
+speechssl superb run --out "$EXP" --data-seed "$SEED" --seeds "$SEED" --unseen held-out ${UNSEEN:-} $(with synthetic)
+
+stage "2 what caching is worth: the same heads with the encoder in the loop"
+speechssl superb speed --out "$EXP" --data-seed "$SEED" $(with speed)
+speechssl report "$EXP"
+
+stage "3 real voices: digits and speakers of FSDD"
+if [ -n "${FSDD:-}" ]; then
+  speechssl prepare fsdd "$FSDD" "$EXP/fsdd/data"
+  speechssl superb run --out "$EXP/fsdd" --data "$EXP/fsdd/data" --seeds "$SEED" --unseen held-out ${UNSEEN:-} $(with fsdd)
+  speechssl report "$EXP/fsdd"
+else
+  echo "left out: FSDD names no folder of the Free Spoken Digit Dataset"
+fi
+
+stage "4 the published sets, with the published settings"
+prepared=$EXP/published/data
+prepare() { # VERB FOLDER [OPTION ...]
+  if [ -n "$2" ]; then speechssl prepare "$1" "$2" "$prepared" "${@:3}"; fi
+}
+prepare librispeech "${LIBRISPEECH:-}" ${LEXICON:+--lexicon "$LEXICON"}
+prepare speech-commands "${SPEECH_COMMANDS:-}"
+prepare quesst14 "${QUESST14:-}"
+prepare voxceleb1 "${VOXCELEB1:-}"
+prepare libri2mix "${LIBRI2MIX:-}"
+prepare fluent-speech-commands "${FLUENT_COMMANDS:-}"
+prepare audio-snips "${AUDIO_SNIPS:-}"
+prepare iemocap "${IEMOCAP:-}"
+prepare voicebank-demand "${VOICEBANK_DEMAND:-}"
+if [ -d "$prepared" ]; then
+  speechssl superb run --out "$EXP/published" --data "$prepared" --seeds "$SEED" $(with published)
+  speechssl report "$EXP/published"
+else
+  echo "left out: none of the published sets is named"
+fi
+
+stage "5 the tables of README.md"
+python recipes/superb/tables.py "$EXP"

@@ -1,0 +1,38 @@
+"""The tables of README.md, printed: SUPERB clean, what tuning is worth, clean | seen | unseen, and what caching is worth.
+
+python recipes/superb/tables.py EXP      reads results.jsonl of EXP, EXP/fsdd and EXP/published, of those that are there
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from speechssl.evaluation.results import Row, read_rows
+from speechssl.evaluation.superb_tables import superb_tables
+
+AT = 5.0  # dB
+
+
+def main(exp: Path) -> None:
+    for folder in [exp, exp / "fsdd", exp / "published"]:
+        if (folder / "results.jsonl").is_file():
+            rows = read_rows(folder / "results.jsonl")
+            encoders = list(dict.fromkeys(row.encoder for row in rows))
+            print(f"\n## {folder}\n")
+            print("\n\n".join(table.markdown for table in superb_tables(rows, encoders, AT)))
+            print(cached(rows))
+
+
+def cached(rows: Sequence[Row]) -> str:
+    """What caching is worth, where it was measured."""
+    found = [row for row in rows if row.metric == "ratio_cached"]
+    if not found:
+        return ""
+    lines = [f"| {row.system} | {row.encoder} | {row.value:.1f} |" for row in found]
+    return "\n".join(["\n### From the cache, over the encoder in the loop\n", "| task | encoder | times faster |", "|---|---|---:|", *lines])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "exp/superb"))

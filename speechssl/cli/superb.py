@@ -1,0 +1,148 @@
+"""`speechssl superb`: the benchmark."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from speechssl.cli.shared import CHECKPOINTS, add_group, add_verb
+from speechssl.options import amount, count, share, whole
+
+RUN = """small heads on a frozen encoder: what is it good for?
+
+Tasks: pr asr ks qbe sid asv sd ic sf er (SUPERB), se ss (its extension); `all` is all of them. Without --data the synthetic sets are
+made first (needs speechssl[synth]; se needs speechssl[superb]). With it, DATA has a folder a task, as `speechssl prepare` writes
+them for the published sets; `all` is then what is there. ks=FOLDER names the set of one task: train.jsonl, dev.jsonl and test.jsonl
+with lines such as {"audio": "yes/1.wav", "labels": {"keyword": "yes"}}.
+
+Hidden states are computed once and kept in OUT/features. Learning rates are tried on dev by successive halving, and the task's own is
+trained too. With --seen and --unseen the heads, trained on clean speech, are judged in noise as well. Leaves OUT/results.jsonl and
+superb.md; `speechssl report OUT` draws them. A killed run goes on.
+
+  speechssl superb run --encoder minisqa-en-robust --tasks all
+  speechssl superb run --encoder mine=exp/mine fbank mfcc --tasks ks sid --data tasks-fsdd --unseen kitchen.wav --snr 10 5 0
+"""
+SPEED = """heads from the cache beside the same heads with the encoder in the loop
+
+Both are timed in turns in this process, on one batch after another of every task; caching itself is counted. Rows `ratio_cached`
+in OUT/results.jsonl, where `superb run` has been.
+
+  speechssl superb speed --encoder minisqa-en-robust --out exp/superb
+"""
+EXPORT = """hand an encoder to s3prl's own runner
+
+OUT gets the encoder in Hugging Face's format (proven as `speechssl convert` proves it), the published settings of every task of
+SUPERB as s3prl's config files, run.sh with the command lines, a README and a card. Nothing is done where it is there already.
+
+  speechssl superb export exp/hubert-2/encoder exp/s3prl
+  FLUENT_COMMANDS=/data/fluent_speech_commands_dataset bash exp/s3prl/run.sh ic
+"""
+UPSTREAM = "fbank, mfcc, a folder of models with encoder/ in it, or an encoder folder, .pt file, hub id, shipped or torchaudio:NAME"
+
+
+def add_superb(verbs: Any) -> None:
+    what = add_group(verbs, "superb", "the SUPERB benchmark: small heads on a frozen encoder")
+    for add in (_add_run, _add_speed, _add_export):
+        add(what)
+
+
+def _add_run(what: Any) -> None:
+    verb = add_verb(what, "run", _run, RUN)
+    verb.add_argument("--encoder", nargs="+", required=True, metavar="[NAME=]WHERE", help=UPSTREAM)
+    _add_data(verb)
+    verb.add_argument(
+        "--preset", default="auto", choices=["auto", "published", "small"],
+        help="sizes and steps of the heads: SUPERB's; small, for a few hours of speech and a CPU; auto: small below 3 h of training speech",
+    )  # fmt: skip
+    verb.add_argument(
+        "--learning-rates", type=amount, nargs="*", default=[10.0**-n for n in range(1, 8)], help="of the sweep; none: the task's own"
+    )
+    verb.add_argument("--seeds", type=whole, nargs="+", default=[0], help="of heads and batches; the first one tunes")
+    verb.add_argument("--steps", type=count, help="updates of every head at most, instead of the preset's")
+    verb.add_argument("--seen", nargs="*", default=[], help="conditions that the encoder heard in training, as `evaluate qa` writes them")
+    verb.add_argument("--unseen", nargs="*", default=[], help="and that it never did: held-out, kitchen.wav, a NAME of --noises")
+    verb.add_argument("--snr", type=float, nargs="*", default=[20.0, 10.0, 5.0, 0.0], help="dB, of conditions that name none")
+    verb.add_argument("--at", type=float, default=5.0, help="dB, of the table clean | seen | unseen")
+    verb.add_argument("--noises", nargs="*", default=[], metavar="NAME=FOLDER", help="recordings of noise: musan, fsd50k, ...")
+    verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
+    verb.add_argument("--lm", type=Path, help="ARPA n-gram model for asr, such as LibriSpeech's 4-gram.arpa.gz; default: of the training texts")
+    verb.add_argument(
+        "--features", default="auto", choices=["auto", "cached", "loop"],
+        help="hidden states from the cache or with the encoder in the loop; auto: cached where there is room",
+    )  # fmt: skip
+    verb.add_argument("--cache-gb", type=amount, default=50.0, help="most that OUT/features may take, of each encoder")
+
+
+def _add_data(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--tasks", nargs="+", default=["all"], metavar="TASK[=FOLDER]", help="see above")
+    verb.add_argument("--data", type=Path, help="a folder a task; default: synthetic sets, made in OUT/data")
+    verb.add_argument("--out", type=Path, default=Path("exp/superb"), help="folder")
+    verb.add_argument("--share", type=share, default=1.0, help="of the usual size of synthetic sets")
+    verb.add_argument("--data-seed", type=whole, default=0, help="of synthetic sets")
+    verb.add_argument("--precision", default="fp32", choices=["fp32", "bf16", "int8"], help="of the encoder")
+    verb.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ...")
+    verb.add_argument("--workers", type=count, default=os.cpu_count() or 1, help="threads of the encoder, processes of the heads")
+
+
+def _run(o: argparse.Namespace) -> None:
+    from speechssl.evaluation.robustness import parse_named
+    from speechssl.evaluation.superb import Plan, run_superb
+    from speechssl.evaluation.superb_data import find_data, name_encoders
+
+    plan = Plan(
+        encoders=name_encoders(o.encoder),
+        data=find_data(o.out, o.tasks, o.data, o.share, o.data_seed, o.workers),
+        preset=o.preset,
+        rates=tuple(o.learning_rates),
+        seeds=tuple(o.seeds),
+        steps=o.steps,
+        seen=tuple(o.seen),
+        unseen=tuple(o.unseen),
+        snrs=tuple(o.snr),
+        voices=tuple(o.voices),
+        folders={name: Path(folder) for name, folder in parse_named(o.noises, "--noises").items()},
+        at=o.at,
+        arpa=o.lm,
+        features=o.features,
+        cache_gb=o.cache_gb,
+        precision=o.precision,
+        device=o.device,
+        workers=o.workers,
+    )
+    print(run_superb(o.out, plan))
+
+
+def _add_speed(what: Any) -> None:
+    verb = add_verb(what, "speed", _speed, SPEED)
+    verb.add_argument("--encoder", required=True, metavar="[NAME=]WHERE", help=UPSTREAM)
+    _add_data(verb)
+    verb.add_argument("--preset", default="auto", choices=["auto", "published", "small"], help="of the heads")
+    verb.add_argument("--turns", type=count, default=5, help="batches of each that are timed, in turns")
+
+
+def _speed(o: argparse.Namespace) -> None:
+    from speechssl.evaluation.superb import Plan
+    from speechssl.evaluation.superb_data import find_data, name_encoders
+    from speechssl.evaluation.superb_speed import compare_cached
+
+    data = find_data(o.out, o.tasks, o.data, o.share, o.data_seed, o.workers)
+    plan = Plan(name_encoders([o.encoder]), data, o.preset, precision=o.precision, device=o.device, workers=o.workers)
+    print(compare_cached(o.out, plan, o.turns))
+
+
+def _add_export(what: Any) -> None:
+    verb = add_verb(what, "export", _export, EXPORT)
+    verb.add_argument("encoder", help=CHECKPOINTS)
+    verb.add_argument("out", type=Path, help="folder to make")
+
+
+def _export(o: argparse.Namespace) -> None:
+    from speechssl.superb.export import export_upstream
+
+    card = export_upstream(o.encoder, o.out)
+    print(
+        f"{o.out}: {card['made_from']['name']} ({card['made_from']['hash']}) for s3prl's upstreams {', '.join(card['upstreams'])}"
+    )
+    print(f"bash {o.out}/run.sh {'|'.join(card['tasks'])}")

@@ -1,0 +1,98 @@
+"""The hidden states of an encoder for the tasks of a benchmark: computed once and kept, where the disk has room for them.
+
+A folder of states is named after what is in it, so that tasks on the same recordings (PR and ASR) share it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from speechssl.artefacts import hash_json
+from speechssl.audio import read_audio
+from speechssl.corpora.sources import Recording
+from speechssl.corpora.utterances import UtteranceSet
+from speechssl.encoders.speech_encoder import SpeechEncoder
+from speechssl.errors import InputError
+from speechssl.superb.features import CachedStates, CacheOptions, Hearing, Hears, cache_states, encoder_card, estimate
+from speechssl.superb.supply import Cached, InTheLoop, Supply
+from speechssl.superb.task import Task
+
+MODES = ("auto", "cached", "loop")
+TRAINING = ("train", "dev")
+
+
+@dataclass
+class Stock:
+    """mode: cached, loop (the encoder in the loop), or auto: cached where it fits into limit_gb and the disk."""
+
+    encoder: SpeechEncoder
+    root: Path
+    mode: str = "auto"
+    limit_gb: float = 50.0
+    workers: int = 2
+    told: set[str] = field(default_factory=set)
+
+    @cached_property
+    def pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
+
+    def supply(self, task: Task, splits: Sequence[str] = TRAINING) -> Supply:
+        """What the heads of a task train on. Raises InputError where mode is cached and there is no room."""
+        options = options_of(task.pooled, self.limit_gb)
+        folder = self.folder(task.data, splits, options)
+        if self.mode == "loop" or not self._fits(task, splits, options, folder):
+            return InTheLoop(self.encoder, lambda u: read_audio(task.data.path(u)), task.pooled, task.wants_waves, self.pool)
+        self.states(task.data, splits, options)
+        return Cached(task.data, (folder,), task.pooled, task.wants_waves)
+
+    def states(self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, hearing: Hears = Hearing()) -> CachedStates:
+        """Computed where they are not there. Raises InputError as `cache_states`."""
+        folder = self.folder(data, splits, options, hearing)
+        return cache_states(self.encoder, recordings_of(data, splits), folder, options, hearing, self.workers)
+
+    def folder(self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, hearing: Hears = Hearing()) -> Path:
+        """Named after encoder, recordings and options."""
+        files = [[r.id, str(r.path.resolve())] for r in recordings_of(data, splits)]
+        kept = [options.pooled, options.precision, options.shard_mb]
+        return self.root / hash_json([files, kept, encoder_card(self.encoder), hearing.card])
+
+    def _fits(self, task: Task, splits: Sequence[str], options: CacheOptions, folder: Path) -> bool:
+        """Whether there is room for what is not there yet; told where not."""
+        if (folder / "card.json").is_file():
+            return True
+        needed = estimate(self.encoder, recordings_of(task.data, splits), options) / 1e9
+        self.root.mkdir(parents=True, exist_ok=True)
+        there = sum(f.stat().st_size for f in self.root.rglob("*.safetensors")) / 1e9
+        free = shutil.disk_usage(self.root).free / 1e9
+        room = min(free, self.limit_gb - there)
+        if needed <= room or self.mode == "cached":  # then `cache_states` refuses
+            return True
+        if task.name not in self.told:
+            self.told.add(task.name)
+            tqdm.write(
+                f"{task.name}: its hidden states need {needed:.3g} GB and there is room for {max(room, 0):.3g} GB; "
+                f"the encoder stays in the loop, which is slower (--cache-gb, or another disk)",
+                file=sys.stderr,
+            )
+        return False
+
+
+def options_of(pooled: bool, limit_gb: float = 50.0) -> CacheOptions:
+    """Means over time are few and kept as they are; frames in two bytes a number."""
+    return CacheOptions(pooled, "float32" if pooled else "bfloat16", limit_gb=limit_gb)
+
+
+def recordings_of(data: UtteranceSet, splits: Sequence[str]) -> list[Recording]:
+    """Raises InputError for a set without one of these splits."""
+    if missing := [split for split in splits if split not in data.splits]:
+        raise InputError(f"{data.root} has no {missing[0]}.jsonl; prepare the set with it")
+    return [Recording(u.id, data.path(u), u.seconds) for split in splits for u in data.splits[split]]

@@ -1,0 +1,261 @@
+"""SUPERB from the command line: encoders on tasks, clean and noisy; heads, scores, rows and tables in one folder.
+
+    out/data/<task>/                       the synthetic sets, where no others are given
+    out/features/<encoder>/<key>/          hidden states, computed once; may be deleted
+    out/heads/<encoder>/<part>/seed-<n>/   what was trained, on clean speech
+    out/noise.jsonl                        the mixtures, frozen before anything is heard
+    out/scores/<encoder>/<part>/...        a file a head and condition
+    out/details/<encoder>/<task>.json      what figures are drawn from
+    out/results.jsonl, superb.md           a row a value; the tables
+
+A part is a task, or a fold of it (er/fold-1). Each file is there or is made by the same command; a killed run goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from speechssl.artefacts import write_json, write_text
+from speechssl.corpora.utterances import UtteranceSet
+from speechssl.evaluation.grid import Setting, check_settings, name_utterances
+from speechssl.evaluation.judging import Ears, cell_path, judge_heads
+from speechssl.evaluation.mixtures import freeze_mixtures
+from speechssl.evaluation.results import Row, append_rows, read_rows
+from speechssl.evaluation.robustness import settings_of
+from speechssl.evaluation.states import TRAINING, Stock
+from speechssl.evaluation.subjects import check_unseen, heard_by
+from speechssl.evaluation.superb_tables import superb_tables
+from speechssl.evaluation.terms import judge_terms
+from speechssl.noise import Distorter
+from speechssl.superb.catalogue import ABOUT, ORDER, QBE, TASKS, language_model, make_task, preset_for, read_data
+from speechssl.superb.crew import crew
+from speechssl.superb.features import encoder_card
+from speechssl.superb.fit import Run
+from speechssl.superb.supply import Supply
+from speechssl.superb.sweep import LEADERBOARD, Go
+from speechssl.superb.task import Judgement, Measure
+from speechssl.superb.tasks import Item
+from speechssl.superb.train import TrainedHead, load_head, train_head
+from speechssl.superb.upstream import find_upstream, load_upstream
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run. encoders: name -> where; data: task -> folder of its set, or of fold-1, fold-2, ... of it."""
+
+    encoders: Mapping[str, str]
+    data: Mapping[str, Path]
+    preset: str = "auto"  # or published, small
+    rates: tuple[float, ...] = LEADERBOARD  # () for the task's own alone
+    seeds: tuple[int, ...] = (0,)
+    steps: int | None = None  # instead of the preset's
+    seen: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    snrs: tuple[float, ...] = (20.0, 10.0, 5.0, 0.0)
+    voices: tuple[Path, ...] = ()  # for babble
+    folders: Mapping[str, Path] = field(default_factory=dict)  # of noises by name
+    at: float = 5.0  # dB, the SNR of the table clean | seen | unseen
+    arpa: Path | None = None  # language model of ASR; None: of the training texts
+    features: str = "auto"
+    cache_gb: float = 50.0
+    precision: str = "fp32"
+    device: str = "auto"
+    workers: int = 2
+
+
+@dataclass(frozen=True)
+class Part:
+    """A set that heads are trained on: a task, or one fold of it."""
+
+    task: str
+    label: str  # "ks", "er/fold-1"
+    data: UtteranceSet
+    preset: str
+
+
+@dataclass(frozen=True)
+class Listener:
+    """An encoder at work."""
+
+    name: str
+    stock: Stock
+    device: str  # of the heads
+
+    @property
+    def card(self) -> dict[str, Any]:
+        return encoder_card(self.stock.encoder)
+
+
+def run_superb(out: Path, plan: Plan) -> str:
+    """Do what is not done yet, write rows and tables, and return the tables.
+
+    Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is computed where it can be known.
+    """
+    parts = [part for task in ORDER if task in plan.data for part in parts_of(task, plan.data[task], plan.preset)]
+    settings, distorter = settings_of(plan.seen, plan.unseen, plan.snrs), Distorter(plan.seeds[0], plan.voices, plan.folders)
+    check_settings(settings, distorter)
+    for name, where in plan.encoders.items():
+        check_unseen(name, heard_by(Path(find_upstream(where))), settings)
+    ears = _ears(out, parts, settings, distorter, plan)
+    for name, where in plan.encoders.items():
+        stock = stock_of(out, name, where, plan)
+        listener = Listener(name, stock, "cuda" if torch.cuda.is_available() and plan.device != "cpu" else "cpu")
+        heads = _train(out, listener, parts, plan)
+        for task in [task for task in ORDER if task in plan.data]:
+            mine = [part for part in parts if part.task == task]
+            rows = list(_judge(out, listener, mine, heads, ears, plan))
+            append_rows(out / "results.jsonl", rows, any_card=True)
+            _tell(name, task, rows)
+    tables = superb_tables(read_rows(out / "results.jsonl"), list(plan.encoders), plan.at)
+    write_text(out / "superb.md", "\n\n".join(table.markdown for table in tables) + "\n")
+    return "\n\n".join(table.text for table in tables)
+
+
+def parts_of(task: str, folder: Path, preset: str) -> list[Part]:
+    """The set in a folder, or its folds. Raises InputError where there is none."""
+    folds = sorted(folder.glob("fold-*"), key=lambda f: [int(n) for n in re.findall(r"\d+", f.name)])
+    found = {f"{task}/{fold.name}": fold for fold in folds if fold.is_dir()} or {task: folder}
+    sets = {label: read_data(task, where) for label, where in found.items()}
+    return [Part(task, label, data, preset_for(data, preset)) for label, data in sets.items()]
+
+
+def stock_of(out: Path, name: str, where: str, plan: Plan) -> Stock:
+    encoder = load_upstream(find_upstream(where), plan.precision, plan.device)
+    return Stock(encoder, out / "features" / name, plan.features, plan.cache_gb, plan.workers)
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """The test recordings of a part, as `name_utterances` wants them."""
+
+    name: str
+    part: Part
+
+    def items(self) -> list[Item]:
+        data = self.part.data
+        splits = ("documents", "test") if self.part.task == QBE else ("test",)
+        return [Item(u.id, data.path(u), u.id) for split in splits for u in data.splits[split]]
+
+
+def _ears(out: Path, parts: Sequence[Part], settings: Sequence[Setting], distorter: Distorter, plan: Plan) -> list[Ears]:
+    """One a setting; mixtures are frozen before the first of them listens."""
+    sources = name_utterances([_Listed(part.task, part) for part in parts])  # type: ignore[misc]
+    names = {os.path.abspath(path): name for (_, path), name in sources.items()}
+    if len(settings) == 1:
+        return [Ears(settings[0], None, names)]
+    recordings = {name: path for (_, path), name in sources.items()}
+    mixtures = freeze_mixtures(distorter, recordings, [s.condition for s in settings], out / "noise.jsonl", plan.workers)
+    return [Ears(setting, mixtures, names) for setting in settings]
+
+
+# ---- heads
+
+Heads = Mapping[str, Mapping[str, TrainedHead]]  # label of a part -> name of a head ("seed-0", "seed-0-default") -> it
+
+
+def _train(out: Path, listener: Listener, parts: Sequence[Part], plan: Plan) -> Heads:
+    """Train what is missing: tasks side by side, and for each the rates of its sweep."""
+    runs = [(part, *_prepared(out, listener, part, plan)) for part in parts if part.task != QBE]
+    with crew(plan.workers, f"heads on {listener.name}") as go, ThreadPoolExecutor(max(len(runs), 1)) as pool:
+        return dict(pool.map(lambda found: (found[0].label, _heads_of(*found, listener.card, plan, go)), runs))
+
+
+def _prepared(out: Path, listener: Listener, part: Part, plan: Plan) -> tuple[Run, str]:
+    """The run of a part, its states computed; and the part's first metric."""
+    task, settings = make_task(part.task, part.data, listener.stock.encoder.grid, part.preset)
+    settings = replace(settings, steps=plan.steps or settings.steps, every=min(settings.every, plan.steps or settings.every))
+    folder = out / "heads" / listener.name / part.label
+    supply = listener.stock.supply(task, TRAINING)
+    return Run(task, supply, settings, plan.seeds[0], folder, listener.device), TASKS[part.task].metric
+
+
+def _heads_of(part: Part, run: Run, metric: str, encoder: Mapping[str, Any], plan: Plan, go: Go) -> dict[str, TrainedHead]:
+    """The heads of all seeds at the rate that does best for the first of them, and those of the task's own rate."""
+    found: dict[str, TrainedHead] = {}
+    rates: tuple[float, ...] = plan.rates or (run.settings.learning_rate,)
+    for seed in plan.seeds:
+        mine = replace(run, seed=seed, folder=run.folder / f"seed-{seed}")
+        found[f"seed-{seed}"] = tuned = train_head(mine, encoder, rates, metric, go)
+        found[f"seed-{seed}-default"] = load_head(mine.folder, run.task, encoder, "default")
+        rates = (float(tuned.card["learning_rate"]),)
+    if part.task == "asr":
+        task = replace(run.task, language_model=language_model(part.data, plan.arpa))  # type: ignore[type-var]
+        return {name: replace(head, task=task) for name, head in found.items()}
+    return found
+
+
+# ---- scores
+
+
+def _judge(out: Path, listener: Listener, parts: Sequence[Part], heads: Heads, ears: Sequence[Ears], plan: Plan) -> Iterator[Row]:
+    """The rows of a task: every seed under every condition, and the task's own rate on clean speech. Writes the details."""
+    names = ["seed-0"] if parts[0].task == QBE else list(heads[parts[0].label])
+    for ear in ears:
+        clean = ear.setting.group == "clean"
+        wanted = [name for name in names if clean or not name.endswith("default")]
+        found = [_judged(out, listener, part, heads, wanted, ear, plan) for part in parts]
+        for name in wanted:
+            together = combine([judged[name] for judged in found])
+            if clean and name == wanted[0]:
+                detail = {"task": parts[0].task, "encoder": listener.name, "condition": "clean", "detail": together.detail}
+                write_json(out / "details" / listener.name / f"{parts[0].task}.json", detail)
+            yield from _rows(parts, listener.name, name, ear.setting, together)
+
+
+def _judged(
+    out: Path, listener: Listener, part: Part, heads: Heads, wanted: Sequence[str], ear: Ears, plan: Plan
+) -> dict[str, Judgement]:
+    def place(name: str) -> Path:
+        return cell_path(out, listener.name, part.label, name, ear.setting)
+
+    what = f"{listener.name}, {part.label}, {ear.setting.label}"
+    if part.task == QBE:
+        chosen = out / "heads" / listener.name / QBE / "card.json"
+        return {"seed-0": judge_terms(part.data, listener.stock, ear, place("seed-0"), chosen, what)}
+    mine = {name: heads[part.label][name] for name in wanted}
+    cached: Supply | None = None
+    if ear.setting.group == "clean" and not all(place(name).is_file() for name in wanted):
+        cached = listener.stock.supply(next(iter(mine.values())).task, ("test",))
+    return judge_heads(mine, place, ear, listener.stock.encoder, cached, plan.workers, listener.device, what)
+
+
+def combine(judged: Sequence[Judgement]) -> Judgement:
+    """Of folds: the mean of each measure; its interval is that of independent folds. The detail is the first fold's."""
+    if len(judged) == 1:
+        return judged[0]
+    found = []
+    for same in zip(*(j.measures for j in judged), strict=True):
+        value = sum(m.value for m in same) / len(same)
+        below, above = (
+            sum(x**2 for x in part) ** 0.5 / len(same)
+            for part in zip(*((m.value - m.low, m.high - m.value) for m in same), strict=True)
+        )
+        found.append(Measure(same[0].metric, value, value - below, value + above, sum(m.n for m in same)))
+    return Judgement(tuple(found), judged[0].detail)
+
+
+def _rows(parts: Sequence[Part], encoder: str, head: str, setting: Setting, judged: Judgement) -> Iterator[Row]:
+    """Rows of one head. Those of the task's own rate have only the first measure, called `<metric>_default`."""
+    default = head.endswith("-default")
+    seed = int(head.removesuffix("-default").removeprefix("seed-"))
+    card = {"data": [part.data.hash for part in parts], "preset": parts[0].preset}
+    for m in judged.measures[:1] if default else judged.measures:
+        metric = f"{m.metric}_default" if default else m.metric
+        yield Row(parts[0].task, encoder, setting.name, setting.snr_db, metric, m.value, m.low, m.high, m.n, seed, card)
+
+
+def _tell(encoder: str, task: str, rows: Sequence[Row]) -> None:
+    """A line as soon as a task is done: its first measure on clean speech."""
+    first = next(row for row in rows if row.condition == "clean")
+    said = f"{first.metric} {first.value:.2f} [{first.low:.2f}, {first.high:.2f}]"
+    tqdm.write(f"{encoder}: {task} ({ABOUT[task]}) {said}", file=sys.stderr)
