@@ -85,6 +85,7 @@ def repeated(frames: Tensor, lengths: Tensor, least: int) -> tuple[Tensor, Tenso
 def statistics(frames: Tensor, lengths: Tensor) -> Tensor:
     """(B, P, T) -> (B, 2P): means and standard deviations (over T - 1) of the real frames. lengths: (B,), at least 2."""
     real = (torch.arange(frames.shape[2], device=frames.device) < lengths[:, None])[:, None]
-    mean = frames.masked_fill(~real, 0).sum(2) / lengths[:, None]
+    frames = frames.masked_fill(~real, 0)
+    mean = frames.sum(2) / lengths[:, None]
     squares = (frames - mean[..., None]).square().masked_fill(~real, 0).sum(2)
     return torch.cat([mean, (squares / (lengths[:, None] - 1)).clamp(min=1e-12).sqrt()], 1)  # the root of 0 has no gradient
