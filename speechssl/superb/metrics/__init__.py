@@ -1,0 +1,1 @@
+"""What tasks are judged by, each equal to its reference implementation (tests/superb/metrics)."""
