@@ -61,7 +61,10 @@ train() {
 }
 
 # test FOLDER CHECKPOINT SPLIT: what the best on dev gives on test
-test_head() { in_s3prl -m evaluate -t "$3" -e "$EXP/$1/$2"; }
+test_head() {
+  [ -f "$EXP/$1/$2" ] || { echo "run.sh: there is no $EXP/$1/$2: no head got anything right on dev; train longer" >&2; exit 2; }
+  in_s3prl -m evaluate -t "$3" -e "$EXP/$1/$2"
+}
 """
 
 TAIL = """
