@@ -47,6 +47,17 @@ def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
     return samples
 
 
+def read_channels(path: Path | str, start: int = 0, frames: int = -1) -> tuple[np.ndarray, int]:
+    """Read a file as it is, for others' code. Returns float32 (C, N) with its channels, and its rate in Hz. frames: -1 for all.
+
+    Raises InputError for a file that is missing, empty, not audio, or visibly cut off; what it holds is not looked at.
+    """
+    path = Path(path)
+    with _opened(path) as file:
+        file.seek(start)
+        return file.read(frames, dtype="float32", always_2d=True).T, int(file.samplerate)
+
+
 def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndarray:
     """Band-limited resampling (soxr, high quality). samples: (N,); rates in Hz.
 

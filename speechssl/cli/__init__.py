@@ -16,6 +16,7 @@ from speechssl.cli.prepare import add_prepare
 from speechssl.cli.pretrain import add_pretrain
 from speechssl.cli.report import add_report
 from speechssl.cli.shared import Help
+from speechssl.cli.superb import add_superb
 from speechssl.cli.train import add_train
 from speechssl.cli.units import add_units
 from speechssl.errors import InputError
@@ -77,6 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_units(verbs)
     add_train(verbs)
     add_evaluate(verbs)
+    add_superb(verbs)
     add_report(verbs)
     add_answer(verbs)
     return parser

@@ -25,6 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.encoders.loading import load_encoder
 from speechssl.encoders.s3prl import import_hub
+from speechssl.encoders.s3prl_programs import stand_in_for_programs
 from speechssl.errors import InputError
 
 SHORTEST = 800  # samples; S3PRLUpstream fills up with zeros what is shorter, but only where the whole batch is
@@ -78,6 +79,7 @@ def main(arguments: Sequence[str]) -> None:
     if not arguments:
         raise InputError("give a program of s3prl and its arguments, e.g. s3prl.run_downstream -m train -u speechssl -k FOLDER ...")
     register()
+    stand_in_for_programs()
     sys.argv = list(arguments)
     runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
 
