@@ -1,0 +1,1 @@
+"""The measures of SUPERB's tasks, each equal to its reference implementation."""
