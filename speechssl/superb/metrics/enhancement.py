@@ -1,0 +1,78 @@
+"""How good an estimate of clean speech is: SI-SDR, here; PESQ and STOI, through their libraries (extra `superb`).
+
+SI-SDR is that of Le Roux and others (arXiv 1811.02508) without removal of the mean, as pb_bss_eval has it, by which s3prl judges.
+PESQ is the wide-band one of ITU-T P.862.2 (package `pesq`, a wrapper of the ITU's C code, which is compiled when it is installed);
+STOI is that of Taal and others (2011), not extended (package `pystoi`). Everything at 16 kHz.
+Letters: N samples, K sources.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+
+from speechssl.audio import SAMPLE_RATE
+from speechssl.errors import MissingExtra
+
+LIMIT = 50.0  # dB: an estimate without anything of the source has -LIMIT, a copy of it LIMIT; both would be infinite
+WORST_PESQ = 1.0  # the lower end of its scale: what an estimate has in which no utterance is found
+EXTRA = "superb"
+
+
+def si_sdr(reference: np.ndarray, estimate: np.ndarray) -> float:
+    """dB within [-LIMIT, LIMIT]: how much of the estimate is the reference, at whatever level. Both (N,).
+
+    Raises ValueError for a silent reference or another length.
+    """
+    reference, estimate = np.asarray(reference, np.float64), np.asarray(estimate, np.float64)
+    if reference.shape != estimate.shape or not reference.any():
+        raise ValueError(f"a reference {reference.shape} of an estimate {estimate.shape} must be as long and not silent")
+    if not np.isfinite(estimate).all():
+        return -LIMIT
+    projection = (estimate @ reference) / (reference @ reference) * reference
+    error = estimate - projection
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = 10 * np.log10((projection @ projection) / (error @ error))
+    return float(np.clip(np.nan_to_num(ratio, nan=-LIMIT, posinf=LIMIT, neginf=-LIMIT), -LIMIT, LIMIT))  # NaN: silence
+
+
+def si_sdr_improvement(references: np.ndarray, estimates: np.ndarray, mixture: np.ndarray) -> float:
+    """dB that the estimates are better than the mixture itself: the mean over the sources, in the order that is best.
+
+    references, estimates: (K, N); mixture: (N,).
+    """
+    table = np.array([[si_sdr(reference, estimate) for estimate in estimates] for reference in references])
+    best = max(np.mean([table[i, j] for i, j in enumerate(order)]) for order in permutations(range(len(estimates))))
+    return float(best - np.mean([si_sdr(reference, mixture) for reference in references]))
+
+
+def pesq_wideband(reference: np.ndarray, estimate: np.ndarray) -> float:
+    """MOS-LQO, 1.0 to 4.64. Both (N,). WORST_PESQ where no utterance is found (silence) or N is below a quarter of a second.
+
+    Raises MissingExtra without the package `pesq`.
+    """
+    try:
+        from pesq import BufferTooShortError, NoUtterancesError, pesq
+    except ImportError:
+        raise MissingExtra("PESQ", EXTRA) from None
+    if not np.isfinite(estimate).all():
+        return WORST_PESQ
+    try:
+        return float(pesq(SAMPLE_RATE, reference, estimate, "wb"))
+    except (BufferTooShortError, NoUtterancesError):
+        return WORST_PESQ
+
+
+def stoi_percent(reference: np.ndarray, estimate: np.ndarray) -> float:
+    """Percent. Both (N,). 0 where less than 0.4 s of the reference is speech, which is too little for it.
+
+    Raises MissingExtra without the package `pystoi`.
+    """
+    try:
+        from pystoi import stoi
+    except ImportError:
+        raise MissingExtra("STOI", EXTRA) from None
+    if not np.isfinite(estimate).all():
+        return 0.0
+    return 100 * float(stoi(reference, estimate, SAMPLE_RATE, extended=False))

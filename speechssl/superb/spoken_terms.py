@@ -1,0 +1,186 @@
+"""QbE: which recordings hold a spoken query? Nothing is trained; layers of the encoder are compared by DTW (SUPERB, section 3).
+
+As s3prl's `downstream/quesst14_dtw`: every dimension is normalised over all frames of the queries and documents together, a pair's
+score is minus its cost (`dtw.py`), scores are normalised over the documents of a query, and a document with more than 2 is said to
+hold it. Queries of fewer than five frames have 0 everywhere. Silence is not cut out (its configuration names no `silence_frame`).
+MTWV is found for every layer on dev; the test set is judged with the best of them.
+Letters: T frames, S hidden states, D width, L layers that are looked at, Q queries, R documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from speechssl.bootstrap import Interval, mean_interval
+from speechssl.corpora.utterances import DOCUMENTS, Utterance, UtteranceSet
+from speechssl.errors import InputError
+from speechssl.superb.dtw import Documents, subsequence_costs
+from speechssl.superb.metrics.term_weighted import Costs, maximum, term_curves, values_at
+from speechssl.superb.task import Judgement, Measure
+from speechssl.units.extract import single_threaded
+
+States = Callable[[str], Tensor]  # id -> (T, S, D) of any precision; raises KeyError for what could not be heard
+BLOCK = 1 << 26  # numbers of hidden states of documents, and of queries, held at a time: 256 MB each
+PAIRS = 1 << 23  # numbers of distances held at a time by every worker
+
+
+@dataclass(frozen=True)
+class SpokenTerms:
+    """Raises InputError for a query that matches an unknown document, or a split in which no query matches any."""
+
+    data: UtteranceSet
+    costs: Costs = Costs()
+    decision: float = 2.0  # standard deviations from which on a document is said to hold the query
+    shortest: int = 5  # frames; of a shorter query nothing is said
+
+    name = "qbe"
+
+    def __post_init__(self) -> None:
+        known = {u.id for u in self.data.splits[DOCUMENTS]}
+        for split in ("dev", "test"):
+            path, queries = self.data.root / f"{split}.jsonl", self.data.splits[split]
+            for query in queries:
+                if unknown := set(query.matches) - known:
+                    raise InputError(
+                        f"{path}, query {query.id}, matches {min(unknown)!r}, which is not in {DOCUMENTS}.jsonl; correct the id"
+                    )
+            if not any(query.matches for query in queries):
+                raise InputError(f"{path} has no query with matches; name the documents that hold each as its matches")
+
+    def choose_layer(self, states_of: States, layers: int, workers: int = 2) -> tuple[int, list[float]]:
+        """The best layer on dev (of equals the first), and the MTWV of every layer in percent. layers: S.
+
+        states_of is called from this thread alone: once for everything, then once for every query and, where all queries fit
+        BLOCK, once for every document.
+        """
+        scores, truth = self.scores(states_of, "dev", range(layers), workers), self.truth("dev")
+        found = [100 * maximum(term_curves(of_layer, truth, self.costs), 0).value for of_layer in scores]
+        return int(np.argmax(found)), found
+
+    def judge(self, states_of: States, split: str, layer: int, resamples: int, workers: int = 2) -> Judgement:
+        """MTWV, and the value at the published decision (`atwv`), in percent; intervals over the queries.
+
+        detail: {"layer", "threshold": the best one, None where saying nothing is best}.
+        Raises InputError where no document could be heard.
+        """
+        scores, truth = self.scores(states_of, split, [layer], workers)[0], self.truth(split)
+        curves = term_curves(scores, truth, self.costs)
+        beyond = np.nextafter(self.decision, np.inf)  # more than 2, not 2
+        actual = values_at(scores, truth, beyond, self.costs)
+        value = float(actual.mean())
+        intervals = {
+            "mtwv": maximum(curves, resamples),
+            "atwv": mean_interval(actual, resamples=resamples) if resamples else Interval(value, value, value, len(actual)),
+        }
+        measures = tuple(Measure(name, x.percent.value, x.percent.low, x.percent.high, x.n) for name, x in intervals.items())
+        best = float(curves.thresholds[curves.best])
+        return Judgement(measures, {"layer": layer, "threshold": best if np.isfinite(best) else None})
+
+    def queries(self, split: str) -> list[Utterance]:
+        """Q: those that some document holds; the others count in no measure."""
+        return [u for u in self.data.splits[split] if u.matches]
+
+    def truth(self, split: str) -> np.ndarray:
+        """(Q, R) whether the document holds the query."""
+        return np.array([[d.id in q.matches for d in self.data.splits[DOCUMENTS]] for q in self.queries(split)])
+
+    def scores(self, states_of: States, split: str, layers: Sequence[int], workers: int = 2) -> np.ndarray:
+        """(L, Q, R) float64; -inf where query or document could not be heard. Raises InputError where no document could be."""
+        documents, queries = self.data.splits[DOCUMENTS], self.queries(split)
+        hearing = survey(states_of, [u.id for u in (*documents, *self.data.splits[split])], list(layers))
+        columns = [i for i, d in enumerate(documents) if d.id in hearing.frames]
+        if not columns:
+            path = self.data.root / f"{DOCUMENTS}.jsonl"
+            raise InputError(f"no recording of {path} could be heard; mend them or prepare the set again")
+        found = np.full((len(layers), len(queries), len(documents)), -np.inf)
+        rows = [i for i, q in enumerate(queries) if q.id in hearing.frames]
+        long = [i for i in rows if hearing.frames[queries[i].id] >= self.shortest]
+        found[np.ix_(range(len(layers)), rows, columns)] = 0
+        with single_threaded(workers) as pool:
+            for part, block, costs in _costs(hearing, [queries[i].id for i in long], [documents[i].id for i in columns], pool):
+                found[np.ix_(range(len(layers)), [long[i] for i in part], [columns[i] for i in block])] = -costs
+        return _standardised(found)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What can be heard, and the statistics of it."""
+
+    states_of: States
+    layers: list[int]
+    frames: dict[str, int]  # id -> T of what could be heard and has a frame
+    mean: Tensor  # (L, D)
+    deviation: Tensor  # (L, D)
+
+    def states(self, name: str) -> Tensor:
+        """(L, T, D) float32, every dimension normalised."""
+        return ((self.states_of(name)[:, self.layers].float() - self.mean) / self.deviation).transpose(0, 1)
+
+    @property
+    def size(self) -> int:
+        """Numbers of a frame: L D."""
+        return self.mean.numel()
+
+
+def survey(states_of: States, names: Sequence[str], layers: list[int]) -> Survey:
+    """Mean and standard deviation of every dimension over all frames of what can be heard."""
+    frames: dict[str, int] = {}
+    sums = torch.zeros(2, 1, 1, dtype=torch.float64)
+    for name in names:
+        try:
+            states = states_of(name)[:, layers].double()
+        except KeyError:
+            continue
+        if len(states):
+            frames[name] = len(states)
+            sums = sums + torch.stack([states.sum(0), states.square().sum(0)])
+    count = max(sum(frames.values()), 1)
+    mean = sums[0] / count
+    variance = (sums[1] - count * mean.square()).clamp(min=0) / max(count - 1, 1)
+    return Survey(states_of, layers, frames, mean.float(), variance.sqrt().float().clamp(min=1e-9))
+
+
+def _costs(
+    hearing: Survey, queries: list[str], documents: list[str], pool: Executor
+) -> Iterator[tuple[list[int], list[int], np.ndarray]]:
+    """Numbers of some queries and of some documents, with their costs (L, queries, documents), until all have been met."""
+    lengths = [hearing.frames[name] for name in queries]
+    for part in _parts(lengths, BLOCK // hearing.size):
+        spoken = [hearing.states(queries[i]) for i in part]
+        most = min(BLOCK // hearing.size, PAIRS // max(lengths[i] for i in part))
+        for block in _parts([hearing.frames[name] for name in documents], most):
+            states = [hearing.states(documents[i]) for i in block]
+            costs = np.empty((len(hearing.layers), len(part), len(block)))
+            for layer in range(len(hearing.layers)):
+                side_by_side = Documents.of([x[layer] for x in states])
+                of_queries = pool.map(lambda query, at=layer, found=side_by_side: subsequence_costs(query[at], found), spoken)
+                costs[layer] = torch.stack(list(of_queries)).numpy()
+            yield part, block, costs
+
+
+def _parts(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Numbers of recordings, the shortest first, in parts that take at most so many frames when padded, or are one recording."""
+    part: list[int] = []
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if part and (len(part) + 1) * lengths[i] > most:
+            yield part
+            part = []
+        part.append(i)
+    if part:
+        yield part
+
+
+def _standardised(scores: np.ndarray) -> np.ndarray:
+    """(L, Q, R) with mean 0 and deviation 1 over the finite ones of a query; where all are equal, 0."""
+    heard = np.isfinite(scores)
+    count = np.maximum(heard.sum(2, keepdims=True), 1)
+    kept = np.where(heard, scores, 0)
+    kept = np.where(heard, kept - kept.sum(2, keepdims=True) / count, 0)
+    deviation = np.sqrt(np.square(kept).sum(2, keepdims=True) / count)
+    return np.where(heard, kept / np.maximum(deviation, 1e-9), -np.inf)
