@@ -18,13 +18,16 @@ finished is left alone, what was killed goes on.
   speechssl prepare minisqa corpus
   speechssl prepare minisqa small --language zh --passages 100 --dev-passages 10 --test-passages 10
 """
-MINISUPERB = """speak the sets KS, IC, SID and style (needs speechssl[synth])
+MINISUPERB = """speak a small SUPERB: a set for each of its tasks, with no download (needs speechssl[synth])
 
-ks: keywords; ic: intents; sid: who speaks; style: in which way. Each is a folder of labelled utterances in train, dev and test.
+pr: phones; asr: words; ks: keywords; qbe: documents and spoken queries; sid: who of 40 speaks; asv: whether one voice speaks in two
+recordings; sd: who of two speaks when; ic: intents; sf: slots of commands; style: in which way (in the place of er, emotions);
+se: speech in noise; ss: two voices at once. Each is a folder OUT/TASK with card.json and manifests for train, dev and test (qbe:
+documents, dev and test); pr and asr share recordings, OUT/sentences. No voice of dev and test is heard in training, but in sid.
 What is finished is left alone, what was killed goes on.
 
-  speechssl prepare minisuperb tasks
-  speechssl prepare minisuperb tasks --tasks ks sid --share 0.1
+  speechssl prepare minisuperb sets
+  speechssl prepare minisuperb sets --tasks ks sid --share 0.1
 """
 FSDD = """digits of real voices (Free Spoken Digit Dataset) as sets for KS and SID
 
@@ -32,6 +35,7 @@ FSDD = """digits of real voices (Free Spoken Digit Dataset) as sets for KS and S
 
   speechssl prepare fsdd free-spoken-digit-dataset/ tasks-fsdd
 """
+MINISUPERB_TASKS = ["pr", "asr", "ks", "qbe", "sid", "asv", "sd", "ic", "sf", "style", "se", "ss"]
 
 
 def add_prepare(verbs: Any) -> None:
@@ -65,14 +69,15 @@ def _prepare_minisqa(o: argparse.Namespace) -> None:
 def _add_minisuperb(what: Any) -> None:
     verb = add_verb(what, "minisuperb", _prepare_minisuperb, MINISUPERB)
     verb.add_argument("out", type=Path, help="folder to make; gets a folder a set")
-    verb.add_argument("--tasks", nargs="+", default=["ks", "ic", "sid", "style"], help="which sets")
-    verb.add_argument("--share", type=share, default=1.0, help="of the usual number of utterances (ks: 2,400 + 300 + 600)")
+    verb.add_argument("--tasks", nargs="+", default=MINISUPERB_TASKS, help="which sets")
+    verb.add_argument("--share", type=share, default=1.0, help="of the usual number of utterances (asr: 900 + 100 + 200)")
     verb.add_argument("--seed", type=whole, default=0, help="same seed, same bytes")
     verb.add_argument("--workers", type=count, default=os.cpu_count() or 1, help="processes; the bytes do not depend on it")
 
 
 def _prepare_minisuperb(o: argparse.Namespace) -> None:
-    from speechssl.corpora.minisuperb.speech import Settings, prepare, some_of
+    from speechssl.corpora.minisuperb.speech import Settings, prepare
+    from speechssl.corpora.minisuperb.tasks import some_of
 
     for task, card in prepare(o.out, Settings(some_of(o.tasks, o.share), o.seed), o.workers).items():
         print(f"{o.out / task}: {', '.join(f'{n} {split}' for split, n in card['sizes'].items())} utterances")

@@ -1,115 +1,111 @@
-"""Who says what how in MiniSUPERB: every recording of a task as a list, decided by (task, split, seed) alone."""
+"""A recording as it is drawn and as it is made. Most are of one voice that speaks once: `Draw`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import Field, dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 from random import Random
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from speechssl.corpora.espeak import Voice
-from speechssl.corpora.minisqa.text import generate_passage, load_language
-from speechssl.corpora.minisqa.voices import speakers
-from speechssl.corpora.minisuperb.words import INTENTS, KEYWORDS, SILENCE, STYLES, UNKNOWN, UNKNOWN_WORDS
+import numpy as np
+from scipy import signal
 
-LANGUAGE = "en"
-SPEAKERS = 40  # that are to be identified, of the training voices
-SENTENCE = range(6, 11)  # words; 2 to 4 seconds
-CLIP = 1.0  # seconds that a keyword lies in
+from speechssl.audio import SAMPLE_RATE, duration, resample, write_flac
+from speechssl.corpora.espeak import Spoken, Voice, speak
+from speechssl.corpora.minisuperb.phones import phones_of
+from speechssl.corpora.utterances import Slot, Utterance
+
+SILENT = -45.0  # dB from the peak; what the synthesiser leaves before and after the speech is below
+MARGIN = 0.05  # seconds that are left of it at either end of a trimmed recording
+
+
+class Planned(Protocol):
+    """A recording that is to be made: a frozen dataclass of all that decides its samples, `id` and `seed` among them."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def id(self) -> str: ...
+
+    def make(self, folder: Path) -> Utterance:
+        """Write its audio below the folder of its task, and return its line of the manifest."""
+
+
+P = TypeVar("P", bound=Planned)
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One recording to be made."""
+    """One voice that speaks once."""
 
     id: str
     text: str  # "": nothing but faint background noise
     voice: Voice
-    labels: dict[str, str]
+    labels: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0  # the recording is at least so long, what is said anywhere in it
     tilt: float = 0.0  # of the spectrum: more is brighter
     gain: float = 0.0  # dB
     seed: int = 0  # of where it lies in the recording, and of the noise
+    slots: tuple[Slot, ...] = ()
+    matches: tuple[str, ...] = ()
+    phones: bool = False  # are asked for
+    trim: bool = False  # to the speech
+    folder: str = "audio"  # where its audio goes, from the folder of its task
+
+    def make(self, folder: Path) -> Utterance:
+        """A recording that another task of the same recordings made is there already."""
+        path, phones = folder / self.folder / f"{self.id}.flac", ""
+        if self.phones or not path.is_file():
+            spoken = _speak(self)
+            phones = phones_of(spoken) if self.phones else ""
+            write_flac(path, _shape(self, spoken))
+        name, labels = self.voice.name, self.labels
+        return Utterance(
+            self.id, f"{self.folder}/{path.name}", duration(path), name, labels, self.text, phones, self.slots, matches=self.matches
+        )
 
 
-def draw(task: str, split: str, count: int, seed: int) -> list[Draw]:
-    """The recordings of a split, `count` of them. Raises KeyError for an unknown task."""
-    key = f"minisuperb/{task}/{split}/{seed}"
-    found = islice(TASKS[task](Random(key), split, seed), count)
+def numbered(found: Iterator[P], key: str, name: str, count: int) -> list[P]:
+    """The first of them, with ids and with seeds of their own. key: what they were drawn from."""
     return [
-        replace(d, id=f"{task}-{split}-{number:05d}", seed=Random(f"{key}/{number}").getrandbits(32))
-        for number, d in enumerate(found)
+        replace(d, id=f"{name}-{number:05d}", seed=Random(f"{key}/{number}").getrandbits(32))
+        for number, d in enumerate(islice(found, count))
     ]
 
 
-def _keywords(rng: Random, split: str, seed: int) -> Iterator[Draw]:
-    """The twelve classes in turn: ten keywords, other words, and background noise."""
-    while True:
-        for label in (*KEYWORDS, UNKNOWN, SILENCE):
-            text = {UNKNOWN: rng.choice(UNKNOWN_WORDS), SILENCE: ""}.get(label, label)
-            gain = rng.uniform(-40, -20) if label == SILENCE else rng.uniform(-12, 0)
-            yield Draw("", text, _varied(rng, _anyone(rng, split)), {"keyword": label}, CLIP, rng.gauss(0, 0.1), gain)
+def render(drawn: Draw) -> np.ndarray:
+    """(N,) float32 at 16 kHz."""
+    return _shape(drawn, _speak(drawn))
 
 
-def _intents(rng: Random, split: str, seed: int) -> Iterator[Draw]:
-    """The intents in turn. Training leaves the last phrase of each out."""
-    while True:
-        for intent in INTENTS:
-            text = rng.choice(intent.phrases[:-1] if split == "train" else intent.phrases)
-            labels = {"action": intent.action, "object": intent.object, "location": intent.location}
-            yield Draw("", text, _varied(rng, _anyone(rng, split)), labels, tilt=rng.gauss(0, 0.1), gain=rng.uniform(-12, 0))
+def _speak(drawn: Draw) -> Spoken | None:
+    return speak(drawn.text, drawn.voice) if drawn.text else None
 
 
-def _speakers(rng: Random, split: str, seed: int) -> Iterator[Draw]:
-    """The speakers in turn, who are the same in every split, and every sentence once. How and through what they speak varies."""
-    sentences = _sentences(split, seed)
-    while True:
-        for voice in speakers(LANGUAGE, "train")[:SPEAKERS]:
-            labels = {"speaker": voice.name}
-            yield Draw("", next(sentences), _varied(rng, voice), labels, tilt=rng.gauss(0, 0.2), gain=rng.uniform(-12, 0))
+def _shape(drawn: Draw, spoken: Spoken | None) -> np.ndarray:
+    """spoken: None where there is no text."""
+    rng = np.random.default_rng(drawn.seed)
+    if spoken is not None:
+        samples = resample(spoken.samples.astype(np.float32) / 32768, spoken.sample_rate, SAMPLE_RATE)
+    else:
+        samples = rng.standard_normal(round(drawn.seconds * SAMPLE_RATE)).astype(np.float32)
+    coloured = _tilted(samples, drawn.tilt)
+    coloured = trimmed(coloured, MARGIN) if drawn.trim else coloured
+    missing = max(round(drawn.seconds * SAMPLE_RATE) - len(coloured), 0)
+    before = int(rng.integers(missing + 1))
+    padded = np.pad(coloured, (before, missing - before))
+    return np.asarray(padded / np.abs(padded).max() * 10 ** (drawn.gain / 20), np.float32)
 
 
-def _styles(rng: Random, split: str, seed: int) -> Iterator[Draw]:
-    """Every sentence by one voice in every style: neither the words nor the voice tells which. Styles overlap."""
-    for text in _sentences(split, seed):
-        voice = _anyone(rng, split)
-        for name, style in STYLES.items():
-            rate = voice.rate * style.rate * rng.gauss(1, 0.07)
-            pitch, spread = voice.pitch + style.pitch + rng.gauss(0, 8), voice.range + style.range + rng.gauss(0, 10)
-            tilt, gain = style.tilt + rng.gauss(0, 0.15), style.gain + rng.gauss(0, 3)
-            yield Draw("", text, _with(voice, rate, pitch, spread), {"style": name}, tilt=tilt, gain=min(gain, 0.0))
+def _tilted(samples: np.ndarray, tilt: float) -> np.ndarray:
+    """Brighter (above 0) or darker (below 0) by a filter of one zero."""
+    return np.asarray(signal.lfilter([1.0, -max(min(tilt, 0.9), -0.9)], [1.0], samples))
 
 
-TASKS: dict[str, Callable[[Random, str, int], Iterator[Draw]]] = {
-    "ks": _keywords,
-    "ic": _intents,
-    "sid": _speakers,
-    "style": _styles,
-}
-
-
-def _anyone(rng: Random, split: str) -> Voice:
-    return rng.choice(speakers(LANGUAGE, split))
-
-
-def _varied(rng: Random, voice: Voice) -> Voice:
-    """The voice on another day: no two recordings of it are alike."""
-    return _with(voice, voice.rate * rng.uniform(0.85, 1.2), voice.pitch + rng.uniform(-12, 12), voice.range + rng.uniform(-15, 15))
-
-
-def _with(voice: Voice, rate: float, pitch: float, spread: float) -> Voice:
-    """Within what espeak-ng takes."""
-    low, high = 0, 99
-    rate, pitch, spread = min(max(rate, 80), 450), min(max(pitch, low), high), min(max(spread, low), high)
-    return replace(voice, rate=round(rate), pitch=round(pitch), range=round(spread))
-
-
-def _sentences(split: str, seed: int) -> Iterator[str]:
-    """Different sentences of a split of MiniSQA, without end; those about people only, which no other split has."""
-    seen, index = set(load_language(LANGUAGE).fillers), 0
-    while True:
-        for sentence in generate_passage(LANGUAGE, split, index, seed).sentences:
-            if len(sentence.split()) in SENTENCE and sentence not in seen:
-                seen.add(sentence)
-                yield sentence
-        index += 1
+def trimmed(samples: np.ndarray, margin: float = 0.0) -> np.ndarray:
+    """From the first sample that is loud enough for speech to the last, and `margin` seconds more at either end. samples: (N,)."""
+    loud = np.flatnonzero(np.abs(samples) > np.abs(samples).max() * 10 ** (SILENT / 20))
+    more = round(margin * SAMPLE_RATE)
+    return samples[max(int(loud[0]) - more, 0) : int(loud[-1]) + 1 + more]
