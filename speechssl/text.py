@@ -64,6 +64,17 @@ def tokens(text: str, language: str) -> list[str]:
     return _of_language(language, str.split, _ZH_TOKEN.findall)(normalise(text, language))
 
 
+def spelt(text: str) -> str:
+    """English as a recogniser of letters writes it: small letters, digits and plain apostrophes, words between single spaces.
+
+    Nothing is rewritten (numbers, contractions), so that words are counted as the corpora of speech recognition count them.
+    "&" is "and". A word without a letter or a digit is none.
+    """
+    plain = unicodedata.normalize("NFKC", text.translate(_APOSTROPHES)).lower().replace("&", " and ")
+    words = "".join(c if c == "'" or unicodedata.category(c)[0] in "LMN" else " " for c in plain).split()
+    return " ".join(word for word in words if any(map(str.isalnum, word)))
+
+
 def normalise_answer(text: str, language: str) -> str:
     """The form in which the texts of answers are compared: tokens joined by single spaces.
 

@@ -59,8 +59,19 @@ class CtcVocabulary:
         """Every character that occurs in the texts, white space apart: for a language written without spaces."""
         return cls((BLANK_NAME, *sorted({c for text in texts for c in text if not c.isspace()})), "")
 
+    @classmethod
+    def of_symbols(cls, sequences: Iterable[Iterable[str]], separator: str = "") -> CtcVocabulary:
+        """Every symbol that occurs, such as the phones of training texts, and the separator."""
+        found = {symbol for sequence in sequences for symbol in sequence} | ({separator} if separator else set())
+        return cls((BLANK_NAME, *sorted(found)), separator)
+
     def __len__(self) -> int:
         return len(self.symbols)
+
+    def numbers(self, symbols: Iterable[str]) -> list[int]:
+        """Of symbols one by one. Those that the vocabulary does not have are left out: no recogniser could say them."""
+        known = {symbol: i for i, symbol in enumerate(self.symbols) if i != BLANK}
+        return [known[symbol] for symbol in symbols if symbol in known]
 
     def words(self, text: str) -> list[str]:
         """The words of a text; its characters where there is no separator."""
@@ -98,7 +109,7 @@ class HeadShape:
     projection: int = 256
     lstm_width: int = 256  # a direction
     lstm_layers: int = 1  # 0: no LSTM, a linear head
-    dropout: float = 0.0  # before the LSTM and before the output
+    dropout: float = 0.0  # of what each layer of the LSTM gives; without one, of the projection
 
 
 class CtcHead(nn.Module):
@@ -121,10 +132,10 @@ class CtcHead(nn.Module):
         self._check(features, lengths)
         if features.is_inference() and torch.is_grad_enabled():
             features = features.clone()  # what a frozen encoder returns cannot be saved for the backward pass
-        hidden = self.dropout(self.projection(self._summed(features)))
+        hidden = self.projection(self._summed(features))
         if self.lstm is not None:
-            hidden = self.dropout(run_lstm(self.lstm, hidden, lengths))
-        return self.output(hidden).float().log_softmax(-1)
+            hidden = run_lstm(self.lstm, hidden, lengths)
+        return self.output(self.dropout(hidden)).float().log_softmax(-1)
 
     def loss(self, features: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]) -> dict[str, Tensor]:
         """The CTC loss and two things to watch. targets: B lists of symbol numbers, without blanks.
@@ -212,6 +223,12 @@ def frames_needed(targets: Sequence[int]) -> int:
 def greedy_decode(log_probs: Tensor, vocabulary: CtcVocabulary) -> str:
     """The text of the likeliest path. log_probs: (T, V)."""
     return vocabulary.decode(span.token for span in greedy_spans(log_probs))
+
+
+def greedy_symbols(log_probs: Tensor, vocabulary: CtcVocabulary) -> list[str]:
+    """The symbols of the likeliest path. log_probs: (T, V)."""
+    path = log_probs.argmax(-1).unique_consecutive()
+    return [vocabulary.symbols[i] for i in path.tolist() if i != BLANK]
 
 
 def greedy_spans(log_probs: Tensor, blank: int = BLANK) -> list[TokenSpan]:
