@@ -14,12 +14,12 @@ RUN = """small heads on a frozen encoder: what is it good for?
 
 Tasks: pr asr ks qbe sid asv sd ic sf er (SUPERB), se ss (its extension); `all` is all of them. Without --data the synthetic sets are
 made first (needs speechssl[synth]; se needs speechssl[superb]). With it, DATA has a folder a task, as `speechssl prepare` writes
-them for the published sets; `all` is then what is there. ks=FOLDER names the set of one task: train.jsonl, dev.jsonl and test.jsonl
-with lines such as {"audio": "yes/1.wav", "labels": {"keyword": "yes"}}.
+them for the published sets; `all` is then what is there. ks=FOLDER names the set of one task: train.jsonl, dev.jsonl and
+test.jsonl with lines such as {"audio": "yes/1.wav", "labels": {"keyword": "yes"}}.
 
-Hidden states are computed once and kept in OUT/features. Learning rates are tried on dev by successive halving, and the task's own is
-trained too. With --seen and --unseen the heads, trained on clean speech, are judged in noise as well. Leaves OUT/results.jsonl and
-superb.md; `speechssl report OUT` draws them. A killed run goes on.
+Hidden states are computed once and kept in OUT/features. Learning rates are tried on dev by successive halving, and the task's own
+is trained too. With --seen and --unseen the heads, trained on clean speech, are judged in noise as well. Leaves OUT/results.jsonl
+and superb.md; `speechssl report OUT` draws them. A killed run goes on.
 
   speechssl superb run --encoder minisqa-en-robust --tasks all
   speechssl superb run --encoder mine=exp/mine fbank mfcc --tasks ks sid --data tasks-fsdd --unseen kitchen.wav --snr 10 5 0
@@ -54,20 +54,28 @@ def _add_run(what: Any) -> None:
     _add_data(verb)
     verb.add_argument(
         "--preset", default="auto", choices=["auto", "published", "small"],
-        help="sizes and steps of the heads: SUPERB's; small, for a few hours of speech and a CPU; auto: small below 3 h of training speech",
+        help="sizes and steps of the heads: SUPERB's; small, for an hour of speech and a CPU; auto: small below 3 h of training speech",
     )  # fmt: skip
     verb.add_argument(
-        "--learning-rates", type=amount, nargs="*", default=[10.0**-n for n in range(1, 8)], help="of the sweep; none: the task's own"
+        "--learning-rates",
+        type=amount,
+        nargs="*",
+        default=[10.0**-n for n in range(1, 8)],
+        help="of the sweep; none: the task's own",
     )
     verb.add_argument("--seeds", type=whole, nargs="+", default=[0], help="of heads and batches; the first one tunes")
     verb.add_argument("--steps", type=count, help="updates of every head at most, instead of the preset's")
-    verb.add_argument("--seen", nargs="*", default=[], help="conditions that the encoder heard in training, as `evaluate qa` writes them")
+    verb.add_argument(
+        "--seen", nargs="*", default=[], help="conditions that the encoder heard in training, as `evaluate qa` writes them"
+    )
     verb.add_argument("--unseen", nargs="*", default=[], help="and that it never did: held-out, kitchen.wav, a NAME of --noises")
     verb.add_argument("--snr", type=float, nargs="*", default=[20.0, 10.0, 5.0, 0.0], help="dB, of conditions that name none")
     verb.add_argument("--at", type=float, default=5.0, help="dB, of the table clean | seen | unseen")
     verb.add_argument("--noises", nargs="*", default=[], metavar="NAME=FOLDER", help="recordings of noise: musan, fsd50k, ...")
     verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
-    verb.add_argument("--lm", type=Path, help="ARPA n-gram model for asr, such as LibriSpeech's 4-gram.arpa.gz; default: of the training texts")
+    verb.add_argument(
+        "--lm", type=Path, help="ARPA n-gram model for asr, such as LibriSpeech's 4-gram.arpa.gz; default: of the training texts"
+    )
     verb.add_argument(
         "--features", default="auto", choices=["auto", "cached", "loop"],
         help="hidden states from the cache or with the encoder in the loop; auto: cached where there is room",

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from speechssl.artefacts import hash_json, read_json, write_json
+from speechssl.artefacts import hash_bytes, hash_json, read_json, write_json
 from speechssl.audio import read_audio
 from speechssl.corpora.utterances import Utterance, UtteranceSet
 from speechssl.encoders.speech_encoder import SpeechEncoder
@@ -25,7 +25,7 @@ from speechssl.errors import tell_set_aside
 from speechssl.evaluation.grid import Setting
 from speechssl.evaluation.mixtures import FrozenMixtures, file_size
 from speechssl.superb.features import encoder_card
-from speechssl.superb.fit import on_device
+from speechssl.superb.fit import on_device, task_card
 from speechssl.superb.supply import InTheLoop, Supply
 from speechssl.superb.task import Judgement, Measure
 from speechssl.superb.train import TrainedHead
@@ -111,10 +111,11 @@ def judge_heads(
 
 
 def _made_from(head: TrainedHead, encoder: SpeechEncoder, data: UtteranceSet, sound: Any) -> str:
-    task = dict(head.card["task"])
-    extra = getattr(head.task, "language_model", None)
-    language = None if extra is None else extra.card
-    return hash_json([head.weights, task, data.hash, sound, encoder_card(encoder), language, RESAMPLES])
+    """Of the task as it is judged: with its language model, and the threshold that dev chose."""
+    decoding = {name: str(getattr(head.task, name, None)) for name in ("beam", "threshold", "median")}
+    model = getattr(head.task, "language_model", None)
+    words = None if model is None else hash_bytes("\n".join(model.words).encode(), *(n.log_probs.tobytes() for n in model.ngrams))
+    return hash_json([head.weights, task_card(head.task), data.hash, sound, encoder_card(encoder), decoding, words, RESAMPLES])
 
 
 @torch.inference_mode()

@@ -39,13 +39,15 @@ from speechssl.evaluation.terms import judge_terms
 from speechssl.noise import Distorter
 from speechssl.superb.catalogue import ABOUT, ORDER, QBE, TASKS, language_model, make_task, preset_for, read_data
 from speechssl.superb.crew import crew
+from speechssl.superb.diarisation import Diarisation
 from speechssl.superb.features import encoder_card
-from speechssl.superb.fit import Run
+from speechssl.superb.fit import Run, predictions
 from speechssl.superb.supply import Supply
 from speechssl.superb.sweep import LEADERBOARD, Go
 from speechssl.superb.task import Judgement, Measure
 from speechssl.superb.tasks import Item
 from speechssl.superb.train import TrainedHead, load_head, train_head
+from speechssl.superb.transcription import Speech
 from speechssl.superb.upstream import find_upstream, load_upstream
 
 
@@ -165,33 +167,41 @@ Heads = Mapping[str, Mapping[str, TrainedHead]]  # label of a part -> name of a 
 
 def _train(out: Path, listener: Listener, parts: Sequence[Part], plan: Plan) -> Heads:
     """Train what is missing: tasks side by side, and for each the rates of its sweep."""
-    runs = [(part, *_prepared(out, listener, part, plan)) for part in parts if part.task != QBE]
+    runs = [_prepared(out, listener, part, plan) for part in parts if part.task != QBE]
+    labels = [part.label for part in parts if part.task != QBE]
     with crew(plan.workers, f"heads on {listener.name}") as go, ThreadPoolExecutor(max(len(runs), 1)) as pool:
-        return dict(pool.map(lambda found: (found[0].label, _heads_of(*found, listener.card, plan, go)), runs))
+        return dict(zip(labels, pool.map(lambda run: _heads_of(run, listener.card, plan, go), runs), strict=True))
 
 
-def _prepared(out: Path, listener: Listener, part: Part, plan: Plan) -> tuple[Run, str]:
-    """The run of a part, its states computed; and the part's first metric."""
+def _prepared(out: Path, listener: Listener, part: Part, plan: Plan) -> Run:
+    """The run of a part, its states computed."""
     task, settings = make_task(part.task, part.data, listener.stock.encoder.grid, part.preset)
     settings = replace(settings, steps=plan.steps or settings.steps, every=min(settings.every, plan.steps or settings.every))
     folder = out / "heads" / listener.name / part.label
-    supply = listener.stock.supply(task, TRAINING)
-    return Run(task, supply, settings, plan.seeds[0], folder, listener.device), TASKS[part.task].metric
+    return Run(task, listener.stock.supply(task, TRAINING), settings, plan.seeds[0], folder, listener.device)
 
 
-def _heads_of(part: Part, run: Run, metric: str, encoder: Mapping[str, Any], plan: Plan, go: Go) -> dict[str, TrainedHead]:
+def _heads_of(run: Run, encoder: Mapping[str, Any], plan: Plan, go: Go) -> dict[str, TrainedHead]:
     """The heads of all seeds at the rate that does best for the first of them, and those of the task's own rate."""
     found: dict[str, TrainedHead] = {}
     rates: tuple[float, ...] = plan.rates or (run.settings.learning_rate,)
     for seed in plan.seeds:
         mine = replace(run, seed=seed, folder=run.folder / f"seed-{seed}")
-        found[f"seed-{seed}"] = tuned = train_head(mine, encoder, rates, metric, go)
+        found[f"seed-{seed}"] = tuned = train_head(mine, encoder, rates, TASKS[run.task.name].metric, go)
         found[f"seed-{seed}-default"] = load_head(mine.folder, run.task, encoder, "default")
         rates = (float(tuned.card["learning_rate"]),)
-    if part.task == "asr":
-        task = replace(run.task, language_model=language_model(part.data, plan.arpa))  # type: ignore[type-var]
-        return {name: replace(head, task=task) for name, head in found.items()}
-    return found
+    return {name: _ready(head, run, plan) for name, head in found.items()}
+
+
+def _ready(trained: TrainedHead, run: Run, plan: Plan) -> TrainedHead:
+    """With what decides beside the head: the language model of ASR, and of SD the threshold and the filter that are best on dev."""
+    task = trained.task
+    if isinstance(task, Speech):
+        return replace(trained, task=replace(task, language_model=language_model(task.data, plan.arpa)))
+    if isinstance(task, Diarisation):
+        dev = run.supply.usable(task.data.splits["dev"])
+        return replace(trained, task=task.tuned(predictions(task, trained.head, run.supply, dev, run.settings.batch)))
+    return trained
 
 
 # ---- scores

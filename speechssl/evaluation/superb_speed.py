@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from speechssl.corpora.utterances import DOCUMENTS, UtteranceSet
 from speechssl.errors import InputError
 from speechssl.evaluation.results import Row, append_rows
 from speechssl.evaluation.robustness_tables import TextTable
-from speechssl.evaluation.states import TRAINING, Stock, options_of, recordings_of
+from speechssl.evaluation.states import TRAINING, Stock, options_of
 from speechssl.evaluation.superb import Part, Plan, parts_of, stock_of
 from speechssl.superb.catalogue import ORDER, QBE, make_task
 from speechssl.superb.fit import batches_of
@@ -159,15 +158,42 @@ def _terms(stock: Stock, part: Part) -> Timed:
 
 
 def _row(task: str, encoder: str, ratio: float, plan: Plan) -> Row:
-    return Row(task, encoder, "clean", None, "ratio_cached", ratio, None, None, 1, 0, {"preset": plan.preset, "workers": plan.workers})
+    return Row(
+        task, encoder, "clean", None, "ratio_cached", ratio, None, None, 1, 0, {"preset": plan.preset, "workers": plan.workers}
+    )
 
 
 def _table(timed: list[Timed]) -> TextTable:
-    columns = ("task", "updates", "ms a step, cached", "ms a step, encoder in the loop", "caching, s", "all, cached, s", "all, in the loop, s", "ratio")
+    columns = (
+        "task",
+        "updates",
+        "ms a step, cached",
+        "ms a step, encoder in the loop",
+        "caching, s",
+        "all, cached, s",
+        "all, in the loop, s",
+        "ratio",
+    )
     lines = [
-        (t.task, f"{t.steps:,}", f"{1000 * t.cached_step:.1f}", f"{1000 * t.live_step:.1f}", f"{t.caching:.1f}", f"{t.cached:.0f}", f"{t.live:.0f}", f"{t.ratio:.1f}")
+        (
+            t.task,
+            f"{t.steps:,}",
+            f"{1000 * t.cached_step:.1f}",
+            f"{1000 * t.live_step:.1f}",
+            f"{t.caching:.1f}",
+            f"{t.cached:.0f}",
+            f"{t.live:.0f}",
+            f"{t.ratio:.1f}",
+        )
         for t in timed
     ]
     cached, live = sum(t.cached for t in timed), sum(t.live for t in timed)
-    lines.append(("all", "", "", "", f"{sum(t.caching for t in timed):.1f}", f"{cached:.0f}", f"{live:.0f}", f"{live / cached:.1f}"))
-    return TextTable("Heads from the cache beside the encoder in the loop", columns, tuple(lines), "Updates of a whole sweep of seven learning rates.")
+    lines.append(
+        ("all", "", "", "", f"{sum(t.caching for t in timed):.1f}", f"{cached:.0f}", f"{live:.0f}", f"{live / cached:.1f}")
+    )
+    return TextTable(
+        "Heads from the cache beside the encoder in the loop",
+        columns,
+        tuple(lines),
+        "Updates of a whole sweep of seven learning rates.",
+    )

@@ -69,7 +69,7 @@ def _noise(rows: Sequence[Row], encoders: Sequence[str], at: float) -> TextTable
         )
         for task, metric in _measures(rows)
     ]
-    note = f"{' | '.join(groups)}; noise at the SNR nearest to {at:g} dB, the mean over the noises of a group. Heads heard clean speech."
+    note = f"Noise at the SNR nearest to {at:g} dB, the mean over the noises of a group. The heads were trained on clean speech."
     return TextTable(" | ".join(groups), ("task", *encoders), tuple(lines), note)
 
 

@@ -63,7 +63,7 @@ class _Through:
 
 
 def _states(stock: Stock, data: UtteranceSet, splits: tuple[str, ...], ears: Ears | None) -> Callable[[str], Tensor]:
-    """By id, from the cache. Of clean speech documents and queries are in folders of their own, so that documents are heard once."""
+    """By id, from the cache. Clean documents and queries are in folders of their own, so that documents are heard once."""
     if ears is None or ears.setting.group == "clean":
         found = [stock.states(data, (split,), options_of(False, stock.limit_gb)) for split in splits]
     else:

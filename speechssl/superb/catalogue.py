@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from speechssl.asr.arpa import read_arpa
+from speechssl.asr.ngram import NgramModel, train_ngram
 from speechssl.corpora.utterances import UtteranceSet, load_labelled, load_set
 from speechssl.superb import classify, diarisation, spectral, transcription, verification
 from speechssl.superb.classify import Classification
@@ -48,27 +50,39 @@ def _classifier(name: str) -> Callable[..., Task]:
 
 
 _FEW = Settings(1e-3, 3000, 32, 100, patience=8)
+_TEXT = {"projection": 192, "lstm_width": 192, "lstm_layers": 1, "dropout": 0.1, "masks": None}
+_MASKS = {"hidden": 64, "layers": 2}
 
 TASKS: dict[str, Entry] = {
-    "pr": Entry(
-        "phone recognition", "per", Phones, transcription.PUBLISHED_PR, Settings(1e-2, 1200, 16, 100, patience=5)
-    ),
+    "pr": Entry("phone recognition", "per", Phones, transcription.PUBLISHED_PR, Settings(1e-2, 1200, 16, 100, patience=5)),
     "asr": Entry(
-        "speech recognition", "wer", Speech, transcription.PUBLISHED_ASR, Settings(3e-3, 800, 16, 100, patience=4)
+        "speech recognition", "wer", Speech, transcription.PUBLISHED_ASR, Settings(3e-3, 800, 16, 100, patience=4), _TEXT
     ),
     "ks": Entry("keyword spotting", "acc", _classifier("ks"), classify.PUBLISHED["ks"], _FEW, labelled=True),
     "sid": Entry("speaker identification", "acc", _classifier("sid"), classify.PUBLISHED["sid"], _FEW, labelled=True),
     "asv": Entry(
-        "speaker verification", "eer", Verification, verification.PUBLISHED, Settings(1e-3, 600, 32, 100, "AdamW", 1e3, 4)
+        "speaker verification", "eer", Verification, verification.PUBLISHED,
+        Settings(1e-3, 600, 32, 100, "AdamW", 1e3, 4), {"projection": 128, "last": 384, "stretch": 3.0},
     ),
-    "sd": Entry("speaker diarisation", "der", Diarisation, diarisation.PUBLISHED, Settings(1e-3, 600, 8, 100, patience=4)),
+    "sd": Entry(
+        "speaker diarisation", "der", Diarisation, diarisation.PUBLISHED,
+        Settings(1e-3, 600, 8, 100, patience=4), {"hidden": 128},
+    ),
     "ic": Entry("intent classification", "acc", _classifier("ic"), classify.PUBLISHED["ic"], _FEW, labelled=True),
-    "sf": Entry("slot filling", "slot_f1", SlotFilling, transcription.PUBLISHED_SF, Settings(3e-3, 800, 16, 100, patience=4)),
+    "sf": Entry(
+        "slot filling", "slot_f1", SlotFilling, transcription.PUBLISHED_SF, Settings(3e-3, 800, 16, 100, patience=4), _TEXT
+    ),
     "er": Entry(
         "emotion recognition", "acc", _classifier("er"), classify.PUBLISHED["er"], _FEW, folders=("style",), labelled=True
     ),
-    "se": Entry("speech enhancement", "pesq", Enhancement, spectral.PUBLISHED_SE, Settings(1e-3, 400, 8, 100, "AdamW", patience=3)),
-    "ss": Entry("source separation", "si_sdri", Separation, spectral.PUBLISHED_SS, Settings(1e-3, 400, 8, 100, "AdamW", patience=3)),
+    "se": Entry(
+        "speech enhancement", "pesq", Enhancement, spectral.PUBLISHED["se"],
+        Settings(1e-3, 400, 8, 100, "AdamW", patience=3), _MASKS,
+    ),
+    "ss": Entry(
+        "source separation", "si_sdri", Separation, spectral.PUBLISHED["ss"],
+        Settings(1e-3, 400, 8, 100, "AdamW", patience=3), _MASKS,
+    ),
 }  # fmt: skip
 ORDER = ("pr", "asr", "ks", QBE, "sid", "asv", "sd", "ic", "sf", "er", "se", "ss")
 ABOUT = {name: "query by example" if name == QBE else TASKS[name].about for name in ORDER}
@@ -100,3 +114,8 @@ def make_task(name: str, data: UtteranceSet, grid: FrameGrid, preset: str) -> tu
     entry = TASKS[name]
     small = preset == "small"
     return entry.make(data, grid, **(entry.sizes if small else {})), entry.small if small else entry.published
+
+
+def language_model(data: UtteranceSet, arpa: Path | None) -> NgramModel:
+    """What ASR is decoded with beside greedily: that of a file, or a 4-gram of the training texts. Raises InputError as both do."""
+    return read_arpa(arpa) if arpa else train_ngram(u.text for u in data.splits["train"])

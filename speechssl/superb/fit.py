@@ -28,6 +28,7 @@ from speechssl.superb.supply import Supply
 from speechssl.superb.task import Batch, Judgement, Settings, Task
 
 STATE = "state.safetensors"
+UNSIZED = ("name", "data", "grid", "language_model", "beam")  # of a task: what its head does not depend on
 POOL = 20  # batches whose recordings are sorted by length, so that little is padding
 
 
@@ -201,7 +202,7 @@ def run_card(run: Run) -> dict[str, Any]:
 
 def task_card(task: Task) -> dict[str, Any]:
     """The task with its data and the sizes of its head, as JSON values."""
-    sizes = {name: value for name, value in vars(task).items() if name not in ("data", "grid") and not name.startswith("_")}
+    sizes = {name: value for name, value in vars(task).items() if name not in UNSIZED and not name.startswith("_")}
     return {"name": task.name, "data": task.data.hash, "sizes": json.loads(json.dumps(sizes, default=str))}
 
 
