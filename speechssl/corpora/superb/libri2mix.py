@@ -40,9 +40,7 @@ MIXED, SOURCES = "mix_clean", ("s1", "s2")
 SD_COUNTS = {"train": 13_900, "dev": 3_000, "test": 3_000}
 SS_COUNTS = {"train": 13_900, "dev": 1_000, "test": 3_000}
 DEV_SIZE, DEV_SEED = 1_000, 7
-LAYOUT = (
-    "give the folder Libri2Mix, which holds wav16k/min (ss), and --diarization what prepare_diarization.py wrote (sd)"
-)
+LAYOUT = "give the folder Libri2Mix, which holds wav16k/min (ss), and --diarization what prepare_diarization.py wrote (sd)"
 
 
 def prepare_libri2mix(
@@ -91,8 +89,8 @@ def _diarized(order: Order, kaldi: Path) -> Prepared:
 
 
 def _turned(folder: Path) -> Iterator[Utterance]:
-    turns = _turns(folder)
-    for name, path in _recordings(folder).items():
+    recordings, turns = _recordings(folder), _turns(folder)
+    for name, path in recordings.items():
         if name not in turns:
             raise InputError(f"{folder} says of nobody that they speak in {name}; run prepare_diarization.py again")
         yield Utterance(name, str(path), 0.0, turns=tuple(sorted(turns[name], key=lambda turn: (turn.start, turn.speaker))))

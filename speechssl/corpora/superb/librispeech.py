@@ -3,7 +3,7 @@
 Text is that of the corpus, in capitals. Phones are those of SUPERB (s3prl `downstream/ctc/corpus/libriphone.py`): every word by its
 first pronunciation in the lexicon, stress kept (AA0, AA1, ...: 69 phones), no silence. SUPERB joins a lexicon of
 200,000 words (`librispeech-lexicon-200k-g2p.txt`; openslr.org/11 has such a one, `librispeech-lexicon.txt`; that both give
-every word the same first pronunciation is not checked) and s3prl's `librispeech-lexicon-allothers-g2p.txt` with the words that it lacks.
+every word the same first pronunciation is not checked) and s3prl's `librispeech-lexicon-allothers-g2p.txt` with the words it lacks.
 Counts: as in the data card of SUPERB at Hugging Face (`superb`, asr).
 """
 

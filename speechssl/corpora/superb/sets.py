@@ -176,9 +176,9 @@ def read_table(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
 
 def check_tasks(corpus: str, tasks: Sequence[str], known: Sequence[str]) -> None:
-    """Raises InputError for none, or one that the corpus does not have."""
-    if not tasks or (unknown := [task for task in tasks if task not in known]):
-        raise InputError(f"{corpus} has no task {unknown[0] if tasks else 'without a name'}; choose from {', '.join(known)}")
+    """Raises InputError for one that the corpus does not have."""
+    if unknown := [task for task in tasks if task not in known]:
+        raise InputError(f"{corpus} has no task {unknown[0]}; choose from {', '.join(known)}")
 
 
 def number_of(text: str, place: str) -> float:

@@ -4,7 +4,7 @@ SID: `iden_split.txt` of the corpus. ASV: the 1,211 speakers of the development 
 (openslr.org/49 has them as `voxceleb1_test_v2.txt`) are the test. Where ASV differs from s3prl's `downstream/sv_voxceleb1`:
 - s3prl has no dev set and reports its best checkpoint on the test. Here dev is what `iden_split.txt` sets aside for
   validation of the training speakers; it does not train. A dev recording is tried against another of its speaker, from another
-  video where there is one, and against one of somebody else. These speakers are known: dev is easier than the test, and ranks heads only.
+  video where there is one, and against one of somebody else. Known speakers make dev easier than the test: it ranks heads only.
 - training recordings below 2 s are left out as they come; s3prl cuts silence out (sox) before it measures and before it trains.
 Counts: SID from the data card of SUPERB at Hugging Face (`superb`, si); 148,642 recordings, 1,211 and 40 speakers and 37,720 trials
 from the corpus as other recipes describe it. How many recordings dev takes is not published, nor checked.
