@@ -12,9 +12,9 @@ from speechssl.options import amount, count, share, whole
 
 RUN = """small heads on a frozen encoder: what is it good for?
 
-Tasks: pr asr ks qbe sid asv sd ic sf er (SUPERB), se ss (its extension); `all` is all of them. Without --data the synthetic sets are
-made first (needs speechssl[synth]; se needs speechssl[superb]). With it, DATA has a folder a task, as `speechssl prepare` writes
-them for the published sets; `all` is then what is there. ks=FOLDER names the set of one task: train.jsonl, dev.jsonl and
+Tasks: pr asr ks qbe sid asv sd ic sf er (SUPERB), se ss (its extension); `all` is all of them. Without --data the synthetic sets
+are made first (needs speechssl[synth]; se needs speechssl[superb]). With it, DATA has a folder a task, as `speechssl prepare`
+writes them for the published sets; `all` is then what is there. ks=FOLDER names the set of one task: train.jsonl, dev.jsonl and
 test.jsonl with lines such as {"audio": "yes/1.wav", "labels": {"keyword": "yes"}}.
 
 Hidden states are computed once and kept in OUT/features. Learning rates are tried on dev by successive halving, and the task's own
@@ -54,7 +54,7 @@ def _add_run(what: Any) -> None:
     _add_data(verb)
     verb.add_argument(
         "--preset", default="auto", choices=["auto", "published", "small"],
-        help="sizes and steps of the heads: SUPERB's; small, for an hour of speech and a CPU; auto: small below 3 h of training speech",
+        help="sizes and steps of the heads: SUPERB's; small, for an hour of speech on a CPU; auto: small below 3 h for training",
     )  # fmt: skip
     verb.add_argument(
         "--learning-rates",
