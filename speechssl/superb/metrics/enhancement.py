@@ -23,7 +23,7 @@ EXTRA = "superb"
 
 
 def si_sdr(reference: np.ndarray, estimate: np.ndarray) -> float:
-    """dB within [-LIMIT, LIMIT]: how much of the estimate is the reference, at whatever level; SILENT for silence or NaN. Both (N,).
+    """dB within [-LIMIT, LIMIT]: how much of the estimate is the reference, at any level; SILENT for silence or NaN. Both (N,).
 
     Raises ValueError for a silent reference or another length.
     """
