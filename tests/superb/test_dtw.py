@@ -1,4 +1,4 @@
-"""Subsequence DTW: equal to dtw-python on every shape, whatever lies beside a document, and right where there is nothing to tell."""
+"""Subsequence DTW: equal to dtw-python on every shape, whatever lies beside a document, and where there is nothing to tell."""
 
 import numpy as np
 import pytest

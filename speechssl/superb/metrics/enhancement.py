@@ -8,6 +8,7 @@ Letters: N samples, K sources.
 
 from __future__ import annotations
 
+import warnings
 from itertools import permutations
 
 import numpy as np
@@ -15,26 +16,26 @@ import numpy as np
 from speechssl.audio import SAMPLE_RATE
 from speechssl.errors import MissingExtra
 
-LIMIT = 50.0  # dB: an estimate without anything of the source has -LIMIT, a copy of it LIMIT; both would be infinite
+LIMIT = 100.0  # dB, either way: what would be infinite, or hangs on the last bits of the samples
+SILENT = -50.0  # dB that an estimate without any sound has: below what noise has that knows nothing of the source
 WORST_PESQ = 1.0  # the lower end of its scale: what an estimate has in which no utterance is found
 EXTRA = "superb"
 
 
 def si_sdr(reference: np.ndarray, estimate: np.ndarray) -> float:
-    """dB within [-LIMIT, LIMIT]: how much of the estimate is the reference, at whatever level. Both (N,).
+    """dB within [-LIMIT, LIMIT]: how much of the estimate is the reference, at any level; SILENT for silence or NaN. Both (N,).
 
     Raises ValueError for a silent reference or another length.
     """
     reference, estimate = np.asarray(reference, np.float64), np.asarray(estimate, np.float64)
     if reference.shape != estimate.shape or not reference.any():
         raise ValueError(f"a reference {reference.shape} of an estimate {estimate.shape} must be as long and not silent")
-    if not np.isfinite(estimate).all():
-        return -LIMIT
+    if not np.isfinite(estimate).all() or not estimate.any():
+        return SILENT
     projection = (estimate @ reference) / (reference @ reference) * reference
     error = estimate - projection
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = 10 * np.log10((projection @ projection) / (error @ error))
-    return float(np.clip(np.nan_to_num(ratio, nan=-LIMIT, posinf=LIMIT, neginf=-LIMIT), -LIMIT, LIMIT))  # NaN: silence
+    with np.errstate(divide="ignore"):
+        return float(np.clip(10 * np.log10((projection @ projection) / (error @ error)), -LIMIT, LIMIT))
 
 
 def si_sdr_improvement(references: np.ndarray, estimates: np.ndarray, mixture: np.ndarray) -> float:
@@ -60,12 +61,12 @@ def pesq_wideband(reference: np.ndarray, estimate: np.ndarray) -> float:
         return WORST_PESQ
     try:
         return float(pesq(SAMPLE_RATE, reference, estimate, "wb"))
-    except (BufferTooShortError, NoUtterancesError):
+    except (BufferTooShortError, NoUtterancesError, ValueError):  # the last where silence makes it NaN
         return WORST_PESQ
 
 
 def stoi_percent(reference: np.ndarray, estimate: np.ndarray) -> float:
-    """Percent. Both (N,). 0 where less than 0.4 s of the reference is speech, which is too little for it.
+    """Percent. Both (N,). 0 (0.001) where less than 0.4 s of the reference is speech, which is too little for it.
 
     Raises MissingExtra without the package `pystoi`.
     """
@@ -75,4 +76,6 @@ def stoi_percent(reference: np.ndarray, estimate: np.ndarray) -> float:
         raise MissingExtra("STOI", EXTRA) from None
     if not np.isfinite(estimate).all():
         return 0.0
-    return 100 * float(stoi(reference, estimate, SAMPLE_RATE, extended=False))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of too little speech
+        return 100 * float(stoi(reference, estimate, SAMPLE_RATE, extended=False))
