@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +202,8 @@ def run_card(run: Run) -> dict[str, Any]:
 
 def task_card(task: Task) -> dict[str, Any]:
     """The task with its data and the sizes of its head, as JSON values."""
-    sizes = {name: value for name, value in vars(task).items() if name not in UNSIZED and not name.startswith("_")}
+    names = [f.name for f in fields(task) if f.name not in UNSIZED] if is_dataclass(task) else []
+    sizes = {name: getattr(task, name) for name in names}
     return {"name": task.name, "data": task.data.hash, "sizes": json.loads(json.dumps(sizes, default=str))}
 
 
