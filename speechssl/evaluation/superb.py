@@ -169,8 +169,12 @@ def _train(out: Path, listener: Listener, parts: Sequence[Part], plan: Plan) -> 
     """Train what is missing: tasks side by side, and for each the rates of its sweep."""
     runs = [_prepared(out, listener, part, plan) for part in parts if part.task != QBE]
     labels = [part.label for part in parts if part.task != QBE]
-    with crew(plan.workers, f"heads on {listener.name}") as go, ThreadPoolExecutor(max(len(runs), 1)) as pool:
-        return dict(zip(labels, pool.map(lambda run: _heads_of(run, listener.card, plan, go), runs), strict=True))
+    with crew(plan.workers, f"heads on {listener.name}") as go:
+        pool = ThreadPoolExecutor(max(len(runs), 1))
+        try:
+            return dict(zip(labels, pool.map(lambda run: _heads_of(run, listener.card, plan, go), runs), strict=True))
+        finally:  # where one fails the others are not waited for
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _prepared(out: Path, listener: Listener, part: Part, plan: Plan) -> Run:

@@ -7,7 +7,10 @@ whatever comes; what it needs is on disk (cached states, the state of the run), 
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -57,6 +60,15 @@ def _begin(told: Any) -> None:
     global _TOLD
     _TOLD = told
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began it is told, and ends it
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """A killed parent cannot end its processes; they see that they are orphans."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _advance(run: Run, steps: int) -> Attempt:

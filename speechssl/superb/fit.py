@@ -202,8 +202,8 @@ def run_card(run: Run) -> dict[str, Any]:
 
 def task_card(task: Task) -> dict[str, Any]:
     """The task with its data and the sizes of its head, as JSON values."""
-    names = [f.name for f in fields(task) if f.name not in UNSIZED] if is_dataclass(task) else []
-    sizes = {name: getattr(task, name) for name in names}
+    names: list[str] = [f.name for f in fields(task)] if is_dataclass(task) else []
+    sizes = {name: getattr(task, name) for name in names if name not in UNSIZED}
     return {"name": task.name, "data": task.data.hash, "sizes": json.loads(json.dumps(sizes, default=str))}
 
 
