@@ -11,7 +11,7 @@ import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speechssl.audio import SAMPLE_RATE, duration, read_audio, resample, to_int16, write_clip, write_flac
+from speechssl.audio import SAMPLE_RATE, duration, read_audio, read_channels, resample, to_int16, write_clip, write_flac
 from speechssl.errors import InputError
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -269,3 +269,14 @@ def test_real_mp3_yields_a_little_less_than_its_header_promises() -> None:
 def test_real_recordings_at_8_khz() -> None:
     for path in sorted(real("fsdd", "recordings").glob("*_0.wav"))[:20]:
         assert len(read_audio(path)) == 2 * soundfile.info(path).frames
+
+
+def test_channels_are_read_as_they_are(tmp_path: Path) -> None:
+    """For code that wants what the file holds: no mean of the channels, no other rate, silence and all."""
+    pair = np.stack([noise(900), np.zeros(900, np.float32)], 1)
+    soundfile.write(tmp_path / "a.wav", pair, 8_000, subtype="FLOAT")
+    found, rate = read_channels(tmp_path / "a.wav")
+    assert rate == 8_000 and found.dtype == np.float32 and np.array_equal(found, pair.T)
+    assert np.array_equal(read_channels(tmp_path / "a.wav", 10, 20)[0], pair.T[:, 10:30])
+    with pytest.raises(InputError, match="does not exist"):
+        read_channels(tmp_path / "b.wav")

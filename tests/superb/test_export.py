@@ -95,6 +95,7 @@ def test_s3prls_own_upstream_is_named_where_it_reads_the_encoder(hubert_folder, 
     config = json.loads((hubert_folder("layer") / "config.json").read_text())
     sizes = {name: config[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")}
     sizes |= {name: config[name] for name in ("conv_dim", "num_conv_pos_embeddings", "num_conv_pos_embedding_groups")}
+    (tmp_path / "WavLM-out").mkdir()  # an empty folder is a place, too
     for kind, upstreams in (("Wav2Vec2", ["speechssl", "hf_wav2vec2_custom"]), ("WavLM", ["speechssl"])):
         model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**sizes))
         assert export_upstream(saved(model, tmp_path / kind), tmp_path / f"{kind}-out")["upstreams"] == upstreams
