@@ -13,6 +13,7 @@ from speechssl.text import (
     answer_tokens,
     normalise,
     normalise_answer,
+    spelt,
     tokens,
 )
 
@@ -109,3 +110,18 @@ def test_language_tags_and_unknown_languages() -> None:
 def test_tables_fold_once() -> None:
     assert not set(VARIANTS) & set(map(ord, map(str, VARIANTS.values())))
     assert not set(SPELLINGS) & set(SPELLINGS.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("MISTER QUILTER IS THE APOSTLE", "mister quilter is the apostle"),
+        ("It\u2019s 5 o'clock \u2014 isn\u2019t it?", "it's 5 o'clock isn't it"),
+        ("rock & roll, well-known\n\tsongs", "rock and roll well known songs"),
+        ("caf\u00e9 e\u0301 \uff21 | < >", "caf\u00e9 \u00e9 a"),
+        (" ' '' . ", ""),
+        ("B-city new york E-city", "b city new york e city"),
+    ],
+)
+def test_spelt_text_is_small_letters_digits_and_apostrophes(text, form):
+    assert spelt(text) == form and spelt(form) == form

@@ -7,11 +7,11 @@ The format: Doug Paul's, as described in SRILM's manual (ngram-format). Every li
 from __future__ import annotations
 
 import gzip
+import itertools
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -27,8 +27,8 @@ _BLOCK = 1 << 18  # lines read at a time
 def read_arpa(path: Path | str) -> NgramModel:
     """A model without <unk> gets one that never occurs.
 
-    Raises InputError for a file that is missing, cut off or damaged: counts that are not kept, lines that are no n-grams, or n-grams
-    of unknown words, twice, or without the shorter one they begin with.
+    Raises InputError for a file that is missing, cut off or damaged: counts that are not kept, lines that are no n-grams, or
+    n-grams of unknown words, twice, or without the shorter one they begin with.
     """
     path = Path(path)
     try:
@@ -141,9 +141,10 @@ def _section(lines: Iterator[str], n: int, count: int, shorter: Sequence[Ngrams]
 def _keys(rows: Iterable[Sequence[str]], shorter: Sequence[Ngrams], numbers: dict[str, int]) -> np.ndarray:
     """Keys of n-grams. Raises ValueError where the (n - 1)-gram that one begins with is not there."""
     try:
-        words = np.array([[numbers[word] for word in row] for row in rows], np.int64)
+        flat = np.fromiter(map(numbers.__getitem__, itertools.chain.from_iterable(rows)), np.int64)
     except KeyError as error:
         raise ValueError(f"the word {error} is not among its single words") from None
+    words = flat.reshape(-1, len(shorter) + 1)
     found = words[:, 0]
     for n in range(1, len(shorter)):
         found = shorter[n].rows(found * len(numbers) + words[:, n])
@@ -155,12 +156,12 @@ def _keys(rows: Iterable[Sequence[str]], shorter: Sequence[Ngrams], numbers: dic
 def _blocks(lines: Iterator[str], n: int, count: int) -> Iterator[tuple[list[list[str]], np.ndarray]]:
     """Blocks of n-grams: their words, and (lines, 2) log-probabilities and back-off weights."""
     while count:
-        rows = [line.split() for line in islice(lines, min(count, _BLOCK))]
+        rows = [line.split() for line in itertools.islice(lines, min(count, _BLOCK))]
         if bad := next((row for row in rows if not n + 1 <= len(row) <= n + 2), None):
             raise ValueError(f"{' '.join(bad)[:40]!r} is not one of its {n}-grams")
         if not rows:
             raise ValueError(f"{count} of its {n}-grams are missing")
-        values = np.array([[row[0], row[n + 1] if len(row) > n + 1 else "0"] for row in rows]).astype(np.float64)
+        values = np.array([(float(row[0]), float(row[n + 1]) if len(row) > n + 1 else 0.0) for row in rows])
         if np.isnan(values).any():
             raise ValueError("a log-probability is not a number")
         yield [row[1 : n + 1] for row in rows], values

@@ -188,7 +188,7 @@ def _estimate(counts: Sequence[_Counts], size: int) -> Iterable[Ngrams]:
     shares = []  # what is left for shorter n-grams, by row of the context
     for n in range(1, len(counts)):
         here, context = counts[n], counts[n].keys // size
-        totals = np.bincount(context, here.seen, minlength=len(counts[n - 1].keys))
+        totals = np.bincount(context, here.seen, minlength=len(counts[n - 1].keys)).astype(float)
         kinds = np.bincount(context, minlength=len(totals))
         discount = _discount(here.seen)
         share = np.divide(discount * kinds, totals, out=np.ones_like(totals), where=totals > 0)

@@ -74,6 +74,7 @@ class Spoken:
     sample_rate: int  # Hz
     words: tuple[Mark, ...]  # text is the piece of the input; for Mandarin a mark is one syllable
     phones: tuple[Mark, ...]  # text is the espeak-ng phone mnemonic, stress marks removed
+    said: tuple[str, ...] = ()  # the phones, those too that have no time of their own: an l may share that of the vowel before it
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def speak(text: str, voice: Voice) -> Spoken:
         if lib.espeak_Synth(data, ctypes.c_size_t(len(data) + 1), 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None) != 0:
             raise ValueError(f"espeak-ng could not speak {text!r} with voice {voice.name}")
     samples = np.concatenate(chunks) if chunks else np.zeros(0, np.int16)
-    return Spoken(samples, rate, _words(text, events, len(samples)), _phones(events, len(samples)))
+    return Spoken(samples, rate, _words(text, events, len(samples)), _phones(events, len(samples)), _said(events))
 
 
 def _read_events(pointer) -> Iterator[_Timed]:  # type: ignore[no-untyped-def]
@@ -180,11 +181,15 @@ def _phones(events: list[_Timed], total: int) -> tuple[Mark, ...]:
     """Phone marks without stress signs; pauses keep espeak-ng's name for them (`_`), zero-length events are dropped."""
     phones = [e for e in events if e.type == _EVENT_PHONEME]
     ends = [e.sample for e in phones[1:]] + [total]
-    return tuple(
-        Mark("_" if _is_pause(e) else _STRESS.sub("", e.name), e.sample, end)
-        for e, end in zip(phones, ends, strict=True)
-        if end > e.sample
-    )
+    return tuple(Mark(_name(e), e.sample, end) for e, end in zip(phones, ends, strict=True) if end > e.sample)
+
+
+def _said(events: list[_Timed]) -> tuple[str, ...]:
+    return tuple(_name(e) for e in events if e.type == _EVENT_PHONEME)
+
+
+def _name(event: _Timed) -> str:
+    return "_" if _is_pause(event) else _STRESS.sub("", event.name)
 
 
 def _is_pause(event: _Timed) -> bool:

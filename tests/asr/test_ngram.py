@@ -201,6 +201,13 @@ def test_nothing_half_written_is_left(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("order", range(1, 7))
+def test_sentences_may_be_shorter_than_the_order(order):
+    model = train_ngram(["on"], order)
+    assert total(model, model.start) == pytest.approx(1, abs=1e-5)
+    assert model.sentence_log_prob(["on"]) > model.sentence_log_prob(["off"])
+
+
 def test_a_unigram_is_the_share_of_its_word():
     model = train_ngram(["a a a b"], 1)
     shares = [10 ** model.log_prob((), model.number(w)) for w in ("a", "b", UNKNOWN)]

@@ -148,3 +148,8 @@ def test_every_variant_of_the_table_exists():
 def test_an_unknown_language_or_split_names_the_known(where, known):
     with pytest.raises(InputError, match=known):
         speakers(*where)
+
+
+def test_a_phone_without_time_of_its_own_is_said():
+    spoken = speak("a hill", Voice("v", "en-us", "m3"))
+    assert "l" not in [p.text for p in spoken.phones] and [p for p in spoken.said if p != "_"] == ["a#", "h", "I", "l"]

@@ -18,7 +18,6 @@ from speechssl.corpora.minisuperb.phones import phones_of
 from speechssl.corpora.utterances import Slot, Utterance
 
 SILENT = -45.0  # dB from the peak; what the synthesiser leaves before and after the speech is below
-MARGIN = 0.05  # seconds that are left of it at either end of a trimmed recording
 
 
 class Planned(Protocol):
@@ -51,7 +50,6 @@ class Draw:
     slots: tuple[Slot, ...] = ()
     matches: tuple[str, ...] = ()
     phones: bool = False  # are asked for
-    trim: bool = False  # to the speech
     folder: str = "audio"  # where its audio goes, from the folder of its task
 
     def make(self, folder: Path) -> Utterance:
@@ -92,7 +90,6 @@ def _shape(drawn: Draw, spoken: Spoken | None) -> np.ndarray:
     else:
         samples = rng.standard_normal(round(drawn.seconds * SAMPLE_RATE)).astype(np.float32)
     coloured = _tilted(samples, drawn.tilt)
-    coloured = trimmed(coloured, MARGIN) if drawn.trim else coloured
     missing = max(round(drawn.seconds * SAMPLE_RATE) - len(coloured), 0)
     before = int(rng.integers(missing + 1))
     padded = np.pad(coloured, (before, missing - before))
@@ -104,8 +101,7 @@ def _tilted(samples: np.ndarray, tilt: float) -> np.ndarray:
     return np.asarray(signal.lfilter([1.0, -max(min(tilt, 0.9), -0.9)], [1.0], samples))
 
 
-def trimmed(samples: np.ndarray, margin: float = 0.0) -> np.ndarray:
-    """From the first sample that is loud enough for speech to the last, and `margin` seconds more at either end. samples: (N,)."""
+def trimmed(samples: np.ndarray) -> np.ndarray:
+    """From the first sample that is loud enough for speech to the last. samples: (N,)."""
     loud = np.flatnonzero(np.abs(samples) > np.abs(samples).max() * 10 ** (SILENT / 20))
-    more = round(margin * SAMPLE_RATE)
-    return samples[max(int(loud[0]) - more, 0) : int(loud[-1]) + 1 + more]
+    return samples[int(loud[0]) : int(loud[-1]) + 1]

@@ -19,7 +19,7 @@ from speechssl.noise import NoiseBank, active_level
 from speechssl.noise.level import rms_level
 
 PEAK = 0.99  # of full scale: no mixture is louder
-PAIR_WORDS, NOISY_WORDS = range(8, 13), range(5, 8)  # of a sentence; 3 to 4 seconds, 2 to 3 seconds
+PAIR_WORDS, NOISY_WORDS = range(10, 15), range(5, 8)  # of a sentence; 3 to 4 seconds, 2 to 3 seconds
 RATIOS = (0.0, 5.0)  # dB of the one voice over the other
 SEEN, UNSEEN = "stand-in", "held-out"  # generated noises: of train and dev, of test
 SNRS: Mapping[str, tuple[float, ...]] = {  # dB; those of VoiceBank-DEMAND (Valentini-Botinhao et al., SSW 2016)

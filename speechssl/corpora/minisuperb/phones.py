@@ -29,8 +29,8 @@ PHONES = tuple(sorted({name for names in NAMES.values() for name in names}))
 def phones_of(spoken: Spoken | None) -> str:
     """What was said in English, "HH AH L OW". Raises KeyError for a phone that no English word has."""
     said: list[str] = []
-    for mark in spoken.phones if spoken else ():
-        names = NAMES[mark.text]
+    for phone in spoken.said if spoken else ():
+        names = NAMES[phone]
         linking = names == ("R",) and said[-1:] in (["R"], ["ER"])
         said += () if linking else names
     return " ".join(said)

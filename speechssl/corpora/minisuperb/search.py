@@ -45,7 +45,7 @@ def _documents(rng: Random, seed: int) -> Iterator[Draw]:
 def _queries(rng: Random, split: str, phrases: Mapping[str, Sequence[str]]) -> Iterator[Draw]:
     for text, matches in phrases.items():
         voice, tilt, gain = varied(rng, anyone(rng, split)), rng.gauss(0, 0.1), rng.uniform(-12, 0)
-        yield Draw("", text, voice, tilt=tilt, gain=gain, matches=tuple(matches), trim=True)
+        yield Draw("", text, voice, tilt=tilt, gain=gain, matches=tuple(matches))
 
 
 def _phrases(documents: Sequence[Draw], seed: int) -> dict[str, dict[str, list[str]]]:
@@ -68,7 +68,7 @@ def _phrases(documents: Sequence[Draw], seed: int) -> dict[str, dict[str, list[s
 def _holders(documents: Sequence[Draw]) -> dict[str, list[str]]:
     """What may be searched for -> ids of the documents that have it.
 
-    A phrase that is a part of other words in some document ("work" of "works") is left out: whether it matches is a matter of taste.
+    A phrase that is part of other words in some document ("work" of "works") is left out: whether it matches is a matter of taste.
     """
     found: defaultdict[str, list[str]] = defaultdict(list)
     for document in documents:

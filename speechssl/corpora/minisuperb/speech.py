@@ -41,10 +41,10 @@ def prepare(out: Path | str, settings: Settings = Settings(), workers: int = 1) 
 def _prepare_task(out: Path, task: str, settings: Settings, workers: int) -> dict[str, Any]:
     sizes = dict(zip(splits_of(task), settings.sizes[task], strict=True))
     made_from = {"corpus": "minisuperb", "version": VERSION, "seed": settings.seed}
-    wanted = {"corpus": "minisuperb", "version": VERSION, "task": task, "sizes": sizes, "seed": settings.seed}
-    claim_settings(out, wanted, NAME)
+    wanted = made_from | {"task": task, "sizes": sizes}
     if task in NAMES:
         claim_settings(out.parent / NAMES[task], made_from | {"recordings": NAMES[task]}, NAME)
+    claim_settings(out, wanted, NAME)
     if not (out / "card.json").is_file():
         planned = plan(task, sizes, settings.seed)
         _make_all(out, [p for split in sizes for p in planned[split]], workers)
