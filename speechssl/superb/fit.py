@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from speechssl.superb.supply import Supply
 from speechssl.superb.task import Batch, Judgement, Settings, Task
 
 STATE = "state.safetensors"
+_GENERATOR = threading.RLock()
 UNSIZED = ("name", "data", "grid", "language_model", "beam")  # of a task: what its head does not depend on
 POOL = 20  # batches whose recordings are sorted by length, so that little is padding
 
@@ -65,20 +68,27 @@ class Run:
     device: str = "cpu"
 
 
+@contextmanager
+def own_generator() -> Iterator[None]:
+    """torch's generator for one thread alone, and as it was afterwards."""
+    with _GENERATOR, torch.random.fork_rng(devices=[]):
+        yield
+
+
 def advance(run: Run, until: int, tell: Callable[[int], None] = lambda steps: None) -> Attempt:
     """Train to this step, or from where it was left to there; nothing is done where it has come so far or has ended.
 
     tell: is given the number of steps whenever some are done. The state of torch's generator is left alone.
     Raises InputError where nothing of a split can be heard or the folder holds another run.
     """
-    with torch.random.fork_rng(devices=[]):
+    with own_generator():
         trainer = _Trainer(run)
         return trainer.advance(min(until, run.settings.steps), tell)
 
 
 def best_head(run: Run) -> nn.Module:
     """The head of the best look at dev. Raises InputError where the folder has none."""
-    with torch.random.fork_rng(devices=[]):
+    with own_generator():
         trainer = _Trainer(run)
     trainer.head.load_state_dict(trainer.best)
     return trainer.head.eval()

@@ -11,14 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from speechssl.artefacts import claim, hash_files, read_json, replacing, write_json
 from speechssl.errors import InputError
-from speechssl.superb.fit import Attempt, Run, best_head, task_card
+from speechssl.superb.fit import Attempt, Run, best_head, own_generator, task_card
 from speechssl.superb.sweep import Go, Swept, one_after_another, sweep
 from speechssl.superb.task import Task
 
@@ -81,7 +80,7 @@ def load_head(folder: Path | str, task: Task, encoder: Mapping[str, Any], which:
         raise InputError(f"{path} was trained on another encoder (or its other precision); load that one or train again")
     if card["task"] != task_card(task):
         raise InputError(f"{path} was trained for another set than {task.data.root}, or another head; give its own, or train again")
-    with torch.random.fork_rng(devices=[]):
+    with own_generator():
         head = task.build(card["states"], card["width"])
     try:
         head.load_state_dict(load_file(weights))
