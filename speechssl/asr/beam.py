@@ -131,6 +131,7 @@ class BeamDecoder:
 
     def decode(self, log_probs: Tensor) -> str:
         """The best text of (T, V) log-probabilities; a word that is not whole at the end is left out if that cannot be helped."""
+        self._scores.clear()  # of one recording they are asked for again and again, of many they would fill the memory
         root = _Prefix("", 0, BLANK, self.model.start, 0.0, 0.0, self.lexicon.root)
         found = [_Paths(root, blank=0.0)]
         for frame in log_probs.double().cpu().numpy():
