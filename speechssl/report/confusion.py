@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from speechssl.report.figures import INCHES, MUTED, RULE, Drawing, styled, svg_of
-from speechssl.report.robustness_figures import DARK, LIGHT, shortened
+from speechssl.report.figures import INCHES, INK, MUTED, PAPER, RULE, Drawing, styled, svg_of
+from speechssl.report.robustness_figures import shortened
 from speechssl.report.series import SYSTEMS
 from speechssl.report.superb import TASKS, Confusion
-from speechssl.report.superb_figures import BLUES, WHITE_FROM
+from speechssl.report.superb_figures import SHADE, TURNS_AT
 from speechssl.report.superb_rows import Superb
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SHADES = 20
 GAP = 0.1  # inches between two matrices
 SQUARE = ((-0.48, -0.48), (0.48, -0.48), (0.48, 0.48), (-0.48, 0.48), (-0.48, -0.48))
 WIDE = 3.05  # inches: a matrix at most
-CELL, LEFT, ABOVE = 0.22, 0.95, 0.5  # inches: a cell at most, beside a matrix, above it
+CELL, LEFT = 0.22, 0.95  # inches: a cell at most, beside a matrix
 LONGEST = 13  # letters of a class's name
 
 
@@ -44,9 +44,20 @@ class Matrix:
         return min(WIDE, max(CELL * len(self.classes), 0.8))
 
     @property
+    def about(self) -> str:
+        """What stands below the encoder's name."""
+        some = f"{len(self.classes)} of {self.of:,} classes" if self.of > len(self.classes) else ""
+        return ", ".join(filter(None, [self.slot, some]))
+
+    @property
+    def above(self) -> float:
+        """Inches for both."""
+        return 0.5 if self.about else 0.33
+
+    @property
     def below(self) -> float:
         """Inches that the upright names take, and a gap."""
-        return 0.35 + 0.066 * min(LONGEST, max(map(len, self.classes)))
+        return 0.25 + 0.066 * min(LONGEST, max(map(len, self.classes)))
 
 
 def confusions(found: Superb) -> list[tuple[str, Drawing]]:
@@ -82,13 +93,13 @@ def _drawn(task: str, some: Sequence[Confusion]) -> Drawing:
     several = len({c.slot for c in some}) > 1
     matrices = [matrix(c, several) for c in some]
     lines = _laid(matrices)
-    heights = [max(m.side + m.below for m in line) + ABOVE for line in lines]
+    heights = [max(m.above + m.side + m.below for m in line) for line in lines]
     with styled():
         figure, top = Figure(figsize=(INCHES, sum(heights))), sum(heights)
         for line, height in zip(lines, heights, strict=True):
             left = 0.0
             for m in line:
-                _draw(figure, m, left + LEFT, top - ABOVE - m.side)
+                _draw(figure, m, left + LEFT, top - max(x.above for x in line) - m.side)
                 left += LEFT + m.side + GAP
             top -= height
         svg = svg_of(figure, f"confusion-{task}")
@@ -122,32 +133,31 @@ def _draw(figure: Figure, m: Matrix, left: float, bottom: float) -> None:
 
 def _entitle(ax: Axes, m: Matrix) -> None:
     """The encoder, and below it the slot and how many of the classes are shown."""
-    count, fits = len(m.classes), int((LEFT + m.side) / 0.083)
-    below = ", ".join(filter(None, [m.slot, f"{count} of {m.of:,} classes" if m.of > count else ""]))
+    fits = int((LEFT + m.side) / 0.083)
     place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
-    ax.annotate(shortened(m.encoder, fits), (0, 1), xytext=(4 - LEFT * 72, 19), fontsize=8.5, fontweight="bold", **place)
-    ax.annotate(below, (0, 1), xytext=(4 - LEFT * 72, 7), fontsize=8, color=MUTED, **place)
+    ax.annotate(
+        shortened(m.encoder, fits), (0, 1), xytext=(4 - LEFT * 72, 19 if m.about else 7), fontsize=8.5, fontweight="bold", **place
+    )
+    ax.annotate(m.about, (0, 1), xytext=(4 - LEFT * 72, 7), fontsize=8, color=MUTED, **place)
 
 
 def _shade(ax: Axes, m: Matrix) -> None:
     """All squares of one shade are one path: 40 classes have 1,600 cells. Nothing is drawn where nothing was said."""
-    from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
-    colours = LinearSegmentedColormap.from_list("blues", BLUES)
     squares: dict[int, list[Path]] = {}
     for y, line in enumerate(m.shares):
         for x, share in enumerate(line):
             if share:
                 corners = [(x + i, y + j) for i, j in SQUARE]
-                squares.setdefault(round(shade(share) * SHADES), []).append(Path(corners, closed=True))
+                squares.setdefault(max(1, round(shade(share) * SHADES)), []).append(Path(corners, closed=True))
     for level, paths in sorted(squares.items()):
-        ax.add_patch(PathPatch(Path.make_compound_path(*paths), facecolor=colours(level / SHADES), linewidth=0))
+        ax.add_patch(PathPatch(Path.make_compound_path(*paths), facecolor=SHADE, alpha=level / SHADES, linewidth=0))
 
 
 def shade(share: float) -> float:
-    """Of the colour scale. A square root, so that a few confusions are seen beside a strong diagonal."""
+    """How opaque. A square root, so that a few confusions are seen beside a strong diagonal."""
     return share**0.5
 
 
@@ -156,7 +166,7 @@ def _print(ax: Axes, m: Matrix) -> None:
     for y, line in enumerate(m.shares):
         for x, share in enumerate(line):
             if round(100 * share):
-                ink = LIGHT if shade(share) > WHITE_FROM else DARK
+                ink = PAPER if shade(share) > TURNS_AT else INK
                 ax.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=small, color=ink)
 
 

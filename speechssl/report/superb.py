@@ -17,7 +17,7 @@ ASPECTS = {  # as the paper of the benchmark has them, and their tasks in the or
     "Content": ("pr", "asr", "ks", "qbe"),
     "Speaker": ("sid", "asv", "sd"),
     "Semantics": ("ic", "sf"),
-    "Paralinguistics": ("er",),
+    "Para\u00adlinguistics": ("er",),
     "Generation": ("se", "ss"),
 }
 TASKS = tuple(task for tasks in ASPECTS.values() for task in tasks)

@@ -9,10 +9,10 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from speechssl.evaluation.results import decimals, unit
-from speechssl.report.figures import INCHES, INK, MUTED, Drawing, styled, svg_of
+from speechssl.report.figures import INCHES, INK, MUTED, PAPER, Drawing, styled, svg_of
 from speechssl.report.published import LEARNING_RATES
-from speechssl.report.robustness_figures import DARK, LIGHT, NAMES, ROW, shortened
-from speechssl.report.series import SYSTEMS, Series, metric_name
+from speechssl.report.robustness_figures import NAMES, ROW, shortened
+from speechssl.report.series import PALETTE, SYSTEMS, Series, metric_name
 from speechssl.report.superb import TASKS, Head, Trial
 from speechssl.report.superb_rows import MAIN, Superb
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLUES = ("#e6f0f8", "#a9cfe8", "#5aa3d0", "#1f6aa5", "#0b2f57")  # from little to much, ever darker
-WHITE_FROM = 0.55  # of that scale
+SHADE = PALETTE[0][0]  # of cells: the more opaque the more, on a light page and on a dark one
+TURNS_AT = 0.78  # of full opacity: from here on numbers have the colour of the page
 WIDEST = 13  # hidden states whose shares are printed in their cells
 ACROSS = 4  # panels of the sweep in a line
 Weights = dict[str, tuple[float, ...]]  # task -> the share of each hidden state, a mean over seeds
@@ -84,15 +84,13 @@ def _weights_panel(figure: Figure, encoder: Series, weights: Weights, chosen: in
 
 
 def _shares(ax: Axes, y: int, shares: Sequence[float], most: float, printed: bool) -> None:
-    from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.patches import Rectangle
 
-    colours = LinearSegmentedColormap.from_list("blues", BLUES)
     for x, share in enumerate(shares):
         shade = share / most
-        ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colours(shade), linewidth=0))
+        ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=SHADE, alpha=shade, linewidth=0))
         if printed:
-            ink = LIGHT if shade > WHITE_FROM else DARK
+            ink = PAPER if shade > TURNS_AT else INK
             weight = "bold" if share == max(shares) else "normal"
             ax.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7.5, color=ink, fontweight=weight)
 

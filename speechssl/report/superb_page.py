@@ -10,15 +10,15 @@ from speechssl.report.figures import Drawing
 from speechssl.report.speaker_figures import det_curves, timelines
 from speechssl.report.superb_figures import layer_weights, sweeps
 from speechssl.report.superb_rows import Superb
-from speechssl.report.superb_summary import CACHED, HEARD, TUNED, cache_lines, heard_lines, tuned_lines
+from speechssl.report.superb_summary import CACHED, HEARD, cache_lines, heard_lines
 
 LAYERS = (
     "Softmax weights of the sum that each head sees, in percent, a mean over seeds; column CNN is the output of the convolutions, "
     "the others are the layers of the transformer. QbE has no weights: the square marks the layer that dev chose."
 )
 CONFUSION = (
-    "A line is what it was, a column what it was taken for; percent of the line, the darker the more (on a square-root scale, so "
-    "that a few are seen as well)."
+    "A line is what it was, a column what it was taken for; percent of the line, the stronger the colour the more (on a "
+    "square-root scale, so that a few are seen as well)."
 )
 DET = (
     "Both axes are normal deviates. The marks are the equal error rates, where a curve crosses the dotted diagonal; the nearer to "
@@ -44,11 +44,9 @@ def superb_figures(found: Superb) -> list[tuple[str, str, Drawing]]:
 
 def superb_tables(found: Superb) -> list[tuple[str, tuple[str, ...], tuple[tuple[Any, ...], ...], str]]:
     """Title, columns, rows and note of each table that there are rows for."""
-    tuned = "Clean speech, test. tuned: with the learning rate chosen on dev; default lr: the published one, with no sweep."
     cached = "Time of training a head with the encoder in the loop, over the time from hidden states computed once."
     heard = "The first recordings of the test set."
     made: list[tuple[str, tuple[str, ...], Sequence[tuple[Any, ...]], str]] = [
-        ("Tuned and default learning rate", TUNED, tuned_lines(found), tuned),
         ("Features once", CACHED, cache_lines(found), cached),
         ("What was recognised", HEARD, heard_lines(found), heard),
     ]

@@ -1,41 +1,16 @@
-"""What SUPERB's tables leave open: tuned and default learning rates, the cache, what was heard, one sentence about it all."""
+"""What SUPERB's tables leave open: the gain of the cache, what was recognised, and a sentence about it all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from speechssl.evaluation.results import DEFAULT, unit
-from speechssl.report.series import SYSTEMS, Cell, metric_name
+from speechssl.report.series import SYSTEMS, Cell
 from speechssl.report.superb import TASKS
 from speechssl.report.superb_rows import MAIN, RATIO, Measured, Superb
-from speechssl.report.superb_tables import arrow, best_of, printed
+from speechssl.report.superb_tables import best_of, printed
 
-TUNED = ("Task", "Metric", "Encoder", "Learning rate", "tuned", "default lr")
 CACHED = ("Task", "Encoder", "times faster")
 HEARD = ("Task", "Encoder", "What was said", "What was recognised")
-
-
-def tuned_lines(found: Superb) -> list[tuple[str, ...]]:
-    """For all that was measured with both: the score with the learning rate that dev chose, and with the default one."""
-    rates = {(h.encoder, h.task): h.learning_rate for h in reversed(found.artefacts.heads)}
-    lines = []
-    for task, metric in found.columns:
-        for encoder in found.encoders:
-            plain, tuned = (found.at(encoder.label, (task, metric + end)) for end in (DEFAULT, ""))
-            if plain and tuned:
-                rate = rates.get((encoder.label, task))
-                name = f"{metric_name(metric)} {arrow(metric)}"
-                values = [_told((task, metric), cell) for cell in (tuned, plain)]
-                lines.append((SYSTEMS[task], name, encoder.label, "–" if rate is None else f"{rate:g}", *values))
-    return lines
-
-
-def _told(column: Measured, cell: Cell) -> str:
-    """With its unit and interval."""
-    text = f"{printed(column, cell.value)} {unit(column[1])}".strip()
-    if cell.low is None or cell.high is None:
-        return text
-    return f"{text} [{printed(column, cell.low)}, {printed(column, cell.high)}]"
 
 
 def cache_lines(found: Superb) -> list[tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""The tables of SUPERB: clean speech, what others published, and clean | seen | unseen."""
+"""The tables of SUPERB: clean speech, what others published, clean | seen | unseen, tuned and default learning rates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
 
-from speechssl.evaluation.results import LOWER_IS_BETTER, decimals, unit
+from speechssl.evaluation.results import DEFAULT, LOWER_IS_BETTER, decimals, unit
 from speechssl.report.published import CHECKED, MARK, published
 from speechssl.report.robustness import AT, CLEAN, GROUPS
 from speechssl.report.series import METRICS, Cell, Condition, Series, decibels, metric_name
@@ -55,6 +55,7 @@ class Block:
     headings: tuple[Heading, ...]
     lines: tuple[Line, ...]
     strange: bool = False
+    of: str = "Encoder"  # what the lines are
 
     @property
     def located(self) -> bool:
@@ -75,6 +76,7 @@ def blocks(found: Superb) -> list[Block]:
         _clean(found, extension, "Clean speech, the extension: enhancement and separation"),
         _noisy(found, ten, "Clean, seen and unseen noise"),
         _noisy(found, extension, "Clean, seen and unseen noise, the extension"),
+        _tuned(found),
     ]
     return [block for block in made if block]
 
@@ -117,13 +119,17 @@ def _minus(text: str) -> str:
 def _headings(columns: Sequence[Measured]) -> tuple[Heading, ...]:
     return tuple(
         Heading(
-            task.upper().replace("QBE", "QbE"),
+            _code(task),
             SHORT.get(metric, metric_name(metric)),
             arrow(metric),
             METRICS.get(metric, ("", metric))[1],
         )
         for task, metric in columns
     )
+
+
+def _code(task: str) -> str:
+    return "QbE" if task == "qbe" else task.upper()
 
 
 def arrow(metric: str) -> str:
@@ -236,3 +242,38 @@ def _mean(found: Superb, encoder: str, column: Measured, place: Place) -> float 
 def _names(place: Place) -> str:
     names = [c.name.split("-", 1)[1] for c in place.conditions]
     return names[0] if len(names) == 1 else f"mean of {', '.join(names)}"
+
+
+# ---- learning rates ------------------------------------------------------------------------------
+
+
+def _tuned(found: Superb) -> Block | None:
+    """A line a metric: for each encoder the score with the learning rate that dev chose, and with the default one."""
+    pairs = {
+        (e, c): (found.at(e.label, c), found.at(e.label, (c[0], c[1] + DEFAULT))) for e in found.encoders for c in found.columns
+    }
+    pairs = {place: cells for place, cells in pairs.items() if all(cells)}
+    encoders = [e for e in found.encoders if any(e == x for x, _ in pairs)]
+    columns = [c for c in found.columns if any(c == x for _, x in pairs)]
+    if not pairs:
+        return None
+    lines = []
+    for task, metric in columns:
+        entries: list[Entry | None] = []
+        for e in encoders:
+            both = pairs.get((e, (task, metric)), (None, None))
+            entries += [_rate(found, e.label, task), *(_entry((task, metric), cell, "") for cell in both)]
+        lines.append(Line(f"{_code(task)}, {metric_name(metric)}\u00a0{arrow(metric)}", None, tuple(entries)))
+    note = (
+        f"Clean speech, test. tuned: with the learning rate that dev chose; default lr: with none chosen. {_measured_in(columns)}."
+    )
+    heads = (Heading("lr", "", "", "learning rate that dev chose"), Heading("tuned", "", "", ""), Heading("default lr", "", "", ""))
+    aspects = tuple((e.label, len(heads)) for e in encoders)
+    return Block("Tuned and default learning rate", note, aspects, heads * len(encoders), tuple(lines), of="Task")
+
+
+def _rate(found: Superb, encoder: str, task: str) -> Entry | None:
+    """Of the first seed."""
+    rates = {h.seed: h.learning_rate for h in found.artefacts.heads if (h.encoder, h.task) == (encoder, task)}
+    rate = rates[min(rates)] if rates else None
+    return Entry(_minus(f"{rate:g}")) if rate else None
