@@ -15,13 +15,14 @@ One self-contained page: tables, figures, and questions to listen to with what w
 
   speechssl report exp/mine corpus
   speechssl report exp/robust
+  speechssl report exp/superb
 """
 
 
 def add_report(verbs: Any) -> None:
     verb = add_verb(verbs, "report", _report, REPORT)
     verb.add_argument("out", type=Path, help="folder that `evaluate` wrote to; gets report.html")
-    verb.add_argument("corpus", type=Path, nargs="?", help="prepared corpus of the questions; none for the robustness grid")
+    verb.add_argument("corpus", type=Path, nargs="?", help="prepared corpus of the questions; none for a robustness grid or SUPERB")
     verb.add_argument("--split", default="test", help="train, dev or test")
     verb.add_argument("--examples", type=whole, default=20, help="questions to listen to")
     verb.add_argument(

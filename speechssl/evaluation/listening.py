@@ -23,6 +23,8 @@ from speechssl.report.examples import Example, Prediction
 from speechssl.report.figures import Breakdown
 from speechssl.report.page import Table, build_report
 from speechssl.report.robustness import of_grid
+from speechssl.report.superb import read_artefacts
+from speechssl.report.superb_rows import of_superb
 from speechssl.report.waveform import encode_audio, envelope
 
 Answers = dict[str, dict[str, Any]]  # system -> what `evaluate` left for one condition
@@ -38,17 +40,21 @@ def write_report(
     tables: Sequence[Path],
     voices: Sequence[Path] = (),
 ) -> None:
-    """Write `out`/report.html from `out`/results.jsonl, `out`/predictions and `out`/degradation.json.
+    """Write `out`/report.html from `out`/results.jsonl, `out`/predictions and `out`/degradation.json, and from
+    `out`/heads and `out`/details where SUPERB was run.
 
-    corpus: of the questions; None for a folder that holds a robustness grid alone, which gives nothing to listen to.
+    corpus: of the questions; None for a folder that holds a robustness grid or SUPERB alone, which give nothing to listen to.
     seed: of the draw of examples and of the bootstrap. Raises InputError when they are not there or were made on other data.
     """
     rows = read_rows(out / "results.jsonl")
+    artefacts = read_artefacts(out, rows)
     printed = [*_degradation(out), *(_table(t) for t in tables)]
     if corpus is None:
-        if not of_grid(rows)[0]:
-            raise InputError(f"{out / 'results.jsonl'} holds no robustness grid; name the corpus of the questions as well")
-        build_report(out / "report.html", rows, (), (), printed, machine())
+        if not of_grid(rows)[0] and not of_superb(rows, artefacts):
+            raise InputError(
+                f"{out / 'results.jsonl'} has nothing of SUPERB and holds no robustness grid; name the corpus of the questions as well"
+            )
+        build_report(out / "report.html", rows, (), (), printed, machine(), artefacts=artefacts)
         return
     data = load_corpus(corpus, split)
     found = _found(out, corpus, split, conditions)
@@ -59,7 +65,7 @@ def write_report(
         examples += _examples(data, condition, answers, share, distorter, seed)
     clean = found.get(Condition("clean"), {})
     bars = [cast(Breakdown, b) for system, p in clean.items() for b in by_length(_answered(p, data), system, seed)]
-    build_report(out / "report.html", rows, examples, bars, printed, provenance(corpus))
+    build_report(out / "report.html", rows, examples, bars, printed, provenance(corpus), artefacts=artefacts)
 
 
 def _found(out: Path, corpus: Path, split: str, conditions: Sequence[str]) -> dict[Condition, Answers]:

@@ -13,7 +13,15 @@ from typing import Any
 from speechssl.artefacts import locked, write_text
 from speechssl.errors import InputError
 
-LOWER_IS_BETTER = frozenset({"wer", "cer", "per", "eer", "der", "unit_error"})  # metrics
+DEFAULT = "_default"  # ends the name of a metric: the same at the default learning rate, not at the one chosen on dev
+_ERRORS = ("wer", "wer_lm", "cer", "per", "eer", "der", "slot_cer", "unit_error")
+LOWER_IS_BETTER = frozenset({*_ERRORS, *(f"{metric}{DEFAULT}" for metric in _ERRORS)})  # metrics
+UNITS = {
+    "si_sdr": "dB",
+    "si_sdri": "dB",
+    "pesq": "",
+    "ratio_cached": "×",
+}  # of metrics that are not percent; "": a scale of its own
 Key = tuple[str, str, str, float | None, str, int, str]
 
 
@@ -21,15 +29,15 @@ Key = tuple[str, str, str, float | None, str, int, str]
 class Row:
     """One measured value.
 
-    value, low, high: percent; [low, high] is the confidence interval, None where there is none. n: items it is a mean
-    over.
+    value, low, high: percent, or what UNITS has; [low, high] is the confidence interval, None where there is none. n: items
+    it is a mean over.
     """
 
     system: str  # "dual", "cascade-ctc", "cascade-pocketsphinx", ...; or a task: "ks", "asr", "units", ...
     encoder: str
     condition: str  # "clean", "pink", "babble", ...; of the robustness grid "seen-m+g+r", "unseen-kitchen", ...
     snr_db: float | None  # None where the condition has no signal-to-noise ratio
-    metric: str  # "ff1", "aos", "em", "f1", "wer", "acc", "unit_error"
+    metric: str  # "ff1", "aos", "em", "f1", "wer", "acc", "eer", "si_sdri", ..., "unit_error"; "wer_default", ..., "ratio_cached"
     value: float
     low: float | None
     high: float | None
@@ -43,6 +51,16 @@ class Row:
         card = json.dumps(self.card, sort_keys=True, ensure_ascii=False)
         snr = None if self.snr_db is None else float(self.snr_db)
         return self.system, self.encoder, self.condition, snr, self.metric, int(self.seed), card
+
+
+def unit(metric: str) -> str:
+    """What the values of a metric are in: "%", "dB", "×", or nothing."""
+    return UNITS.get(metric.lower().removesuffix(DEFAULT), "%")
+
+
+def decimals(metric: str) -> int:
+    """How many to print."""
+    return 1 if unit(metric) in ("%", "dB") else 2
 
 
 def append_rows(path: Path | str, rows: Iterable[Row], any_card: bool = False) -> None:
@@ -113,7 +131,7 @@ def _fits(name: str, value: Any) -> bool:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """A table for the terminal: a block a metric, a line a system, a column a condition, value [low, high] in %.
+    """A table for the terminal: a block a metric, a line a system, a column a condition, value [low, high].
 
     Where a cell has rows of several seeds, their mean, the number of seeds and the range over the intervals are shown.
     Of rows that differ in their card alone the last one is shown. Systems come in order of appearance; conditions
@@ -131,10 +149,11 @@ def _block(metric: str, rows: Sequence[Row]) -> str:
     cells: dict[tuple[Any, ...], dict[int, Row]] = {}
     for row in rows:
         cells.setdefault((row.system, row.encoder, row.condition, row.snr_db), {})[row.seed] = row
-    lines = [[f"{metric} (%)", *map(_column_name, columns)]]
+    measured = unit(metric)
+    lines = [[f"{metric} ({measured})" if measured else metric, *map(_column_name, columns)]]
     for system in systems:
         found = [list(cells.get((*system, *column), {}).values()) for column in columns]
-        lines.append([" ".join(filter(None, system)), *map(_cell, found)])
+        lines.append([" ".join(filter(None, system)), *(_cell(some, decimals(metric)) for some in found)])
     return aligned(lines)
 
 
@@ -148,13 +167,13 @@ def _column_name(column: tuple[str, float | None]) -> str:
     return condition if snr is None else f"{condition} {snr:g} dB"
 
 
-def _cell(rows: Sequence[Row]) -> str:
+def _cell(rows: Sequence[Row], digits: int) -> str:
     if not rows:
         return "-"
-    text = f"{sum(r.value for r in rows) / len(rows):.1f}"
+    text = f"{sum(r.value for r in rows) / len(rows):.{digits}f}"
     lows, highs = [r.low for r in rows if r.low is not None], [r.high for r in rows if r.high is not None]
     if lows and highs:
-        text += f" [{min(lows):.1f}, {max(highs):.1f}]"
+        text += f" [{min(lows):.{digits}f}, {max(highs):.{digits}f}]"
     return text if len(rows) == 1 else f"{text} ({len(rows)} seeds)"
 
 

@@ -9,5 +9,8 @@
     summary.py    the opening paragraph, written from the numbers
     robustness.py           the rows of a robustness grid: a panel a task, a series an encoder
     robustness_figures.py   its heat map and curves
+    superb.py               what a SUPERB run left beside its rows; superb_rows.py: its rows
+    superb_tables.py        clean speech, published scores, noise; superb_summary.py: the small ones; published.py: facts
+    superb_figures.py       layer weights and learning rates; speaker_figures.py: DET, who spoke when; confusion.py: matrices
     page.py       `build_report`: everything together through template.html
 """

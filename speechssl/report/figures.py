@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, RULE = "#1d2127", "#69707a", "#d9dde3"
+INK, MUTED, RULE, PAPER = "#1d2127", "#69707a", "#d9dde3", "#fffffe"
 INCHES = 8.6  # width of a figure
 STYLE = {
     "svg.fonttype": "none",
@@ -342,5 +342,5 @@ def svg_of(figure: Figure, name: str) -> str:
 
 
 def _recoloured(svg: str) -> str:
-    names = {INK: "ink", MUTED: "muted", RULE: "rule"} | {light: f"s{i}" for i, (light, _) in enumerate(PALETTE)}
+    names = {INK: "ink", MUTED: "muted", RULE: "rule", PAPER: "paper"} | {light: f"s{i}" for i, (light, _) in enumerate(PALETTE)}
     return re.sub("|".join(names), lambda m: f"var(--{names[m[0]]}, {m[0]})", svg)

@@ -17,7 +17,7 @@ import jinja2
 
 from speechssl.artefacts import write_text
 from speechssl.errors import InputError
-from speechssl.evaluation.results import LOWER_IS_BETTER, Row
+from speechssl.evaluation.results import LOWER_IS_BETTER, Row, decimals, unit
 from speechssl.report.examples import Example, Prediction
 from speechssl.report.figures import Breakdown, Drawing, bars, score_against_snr, score_against_wer
 from speechssl.report.robustness import Panel, of_grid, panels, summarise_grid
@@ -34,10 +34,16 @@ from speechssl.report.series import (
     metric_name,
 )
 from speechssl.report.summary import summarise
+from speechssl.report.superb import Artefacts
+from speechssl.report.superb_page import superb_figures, superb_tables
+from speechssl.report.superb_rows import main_panels, of_superb
+from speechssl.report.superb_summary import summarise_superb
+from speechssl.report.superb_tables import blocks
 from speechssl.report.waveform import Region, data_uri, outline, region, ticks
 
 TITLE = "Spoken question answering with and without a transcript"
 ROBUSTNESS = "Speech encoders in noise"
+SUPERB = "SUPERB: what speech encoders are good for"
 COLUMNS = ("system", "encoder", "condition", "snr_db", "metric", "value", "low", "high", "n", "seed", "card")
 PLAIN = Series("", "", "", len(PALETTE) - 1)  # grey, for a system that nothing else knows
 
@@ -73,6 +79,7 @@ class Grid:
     groups: tuple[tuple[str, int], ...]
     lines: tuple[tuple[Series, tuple[tuple[Cell | None, bool], ...]], ...]
     note: str
+    decimals: int = 1
 
 
 @dataclass(frozen=True)
@@ -95,27 +102,34 @@ def build_report(
     provenance: Mapping[str, str] | None = None,
     title: str = "",
     commentary: Sequence[str] = (),
+    artefacts: Artefacts | None = None,
 ) -> None:
     """Write the page, whole or not at all; the same input gives the same bytes. What has no data is left out.
 
-    rows: percent, as `evaluation.results.read_rows` gives them. breakdowns: FF1 by length of the answer, clean speech.
+    rows: percent (or what `results.unit` says), as `evaluation.results.read_rows` gives them.
+    breakdowns: FF1 by length of the answer, clean speech.
     provenance: what, value (command, versions, hardware, date); questions, seeds and cards are added from the rows.
     title: as suits the rows, where it is empty. commentary: paragraphs to follow the summary.
+    artefacts: what a SUPERB run left beside its rows.
     Raises InputError when there is nothing to show, when a table is ragged or when an example has no length.
     """
     if not (rows or examples or breakdowns or tables):
         raise InputError(f"there is nothing to write into {out}; give at least one result, example or table")
     named = [p.system for e in examples for p in e.predictions] + [b["system"] for b in breakdowns]
-    grid, others = of_grid(rows)
-    results, found = arrange(others, also=named), panels(grid)
+    superb = of_superb(rows, artefacts or Artefacts())
+    grid, others = of_grid(row for row in rows if not superb.shows(row))
+    results, found = arrange(others, also=named), (*superb.noisy, *panels(grid))
+    tables = [*(Table(*table) for table in superb_tables(superb)), *tables]
     _check(examples, tables)
     page = _template().render(
-        title=title or (ROBUSTNESS if grid and not others else TITLE),
-        summary=" ".join(filter(None, [summarise(results), summarise_grid(found)])),
+        title=title or _title(bool(superb), bool(grid), bool(others)),
+        summary=" ".join(filter(None, [summarise_superb(superb), summarise(results), summarise_grid(main_panels(found))])),
         commentary=commentary,
         provenance=_provenance(rows, provenance or {}),
+        blocks=blocks(superb),
+        heading="In noise, task by task" if superb and not others else "Results",
         grids=[_grid(results, metric) for metric in results.metrics] + [_panel_grid(panel) for panel in found],
-        figures=_figures(results, breakdowns) + _robustness_figures(found),
+        figures=[Figure(*figure) for figure in superb_figures(superb)] + _figures(results, breakdowns) + _robustness_figures(found),
         tables=[(table, _printed(table)) for table in tables],
         examples=[(e, _lanes(e, results)) for e in examples],
         rows=[_cells(row) for row in rows],
@@ -124,6 +138,12 @@ def build_report(
         palette=PALETTE,
     )
     write_text(out, page)
+
+
+def _title(superb: bool, grid: bool, others: bool) -> str:
+    if superb and not others:
+        return SUPERB
+    return ROBUSTNESS if grid and not others else TITLE
 
 
 def locate(text: str, answer: str, near: float = 0.5) -> tuple[str, str, str] | None:
@@ -165,11 +185,13 @@ def _grid(results: Results, metric: str) -> Grid:
     conditions, series = results.conditions(metric), results.having(metric)
     columns = {c: [cell for s in series if (cell := results.get(s, metric, c))] for c in conditions}
     best = {c: _best(cells, metric) for c, cells in columns.items()}
-    lines = tuple((s, tuple(_marked(results.get(s, metric, c), best[c]) for c in conditions)) for s in series)
+    lines = tuple((s, tuple(_marked(results.get(s, metric, c), best[c], decimals(metric)) for c in conditions)) for s in series)
     groups = [(c.family, sum(d.family == c.family for d in conditions)) for c in conditions]
     about = METRICS[metric][1] if metric in METRICS else ""
     every = [cell for cells in columns.values() for cell in cells]
-    return Grid(metric, metric_name(metric), about, conditions, tuple(dict.fromkeys(groups)), lines, _note(metric, every))
+    return Grid(
+        metric, metric_name(metric), about, conditions, tuple(dict.fromkeys(groups)), lines, _note(metric, every), decimals(metric)
+    )
 
 
 def _panel_grid(panel: Panel) -> Grid:
@@ -182,15 +204,16 @@ def _best(cells: Sequence[Cell], metric: str) -> str | None:
     if len(cells) < 2:
         return None
     choose = min if metric in LOWER_IS_BETTER else max
-    return f"{choose(cell.value for cell in cells):.1f}"
+    return _number(choose(cell.value for cell in cells), decimals(metric))
 
 
-def _marked(cell: Cell | None, best: str | None) -> tuple[Cell | None, bool]:
-    return cell, cell is not None and f"{cell.value:.1f}" == best
+def _marked(cell: Cell | None, best: str | None, digits: int) -> tuple[Cell | None, bool]:
+    return cell, cell is not None and _number(cell.value, digits) == best
 
 
 def _note(metric: str, cells: Sequence[Cell]) -> str:
-    parts = [f"Percent; {'lower' if metric in LOWER_IS_BETTER else 'higher'} is better."]
+    what = {"%": "Percent", "dB": "Decibels", "×": "Times"}.get(unit(metric), "On its own scale")
+    parts = [f"{what}; {'lower' if metric in LOWER_IS_BETTER else 'higher'} is better."]
     if any(cell.low is not None for cell in cells):
         parts.append("Grey: 95 % interval.")
     sizes = sorted({cell.n for cell in cells if cell.n})
@@ -219,10 +242,13 @@ def _robustness_figures(found: Sequence[Panel]) -> list[Figure]:
     heat = (
         "The number is the score (percent); the darker its cell, the more points are lost against the encoder's own clean speech."
     )
+    other = "The same for what is not measured in percent, since such a loss is on another scale."
     curve = "Bands: 95 % intervals. Clean speech stands at the right end."
     share = "FF1 of each system over its own FF1 in clean speech: the flatter, the less it minds the noise."
     drawn = [
         ("What noise costs, task by task", heat, heat_map(found)),
+        ("What noise costs, in decibels", other, heat_map(found, "dB")),
+        ("What noise costs, on PESQ's scale", other, heat_map(found, "")),
         ("Scores as the noise grows", curve, curves(found)),
         ("What DUAL and the cascade keep", share, kept(found)),
     ]
@@ -257,8 +283,8 @@ def _csv(rows: Sequence[Row]) -> str:
     return "data:text/csv;charset=utf-8;base64," + base64.b64encode(buffer.getvalue().encode()).decode("ascii")
 
 
-def _number(value: float) -> str:
-    return f"{value:.1f}"
+def _number(value: float, digits: int = 1) -> str:
+    return f"{value:.{digits}f}"
 
 
 def _printed(table: Table) -> list[tuple[str, ...]]:

@@ -52,11 +52,16 @@ def of_grid(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     return [r for r, m in zip(rows, mine, strict=True) if m], [r for r, m in zip(rows, mine, strict=True) if not m]
 
 
-def panels(rows: Sequence[Row]) -> tuple[Panel, ...]:
-    """rows: of a grid. Tasks and encoders in the order in which they appear."""
-    encoders = [Series(name, "", name, slot) for slot, name in enumerate(dict.fromkeys(r.encoder for r in rows))]
+def panels(rows: Sequence[Row], first: Sequence[str] = ()) -> tuple[Panel, ...]:
+    """rows: of a grid. Tasks and encoders in the order in which they appear. first: encoders that have the first colours."""
+    encoders = series_of([*first, *(r.encoder for r in rows)])
     tasks = dict.fromkeys((r.system, r.metric.lower()) for r in rows)
     return tuple(Panel(task, metric, _results(rows, task, metric, encoders)) for task, metric in tasks)
+
+
+def series_of(encoders: Iterable[str]) -> list[Series]:
+    """A series for each name, in order of appearance."""
+    return [Series(name, "", name, slot) for slot, name in enumerate(dict.fromkeys(encoders))]
 
 
 def _results(rows: Sequence[Row], task: str, metric: str, encoders: Sequence[Series]) -> Results:

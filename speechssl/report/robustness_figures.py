@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from speechssl.evaluation.results import decimals, unit
 from speechssl.report.figures import INCHES, INK, MUTED, Drawing, styled, svg_of
 from speechssl.report.robustness import CLEAN, GROUPS, Panel
 from speechssl.report.series import SYSTEMS, Cell, Condition, Series, decibels, metric_name
@@ -20,22 +21,25 @@ HEATS = ("#fbf6e9", "#f6d98f", "#eda04d", "#c9572b", "#6e1f1a")  # from no loss 
 DARK, LIGHT = "#17191c", "#fdfdfd"  # numbers in the cells, which keep their colours on a dark page
 WHITE_FROM = 0.74  # of the colour scale
 ROW, GAP, HEAD = 0.27, 0.2, 0.52  # inches: a line of a heat map, between two panels, above a panel
+LEAST = {"%": 10.0, "dB": 4.0}  # the colour scale reaches at least to this loss
 STEPS = 48  # of the colour scale, as drawn
 NAMES = 1.55  # inches for the names of the encoders
 CURVE, BETWEEN = 1.35, 0.42  # inches: height of a panel of curves, and what is below it
 
 
-def heat_map(panels: Sequence[Panel]) -> Drawing | None:
+def heat_map(panels: Sequence[Panel], measured: str = "%") -> Drawing | None:
     """The score in every cell; its colour is the points lost against the encoder's own clean speech, on one scale for all tasks.
 
-    None where nothing is lost or gained because nothing noisy was measured.
+    measured: tasks whose metric is in another unit are left out, since a decibel is no point. None where nothing is lost or
+    gained because nothing noisy was measured.
     """
+    panels = [p for p in panels if unit(p.metric) == measured]
     losses = [x for p in panels for e in p.encoders for c in p.conditions if (x := p.loss(e, c)) is not None and c != CLEAN]
     if not losses:
         return None
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
-    most = max(10.0, *losses)
+    most = max(LEAST.get(measured, 1.0), *losses)
     scale, colours = PowerNorm(0.5, 0, most, clip=True), LinearSegmentedColormap.from_list("heat", HEATS)
     heights = [HEAD + ROW * len(p.encoders) + GAP for p in panels]
     with _blank(sum(heights) + 0.5) as figure:
@@ -43,9 +47,11 @@ def heat_map(panels: Sequence[Panel]) -> Drawing | None:
         for panel, height in zip(panels, heights, strict=True):
             _heat_panel(figure, panel, top - height + GAP, scale, colours)
             top -= height
-        _scale(figure, scale, colours, most)
-        svg = svg_of(figure, "heat")
-    return Drawing(svg, f"Scores in percent, and what noise costs. {' '.join(map(_heat_told, panels))}")
+        lost = "Points" if measured == "%" else measured or metric_name(panels[0].metric)
+        _scale(figure, scale, colours, most, f"{lost} lost to noise")
+        svg = svg_of(figure, "heat" if measured == "%" else f"heat-{measured.lower() or 'own'}")
+    what = {"%": " in percent", "": ""}.get(measured, f" in {measured}")
+    return Drawing(svg, f"Scores{what}, and what noise costs. {' '.join(map(_heat_told, panels))}")
 
 
 def curves(panels: Sequence[Panel]) -> Drawing | None:
@@ -64,11 +70,12 @@ def curves(panels: Sequence[Panel]) -> Drawing | None:
             above = 19 if panel is panels[0] else 5  # points; the names of the noises come between
             place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "xytext": (0, above)}
             line[0].annotate(panel.label, (0, 1), fontsize=9, fontweight="bold", **place)
-            line[0].set_ylabel("%")
+            line[0].set_ylabel(unit(panel.metric) or metric_name(panel.metric))
         _name_columns(axes, noises)
         svg = svg_of(figure, "robust-curves")
     told = [f"{p.label}, {e.label}: {_told(_points(p, e, n))}" for p in panels for e in p.encoders for n in noises]
-    return Drawing(svg, f"Scores in percent against the signal-to-noise ratio. {'; '.join(told)}.")
+    what = "" if any(unit(p.metric) != "%" for p in panels) else " in percent"
+    return Drawing(svg, f"Scores{what} against the signal-to-noise ratio. {'; '.join(told)}.")
 
 
 def kept(panels: Sequence[Panel]) -> Drawing | None:
@@ -145,7 +152,9 @@ def _heat_panel(figure: Figure, panel: Panel, bottom: float, scale: PowerNorm, c
     ax = figure.add_axes((NAMES / INCHES, bottom / height, width / INCHES, ROW * len(encoders) / height))
     for y, encoder in enumerate(encoders):
         for x, condition in enumerate(conditions):
-            _heat_cell(ax, x, y, panel.cell(encoder, condition), panel.loss(encoder, condition), scale, colours)
+            cell = panel.cell(encoder, condition)
+            number = f"{cell.value:.{decimals(panel.metric)}f}" if cell else None
+            _heat_cell(ax, x, y, number, panel.loss(encoder, condition), scale, colours)
     ax.set_xlim(-0.5, len(conditions) - 0.5)
     ax.set_ylim(len(encoders) - 0.5, -0.5)
     ax.grid(False)
@@ -156,15 +165,15 @@ def _heat_panel(figure: Figure, panel: Panel, bottom: float, scale: PowerNorm, c
     _name_heat(ax, panel)
 
 
-def _heat_cell(ax: Axes, x: int, y: int, cell: Cell | None, loss: float | None, scale: PowerNorm, colours: Colormap) -> None:
+def _heat_cell(ax: Axes, x: int, y: int, number: str | None, loss: float | None, scale: PowerNorm, colours: Colormap) -> None:
     from matplotlib.patches import Rectangle
 
-    if cell is None:
+    if number is None:
         ax.text(x, y, "–", ha="center", va="center", fontsize=8, color=MUTED)
         return
     share = float(scale(max(loss or 0.0, 0.0)))
     ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colours(share), linewidth=0))
-    ax.text(x, y, f"{cell.value:.1f}", ha="center", va="center", fontsize=8, color=LIGHT if share > WHITE_FROM else DARK)
+    ax.text(x, y, number, ha="center", va="center", fontsize=8, color=LIGHT if share > WHITE_FROM else DARK)
 
 
 def _name_heat(ax: Axes, panel: Panel) -> None:
@@ -205,8 +214,8 @@ def fitted(name: str, inches: float) -> str:
     return f"{first}\n{rest if len(rest) <= most else rest[: most - 1] + '…'}" if rest else first
 
 
-def _scale(figure: Figure, scale: PowerNorm, colours: Colormap, most: float) -> None:
-    """The colour scale along the top, from 0 to `most` points."""
+def _scale(figure: Figure, scale: PowerNorm, colours: Colormap, most: float, title: str) -> None:
+    """The colour scale along the top, from 0 to `most`."""
     from matplotlib.patches import Rectangle
 
     height = figure.get_figheight()
@@ -215,13 +224,13 @@ def _scale(figure: Figure, scale: PowerNorm, colours: Colormap, most: float) -> 
         ax.add_patch(
             Rectangle((i / STEPS, 0), 1 / STEPS, 1, facecolor=(c := colours((i + 0.5) / STEPS)), edgecolor=c, linewidth=0.5)
         )
-    ticks = [t for t in (0, 1, 5, 10, 20, 40, 80) if t <= most]
-    ax.set_xticks([float(scale(t)) for t in ticks], [str(t) for t in ticks])
+    ticks = [t for t in ((0, 1, 5, 10, 20, 40, 80) if most >= 10 else (0, 0.1, 0.5, 1, 2, 4, 8)) if t <= most]
+    ax.set_xticks([float(scale(t)) for t in ticks], [f"{t:g}" for t in ticks])
     ax.set_yticks([])
     ax.grid(False)
     ax.spines[:].set_visible(False)
     ax.tick_params(labelsize=7.5, length=0, pad=2)
-    figure.text(0.05 / INCHES, 1 - 0.135 / height, "Points lost to noise", fontsize=8, va="center", color=MUTED)
+    figure.text(0.05 / INCHES, 1 - 0.135 / height, title, fontsize=8, va="center", color=MUTED)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from speechssl.evaluation.results import Row
+from speechssl.evaluation.results import DEFAULT, Row
 
 # Okabe and Ito (2008), safe for colour-blind readers. Yellow is kept for the gold answers. The second colour of a
 # pair is the same hue, lighter, for dark backgrounds.
@@ -32,6 +32,14 @@ SYSTEMS = {
     "style": "Style",
     "asr": "ASR (CTC)",
     "units": "Units",
+    "pr": "PR (phones)",
+    "qbe": "QbE (spoken terms)",
+    "asv": "ASV (verification)",
+    "sd": "SD (diarisation)",
+    "sf": "SF (slots)",
+    "er": "ER (emotions)",
+    "se": "SE (enhancement)",
+    "ss": "SS (separation)",
 }
 CONDITIONS = {"clean": "Clean speech", "reverb": "Reverberation", "pink": "Pink noise", "gaussian": "Gaussian noise"}
 METRICS = {  # in the order of the page: short name, what it is
@@ -42,6 +50,18 @@ METRICS = {  # in the order of the page: short name, what it is
     "wer": ("WER", "word error rate of the transcript"),
     "acc": ("accuracy", "share of the recordings that are classified rightly"),
     "unit_error": ("unit error", "edits between the units of distorted and of clean speech, over the units of clean speech"),
+    "per": ("PER", "phone error rate"),
+    "wer_lm": ("WER with LM", "word error rate of the transcript, decoded with an n-gram language model"),
+    "mtwv": ("MTWV", "maximum term-weighted value, times 100"),
+    "eer": ("EER", "equal error rate: where as many impostors are let in as speakers are turned away"),
+    "der": ("DER", "diarisation error rate: time missed, wrongly claimed or given to another speaker, over the time spoken"),
+    "slot_f1": ("slot F1", "F1 of the slot types"),
+    "slot_cer": ("slot CER", "character error rate of the values of the slots"),
+    "pesq": ("PESQ", "perceptual evaluation of speech quality (wide band), from 1 to 4.6"),
+    "stoi": ("STOI", "short-time objective intelligibility, times 100"),
+    "si_sdr": ("SI-SDR", "scale-invariant signal-to-distortion ratio"),
+    "si_sdri": ("SI-SDRi", "scale-invariant signal-to-distortion ratio, gained over the mixture"),
+    "ratio_cached": ("speed-up", "time with the encoder in the loop over time from cached features"),
 }
 
 
@@ -144,6 +164,8 @@ def decibels(snr_db: float) -> str:
 
 
 def metric_name(metric: str) -> str:
+    if metric.endswith(DEFAULT):
+        return f"{metric_name(metric.removesuffix(DEFAULT))} at the default learning rate"
     return METRICS[metric][0] if metric in METRICS else metric.upper() if len(metric) <= 4 else metric.replace("_", " ")
 
 

@@ -1,0 +1,232 @@
+"""What `speechssl superb run` left in a folder beside its rows: the cards of the heads, and details to draw figures from."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speechssl.artefacts import read_json
+from speechssl.errors import InputError
+from speechssl.evaluation.results import Row
+
+ASPECTS = {  # as the paper of the benchmark has them, and their tasks in the order of the page
+    "Content": ("pr", "asr", "ks", "qbe"),
+    "Speaker": ("sid", "asv", "sd"),
+    "Semantics": ("ic", "sf"),
+    "Para\u00adlinguistics": ("er",),
+    "Generation": ("se", "ss"),
+}
+TASKS = tuple(task for tasks in ASPECTS.values() for task in tasks)
+ASPECT = {task: aspect for aspect, tasks in ASPECTS.items() for task in tasks}
+SHARES = 1e-2  # by how much weights that were rounded may miss a sum of 1
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One learning rate of a sweep. value: the task's first metric on dev; NaN where training broke down."""
+
+    learning_rate: float
+    value: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class Head:
+    """weights: the share of each hidden state, CNN output first; they sum to 1. default: the learning rate without a sweep."""
+
+    encoder: str
+    task: str
+    seed: int
+    weights: tuple[float, ...]
+    learning_rate: float | None = None
+    default: float | None = None
+    sweep: tuple[Trial, ...] = ()
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """counts: of every class of the truth (a line), how often each was said. slot: of the label; a set has one or more."""
+
+    encoder: str
+    task: str
+    slot: str
+    classes: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Shares of impostors let in and of speakers turned away, threshold by threshold."""
+
+    encoder: str
+    false_alarms: tuple[float, ...]
+    misses: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Turn:
+    speaker: str
+    start: float  # seconds
+    end: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Who spoke when in one recording, in truth and as it was said."""
+
+    encoder: str
+    id: str
+    seconds: float
+    truth: tuple[Turn, ...]
+    said: tuple[Turn, ...]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A recording as it was and as it was recognised."""
+
+    encoder: str
+    task: str
+    id: str
+    truth: str
+    said: str
+
+
+@dataclass(frozen=True)
+class Artefacts:
+    heads: tuple[Head, ...] = ()
+    confusions: tuple[Confusion, ...] = ()
+    errors: tuple[Errors, ...] = ()
+    timelines: tuple[Timeline, ...] = ()
+    layers: Mapping[str, tuple[float, ...]] | None = None  # QbE, by encoder: MTWV (percent) of every layer on dev
+    heard: tuple[Heard, ...] = ()
+
+    @property
+    def encoders(self) -> tuple[str, ...]:
+        some = [[h.encoder for h in self.heads], [c.encoder for c in self.confusions], [e.encoder for e in self.errors]]
+        return tuple(name for names in [*some, [t.encoder for t in self.timelines]] for name in names)
+
+    def __bool__(self) -> bool:
+        return any((self.heads, self.confusions, self.errors, self.timelines, self.layers, self.heard))
+
+
+def read_artefacts(out: Path | str, rows: Iterable[Row] = ()) -> Artefacts:
+    """All that is there; what is missing is left out.
+
+    out: the folder of `superb run`, with heads/<encoder>/<task>/seed-<n>/card.json and details/<encoder>/<task>.json.
+    rows: name the encoders, whose folders may be called more simply. Raises InputError naming the first damaged file.
+    """
+    out = Path(out)
+    names = {_simple(row.encoder): row.encoder for row in rows}
+    heads = [_read(path, lambda p, v: [_head(p, v, out, names)]) for path in sorted(out.glob("heads/**/seed-*/card.json"))]
+    found = [part for path in sorted(out.glob("details/**/*.json")) for part in _read(path, _detail)]
+    return Artefacts(
+        tuple(head for some in heads for head in some),
+        tuple(part for part in found if isinstance(part, Confusion)),
+        tuple(part for part in found if isinstance(part, Errors)),
+        tuple(part for part in found if isinstance(part, Timeline)),
+        dict(part for part in found if isinstance(part, tuple)),
+        tuple(part for part in found if isinstance(part, Heard)),
+    )
+
+
+def _read(path: Path, parse: Callable[[Path, Any], list[Any]]) -> list[Any]:
+    """Raises InputError for whatever does not fit what it should be."""
+    value = read_json(path)
+    try:
+        return parse(path, value)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{path} is not what `speechssl superb run` writes ({what}); remove it and run that again") from error
+
+
+def _simple(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+# ---- heads ---------------------------------------------------------------------------------------
+
+
+def _head(path: Path, card: Mapping[str, Any], out: Path, names: Mapping[str, str]) -> Head:
+    *folders, task, seed, _ = path.relative_to(out / "heads").parts
+    name = "/".join(folders)
+    weights = tuple(_number(w) for w in card.get("layer_weights") or ())
+    if weights and (min(weights) < 0 or abs(sum(weights) - 1) > SHARES):
+        raise ValueError(f"its layer_weights sum to {sum(weights):.3g}, not 1")
+    rate, default = (None if card.get(k) is None else _positive(card[k]) for k in ("learning_rate", "default_learning_rate"))
+    sweep = tuple(_trial(entry) for entry in card.get("sweep") or ())
+    return Head(names.get(_simple(name), name), task, int(seed.removeprefix("seed-")), weights, rate, default, sweep)
+
+
+def _trial(entry: Mapping[str, Any]) -> Trial:
+    value = entry["value"]
+    broken = value is None or (isinstance(value, float) and not math.isfinite(value))
+    return Trial(_positive(entry["learning_rate"]), math.nan if broken else _number(value), _count(entry["steps"]))
+
+
+# ---- details -------------------------------------------------------------------------------------
+
+
+def _detail(path: Path, value: Mapping[str, Any]) -> list[Any]:
+    """What can be drawn of one file."""
+    encoder, task, detail = value["encoder"], value["task"], value["detail"]
+    if not isinstance(encoder, str) or not isinstance(task, str):
+        raise ValueError("its encoder and task are no names")
+    found: list[Any] = [_confusion(encoder, task, slot, c) for slot, c in detail.get("confusion", {}).items()]
+    found += [_errors(encoder, detail["det"])] if "det" in detail else []
+    found += [_timeline(encoder, detail["timeline"])] if detail.get("timeline") else []
+    found += [(encoder, tuple(_number(v) for v in detail["layers"]))] if "layers" in detail else []
+    return found + [Heard(encoder, task, str(e["id"]), _text(e["truth"]), _text(e["said"])) for e in detail.get("examples", ())]
+
+
+def _confusion(encoder: str, task: str, slot: str, found: Mapping[str, Any]) -> Confusion:
+    classes, counts = tuple(map(str, found["classes"])), tuple(tuple(map(_count, line)) for line in found["counts"])
+    if not classes or any(len(line) != len(classes) for line in (classes, counts, *counts)):
+        raise ValueError(f"the confusion of {slot} is not {len(classes)} × {len(classes)}")
+    return Confusion(encoder, task, slot, classes, counts)
+
+
+def _errors(encoder: str, found: Mapping[str, Any]) -> Errors:
+    alarms, misses = (tuple(_number(v) for v in found[name]) for name in ("false_alarms", "misses"))
+    if len(alarms) != len(misses) or not alarms or not all(0 <= v <= 1 for v in (*alarms, *misses)):
+        raise ValueError("false_alarms and misses of its det are not equally many shares between 0 and 1")
+    return Errors(encoder, alarms, misses)
+
+
+def _timeline(encoder: str, found: Mapping[str, Any]) -> Timeline:
+    truth, said = (tuple(map(_turn, found[name])) for name in ("truth", "said"))
+    return Timeline(encoder, str(found["id"]), _positive(found["seconds"]), truth, said)
+
+
+def _turn(found: Mapping[str, Any]) -> Turn:
+    start, end = _number(found["start"]), _number(found["end"])
+    if end < start:
+        raise ValueError(f"a turn ends at {end:g} s, before it starts")
+    return Turn(str(found["speaker"]), start, end)
+
+
+def _text(value: str | Sequence[str]) -> str:
+    """Phones come one by one."""
+    return value if isinstance(value, str) else " ".join(map(str, value))
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value)
+
+
+def _positive(value: Any) -> float:
+    if _number(value) <= 0:
+        raise ValueError(f"{value!r} is not above 0")
+    return float(value)
+
+
+def _count(value: Any) -> int:
+    if _number(value) < 0 or value != int(value):
+        raise ValueError(f"{value!r} is not a count")
+    return int(value)

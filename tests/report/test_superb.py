@@ -1,0 +1,426 @@
+"""SUPERB on the page: what is read, what stands in the tables, and figures that say what their numbers say."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from html import unescape
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechssl.errors import InputError
+from speechssl.evaluation.listening import write_report
+from speechssl.evaluation.results import LOWER_IS_BETTER, Row, append_rows, decimals, read_rows, table, unit
+from speechssl.report.confusion import MOST, confusions, matrix
+from speechssl.report.page import build_report
+from speechssl.report.published import COLUMNS, VALUES, published
+from speechssl.report.speaker_figures import det_curves, deviate, equal_error, match, timelines
+from speechssl.report.superb import Artefacts, Confusion, Errors, Head, Timeline, Trial, Turn, read_artefacts
+from speechssl.report.superb_figures import layer_weights, sweeps
+from speechssl.report.superb_rows import of_superb
+from speechssl.report.superb_summary import cache_lines, heard_lines, summarise_superb
+from speechssl.report.superb_tables import blocks
+
+from .superb_run import ENCODERS, put, row, rows, write_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return write_run(tmp_path_factory.mktemp("superb"))
+
+
+@pytest.fixture(scope="module")
+def found(run):
+    rows = read_rows(run / "results.jsonl")
+    return of_superb(rows, read_artefacts(run, rows))
+
+
+@pytest.fixture(scope="module")
+def page(run) -> str:
+    write_report(run, None, "test", 2, ["clean"], 0, [])
+    return (run / "report.html").read_text()
+
+
+# ---- metrics
+
+
+def test_units_and_directions_of_the_metrics():
+    assert {m: unit(m) for m in ("acc", "mtwv", "si_sdri", "si_sdri_default", "pesq", "pesq_default", "ratio_cached")} == {
+        "acc": "%", "mtwv": "%", "si_sdri": "dB", "si_sdri_default": "dB", "pesq": "", "pesq_default": "", "ratio_cached": "×"
+    }  # fmt: skip
+    assert {"per", "eer", "der", "slot_cer", "wer_lm", "wer_lm_default", "eer_default"} <= LOWER_IS_BETTER
+    assert not {"acc", "slot_f1", "mtwv", "pesq", "stoi", "si_sdri", "acc_default"} & LOWER_IS_BETTER
+    assert (decimals("pesq"), decimals("si_sdri"), decimals("wer")) == (2, 1, 1)
+
+
+def test_the_terminal_calls_only_percent_percent():
+    text = table([row("se", "a", "clean", None, m, 2.345) for m in ("pesq", "stoi", "si_sdr")])
+    assert "pesq  " in text and "pesq (" not in text and "stoi (%)" in text and "si_sdr (dB)" in text and "2.35 [" in text
+
+
+# ---- reading
+
+
+def test_what_a_run_left_is_read_under_the_names_of_its_rows(found):
+    artefacts = found.artefacts
+    assert {h.encoder for h in artefacts.heads} == {c.encoder for c in artefacts.confusions} == set(ENCODERS)
+    assert len(artefacts.heads) == 2 * 11 * 3 and len(artefacts.confusions) == 2 * 6
+    assert all(math.isclose(sum(h.weights), 1, rel_tol=1e-6) for h in artefacts.heads)
+    broken = [t for h in artefacts.heads for t in h.sweep if math.isnan(t.value)]
+    assert broken and {t.learning_rate for t in broken} == {0.1}
+
+
+def test_missing_files_are_left_out(tmp_path: Path):
+    assert not read_artefacts(tmp_path) and read_artefacts(tmp_path) == Artefacts(layers={})
+    put(tmp_path / "heads" / "a" / "ks" / "card.json", {"layer_weights": "of the robustness grid"})  # no seed: another's
+    assert not read_artefacts(tmp_path)
+
+
+def test_folders_within_folders_name_an_encoder(tmp_path: Path):
+    put(tmp_path / "heads" / "facebook" / "hubert" / "ks" / "seed-7" / "card.json", {"layer_weights": [0.25, 0.75]})
+    (head,) = read_artefacts(tmp_path).heads
+    assert (head.encoder, head.task, head.seed, head.weights) == ("facebook/hubert", "ks", 7, (0.25, 0.75))
+
+
+CARD, DETAIL = {"layer_weights": [0.5, 0.5]}, {"encoder": "a", "task": "ks"}
+DAMAGED = {
+    "sum": CARD | {"layer_weights": [0.5, 0.9]},
+    "negative": CARD | {"layer_weights": [-0.5, 1.5]},
+    "texts": CARD | {"layer_weights": ["0.5", "0.5"]},
+    "a list": [],
+    "rate": CARD | {"learning_rate": 0},
+    "sweep": CARD | {"sweep": [{"learning_rate": 0.1}]},
+    "value": CARD | {"sweep": [{"learning_rate": 0.1, "value": "high", "steps": 3}]},
+}
+DETAILS = {
+    "no detail": DETAIL,
+    "ragged": DETAIL | {"detail": {"confusion": {"s": {"classes": ["a", "b"], "counts": [[1, 2], [3]]}}}},
+    "no count": DETAIL | {"detail": {"confusion": {"s": {"classes": ["a"], "counts": [[0.5]]}}}},
+    "lengths": DETAIL | {"detail": {"det": {"false_alarms": [0.1], "misses": [0.1, 0.2]}}},
+    "no share": DETAIL | {"detail": {"det": {"false_alarms": [10], "misses": [20]}}},
+    "backwards": DETAIL
+    | {"detail": {"timeline": {"id": "x", "seconds": 2, "truth": [{"speaker": "A", "start": 2, "end": 1}], "said": []}}},
+    "no time": DETAIL | {"detail": {"timeline": {"id": "x", "seconds": 0, "truth": [], "said": []}}},
+    "encoder": {"encoder": 3, "task": "ks", "detail": {}},
+}
+
+
+@pytest.mark.parametrize("value", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_card_is_one_sentence(tmp_path: Path, value):
+    path = tmp_path / "heads" / "a" / "ks" / "seed-0" / "card.json"
+    put(path, value)
+    with pytest.raises(InputError, match=re.escape(str(path))) as caught:
+        read_artefacts(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", DETAILS.values(), ids=DETAILS)
+def test_damaged_details_are_one_sentence(tmp_path: Path, value):
+    path = tmp_path / "details" / "a" / "ks.json"
+    put(path, value)
+    with pytest.raises(InputError, match=re.escape(str(path))):
+        read_artefacts(tmp_path)
+
+
+def test_a_damaged_file_leaves_the_old_page(tmp_path: Path):
+    append_rows(tmp_path / "results.jsonl", rows(1))
+    (tmp_path / "report.html").write_text("old")
+    path = tmp_path / "details" / "a" / "ks.json"
+    put(path, {})
+    path.write_text(path.read_text()[:-1])
+    with pytest.raises(InputError, match="ks.json"):
+        write_report(tmp_path, None, "test", 2, ["clean"], 0, [])
+    assert (tmp_path / "report.html").read_text() == "old"
+
+
+# ---- whose rows
+
+
+def test_a_robustness_grid_is_not_taken_for_superb():
+    grid = [row(t, "a", c, None, "acc", 50.0) for t in ("ks", "sid") for c in ("clean", "seen-pink")]
+    assert not of_superb(grid) and not of_superb([row("dual", "a", "clean", None, "ff1", 40.0)])
+    assert of_superb([*grid, row("asv", "a", "clean", None, "eer", 5.0)]).rows
+    assert of_superb(grid, Artefacts(heads=(Head("a", "ks", 0, (0.5, 0.5)),)))
+
+
+def test_columns_stand_in_the_benchmarks_order_and_unknown_metrics_at_their_task(found):
+    assert [c for c in found.columns if c[0] in ("asr", "sf")] == [
+        ("asr", "wer"), ("asr", "wer_lm"), ("sf", "slot_f1"), ("sf", "slot_cer")
+    ]  # fmt: skip
+    more = of_superb([*rows(1), row("ks", "x", "clean", None, "f1", 3.0)])
+    assert more.columns[3:5] == (("ks", "acc"), ("ks", "f1"))
+
+
+# ---- tables
+
+
+def entries(found, title: str) -> dict[tuple[str, str], list[str]]:
+    block = next(b for b in blocks(found) if b.title == title)
+    return {(line.label, line.where): [e.text if e else "" for e in line.entries] for line in block.lines}
+
+
+def test_clean_speech_is_the_mean_over_seeds_with_its_interval():
+    found = of_superb([row("asv", "a", "clean", None, "eer", v, s) for s, v in enumerate((4.0, 5.0, 9.0))])
+    block = blocks(found)[0]
+    (entry,) = block.lines[0].entries
+    assert (entry.text, entry.small) == ("6.0", "3.8–9.3") and "up to 3 seeds" in block.note
+    (heading,) = block.headings
+    assert (heading.task, heading.metric, heading.arrow) == ("ASV", "EER", "↓")
+
+
+def test_best_is_least_where_less_is_better():
+    values = {"a": (5.0, 70.0), "b": (9.0, 80.0)}
+    found = of_superb([row(*m, v) for e, vs in values.items() for m, v in zip(
+        (("asv", e, "clean", None, "eer"), ("er", e, "clean", None, "acc")), vs, strict=True)])  # fmt: skip
+    lines = {line.label: [e.best for e in line.entries] for line in blocks(found)[0].lines}
+    assert lines == {"a": [True, False], "b": [False, True]}
+
+
+def test_default_and_ratio_rows_are_no_columns_of_clean_speech(found):
+    block = blocks(found)[0]
+    assert not any("default" in h.metric or "speed" in h.metric for h in block.headings)
+    assert sum(width for _, width in block.aspects) == len(block.headings) == 12
+
+
+def test_published_numbers_stand_apart_and_are_never_ranked_with_ours(found):
+    theirs = [b for b in blocks(found) if b.strange]
+    (block,) = theirs
+    assert "not comparable with synthetic data" in block.note and "Not verified" in block.note
+    ours = {line.label for b in blocks(found) if not b.strange for line in b.lines}
+    assert not ours & set(VALUES) and not any(e and e.best for line in block.lines for e in line.entries)
+    marks = {h.task: e.small for h, e in zip(block.headings, block.lines[0].entries, strict=True)}
+    assert marks["PR"] == "†" and marks["SID"] == marks["SD"] == marks["ER"] == ""
+
+
+def test_published_columns_are_those_that_we_measured():
+    found = of_superb([row("asv", "a", "clean", None, "eer", 5.0)])
+    block = next(b for b in blocks(found) if b.strange)
+    assert [h.task for h in block.headings] == ["ASV"]
+    assert [line.entries[0].text for line in block.lines] == ["6.02", "5.11", "4.07", "5.98", "3.77"]
+    assert not any(b.strange for b in blocks(of_superb([row("ss", "a", "clean", None, "si_sdri", 9.0)])))
+
+
+def test_published_numbers_fit_their_columns():
+    assert all(len(values) == len(COLUMNS) for values in VALUES.values())
+    assert published()["WavLM large"]["sf", "slot_cer"] == 18.36 and published()["HuBERT base"]["sid", "acc"] == 81.42
+
+
+def test_the_lectures_table_averages_the_noises_of_a_group_at_5_db():
+    noises = {"seen-a": (20.0, 60.0), "seen-b": (40.0, 80.0), "unseen-c": (50.0, 90.0)}
+    made = [row("asv", "a", "clean", None, "eer", 10.0)]
+    made += [row("asv", "a", n, snr, "eer", v) for n, vs in noises.items() for snr, v in zip((6.0, 0.0), vs, strict=True)]
+    found = of_superb(made)
+    block = next(b for b in blocks(found) if b.title.startswith("Clean, seen"))
+    told = [(line.where, line.span, line.entries[0].text, line.entries[0].small) for line in block.lines]
+    assert told == [
+        ("clean", 3, "10.0", ""),
+        ("seen, 6\u00a0dB", 0, "30.0", "+20.0"),
+        ("unseen, 6\u00a0dB", 0, "50.0", "+40.0"),
+    ]
+    assert "mean of a, b" in block.note
+
+
+def test_a_group_of_which_a_noise_is_missing_gives_no_mean():
+    made = [row("asv", e, c, s, "eer", 10.0) for e in "ab" for c, s in (("clean", None), ("seen-x", 5.0), ("seen-y", 5.0))]
+    found = of_superb([r for r in made if (r.encoder, r.condition) != ("b", "seen-y")])
+    block = next(b for b in blocks(found) if b.title.startswith("Clean, seen"))
+    assert {line.label for line in block.lines} == {"a"}
+
+
+def test_every_task_stands_in_the_lectures_table(found):
+    told = entries(found, "Clean, seen and unseen noise") | {}
+    assert {where for _, where in told} == {"clean", "seen, 5\u00a0dB", "unseen, 5\u00a0dB"}
+    assert all(all(texts) for texts in told.values()) and len(next(iter(told.values()))) == 12
+    extension = entries(found, "Clean, seen and unseen noise, the extension")
+    assert extension[ENCODERS[0], "unseen, 5\u00a0dB"][0] == "2.03"  # PESQ has two decimals
+
+
+def test_tuned_and_default_stand_side_by_side():
+    made = [row("asv", "a", "clean", None, m, v) for m, v in (("eer", 5.0), ("eer_default", 8.0))]
+    found = of_superb(made, Artefacts(heads=(Head("a", "asv", 0, (1.0,), 1e-3),)))
+    block = next(b for b in blocks(found) if b.title.startswith("Tuned"))
+    assert [h.task for h in block.headings] == ["lr", "tuned", "default lr"]
+    assert [e.text for e in block.lines[0].entries] == ["0.001", "5.0", "8.0"] and "EER" in block.lines[0].label
+
+
+def test_speed_ups_and_what_was_recognised(found):
+    assert ("KS (keywords)", ENCODERS[0], "7.40 ×") in cache_lines(found)
+    assert ("PR (phones)", ENCODERS[1], "DH AH K AE T", "DH AH K AH T") in heard_lines(found)
+
+
+def test_the_summary_counts_who_leads():
+    values = [("asv", "eer", "a", 5.0), ("asv", "eer", "b", 9.0), ("er", "acc", "a", 50.0), ("er", "acc", "b", 60.0)]
+    values.append(("pr", "per", "a", 9.0))
+    found = of_superb([row(t, e, "clean", None, m, v) for t, m, e, v in values])
+    assert summarise_superb(found) == "2 encoders on 3 tasks of SUPERB. Best in clean speech, of 2 that all did: a in 1, b in 1."
+    one = of_superb([row("asv", "a", "clean", None, "eer", 5.0, s) for s in range(2)])
+    assert summarise_superb(one) == "a on 1 task of SUPERB, 2 seeds each." and summarise_superb(of_superb([])) == ""
+
+
+# ---- figures
+
+
+def drawn(drawing) -> str:
+    ElementTree.fromstring(drawing.svg)
+    return drawing.svg
+
+
+def test_layer_weights_are_means_over_seeds():
+    heads = tuple(Head("a", "ks", seed, w) for seed, w in enumerate(((0.2, 0.8), (0.4, 0.6))))
+    drawing = layer_weights(of_superb([], Artefacts(heads=heads, layers={"a": (1.0, 3.0)})))
+    assert "KS 30 70" in drawing.alt and ">30<" in drawn(drawing) and ">CNN<" in drawing.svg and "QbE" in drawing.svg
+    alone = Artefacts(heads=(Head("fbank", "ks", 0, (1.0,)),))
+    assert layer_weights(of_superb([], alone)) is None
+
+
+@pytest.mark.parametrize("states", [2, 13, 25])
+def test_few_and_many_layers_are_drawn(states):
+    heads = tuple(Head(f"an encoder with a long name {n}", "ks", 0, (1 / states,) * states) for n in range(3))
+    assert drawn(layer_weights(of_superb([], Artefacts(heads=heads)))).count(">CNN<") == 3
+
+
+def test_of_each_learning_rate_the_longest_trial_is_shown():
+    sweep = (Trial(1e-2, 30.0, 100), Trial(1e-2, 50.0, 400), Trial(1e-3, 20.0, 100), Trial(1.0, math.nan, 400))
+    drawing = sweeps(of_superb([], Artefacts(heads=(Head("a", "ks", 0, (), 1e-2, None, sweep),))))
+    assert "0.001 20.0, 0.01 50.0 (chosen 0.01)" in drawing.alt and "30.0" not in drawing.alt and drawn(drawing)
+    assert sweeps(of_superb([], Artefacts(heads=(Head("a", "ks", 0, (), 1e-2, None, sweep[:2]),)))) is None
+
+
+@given(
+    st.lists(st.tuples(st.floats(-3, 3), st.booleans()), min_size=4, max_size=40).filter(
+        lambda x: 0 < sum(b for _, b in x) < len(x)
+    )
+)
+def test_the_equal_error_rate_lies_between_misses_and_false_alarms(trials):
+    marks = sorted({s for s, _ in trials} | {-4.0, 4.0})
+    real, false = [s for s, b in trials if b], [s for s, b in trials if not b]
+    alarms = tuple(sum(s >= m for s in false) / len(false) for m in marks)
+    misses = tuple(sum(s < m for s in real) / len(real) for m in marks)
+    rate = equal_error(Errors("a", alarms, misses))
+    assert min(max(a, m) for a, m in zip(alarms, misses, strict=True)) + 1e-9 >= rate
+    assert rate >= max(min(a, m) for a, m in zip(alarms, misses, strict=True)) - 1e-9
+
+
+def test_det_axes_are_normal_deviates():
+    assert deviate(0.5) == pytest.approx(0) and deviate(0.1) == pytest.approx(-1.2816, abs=1e-4) and math.isfinite(deviate(0.0))
+    assert equal_error(Errors("a", (0.3, 0.1), (0.0, 0.2))) == pytest.approx(0.15)  # crosses half-way
+    two = Artefacts(errors=(Errors("a", (1.0, 0.2, 0.0), (0.0, 0.2, 1.0)), Errors("b", (1.0, 0.0), (0.0, 0.0))))
+    drawing = det_curves(of_superb([], two))
+    assert "a: EER 20.0 %" in drawn(drawing) and "b: EER 0.0 %" in drawing.svg
+
+
+def test_speakers_of_a_head_are_matched_with_the_true_ones():
+    truth = (Turn("A", 0, 4), Turn("B", 5, 9))
+    assert match(truth, (Turn("0", 5, 8), Turn("1", 1, 3))) == {"0": "B", "1": "A"}
+    assert match(truth, (Turn("0", 0, 9),)) in ({"0": "A"}, {"0": "B"})
+    assert match(truth, (Turn("0", 0, 3), Turn("1", 5, 6), Turn("2", 3, 4)))["2"] == "nobody 1"
+    assert match((), (Turn("0", 0, 3),)) == {"0": "nobody 1"} and match(truth, ()) == {}
+
+
+def test_timelines_say_who_spoke_when():
+    line = Timeline("a", "mix", 9.0, (Turn("A", 0, 4), Turn("B", 5, 9)), (Turn("1", 5, 8.5),))
+    drawing = timelines(of_superb([], Artefacts(timelines=(line,))))
+    assert "mix, A, a: never" in drawing.alt and "mix, B, a: 5.0 to 8.5" in drawing.alt and ">mix<" in drawn(drawing)
+
+
+def square(size: int, slot: str = "s") -> Confusion:
+    counts = tuple(tuple(8 if i == j else int(j == 0) for j in range(size)) for i in range(size))
+    return Confusion("a", "sid", slot, tuple(f"class-{n}" for n in range(size)), counts)
+
+
+@pytest.mark.parametrize(("size", "names"), [(2, 2), (6, 6), (12, 12), (31, 31), (44, 15), (1251, 20)])
+def test_few_and_many_classes_are_drawn(size, names):
+    ((_, drawing),) = confusions(of_superb([], Artefacts(confusions=(square(size),))))
+    assert drawn(drawing).count(">class-") == 2 * names
+    assert (f"{MOST} of 1,251 classes" in drawing.svg) == (size == 1251)
+    assert len(drawing.svg) < 200_000
+
+
+def test_of_too_many_classes_those_confused_most_are_kept():
+    assert matrix(square(100), False).classes[0] == "class-0" and len(matrix(square(100), False).classes) == MOST
+
+
+def test_cells_are_percent_of_the_truth():
+    found = Confusion("a", "ks", "keyword", ("yes", "no", "never"), ((3, 1, 0), (0, 2, 0), (0, 0, 0)))
+    assert matrix(found, False).shares == ((0.75, 0.25, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 0.0))
+    ((name, drawing),) = confusions(of_superb([], Artefacts(confusions=(found,))))
+    assert name == "KS (keywords)" and "most often yes is taken for no (25)" in drawing.alt
+    assert all(f">{n}<" in drawing.svg for n in ("75", "25", "100"))
+
+
+# ---- the page
+
+
+def test_the_page_is_superbs(page):
+    assert "<title>SUPERB: what speech encoders are good for</title>" in page
+    for title in (
+        "Clean speech", "Published encoders, on the published sets", "Clean, seen and unseen noise", "Which layers the tasks use",
+        "What was taken for what: KS (keywords)", "misses against false alarms", "who spoke when", "Score on dev by learning rate",
+        "Tuned and default learning rate", "Features once", "What was recognised", "What noise costs, task by task",
+        "What noise costs, in decibels", "Scores as the noise grows", "In noise, task by task",
+    ):  # fmt: skip
+        assert title in page
+    assert page.index("Published encoders") > page.index(">Clean speech<")
+
+
+def test_identifiers_are_unique_and_nothing_lies_outside(page):
+    ids = re.findall(r'\bid="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]*)"', page)) <= set(ids)
+    assert not re.search(r"https?://|@import|url\((?!#)|<img|<image", page)
+
+
+def test_no_number_is_called_percent_that_is_none(page):
+    captions = [unescape(re.sub("<[^>]*>", "", c)) for c in re.findall(r"<caption>(.*?)</caption>", page, re.S)]
+    told = {
+        name: next(c for c in captions if c.startswith(name)) for name in ("SE (enhancement), PESQ", "SS (separation), SI-SDRi")
+    }
+    assert all("Percent" not in caption for caption in told.values())
+    assert "Decibels; higher is better" in told["SS (separation), SI-SDRi"] and "On its own scale" in told["SE (enhancement), PESQ"]
+    assert "Percent; lower is better" in next(c for c in captions if c.startswith("ASV (verification), EER"))
+    heat = page[page.index('id="heat-figure') : page.index("What noise costs, in decibels")]
+    assert "SI-SDRi" not in heat and "PESQ" not in heat
+
+
+def test_the_same_run_gives_the_same_page(run, page):
+    write_report(run, None, "test", 2, ["clean"], 0, [])
+    assert (run / "report.html").read_text() == page
+
+
+def test_rows_alone_make_a_page(tmp_path: Path):
+    build_report(tmp_path / "r.html", [row("qbe", "a", "clean", None, "mtwv", -1.25)])
+    text = (tmp_path / "r.html").read_text()
+    assert "<title>SUPERB" in text and "\u22121.2" in text and 'id="results"' not in text and "<figure" not in text
+
+
+def test_systems_and_superb_on_one_page_have_both(tmp_path: Path):
+    build_report(tmp_path / "r.html", [row("dual", "a", "clean", None, "ff1", 41.7), *rows(1)])
+    text = (tmp_path / "r.html").read_text()
+    assert "with and without a transcript</title>" in text and "41.7" in text and "Published encoders" in text
+
+
+def test_other_noises_are_shown_as_of_any_system(tmp_path: Path):
+    build_report(
+        tmp_path / "r.html", [row("asv", "a", c, s, "eer", v) for c, s, v in (("clean", None, 5.0), ("babble", 5.0, 33.3))]
+    )
+    text = (tmp_path / "r.html").read_text()
+    assert "33.3" in text[text.index('id="results"') : text.index("rows behind this page")]
+
+
+def test_names_are_escaped(tmp_path: Path):
+    build_report(tmp_path / "r.html", [row("asv", "<b>&x", "clean", None, "eer", 5.0)])
+    assert "<b>&x" not in (tmp_path / "r.html").read_text()
+
+
+def test_a_folder_with_nothing_of_it_says_so(tmp_path: Path):
+    append_rows(tmp_path / "results.jsonl", [Row("ks", "a", "clean", None, "acc", 50.0, None, None, 9, 0, "c")])
+    with pytest.raises(InputError, match="nothing of SUPERB and holds no robustness grid; name the corpus"):
+        write_report(tmp_path, None, "test", 2, ["clean"], 0, [])
+    put(tmp_path / "heads" / "a" / "ks" / "seed-0" / "card.json", {"layer_weights": [0.5, 0.5]})
+    write_report(tmp_path, None, "test", 2, ["clean"], 0, [])
+    assert json.dumps("SUPERB")[1:-1] in (tmp_path / "report.html").read_text()
