@@ -31,7 +31,8 @@ def cached(rows: Sequence[Row]) -> str:
     if not found:
         return ""
     lines = [f"| {row.system} | {row.encoder} | {row.value:.1f} |" for row in found]
-    return "\n".join(["\n### From the cache, over the encoder in the loop\n", "| task | encoder | times faster |", "|---|---|---:|", *lines])
+    head = ["\n### From the cache, over the encoder in the loop\n", "| task | encoder | times faster |", "|---|---|---:|"]
+    return "\n".join([*head, *lines])
 
 
 if __name__ == "__main__":

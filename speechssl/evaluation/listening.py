@@ -52,7 +52,7 @@ def write_report(
     if corpus is None:
         if not of_grid(rows)[0] and not of_superb(rows, artefacts):
             raise InputError(
-                f"{out / 'results.jsonl'} has nothing of SUPERB and holds no robustness grid; name the corpus of the questions as well"
+                f"{out / 'results.jsonl'} holds neither SUPERB nor a robustness grid; name the corpus of the questions as well"
             )
         build_report(out / "report.html", rows, (), (), printed, machine(), artefacts=artefacts)
         return

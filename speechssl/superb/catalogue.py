@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.asr.arpa import read_arpa
-from speechssl.asr.ngram import NgramModel, train_ngram
+from speechssl.asr.ngram import NgramModel
 from speechssl.corpora.utterances import UtteranceSet, load_labelled, load_set
 from speechssl.superb import classify, diarisation, spectral, transcription, verification
 from speechssl.superb.classify import Classification
 from speechssl.superb.diarisation import Diarisation
 from speechssl.superb.spectral import Enhancement, Separation
 from speechssl.superb.task import Settings, Task
-from speechssl.superb.transcription import Phones, SlotFilling, Speech
+from speechssl.superb.transcription import Phones, SlotFilling, Speech, train_language_model
 from speechssl.superb.verification import Verification
 from speechssl.timing import FrameGrid
 
@@ -118,4 +118,4 @@ def make_task(name: str, data: UtteranceSet, grid: FrameGrid, preset: str) -> tu
 
 def language_model(data: UtteranceSet, arpa: Path | None) -> NgramModel:
     """What ASR is decoded with beside greedily: that of a file, or a 4-gram of the training texts. Raises InputError as both do."""
-    return read_arpa(arpa) if arpa else train_ngram(u.text for u in data.splits["train"])
+    return read_arpa(arpa) if arpa else train_language_model(data)

@@ -13,12 +13,14 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
+from speechssl.errors import InputError
 from speechssl.superb.fit import Attempt, Run, advance
 from speechssl.superb.sweep import Go, one_after_another
 
@@ -41,7 +43,13 @@ def crew(workers: int, what: str) -> Iterator[Go]:
         def go(runs: Sequence[Run], steps: int) -> list[Attempt]:
             if workers == 1 or any(run.device != "cpu" or not hasattr(run.supply, "folders") for run in runs):
                 return one_after_another(runs, steps, told.put)
-            return [future.result() for future in [pool.submit(_advance, run, steps) for run in runs]]
+            try:
+                return [future.result() for future in [pool.submit(_advance, run, steps) for run in runs]]
+            except BrokenProcessPool as error:
+                raise InputError(
+                    f"a process that trained {runs[0].folder.parent} was killed, perhaps for want of memory; "
+                    f"the same command goes on, with fewer --workers where memory is short"
+                ) from error
 
         try:
             yield go
