@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from tqdm import tqdm
 from speechssl.artefacts import hash_files, read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 from speechssl.corpora.making import claim_settings, write_lines
-from speechssl.corpora.utterances import SPLITS, Utterance
+from speechssl.corpora.utterances import SPLITS, Utterance, to_record
 from speechssl.errors import InputError
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -74,7 +73,7 @@ def _write(folder: Path, task: str, splits: dict[str, list[Utterance]], wanted: 
         card: dict[str, Any] = read_json(folder / "card.json")
         return card
     for split, found in splits.items():
-        write_lines(folder / f"{split}.jsonl", [asdict(u) | {"labels": LABELS[task](u)} for u in found])
+        write_lines(folder / f"{split}.jsonl", [to_record(u) | {"labels": LABELS[task](u)} for u in found])
     manifests = {split: hash_files([folder / f"{split}.jsonl"]) for split in SPLITS}
     card = wanted | {"task": task, "manifests": manifests}
     write_json(folder / "card.json", card)

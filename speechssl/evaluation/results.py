@@ -14,12 +14,13 @@ from speechssl.artefacts import locked, write_text
 from speechssl.errors import InputError
 
 DEFAULT = "_default"  # ends the name of a metric: the same at the default learning rate, not at the one chosen on dev
-_ERRORS = ("wer", "wer_lm", "cer", "per", "eer", "der", "slot_cer", "unit_error")
+_ERRORS = ("wer", "wer_lm", "cer", "per", "eer", "der", "slot_cer", "unit_error", "min_dcf")
 LOWER_IS_BETTER = frozenset({*_ERRORS, *(f"{metric}{DEFAULT}" for metric in _ERRORS)})  # metrics
 UNITS = {
     "si_sdr": "dB",
     "si_sdri": "dB",
     "pesq": "",
+    "min_dcf": "",
     "ratio_cached": "×",
 }  # of metrics that are not percent; "": a scale of its own
 Key = tuple[str, str, str, float | None, str, int, str]

@@ -30,7 +30,7 @@ from speechssl.corpora.utterances import UtteranceSet
 from speechssl.evaluation.grid import Setting, check_settings, name_utterances
 from speechssl.evaluation.judging import Ears, cell_path, judge_heads
 from speechssl.evaluation.mixtures import freeze_mixtures
-from speechssl.evaluation.results import Row, append_rows, read_rows
+from speechssl.evaluation.results import DEFAULT, Row, append_rows, read_rows
 from speechssl.evaluation.robustness import settings_of
 from speechssl.evaluation.states import TRAINING, Stock
 from speechssl.evaluation.subjects import check_unseen, heard_by
@@ -264,7 +264,7 @@ def _rows(parts: Sequence[Part], encoder: str, head: str, setting: Setting, judg
     seed = int(head.removesuffix("-default").removeprefix("seed-"))
     card = {"data": [part.data.hash for part in parts], "preset": parts[0].preset}
     for m in judged.measures[:1] if default else judged.measures:
-        metric = f"{m.metric}_default" if default else m.metric
+        metric = f"{m.metric}{DEFAULT}" if default else m.metric
         yield Row(parts[0].task, encoder, setting.name, setting.snr_db, metric, m.value, m.low, m.high, m.n, seed, card)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from speechssl.evaluation.results import LOWER_IS_BETTER, Row
+from speechssl.evaluation.results import DEFAULT, LOWER_IS_BETTER, Row, decimals, unit
 from speechssl.evaluation.robustness_tables import TextTable
 from speechssl.superb.catalogue import ORDER
 
-UNITS = {"si_sdri": "dB", "si_sdr": "dB", "pesq": ""}  # of metrics that are no percentages
 GROUPS = ("clean", "seen", "unseen")
 
 
@@ -27,7 +26,7 @@ def _measures(rows: Sequence[Row]) -> list[tuple[str, str]]:
 
 
 def _aside(row: Row) -> bool:
-    return row.metric.endswith("_default") or row.metric.startswith("ratio")
+    return row.metric.endswith(DEFAULT) or row.metric.startswith("ratio")
 
 
 def _scores(rows: Sequence[Row], encoders: Sequence[str]) -> TextTable:
@@ -44,11 +43,12 @@ def _scores(rows: Sequence[Row], encoders: Sequence[str]) -> TextTable:
 
 def _tuning(rows: Sequence[Row], encoders: Sequence[str]) -> TextTable:
     """The first measure of every task at the learning rate that does best on dev, and at the task's own."""
-    tasks = dict.fromkeys((r.system, r.metric.removesuffix("_default")) for r in rows if r.metric.endswith("_default"))
+    tasks = dict.fromkeys((r.system, r.metric.removesuffix(DEFAULT)) for r in rows if r.metric.endswith(DEFAULT))
 
     def cell(task: str, metric: str, encoder: str) -> str:
         both = [
-            _cell([r for r in rows if (r.system, r.metric, r.encoder) == (task, m, encoder)]) for m in (metric, f"{metric}_default")
+            _cell([r for r in rows if (r.system, r.metric, r.encoder) == (task, m, encoder)])
+            for m in (metric, f"{metric}{DEFAULT}")
         ]
         return " / ".join(text.partition(" ")[0] for text in both)
 
@@ -92,8 +92,7 @@ def _group(row: Row) -> str:
 
 def name(task: str, metric: str) -> str:
     """ "sid acc ↑", "ss si_sdri (dB) ↑"."""
-    unit = UNITS.get(metric, "%")
-    shown = f" ({unit})" if unit not in ("", "%") else ""
+    shown = f" ({unit(metric)})" if unit(metric) not in ("", "%") else ""
     return f"{task} {metric}{shown} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
 
 
@@ -107,4 +106,4 @@ def _cell(rows: Sequence[Row]) -> str:
 
 
 def _number(metric: str, value: float) -> str:
-    return f"{value:.2f}" if metric.removesuffix("_default") in UNITS else f"{value:.1f}"
+    return f"{value:.{decimals(metric)}f}"

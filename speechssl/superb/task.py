@@ -30,9 +30,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Measure:
-    """How well a task is done. value, low, high: percent (SI-SDR: dB; PESQ: its scale); [low, high] is the 95 % interval."""
+    """How well a task is done. value, low, high: percent, dB or a scale (`evaluation.results`); [low, high] is the 95 % interval."""
 
-    metric: str  # "acc", "per", "wer", "eer", "mtwv", "der", "slot_f1", "slot_cer", "pesq", "stoi", "si_sdri"
+    metric: str  # "acc", "per", "wer", "eer", "mtwv", "der", "slot_f1", "slot_cer", "pesq", "stoi", "si_sdri", "min_dcf", ...
     value: float
     low: float
     high: float

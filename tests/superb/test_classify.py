@@ -27,7 +27,7 @@ def test_a_head_is_trained_once_saved_and_loaded(labelled, encoder, tmp_path):
     made = train_classifier(data, encoder, tmp_path / "head", QUICK, tmp_path / "features")
     card = json.loads((tmp_path / "head/card.json").read_text())
     assert card["dev"]["acc"] == 100 and [x["learning_rate"] for x in card["sweep"]] == [1e-3, 1e-2]
-    assert sum(card["layer_weights"]) == pytest.approx(1) and card["default"]["learning_rate"] == 1e-3
+    assert sum(card["layer_weights"]) == pytest.approx(1) and card["default_learning_rate"] == 1e-3
     said, found = judged(made, tmp_path / "features/train-dev")
     assert found.measures[0].value == 100 and found.measures[0].n == 4
     assert found.detail["confusion"]["keyword"] == {"classes": ["high", "low"], "counts": [[2, 0], [0, 2]]}
