@@ -6,6 +6,7 @@ utterances of SID to 8 s at random; here the mean is over the whole of each.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from speechssl.timing import FrameGrid
 
 METRIC = "acc"
 PUBLISHED = {  # s3prl 0.4.18, downstream/{speech_commands,voxceleb1,fluent_commands,emotion}/config.yaml
-    "ks": Settings(1e-4, 200_000, 32, 4_000),
+    "ks": Settings(1e-4, 200_000, 32, 4_000, balanced=True),
     "sid": Settings(1e-4, 200_000, 32, 4_000),
     "ic": Settings(1e-4, 200_000, 32, 4_000),
     "er": Settings(1e-4, 30_000, 32, 1_000),
@@ -79,6 +80,11 @@ class Classification:
     def labels(self, utterances: Sequence[Utterance]) -> Tensor:
         """(B, slots) numbers of classes."""
         return numbers([[u.labels[slot] for slot in self.data.classes] for u in utterances], list(self.data.classes.values()))
+
+    def weights(self, utterances: Sequence[Utterance]) -> Tensor:
+        """(B,) how often each is to be drawn for all classes to come equally often: one over the number with its labels."""
+        counts = Counter(tuple(sorted(u.labels.items())) for u in utterances)
+        return torch.tensor([1 / counts[tuple(sorted(u.labels.items()))] for u in utterances])
 
     def groups(self, utterances: Sequence[Utterance]) -> list[str]:
         """What the bootstrap draws together: speakers that training did not hear; where it did (SID), each utterance by itself."""

@@ -113,7 +113,7 @@ class _Trainer:
         began, told = time.perf_counter(), self.attempt.steps
         if not self.best:
             self._look(dev, 0)
-        batches = batches_of(train, self.run.settings.batch, self.run.seed, by_length=not self.run.task.pooled)
+        batches = self._batches(train)
         for step, batch in enumerate(batches, 1):
             if step <= self.attempt.steps:
                 continue
@@ -136,6 +136,12 @@ class _Trainer:
         if not heard:
             raise InputError(f"no recording of {data.root / split}.jsonl could be heard; mend them or prepare the set again")
         return heard
+
+    def _batches(self, train: Sequence[Utterance]) -> Iterator[list[Utterance]]:
+        run = self.run
+        if run.settings.balanced:
+            return drawn_batches(train, run.settings.batch, run.seed, run.task.weights(train))  # type: ignore[attr-defined]
+        return batches_of(train, run.settings.batch, run.seed, by_length=not run.task.pooled)
 
     def _step(self, utterances: Sequence[Utterance], step: int) -> bool:
         """One update. Whether the loss and its gradient were numbers."""
@@ -238,6 +244,13 @@ def predictions(
 
 def on_device(batch: Batch, device: str) -> Batch:
     return batch if device == "cpu" else replace(batch, states=batch.states.to(device), lengths=batch.lengths.to(device))
+
+
+def drawn_batches(utterances: Sequence[Utterance], size: int, seed: int, weights: Tensor) -> Iterator[list[Utterance]]:
+    """Batches without end, drawn with replacement. weights: of each utterance."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        yield [utterances[i] for i in torch.multinomial(weights, size, replacement=True, generator=generator).tolist()]
 
 
 def batches_of(utterances: Sequence[Utterance], size: int, seed: int, by_length: bool) -> Iterator[list[Utterance]]:

@@ -198,7 +198,7 @@ TASKS: tuple[RunnerTask, ...] = (
         "ks",
         "keywords, Speech Commands v1",
         "speech_commands",
-        Settings(1e-4, 200_000, 32, 4000),
+        Settings(1e-4, 200_000, 32, 4000, balanced=True),
         _classified(num_workers=8, batch_size=32),
         {"datarc.speech_commands_root": "$SPEECH_COMMANDS", "datarc.speech_commands_test_root": "$SPEECH_COMMANDS_TEST"},
     ),

@@ -30,7 +30,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Measure:
-    """How well a task is done. value, low, high: percent, dB or a scale (`evaluation.results`); [low, high] is the 95 % interval."""
+    """How well a task is done. value, low, high: percent, dB or a scale (`evaluation.results`); low to high: the 95 % interval."""
 
     metric: str  # "acc", "per", "wer", "eer", "mtwv", "der", "slot_f1", "slot_cer", "pesq", "stoi", "si_sdri", "min_dcf", ...
     value: float
@@ -64,6 +64,7 @@ class Settings:
     optimiser: str = "Adam"  # or AdamW
     clip: float = 1.0  # gradient norm
     patience: int = 0  # looks without a better one until it ends; 0: never
+    balanced: bool = False  # recordings are drawn so that all classes come equally often
 
 
 class Task(Protocol):

@@ -117,3 +117,9 @@ def test_bad_recordings_are_left_out_and_a_split_without_any_is_refused(labelled
     with pytest.raises(InputError, match=r"dev.jsonl could be heard"):
         train_classifier(load_labelled(root), encoder, tmp_path / "other", QUICK)
     assert not (tmp_path / "other").exists()
+
+
+def test_classes_come_equally_often_where_that_is_wanted(labelled, encoder, tmp_path):
+    data = load_labelled(labelled(counts=(9, 4, 4)))  # five low, four high
+    weights = Classification("ks", data, encoder.grid).weights(data.splits["train"])
+    assert weights[::2].sum() == pytest.approx(1) and weights[1::2].sum() == pytest.approx(1)

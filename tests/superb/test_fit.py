@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from speechssl.corpora.utterances import Utterance, UtteranceSet
 from speechssl.errors import InputError
 from speechssl.superb.featurizer import Featurizer
-from speechssl.superb.fit import STATE, Attempt, Run, advance, batches_of, best_head
+from speechssl.superb.fit import STATE, Attempt, Run, advance, batches_of, best_head, drawn_batches
 from speechssl.superb.supply import padded
 from speechssl.superb.sweep import LEADERBOARD, better_half, of_rate, one_after_another, rungs, sweep
 from speechssl.superb.task import Judgement, Measure, Settings
@@ -195,3 +195,11 @@ def test_batches_go_through_all_utterances(count, size, by_length, seed):
 def test_the_attempt_is_json(run):
     found = advance(run, 10)
     assert json.loads(json.dumps(vars(found)))["steps"] == 10
+
+
+def test_drawn_batches_balance_the_classes():
+    utterances = [Utterance(str(i), "x", 1.0) for i in range(100)]
+    weights = torch.tensor([1 / 90] * 90 + [1 / 10] * 10)  # two classes
+    stream = drawn_batches(utterances, 50, 0, weights)
+    drawn = [int(u.id) for _ in range(40) for u in next(stream)]
+    assert 0.45 < sum(i >= 90 for i in drawn) / len(drawn) < 0.55
