@@ -80,6 +80,10 @@ def _add_run(what: Any) -> None:
         "--features", default="auto", choices=["auto", "cached", "loop"],
         help="hidden states from the cache or with the encoder in the loop; auto: cached where there is room",
     )  # fmt: skip
+    verb.add_argument(
+        "--augment", nargs="*", default=[], metavar="CONDITION",
+        help="training recordings are heard through one of these or none, drawn anew each time, with the encoder in the loop",
+    )  # fmt: skip
     verb.add_argument("--cache-gb", type=amount, default=50.0, help="most that OUT/features may take, of each encoder")
 
 
@@ -114,6 +118,7 @@ def _run(o: argparse.Namespace) -> None:
         at=o.at,
         arpa=o.lm,
         features=o.features,
+        augment=tuple(o.augment),
         cache_gb=o.cache_gb,
         precision=o.precision,
         device=o.device,

@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
 from speechssl.artefacts import hash_json
 from speechssl.audio import read_audio
 from speechssl.corpora.sources import Recording
-from speechssl.corpora.utterances import UtteranceSet
+from speechssl.corpora.utterances import Utterance, UtteranceSet
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.errors import InputError
+from speechssl.noise import Condition, Distorter
+from speechssl.noise.level import generator
 from speechssl.superb.features import CachedStates, CacheOptions, Hearing, Hears, cache_states, encoder_card, estimate
 from speechssl.superb.supply import Cached, InTheLoop, Supply
 from speechssl.superb.task import Task
@@ -30,15 +34,35 @@ MODES = ("auto", "cached", "loop")
 TRAINING = ("train", "dev")
 
 
+@dataclass(frozen=True)
+class Augmentation:
+    """Training recordings are heard through one of these conditions, or none of them, drawn anew every time they are heard."""
+
+    conditions: tuple[Condition, ...]
+    distorter: Distorter
+    heard: Counter[str] = field(default_factory=Counter)  # by id; grows
+
+    def apply(self, samples: np.ndarray, name: str) -> np.ndarray:
+        """samples: (N,) float32 at 16 kHz. Raises InputError or ValueError as the distorter does."""
+        self.heard[name] += 1
+        time = f"{name}, heard {self.heard[name]} times"
+        drawn = generator(self.distorter.seed, "augmentation", time).integers(len(self.conditions) + 1)
+        return samples if drawn == len(self.conditions) else self.distorter.apply(samples, self.conditions[drawn], time)
+
+
 @dataclass
 class Stock:
-    """mode: cached, loop (the encoder in the loop), or auto: cached where it fits into limit_gb and the disk."""
+    """mode: cached, loop (the encoder in the loop), or auto: cached where it fits into limit_gb and the disk.
+
+    augmentation: what training hears; it needs the encoder in the loop.
+    """
 
     encoder: SpeechEncoder
     root: Path
     mode: str = "auto"
     limit_gb: float = 50.0
     workers: int = 2
+    augmentation: Augmentation | None = None
     told: set[str] = field(default_factory=set)
 
     @cached_property
@@ -49,10 +73,22 @@ class Stock:
         """What the heads of a task train on. Raises InputError where mode is cached and there is no room."""
         options = options_of(task.pooled, self.limit_gb)
         folder = self.folder(task.data, splits, options)
-        if self.mode == "loop" or not self._fits(task, splits, options, folder):
-            return InTheLoop(self.encoder, lambda u: read_audio(task.data.path(u)), task.pooled, task.wants_waves, self.pool)
+        augmented = self.augmentation is not None and "train" in splits
+        if augmented or self.mode == "loop" or not self._fits(task, splits, options, folder):
+            return InTheLoop(self.encoder, self._hear(task), task.pooled, task.wants_waves, self.pool)
         self.states(task.data, splits, options)
         return Cached(task.data, (folder,), task.pooled, task.wants_waves)
+
+    def _hear(self, task: Task) -> Callable[[Utterance], np.ndarray]:
+        """Clean, but for the training recordings where there is an augmentation."""
+        augmentation = self.augmentation
+        trained = {u.id for u in task.data.splits["train"]} if augmentation else set()
+
+        def hear(u: Utterance) -> np.ndarray:
+            samples = read_audio(task.data.path(u))
+            return augmentation.apply(samples, u.id) if augmentation and u.id in trained else samples
+
+        return hear
 
     def states(self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, hearing: Hears = Hearing()) -> CachedStates:
         """Computed where they are not there. Raises InputError as `cache_states`."""

@@ -32,7 +32,7 @@ from speechssl.evaluation.judging import Ears, cell_path, judge_heads
 from speechssl.evaluation.mixtures import freeze_mixtures
 from speechssl.evaluation.results import DEFAULT, Row, append_rows, read_rows
 from speechssl.evaluation.robustness import settings_of
-from speechssl.evaluation.states import TRAINING, Stock
+from speechssl.evaluation.states import TRAINING, Augmentation, Stock
 from speechssl.evaluation.subjects import check_unseen, heard_by
 from speechssl.evaluation.superb_tables import superb_tables
 from speechssl.evaluation.terms import judge_terms
@@ -69,6 +69,7 @@ class Plan:
     at: float = 5.0  # dB, the SNR of the table clean | seen | unseen
     arpa: Path | None = None  # language model of ASR; None: of the training texts
     features: str = "auto"
+    augment: tuple[str, ...] = ()  # conditions that training recordings are heard through; then the encoder is in the loop
     cache_gb: float = 50.0
     precision: str = "fp32"
     device: str = "auto"
@@ -95,7 +96,10 @@ class Listener:
 
     @property
     def card(self) -> dict[str, Any]:
-        return encoder_card(self.stock.encoder)
+        """Of what heads are trained on."""
+        augmentation = self.stock.augmentation
+        through = {"heard through": [c.text for c in augmentation.conditions]} if augmentation else {}
+        return encoder_card(self.stock.encoder) | through
 
 
 def run_superb(out: Path, plan: Plan) -> str:
@@ -133,7 +137,12 @@ def parts_of(task: str, folder: Path, preset: str) -> list[Part]:
 
 def stock_of(out: Path, name: str, where: str, plan: Plan) -> Stock:
     encoder = load_upstream(find_upstream(where), plan.precision, plan.device)
-    return Stock(encoder, out / "features" / name, plan.features, plan.cache_gb, plan.workers)
+    augmentation = None
+    if plan.augment:
+        conditions = tuple(s.condition for s in settings_of(plan.augment, (), plan.snrs)[1:])
+        augmentation = Augmentation(conditions, Distorter(plan.seeds[0], plan.voices, plan.folders))
+        check_settings([Setting("seen", c) for c in conditions], augmentation.distorter)
+    return Stock(encoder, out / "features" / name, plan.features, plan.cache_gb, plan.workers, augmentation)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ _MASKS = {"hidden": 64, "layers": 2}
 TASKS: dict[str, Entry] = {
     "pr": Entry("phone recognition", "per", Phones, transcription.PUBLISHED_PR, Settings(1e-2, 1200, 16, 100, patience=5)),
     "asr": Entry(
-        "speech recognition", "wer", Speech, transcription.PUBLISHED_ASR, Settings(3e-3, 800, 16, 100, patience=4), _TEXT
+        "speech recognition", "wer", Speech, transcription.PUBLISHED_ASR, Settings(3e-3, 1600, 16, 200, patience=4), _TEXT
     ),
     "ks": Entry("keyword spotting", "acc", _classifier("ks"), classify.PUBLISHED["ks"], _FEW, labelled=True),
     "sid": Entry("speaker identification", "acc", _classifier("sid"), classify.PUBLISHED["sid"], _FEW, labelled=True),
@@ -70,7 +70,7 @@ TASKS: dict[str, Entry] = {
     ),
     "ic": Entry("intent classification", "acc", _classifier("ic"), classify.PUBLISHED["ic"], _FEW, labelled=True),
     "sf": Entry(
-        "slot filling", "slot_f1", SlotFilling, transcription.PUBLISHED_SF, Settings(3e-3, 800, 16, 100, patience=4), _TEXT
+        "slot filling", "slot_f1", SlotFilling, transcription.PUBLISHED_SF, Settings(3e-3, 1200, 16, 200, patience=6), _TEXT
     ),
     "er": Entry(
         "emotion recognition", "acc", _classifier("er"), classify.PUBLISHED["er"], _FEW, folders=("style",), labelled=True

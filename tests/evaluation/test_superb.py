@@ -86,6 +86,21 @@ def test_the_encoder_in_the_loop_comes_to_the_same_head(plan, tmp_path):
     assert heads[0] == heads[1] and not (tmp_path / "loop/features/tiny").exists()
 
 
+def test_training_recordings_are_distorted_anew_each_time_and_others_never(plan, encoder, tmp_path):
+    (part,) = parts_of("ks", plan.data["ks"], "small")
+    task, _ = superb.make_task("ks", part.data, encoder.grid, "small")
+    hearing = superb.Augmentation((superb.settings_of(["pink@0"], (), ())[1].condition,), superb.Distorter())
+    supply = Stock(encoder, tmp_path / "f", augmentation=hearing).supply(task)
+    train, dev = (part.data.splits[split][0] for split in ("train", "dev"))
+    heard = [supply.hear(train).tobytes() for _ in range(8)]
+    assert isinstance(supply, InTheLoop) and 2 <= len(set(heard)) < 8  # clean now and then
+    assert len({supply.hear(dev).tobytes() for _ in range(8)}) == 1
+    noisy = replace(plan, data={"ks": plan.data["ks"]}, augment=("pink",), snrs=(5.0,))
+    run_superb(tmp_path / "out", noisy)
+    with pytest.raises(InputError, match="encoder.heard through differ"):
+        run_superb(tmp_path / "out", replace(noisy, augment=()))
+
+
 def test_what_does_not_fit_stays_in_the_loop_and_is_told(plan, encoder, tmp_path, capsys):
     (part,) = parts_of("pr", plan.data["pr"], "small")
     task, _ = superb.make_task("pr", part.data, encoder.grid, "small")
