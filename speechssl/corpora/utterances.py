@@ -2,7 +2,8 @@
 
 `train.jsonl`, `dev.jsonl` and `test.jsonl` hold one recording a line, such as
 `{"audio": "audio/7.flac", "speaker": "ann", "labels": {"keyword": "yes"}}`. What a task asks for stands in its field (`Utterance`);
-`id` (the name of the file), `seconds` and `speaker` may be left out. Audio paths are relative to the folder, or absolute.
+`id` (the name of the file), `seconds` and `speaker` may be left out, and so may `dev.jsonl`: then every tenth recording of
+`train.jsonl` is dev. Audio paths are relative to the folder, or absolute.
 `card.json`, which `speechssl prepare` writes, says which task it is (`{"task": "ks", ...}`).
 Two tasks need more: asv has `dev.trials.jsonl` and `test.trials.jsonl` (`Trial`); qbe has `documents.jsonl`, the recordings that
 are searched, and no `train.jsonl`.
@@ -11,10 +12,13 @@ are searched, and no `train.jsonl`.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from speechssl.artefacts import hash_files, read_json
 from speechssl.audio import duration
@@ -23,6 +27,7 @@ from speechssl.errors import InputError
 
 SPLITS = ("train", "dev", "test")
 DOCUMENTS = "documents"
+WITH_DEV = ("asv", "qbe")  # tasks whose dev.jsonl cannot be taken from train.jsonl
 SPLITS_OF = {"qbe": (DOCUMENTS, "dev", "test")}  # task -> its manifests, where they are not SPLITS
 
 
@@ -92,19 +97,37 @@ class LabelledSet(UtteranceSet):
 def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
     """Read and check the manifests. task: what the folder is to be; a folder without a card is what is asked for.
 
+    Without `dev.jsonl` a tenth of `train.jsonl` is dev, which is told on stderr.
+
     Raises InputError (one sentence, naming file and line) for a missing manifest, a set of another task, a line that is not an
     utterance, an id that occurs twice, or a missing recording.
     """
     root = Path(root)
     name = _task(root, task)
     manifests = {split: root / f"{split}.jsonl" for split in SPLITS_OF.get(name, SPLITS)}
+    without_dev = name not in WITH_DEV and "train" in manifests and not manifests["dev"].is_file()
+    if without_dev:
+        del manifests["dev"]
     seen: dict[str, str] = {}
     splits = {split: tuple(_read(root, path, seen)) for split, path in manifests.items()}
+    if without_dev:
+        splits["train"], splits["dev"] = _parted(root, splits["train"])
     for split, found in splits.items():
         if not found:
-            raise InputError(f"{manifests[split]} has no utterance; prepare the set with some")
+            raise InputError(f"{root / split}.jsonl has no utterance; prepare the set with some")
     trials = sorted(root.glob("*.trials.jsonl"))
     return UtteranceSet(root, name, splits, hash_files([*manifests.values(), *trials]))
+
+
+def _parted(root: Path, utterances: Sequence[Utterance]) -> tuple[tuple[Utterance, ...], tuple[Utterance, ...]]:
+    """Every tenth of the training utterances for dev, of those with the same labels; of few, the last that is not the only one."""
+    groups: dict[tuple[tuple[str, str], ...], list[Utterance]] = {}
+    for u in utterances:
+        groups.setdefault(tuple(sorted(u.labels.items())), []).append(u)
+    dev = {u.id for group in groups.values() for u in group[9::10]}
+    dev = dev or {group[-1].id for group in groups.values() if len(group) > 1}
+    tqdm.write(f"{root} has no dev.jsonl; {len(dev)} of the {len(utterances)} recordings of train.jsonl are it", file=sys.stderr)
+    return tuple(u for u in utterances if u.id not in dev), tuple(u for u in utterances if u.id in dev)
 
 
 def load_labelled(root: Path | str, task: str | None = None) -> LabelledSet:

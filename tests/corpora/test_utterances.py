@@ -91,3 +91,15 @@ def test_a_missing_or_damaged_file_is_one_sentence(root, name, content, message)
     (root / name).unlink() if content is None else (root / name).write_text(content)
     with pytest.raises(InputError, match=message):
         load_labelled(root)
+
+
+def test_without_dev_a_tenth_of_train_is_it(root, capsys):
+    (root / "dev.jsonl").unlink()
+    data = load_labelled(root)
+    assert "has no dev.jsonl; 2 of the 4 recordings of train.jsonl are it" in capsys.readouterr().err
+    assert [u.id for u in data.splits["dev"]] == ["train-2", "train-3"] and len(data.splits["train"]) == 2
+    lines = [json.loads(line) for line in (root / "train.jsonl").read_text().splitlines()]
+    many = [line | {"id": f"{line['id']}-{n}"} for n in range(10) for line in lines]
+    (root / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in many))
+    data = load_labelled(root)
+    assert len(data.splits["dev"]) == 4 and {u.labels["action"] for u in data.splits["dev"]} == {"a", "b"}
