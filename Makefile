@@ -3,13 +3,26 @@ PYTHON ?= python3
 BIN := .venv/bin
 EXTRAS := synth,pocketsphinx,minilm,s3prl,superb,ray,dev
 
-.PHONY: demo test check
+RECIPES := $(wildcard tests/recipes/test_*.py)
+
+.PHONY: demo test test-package $(RECIPES) check
 
 demo: .venv/ready
 	PATH="$(abspath $(BIN)):$$PATH" bash recipes/demo/run.sh
 
+# The recipes' tests mostly wait for programs to start: two runs of pytest at a time, each of which prints when it is through.
 test: .venv/ready
-	$(BIN)/python -m pytest
+	@echo "about ten minutes on two cores; the first results appear after a few"
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-package $(RECIPES)
+
+# A thread each: where two programs share two cores, more would mostly wait for one another.
+test-package $(RECIPES): export OMP_NUM_THREADS = 1
+
+test-package: .venv/ready
+	$(BIN)/python -m pytest --ignore=tests/recipes
+
+$(RECIPES): .venv/ready
+	$(BIN)/python -m pytest $@
 
 check: .venv/ready
 	$(BIN)/ruff check .

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,3 +147,9 @@ def test_options_of_inspect_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(arguments) == 0
     assert (seen[0].precision, seen[0].device, seen[0].span, seen[0].split) == ("int8", "cpu", (1.0, 2.0), None)
     assert main(["units", "fit", "c", "mfcc", "km.4", "--workers", "2"]) == 2
+
+
+def test_the_report_starts_without_torch() -> None:
+    """It draws what is there; torch and transformers alone take seconds to import."""
+    code = "import sys, speechssl.evaluation.listening; sys.exit(bool({'torch', 'transformers.modeling_utils'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120).returncode == 0

@@ -15,7 +15,7 @@ CONFIG=${1:-recipes/robustness/base.yaml}
 SEED=${SEED:-0}
 EXP=${2:-exp/robustness$([ "$SEED" = 0 ] || echo "-$SEED")}
 TRAININGS=(continual continual-dat-binary continual-dat-multi continual-more)
-SHIPPED=$(python -c "from speechssl.systems import model_folder; print(model_folder('minisqa-en').resolve())")
+SHIPPED=$(python -c "from importlib.resources import files; print(files('speechssl') / 'models' / 'minisqa-en')")
 ENCODERS=() # NAME=FOLDER, for the grids
 stage() { echo "== $1"; }
 with() { echo "--config $CONFIG --stage $1"; }

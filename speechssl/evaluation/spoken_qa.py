@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm import tqdm
@@ -22,10 +22,11 @@ from speechssl.corpora.records import Corpus, Passage, Question, data_hash
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.evaluation.results import Row
 from speechssl.noise import Condition, Distorter
-from speechssl.qa.dual import TimedAnswer
 from speechssl.qa.metrics import WordErrors, exact_match, frame_f1, overlap_score, token_f1, word_error_rate
-from speechssl.systems import System
-from speechssl.units.extract import single_threaded
+
+if TYPE_CHECKING:  # the report scores what was answered, and starts without torch
+    from speechssl.qa.dual import TimedAnswer
+    from speechssl.systems import System
 
 BUCKETS = ((0.0, 0.5), (0.5, 1.0), (1.0, 2.0), (2.0, float("inf")))  # seconds; answers of NMSQA: median 1.1
 
@@ -116,6 +117,8 @@ def _hear(
     systems: Sequence[System], corpus: Corpus, condition: Condition, distorter: Distorter, workers: int
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """What every system hears in every recording. Recordings that cannot be read are set aside with the reason."""
+    from speechssl.units.extract import single_threaded
+
     records: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
 
     def one(record: Passage | Question) -> dict[str, Any] | str:

@@ -119,10 +119,12 @@ class Recipe:
     def kill_at(self, pattern: str) -> None:
         """Kill it, and all that it started, as soon as there is a file of this name."""
         running, began = self.start(), time.monotonic()
-        while not any(self.exp.glob(pattern)):
-            assert running.poll() is None and time.monotonic() - began < 900, self.log.read_text(errors="replace")[-3000:]
-            time.sleep(0.02)
-        self._kill(running)
+        try:
+            while not any(self.exp.glob(pattern)):
+                assert running.poll() is None and time.monotonic() - began < 900, self.log.read_text(errors="replace")[-3000:]
+                time.sleep(0.02)
+        finally:
+            self._kill(running)
 
     def _kill(self, running: subprocess.Popen[bytes]) -> None:
         if running.poll() is None:

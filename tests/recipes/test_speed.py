@@ -25,7 +25,7 @@ def test_smoke_run_leaves_rows_and_prints_tables(tmp_path: Path) -> None:
         env=os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     rows = read_rows(tmp_path / "results.jsonl")
