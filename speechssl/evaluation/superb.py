@@ -42,6 +42,7 @@ from speechssl.superb.crew import crew
 from speechssl.superb.diarisation import Diarisation
 from speechssl.superb.features import encoder_card
 from speechssl.superb.fit import Run, predictions
+from speechssl.superb.metrics.enhancement import check_installed
 from speechssl.superb.supply import Supply
 from speechssl.superb.sweep import LEADERBOARD, Go
 from speechssl.superb.task import Judgement, Measure
@@ -107,6 +108,8 @@ def run_superb(out: Path, plan: Plan) -> str:
 
     Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is computed where it can be known.
     """
+    if "se" in plan.data:
+        check_installed()
     parts = [part for task in ORDER if task in plan.data for part in parts_of(task, plan.data[task], plan.preset)]
     settings, distorter = settings_of(plan.seen, plan.unseen, plan.snrs), Distorter(plan.seeds[0], plan.voices, plan.folders)
     check_settings(settings, distorter)

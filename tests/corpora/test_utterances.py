@@ -82,7 +82,7 @@ def test_a_wrong_line_is_one_sentence(root, split, values, message):
         ("card.json", None, "is not a labelled set"),
         ("card.json", "[]", "does not say of which task"),
         ("card.json", "{", "cannot read .*card.json as JSON"),
-        ("dev.jsonl", None, "cannot read the manifest .*dev.jsonl"),
+        ("test.jsonl", None, "cannot read the manifest .*test.jsonl"),
         ("test.jsonl", "\n", "test.jsonl has no utterance"),
         ("train.jsonl", "{", "train.jsonl:1 is not JSON"),
     ],

@@ -9,6 +9,7 @@ Letters: N samples, K sources.
 from __future__ import annotations
 
 import warnings
+from importlib.util import find_spec
 from itertools import permutations
 
 import numpy as np
@@ -46,6 +47,13 @@ def si_sdr_improvement(references: np.ndarray, estimates: np.ndarray, mixture: n
     table = np.array([[si_sdr(reference, estimate) for estimate in estimates] for reference in references])
     best = max(np.mean([table[i, j] for i, j in enumerate(order)]) for order in permutations(range(len(estimates))))
     return float(best - np.mean([si_sdr(reference, mixture) for reference in references]))
+
+
+def check_installed() -> None:
+    """Call it before a long run. Raises MissingExtra without the packages that `pesq_wideband` and `stoi_percent` need."""
+    for package, measure in (("pesq", "PESQ"), ("pystoi", "STOI")):
+        if find_spec(package) is None:
+            raise MissingExtra(f"the task se (its measure {measure})", EXTRA)
 
 
 def pesq_wideband(reference: np.ndarray, estimate: np.ndarray) -> float:
