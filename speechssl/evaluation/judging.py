@@ -146,7 +146,7 @@ def _hear(
             if batch is None:
                 continue
             for name, head in heads.items():
-                found = head.task.predict(head.head, on_device(batch, device))
+                found = head.task.predict(head.head.to(device), on_device(batch, device))
                 said[name] |= {u.id: x for u, x in zip(batch.utterances, found, strict=True)}
     torch.set_num_threads(before)
     heard = {u.id for u in usable}

@@ -121,10 +121,10 @@ class InTheLoop:
         """What was heard, with (S, D) or (T, S, D); or why there is nothing."""
         try:
             wave = self.hear(utterance)
-            states = self.encoder.hidden_states(wave)
+            states = self.encoder.hidden_states(wave).cpu()
         except (InputError, ValueError) as error:
             return str(error)
-        return wave, states.mean(1).cpu().clone() if self.pooled else states.transpose(0, 1).clone()
+        return wave, states.mean(1).clone() if self.pooled else states.transpose(0, 1).clone()
 
 
 def supply_of(task: Task, folders: Sequence[Path]) -> Cached:
