@@ -7,8 +7,9 @@
 #   SEED=1                      of synthetic sets, heads and noise; any but 0 goes to exp/superb-SEED
 #   UNSEEN="kitchen.wav"        recordings of real noise that no training heard, beside the generated ones
 #   FSDD=FOLDER                 the Free Spoken Digit Dataset, for stage 3
-#   LIBRISPEECH LEXICON SPEECH_COMMANDS QUESST14 VOXCELEB1 LIBRI2MIX FLUENT_COMMANDS AUDIO_SNIPS IEMOCAP VOICEBANK_DEMAND
+#   LIBRISPEECH SPEECH_COMMANDS QUESST14 VOXCELEB1 LIBRI2MIX FLUENT_COMMANDS AUDIO_SNIPS IEMOCAP VOICEBANK_DEMAND
 #                               folders of the published sets, for stage 4; any of them (data/*/README.md says how they must look)
+#   LEXICON DIARIZATION LM      files of phones (or no pr), turns of Libri2Mix (or no sd), LibriSpeech's 4-gram.arpa.gz for asr
 set -euo pipefail
 CONFIG=${1:-recipes/superb/base.yaml}
 SEED=${SEED:-0}
@@ -37,17 +38,17 @@ prepared=$EXP/published/data
 prepare() { # VERB FOLDER [OPTION ...]
   if [ -n "$2" ]; then speechssl prepare "$1" "$2" "$prepared" "${@:3}"; fi
 }
-prepare librispeech "${LIBRISPEECH:-}" ${LEXICON:+--lexicon "$LEXICON"}
+prepare librispeech "${LIBRISPEECH:-}" $([ -n "${LEXICON:-}" ] && echo "--lexicon $LEXICON" || echo "--tasks asr")
 prepare speech-commands "${SPEECH_COMMANDS:-}"
 prepare quesst14 "${QUESST14:-}"
 prepare voxceleb1 "${VOXCELEB1:-}"
-prepare libri2mix "${LIBRI2MIX:-}"
+prepare libri2mix "${LIBRI2MIX:-}" $([ -n "${DIARIZATION:-}" ] && echo "--diarization $DIARIZATION" || echo "--tasks ss")
 prepare fluent-speech-commands "${FLUENT_COMMANDS:-}"
 prepare audio-snips "${AUDIO_SNIPS:-}"
 prepare iemocap "${IEMOCAP:-}"
 prepare voicebank-demand "${VOICEBANK_DEMAND:-}"
 if [ -d "$prepared" ]; then
-  speechssl superb run --out "$EXP/published" --data "$prepared" --seeds "$SEED" $(with published)
+  speechssl superb run --out "$EXP/published" --data "$prepared" --seeds "$SEED" ${LM:+--lm "$LM"} $(with published)
   speechssl report "$EXP/published"
 else
   echo "left out: none of the published sets is named"

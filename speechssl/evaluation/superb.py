@@ -118,7 +118,7 @@ def run_superb(out: Path, plan: Plan) -> str:
     ears = _ears(out, parts, settings, distorter, plan)
     for name, where in plan.encoders.items():
         stock = stock_of(out, name, where, plan)
-        listener = Listener(name, stock, "cuda" if torch.cuda.is_available() and plan.device != "cpu" else "cpu")
+        listener = Listener(name, stock, _device(plan.device))
         heads = _train(out, listener, parts, plan)
         for task in [task for task in ORDER if task in plan.data]:
             mine = [part for part in parts if part.task == task]
@@ -146,6 +146,13 @@ def stock_of(out: Path, name: str, where: str, plan: Plan) -> Stock:
         augmentation = Augmentation(conditions, Distorter(plan.seeds[0], plan.voices, plan.folders))
         check_settings([Setting("seen", c) for c in conditions], augmentation.distorter)
     return Stock(encoder, out / "features" / name, plan.features, plan.cache_gb, plan.workers, augmentation)
+
+
+def _device(wanted: str) -> str:
+    """Of the heads: where the encoder is."""
+    if wanted != "auto":
+        return wanted
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ class Artefacts:
 def read_artefacts(out: Path | str, rows: Iterable[Row] = ()) -> Artefacts:
     """All that is there; what is missing is left out.
 
-    out: the folder of `superb run`, with heads/<encoder>/<task>/seed-<n>/card.json and details/<encoder>/<task>.json.
+    out: the folder of `superb run`, with heads/<encoder>/<task>/[fold-<k>/]seed-<n>/card.json and details/<encoder>/<task>.json.
     rows: name the encoders, whose folders may be called more simply. Raises InputError naming the first damaged file.
     """
     out = Path(out)
@@ -152,7 +152,7 @@ def _simple(name: str) -> str:
 
 
 def _head(path: Path, card: Mapping[str, Any], out: Path, names: Mapping[str, str]) -> Head:
-    *folders, task, seed, _ = path.relative_to(out / "heads").parts
+    *folders, task, seed, _ = [part for part in path.relative_to(out / "heads").parts if not part.startswith("fold-")]
     name = "/".join(folders)
     weights = tuple(_number(w) for w in card.get("layer_weights") or ())
     if weights and (min(weights) < 0 or abs(sum(weights) - 1) > SHARES):

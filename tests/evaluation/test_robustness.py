@@ -240,7 +240,7 @@ def test_a_report_of_questions_alone_asks_for_their_corpus(tmp_path, plan):
     run_robustness(out, plan, makers(tmp_path / "audio"))
     lines = (out / "results.jsonl").read_text().splitlines(keepends=True)
     (out / "results.jsonl").write_text("".join(line for line in lines if '"clean"' in line))
-    with pytest.raises(InputError, match="holds no robustness grid; name the corpus"):
+    with pytest.raises(InputError, match="neither SUPERB nor a robustness grid; name the corpus"):
         write_report(out, None, "test", 2, ["clean"], 0, [])
 
 
