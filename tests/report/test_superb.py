@@ -424,3 +424,11 @@ def test_a_folder_with_nothing_of_it_says_so(tmp_path: Path):
     put(tmp_path / "heads" / "a" / "ks" / "seed-0" / "card.json", {"layer_weights": [0.5, 0.5]})
     write_report(tmp_path, None, "test", 2, ["clean"], 0, [])
     assert json.dumps("SUPERB")[1:-1] in (tmp_path / "report.html").read_text()
+
+
+def test_folds_are_heads_of_their_task(tmp_path: Path):
+    for fold in ("fold-1", "fold-2"):
+        path = tmp_path / f"heads/mine/er/{fold}/seed-0/card.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"layer_weights": [0.25, 0.75], "learning_rate": 1e-3, "sweep": []}))
+    assert [(h.encoder, h.task, h.seed) for h in read_artefacts(tmp_path).heads] == [("mine", "er", 0)] * 2
