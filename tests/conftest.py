@@ -1,5 +1,6 @@
 """Tiny models and a tiny corpus, made on the spot: no test reaches for the network or for a downloaded checkpoint."""
 
+import gc
 import json
 import os
 
@@ -18,6 +19,13 @@ def _one_torch_thread():
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _what_is_imported_stays():
+    """No collection of garbage, of which every loaded encoder makes one, need look through all of torch and transformers."""
+    gc.collect()
+    gc.freeze()
 
 
 # ---- speech
