@@ -38,11 +38,13 @@ prepared=$EXP/published/data
 prepare() { # VERB FOLDER [OPTION ...]
   if [ -n "$2" ]; then speechssl prepare "$1" "$2" "$prepared" "${@:3}"; fi
 }
-prepare librispeech "${LIBRISPEECH:-}" $([ -n "${LEXICON:-}" ] && echo "--lexicon $LEXICON" || echo "--tasks asr")
+if [ -n "${LEXICON:-}" ]; then words=(--lexicon $LEXICON); else words=(--tasks asr); fi # files without spaces in their names
+prepare librispeech "${LIBRISPEECH:-}" "${words[@]}"
 prepare speech-commands "${SPEECH_COMMANDS:-}"
 prepare quesst14 "${QUESST14:-}"
 prepare voxceleb1 "${VOXCELEB1:-}"
-prepare libri2mix "${LIBRI2MIX:-}" $([ -n "${DIARIZATION:-}" ] && echo "--diarization $DIARIZATION" || echo "--tasks ss")
+if [ -n "${DIARIZATION:-}" ]; then turns=(--diarization "$DIARIZATION"); else turns=(--tasks ss); fi
+prepare libri2mix "${LIBRI2MIX:-}" "${turns[@]}"
 prepare fluent-speech-commands "${FLUENT_COMMANDS:-}"
 prepare audio-snips "${AUDIO_SNIPS:-}"
 prepare iemocap "${IEMOCAP:-}"

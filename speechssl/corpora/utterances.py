@@ -2,7 +2,7 @@
 
 `train.jsonl`, `dev.jsonl` and `test.jsonl` hold one recording a line, such as
 `{"audio": "audio/7.flac", "speaker": "ann", "labels": {"keyword": "yes"}}`. What a task asks for stands in its field (`Utterance`);
-`id` (the name of the file), `seconds` and `speaker` may be left out, and so may `dev.jsonl`: then every tenth recording of
+`id` (the path without its suffix), `seconds` and `speaker` may be left out, and so may `dev.jsonl`: then every tenth recording of
 `train.jsonl` is dev. Audio paths are relative to the folder, or absolute.
 `card.json`, which `speechssl prepare` writes, says which task it is (`{"task": "ks", ...}`).
 Two tasks need more: asv has `dev.trials.jsonl` and `test.trials.jsonl` (`Trial`); qbe has `documents.jsonl`, the recordings that
@@ -15,8 +15,8 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -46,6 +46,9 @@ class Turn:
     speaker: str
     start: float  # seconds
     end: float
+
+
+P = TypeVar("P", Slot, Turn)
 
 
 @dataclass(frozen=True)
@@ -198,15 +201,23 @@ def _build(root: Path, values: dict[str, Any], place: str) -> Utterance:
         for path in _paths(values):
             if not (root / path).is_file():
                 raise InputError(f"{place} names {root / path}, which does not exist; restore it or remove the line")
-        values = {"id": Path(values["audio"]).stem} | values
-        values["slots"] = tuple(Slot(**slot) for slot in values.get("slots", ()))
-        values["turns"] = tuple(Turn(**turn) for turn in values.get("turns", ()))
+        values = {"id": str(PurePath(values["audio"]).with_suffix(""))} | values
+        values["slots"] = tuple(_part(Slot, slot) for slot in values.get("slots", ()))
+        values["turns"] = tuple(_part(Turn, turn) for turn in values.get("turns", ()))
         values["seconds"] = values["seconds"] if "seconds" in values else duration(root / values["audio"])
         utterance = Utterance(**values | {name: tuple(values.get(name, ())) for name in ("sources", "matches")})
         _check(utterance)
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{place} is not an utterance ({error}); mend the line") from error
     return utterance
+
+
+def _part(kind: type[P], values: Any) -> P:
+    """A slot or a turn. Raises ValueError saying what it must have."""
+    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    if not isinstance(values, dict) or set(values) != set(names):
+        raise ValueError(f"{values!r} is not a {kind.__name__.lower()}, which has {' and '.join(names)}")
+    return kind(**values)
 
 
 def _paths(values: Mapping[str, Any]) -> Sequence[str]:

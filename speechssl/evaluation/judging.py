@@ -66,9 +66,13 @@ class Cell:
 
     def read(self) -> Judgement | None:
         """None where it is not there, or was made from other inputs."""
-        if not self.path.is_file() or (found := read_json(self.path)).get("made_from") != self.made_from:
+        found = read_json(self.path) if self.path.is_file() else {}
+        if not isinstance(found, dict) or found.get("made_from") != self.made_from:
             return None
-        return Judgement(tuple(Measure(**m) for m in found["measures"]), found["detail"])
+        try:
+            return Judgement(tuple(Measure(**m) for m in found["measures"]), dict(found["detail"]))
+        except (KeyError, TypeError, ValueError):
+            return None
 
     def write(self, judged: Judgement, failed: Mapping[str, str]) -> None:
         values = {"made_from": self.made_from, "measures": [asdict(m) for m in judged.measures]}

@@ -103,7 +103,7 @@ def _is_frozen(path: Path, card: Path, made_from: str) -> bool:
         there = read_json(card)
     except InputError:
         return False
-    return bool(there.get("made_from") == made_from and there.get("hash") == hash_files([path]))
+    return bool(isinstance(there, dict) and there.get("made_from") == made_from and there.get("hash") == hash_files([path]))
 
 
 def _lengths(recordings: Mapping[str, Path], workers: int) -> dict[str, int]:

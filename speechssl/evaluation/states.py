@@ -32,11 +32,15 @@ from speechssl.superb.task import Task
 
 MODES = ("auto", "cached", "loop")
 TRAINING = ("train", "dev")
+RESERVED = 0.9  # of the free disk
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Training recordings are heard through one of these conditions, or none of them, drawn anew every time they are heard."""
+    """Training recordings are heard through one of these conditions, or none of them, drawn anew every time they are heard.
+
+    How often a recording was heard is not kept: a killed run goes on with other draws than one that was not killed.
+    """
 
     conditions: tuple[Condition, ...]
     distorter: Distorter
@@ -74,7 +78,7 @@ class Stock:
         options = options_of(task.pooled, self.limit_gb)
         folder = self.folder(task.data, splits, options)
         augmented = self.augmentation is not None and "train" in splits
-        if augmented or self.mode == "loop" or not self._fits(task, splits, options, folder):
+        if augmented or self.mode == "loop" or not self.fits(task.name, task.data, splits, options, folder):
             return InTheLoop(self.encoder, self._hear(task), task.pooled, task.wants_waves, self.pool)
         self.states(task.data, splits, options)
         return Cached(task.data, (folder,), task.pooled, task.wants_waves)
@@ -101,25 +105,32 @@ class Stock:
         kept = [options.pooled, options.precision, options.shard_mb]
         return self.root / hash_json([files, kept, encoder_card(self.encoder), hearing.card])
 
-    def _fits(self, task: Task, splits: Sequence[str], options: CacheOptions, folder: Path) -> bool:
-        """Whether there is room for what is not there yet; told where not."""
+    def room(self) -> float:
+        """GB that states may still take. What heads need beside them stays free."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        return min(RESERVED * shutil.disk_usage(self.root).free / 1e9, self.limit_gb - _size(self.root))
+
+    def fits(self, name: str, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, folder: Path) -> bool:
+        """Whether there is room for what is not there yet; told where not. name: of the task."""
         if (folder / "card.json").is_file():
             return True
-        needed = estimate(self.encoder, recordings_of(task.data, splits), options) / 1e9
-        self.root.mkdir(parents=True, exist_ok=True)
-        there = sum(f.stat().st_size for f in self.root.rglob("*.safetensors")) / 1e9
-        free = shutil.disk_usage(self.root).free / 1e9
-        room = min(free, self.limit_gb - there)
+        needed = estimate(self.encoder, recordings_of(data, splits), options) / 1e9 - _size(folder)
+        room = self.room()
         if needed <= room or self.mode == "cached":  # then `cache_states` refuses
             return True
-        if task.name not in self.told:
-            self.told.add(task.name)
+        if name not in self.told:
+            self.told.add(name)
             tqdm.write(
-                f"{task.name}: its hidden states need {needed:.3g} GB and there is room for {max(room, 0):.3g} GB; "
+                f"{name}: its hidden states need {needed:.3g} GB and there is room for {max(room, 0):.3g} GB; "
                 f"the encoder stays in the loop, which is slower (--cache-gb, or another disk)",
                 file=sys.stderr,
             )
         return False
+
+
+def _size(folder: Path) -> float:
+    """GB of the states in it; a killed run may have left some."""
+    return sum(f.stat().st_size for f in folder.rglob("*.safetensors")) / 1e9
 
 
 def options_of(pooled: bool, limit_gb: float = 50.0) -> CacheOptions:

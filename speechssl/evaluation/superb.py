@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
@@ -110,6 +111,8 @@ def run_superb(out: Path, plan: Plan) -> str:
     """
     if "se" in plan.data:
         check_installed()
+    if "asr" in plan.data and plan.arpa:
+        language_model(None, plan.arpa)
     parts = [part for task in ORDER if task in plan.data for part in parts_of(task, plan.data[task], plan.preset)]
     settings, distorter = settings_of(plan.seen, plan.unseen, plan.snrs), Distorter(plan.seeds[0], plan.voices, plan.folders)
     check_settings(settings, distorter)
@@ -186,6 +189,9 @@ Heads = Mapping[str, Mapping[str, TrainedHead]]  # label of a part -> name of a 
 
 def _train(out: Path, listener: Listener, parts: Sequence[Part], plan: Plan) -> Heads:
     """Train what is missing: tasks side by side, and for each the rates of its sweep."""
+    for part in parts:  # what cannot be done at all is told before anything is computed
+        if part.task != QBE:
+            make_task(part.task, part.data, listener.stock.encoder.grid, part.preset)
     runs = [_prepared(out, listener, part, plan) for part in parts if part.task != QBE]
     labels = [part.label for part in parts if part.task != QBE]
     with crew(plan.workers, f"heads on {listener.name}") as go:
@@ -212,7 +218,7 @@ def _heads_of(run: Run, encoder: Mapping[str, Any], plan: Plan, go: Go) -> dict[
         mine = replace(run, seed=seed, folder=run.folder / f"seed-{seed}")
         found[f"seed-{seed}"] = tuned = train_head(mine, encoder, rates, TASKS[run.task.name].metric, go)
         found[f"seed-{seed}-default"] = load_head(mine.folder, run.task, encoder, "default")
-        rates = (float(tuned.card["learning_rate"]),)
+        rates = (float(tuned.card["learning_rate"]),)  # of the first seed
     return {name: _ready(head, run, plan) for name, head in found.items()}
 
 
@@ -263,7 +269,7 @@ def _judged(
 
 
 def combine(judged: Sequence[Judgement]) -> Judgement:
-    """Of folds: the mean of each measure; its interval is that of independent folds. The detail is the first fold's."""
+    """Of folds: the mean of each measure; its interval is that of independent folds. Confusions are added up."""
     if len(judged) == 1:
         return judged[0]
     found = []
@@ -274,7 +280,17 @@ def combine(judged: Sequence[Judgement]) -> Judgement:
             for part in zip(*((m.value - m.low, m.high - m.value) for m in same), strict=True)
         )
         found.append(Measure(same[0].metric, value, value - below, value + above, sum(m.n for m in same)))
-    return Judgement(tuple(found), judged[0].detail)
+    return Judgement(tuple(found), {**judged[0].detail, **_confusions([j.detail for j in judged])})
+
+
+def _confusions(details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The counts of folds with the same classes, added up; nothing where the classes differ."""
+    every = [detail.get("confusion", {}) for detail in details]
+    classes = [{slot: found["classes"] for slot, found in confusion.items()} for confusion in every]
+    if not every[0] or any(names != classes[0] for names in classes):
+        return {}
+    counts = {slot: np.sum([confusion[slot]["counts"] for confusion in every], axis=0).tolist() for slot in every[0]}
+    return {"confusion": {slot: {"classes": classes[0][slot], "counts": counts[slot]} for slot in every[0]}}
 
 
 def _rows(parts: Sequence[Part], encoder: str, head: str, setting: Setting, judged: Judgement) -> Iterator[Row]:

@@ -1,9 +1,9 @@
 """What caching is worth: training of heads from cached states beside the same heads with the encoder in the loop, in one process.
 
 For every task both take steps on the same batches in turns; medians are compared. A benchmark is more than steps: its time with the
-cache is that of computing the cache and of all steps of sweep and seeds; without, that of all the steps with the encoder in each.
-Looks at dev are the same number of recordings either way, and are counted alike. QbE looks at all layers on dev and at one on test;
-without a cache every layer is heard anew.
+cache is that of computing the cache and of all steps of a sweep, at the median of the timed ones; without, that of all the steps
+with the encoder in each. Looks at dev, which would hear the dev set again and again in the loop, are left out on both sides. QbE
+looks at all layers on dev; without a cache every layer is heard anew, as s3prl's program does.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _heads(stock: Stock, part: Part, turns: int) -> Timed:
     caching = _caching(stock, part.data, TRAINING, task.pooled)
     supply = stock.supply(task, TRAINING)
     if not isinstance(supply, Cached):
-        raise InputError(f"the hidden states of {part.task} do not fit; give more with --cache-gb, or leave the task out")
+        raise InputError(f"the hidden states of {part.task} do not fit on the disk; leave the task out with --tasks")
     live = InTheLoop(stock.encoder, lambda u: read_audio(task.data.path(u)), task.pooled, task.wants_waves, stock.pool)
     steps = sum(_updates(len(LEADERBOARD), settings))
     cached_step, live_step = _steps(task, settings, (supply, live), turns)

@@ -81,6 +81,7 @@ def _near(rows: Sequence[Row], at: float) -> str:
     if not rows:
         return "-"
     distance: Callable[[Row], float] = lambda r: abs((at if r.snr_db is None else r.snr_db) - at)  # noqa: E731
+    rows = [r for r in rows if r.snr_db is not None] or rows  # one without an SNR counts where there is no other
     best = min(map(distance, rows))
     values = [r.value for r in rows if distance(r) == best]
     return _number(rows[0].metric, sum(values) / len(values))

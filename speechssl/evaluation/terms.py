@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,11 +12,13 @@ import numpy as np
 from torch import Tensor
 
 from speechssl.artefacts import hash_json, read_json, write_json
+from speechssl.audio import read_audio
 from speechssl.corpora.sources import Recording
 from speechssl.corpora.utterances import DOCUMENTS, UtteranceSet
+from speechssl.errors import InputError
 from speechssl.evaluation.judging import RESAMPLES, Cell, Ears
 from speechssl.evaluation.states import Stock, options_of
-from speechssl.superb.features import encoder_card
+from speechssl.superb.features import Hearing, Hears, encoder_card
 from speechssl.superb.spoken_terms import SpokenTerms
 from speechssl.superb.task import Judgement
 
@@ -32,6 +35,7 @@ def judge_terms(data: UtteranceSet, stock: Stock, ears: Ears, place: Path, chose
         judged = terms.judge(states, "test", layer, RESAMPLES, stock.workers)
         found = replace(judged, detail={**judged.detail, "layers": layers})
         cell.write(found, {})
+        _forget(stock, data, ears)
     return found
 
 
@@ -63,12 +67,17 @@ class _Through:
 
 
 def _states(stock: Stock, data: UtteranceSet, splits: tuple[str, ...], ears: Ears | None) -> Callable[[str], Tensor]:
-    """By id, from the cache. Clean documents and queries are in folders of their own, so that documents are heard once."""
-    if ears is None or ears.setting.group == "clean":
-        found = [stock.states(data, (split,), options_of(False, stock.limit_gb)) for split in splits]
-    else:
-        hearing = _Through(ears, tuple(data.path(u) for split in splits for u in data.splits[split]))
-        found = [stock.states(data, splits, options_of(False, stock.limit_gb), hearing)]
+    """By id, from the cache where there is room, else from the encoder every time anew.
+
+    Clean documents and queries are in folders of their own, so that documents are computed once.
+    """
+    options = options_of(False, stock.limit_gb)
+    groups, hearing = _kept(data, splits, ears)
+    folders = [stock.folder(data, group, options, hearing) for group in groups]
+    fits = [stock.fits(SpokenTerms.name, data, group, options, folder) for group, folder in zip(groups, folders, strict=True)]
+    if stock.mode == "loop" or not all(fits):
+        return _live(stock, data, splits, ears)
+    found = [stock.states(data, group, options, hearing) for group in groups]
 
     def states_of(name: str) -> Tensor:
         for states in found:
@@ -77,3 +86,29 @@ def _states(stock: Stock, data: UtteranceSet, splits: tuple[str, ...], ears: Ear
         raise KeyError(name)
 
     return states_of
+
+
+def _kept(data: UtteranceSet, splits: tuple[str, ...], ears: Ears | None) -> tuple[list[tuple[str, ...]], Hears]:
+    """The splits that share a folder, and what they are heard through."""
+    if ears is None or ears.setting.group == "clean":
+        return [(split,) for split in splits], Hearing()
+    return [splits], _Through(ears, tuple(data.path(u) for split in splits for u in data.splits[split]))
+
+
+def _live(stock: Stock, data: UtteranceSet, splits: tuple[str, ...], ears: Ears | None) -> Callable[[str], Tensor]:
+    paths = {u.id: data.path(u) for split in splits for u in data.splits[split]}
+
+    def states_of(name: str) -> Tensor:
+        try:
+            return stock.encoder.hidden_states(ears.hear(paths[name]) if ears else read_audio(paths[name])).cpu().transpose(0, 1)
+        except (InputError, ValueError) as error:
+            raise KeyError(name) from error
+
+    return states_of
+
+
+def _forget(stock: Stock, data: UtteranceSet, ears: Ears) -> None:
+    """What was heard through noise is not asked for again."""
+    groups, hearing = _kept(data, (DOCUMENTS, "test"), ears)
+    if ears.setting.group != "clean":
+        shutil.rmtree(stock.folder(data, groups[0], options_of(False, stock.limit_gb), hearing), ignore_errors=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,12 @@ def make_task(name: str, data: UtteranceSet, grid: FrameGrid, preset: str) -> tu
     return entry.make(data, grid, **(entry.sizes if small else {})), entry.small if small else entry.published
 
 
-def language_model(data: UtteranceSet, arpa: Path | None) -> NgramModel:
+def language_model(data: UtteranceSet | None, arpa: Path | None) -> NgramModel:
     """What ASR is decoded with beside greedily: that of a file, or a 4-gram of the training texts. Raises InputError as both do."""
-    return read_arpa(arpa) if arpa else train_language_model(data)
+    return _read_once(arpa) if arpa or data is None else train_language_model(data)
+
+
+@lru_cache(maxsize=1)
+def _read_once(arpa: Path) -> NgramModel:
+    """LibriSpeech's takes minutes."""
+    return read_arpa(arpa)

@@ -24,7 +24,12 @@ from speechssl.errors import InputError
 from speechssl.superb.fit import Attempt, Run, advance
 from speechssl.superb.sweep import Go, one_after_another
 
+TOLD_EVERY = 0.5  # seconds
 _TOLD: Any = None  # in a process of the crew: the queue to the one that began it
+
+
+class Stopped(Exception):
+    """A run in this process ends, because another one or the user has ended them all."""
 
 
 @contextmanager
@@ -32,36 +37,43 @@ def crew(workers: int, what: str) -> Iterator[Go]:
     """Something that trains runs to a step, `workers` at once, with a bar that counts steps.
 
     Runs whose states come from the encoder in the loop, or that train on a GPU, are trained in this process, one after another.
+    Leaving the block by an exception ends all that is under way; what is missing is trained by the next run.
     """
-    context = multiprocessing.get_context("spawn")
+    context, ended = multiprocessing.get_context("spawn"), threading.Event()
     told = context.Queue()
     bar = tqdm(desc=what, unit="step", unit_scale=True)
     counter = threading.Thread(target=_count, args=(told, bar), daemon=True)
     counter.start()
-    with ProcessPoolExecutor(workers, context, _begin, (told,)) as pool:
+    pool = ProcessPoolExecutor(workers, context, _begin, (told,))
 
-        def go(runs: Sequence[Run], steps: int) -> list[Attempt]:
-            if workers == 1 or any(run.device != "cpu" or not hasattr(run.supply, "folders") for run in runs):
-                return one_after_another(runs, steps, told.put)
-            try:
-                return [future.result() for future in [pool.submit(_advance, run, steps) for run in runs]]
-            except BrokenProcessPool as error:
-                raise InputError(
-                    f"a process that trained {runs[0].folder.parent} was killed, perhaps for want of memory; "
-                    f"the same command goes on, with fewer --workers where memory is short"
-                ) from error
+    def tell(steps: int) -> None:
+        if ended.is_set():
+            raise Stopped
+        bar.update(steps)
 
+    def go(runs: Sequence[Run], steps: int) -> list[Attempt]:
+        if workers == 1 or any(run.device != "cpu" or not hasattr(run.supply, "folders") for run in runs):
+            return one_after_another(runs, steps, tell)
         try:
-            yield go
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
-        finally:
-            told.put(None)
-            counter.join()
-            bar.close()
+            return [future.result() for future in [pool.submit(_advance, run, steps) for run in runs]]
+        except BrokenProcessPool as error:
+            raise InputError(
+                f"a process that trained {runs[0].folder.parent} was killed, perhaps for want of memory; "
+                f"the same command goes on, with fewer --workers where memory is short"
+            ) from error
+
+    try:
+        yield go
+    except BaseException:
+        ended.set()
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=not ended.is_set(), cancel_futures=True)
+        told.put(None)
+        counter.join()
+        bar.close()
 
 
 def _begin(told: Any) -> None:
@@ -80,7 +92,18 @@ def _end_with(parent: int) -> None:
 
 
 def _advance(run: Run, steps: int) -> Attempt:
-    return advance(run, steps, _TOLD.put)
+    done, last = 0, time.monotonic()
+
+    def tell(steps: int) -> None:
+        nonlocal done, last
+        done += steps
+        if time.monotonic() - last > TOLD_EVERY:
+            _TOLD.put(done)
+            done, last = 0, time.monotonic()
+
+    found = advance(run, steps, tell)
+    _TOLD.put(done)
+    return found
 
 
 def _count(told: Any, bar: Any) -> None:

@@ -78,7 +78,8 @@ def own_generator() -> Iterator[None]:
 def advance(run: Run, until: int, tell: Callable[[int], None] = lambda steps: None) -> Attempt:
     """Train to this step, or from where it was left to there; nothing is done where it has come so far or has ended.
 
-    tell: is given the number of steps whenever some are done. The state of torch's generator is left alone.
+    tell: is called after every step, with their number, 1; what it raises ends the run, which goes on from its last look. The
+    state of torch's generator is left alone.
     Raises InputError where nothing of a split can be heard or the folder holds another run.
     """
     with own_generator():
@@ -110,7 +111,7 @@ class _Trainer:
         if self.attempt.ended or self.attempt.steps >= until:
             return self.attempt
         train, dev = (self._heard(split) for split in ("train", "dev"))
-        began, told = time.perf_counter(), self.attempt.steps
+        began = time.perf_counter()
         if not self.best:
             self._look(dev, 0)
         batches = self._batches(train)
@@ -118,13 +119,12 @@ class _Trainer:
             if step <= self.attempt.steps:
                 continue
             finite = self._step(batch, step)
+            tell(1)
             if finite and step % self.run.settings.every and step < until:
                 continue
             self._look(dev, step) if finite else self._end(step)
             self.attempt = replace(self.attempt, seconds=self.attempt.seconds + time.perf_counter() - began)
             began = time.perf_counter()
-            tell(step - told)
-            told = step
             self._save()
             if self.attempt.ended or step >= until:
                 break

@@ -57,8 +57,8 @@ class Enhancement:
         check_sources(self.data, self.sources)
         if self.grid.hop % self.stft.hop:
             raise InputError(
-                f"{self.data.root} is enhanced in steps of {self.stft.hop} samples, of which the encoder's {self.grid.hop} are no "
-                f"multiple; give a spectrum with another hop"
+                f"{self.data.root} is enhanced in steps of {self.stft.hop} samples, of which the encoder's hop of {self.grid.hop} is "
+                f"no multiple; leave the task out"
             )
 
     def build(self, states: int, width: int) -> Masker:
@@ -109,7 +109,7 @@ class Separation:
         if OVERLAP * self.grid.hop > self.size:
             raise InputError(
                 f"{self.data.root} is separated in windows of {self.size} samples, too few for the encoder's hop of "
-                f"{self.grid.hop}; give a larger size"
+                f"{self.grid.hop}; leave the task out"
             )
 
     @property

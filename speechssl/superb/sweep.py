@@ -36,7 +36,7 @@ def sweep(run: Run, rates: Sequence[float], metric: str, go: Go, halving: bool =
     """Find the rate that does best on dev. run.settings.learning_rate is the task's own, run.folder gets a folder a rate.
 
     metric: the task's first. go: trains runs to a step, several at once where that helps. halving: else every rate gets all steps.
-    Ties go to the rate nearest to the task's own.
+    A single rate is taken, however the task's own does. Ties go to the rate nearest to the task's own.
     """
     own = run.settings.learning_rate
     runs = {rate: of_rate(run, rate) for rate in dict.fromkeys([*rates, own])}
@@ -47,7 +47,7 @@ def sweep(run: Run, rates: Sequence[float], metric: str, go: Go, halving: bool =
         left = better_half([found[rate] for rate in left], metric, own) if steps < run.settings.steps else left
     finalists = left if own in left else [*left, own]
     found.update(zip(finalists, go([runs[rate] for rate in finalists], run.settings.steps), strict=True))
-    best = better_half([found[rate] for rate in finalists], metric, own)[0]
+    best = better_half([found[rate] for rate in (finalists if len(rates) > 1 else left)], metric, own)[0]
     attempts = tuple(found[rate] for rate in runs)
     return Swept(attempts, runs[best], runs[own], found[best], found[own])
 
@@ -79,6 +79,10 @@ def one_after_another(runs: Sequence[Run], steps: int, tell: Callable[[int], Non
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return [advance(run, steps, tell) for run in runs]
+        found = []
+        for run in runs:
+            tell(0)  # it may have been ended while another was trained
+            found.append(advance(run, steps, tell))
+        return found
     finally:
         torch.set_num_threads(before)

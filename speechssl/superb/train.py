@@ -22,6 +22,7 @@ from speechssl.superb.sweep import Go, Swept, one_after_another, sweep
 from speechssl.superb.task import Task
 
 KIND = "superb-head"
+NEEDED = {"task", "encoder", "states", "width", "settings", "learning_rate", "weights"}  # of a card
 HEADS = {"tuned": "head.safetensors", "default": "default.safetensors"}
 
 
@@ -74,7 +75,7 @@ def load_head(folder: Path | str, task: Task, encoder: Mapping[str, Any], which:
     """
     path, weights = Path(folder) / "card.json", Path(folder) / HEADS[which]
     card = read_json(path)
-    if not isinstance(card, dict) or card.get("kind") != KIND:
+    if not isinstance(card, dict) or card.get("kind") != KIND or not NEEDED <= set(card):
         raise InputError(f"{path} is not the card of a head; give the folder that training wrote")
     if card["encoder"] != dict(encoder):
         raise InputError(f"{path} was trained on another encoder (or its other precision); load that one or train again")

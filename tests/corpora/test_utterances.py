@@ -2,7 +2,9 @@
 
 import json
 
+import numpy as np
 import pytest
+import soundfile
 
 from speechssl.corpora.utterances import load_labelled
 from speechssl.errors import InputError
@@ -103,3 +105,31 @@ def test_without_dev_a_tenth_of_train_is_it(root, capsys):
     (root / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in many))
     data = load_labelled(root)
     assert len(data.splits["dev"]) == 4 and {u.labels["action"] for u in data.splits["dev"]} == {"a", "b"}
+
+
+def test_lines_need_no_more_than_audio_and_labels(tmp_path):
+    for split in ("train", "dev", "test"):
+        lines = []
+        for label in ("yes", "no"):
+            path = f"{split}/{label}/1.wav"
+            (tmp_path / path).parent.mkdir(parents=True)
+            soundfile.write(tmp_path / path, np.zeros(4000), 8000)
+            lines.append(json.dumps({"audio": path, "labels": {"keyword": label}}) + "\n")
+        (tmp_path / f"{split}.jsonl").write_text("".join(lines))
+    first = load_labelled(tmp_path, "ks").splits["train"][0]
+    assert (first.id, first.seconds, first.speaker) == ("train/yes/1", 0.5, "")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"slots": [{"type": "city", "start": 1}]}, "is not a slot, which has type and value"),
+        ({"slots": ["city"]}, "'city' is not a slot"),
+        ({"turns": [{"speaker": "a"}]}, "is not a turn, which has speaker and start and end"),
+        ({"turns": [{"speaker": "a", "start": 2, "end": 1}]}, "a turn of 'a' lasts from 2 to 1 s"),
+    ],
+)
+def test_parts_of_a_line_are_named(root, values, message):
+    change(root, "train", 0, **values)
+    with pytest.raises(InputError, match=message):
+        load_labelled(root)

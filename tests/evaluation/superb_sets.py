@@ -32,7 +32,7 @@ def recordings(root: Path, split: str, count: int, seconds: float = 0.5) -> list
     for i in range(count):
         kind, path = ("low", "high")[i % 2], f"audio/{split}-{i}.flac"
         write_flac(root / path, tone(kind, seconds, hash_of(split) + i))
-        found.append((kind, {"audio": path, "speaker": f"{split}-{kind}"}))
+        found.append((kind, {"id": f"{split}-{i}", "audio": path, "speaker": f"{split}-{kind}"}))
     return found
 
 

@@ -101,6 +101,46 @@ def test_training_recordings_are_distorted_anew_each_time_and_others_never(plan,
         run_superb(tmp_path / "out", replace(noisy, augment=()))
 
 
+def test_terms_are_searched_with_the_encoder_in_the_loop(plan, tmp_path):
+    for mode, limit in (("cached", 50.0), ("loop", 50.0), ("auto", 1e-6)):
+        chosen = replace(plan, features=mode, cache_gb=limit, data={"qbe": plan.data["qbe"]}, unseen=("gaussian",), snrs=(5.0,))
+        run_superb(tmp_path / mode, chosen)
+    found = {mode: {k: r.value for k, r in rows_of(tmp_path / mode).items()} for mode in ("cached", "loop", "auto")}
+    assert found["loop"] == found["auto"] == pytest.approx(found["cached"], abs=15)  # the cache has two bytes a number
+    assert not list((tmp_path / "loop/features").rglob("shard-*")) and not list((tmp_path / "auto/features").rglob("shard-*"))
+    assert len(list((tmp_path / "cached/features/tiny").iterdir())) == 3  # documents, dev, test; nothing of what was noisy
+
+
+def test_the_first_seed_tunes_for_all(plan, tmp_path):
+    run_superb(tmp_path, replace(plan, seeds=(0, 1), data={"pr": plan.data["pr"]}))
+    cards = [read_json(tmp_path / f"heads/tiny/pr/seed-{seed}/card.json") for seed in (0, 1)]
+    assert cards[0]["learning_rate"] == cards[1]["learning_rate"]
+
+
+def test_confusions_of_folds_are_added_up():
+    counts = [[[2, 0], [1, 1]], [[1, 1], [0, 2]]]
+    folds = [
+        Judgement((Measure("acc", 50, 40, 60, 4),), {"confusion": {"w": {"classes": ["a", "b"], "counts": c}}}) for c in counts
+    ]
+    assert combine(folds).detail["confusion"]["w"]["counts"] == [[3, 1], [1, 3]]
+
+
+def test_a_damaged_score_is_made_again(plan, tmp_path):
+    alone = replace(plan, data={"ks": plan.data["ks"]})
+    said = run_superb(tmp_path, alone)
+    for content in ("3", '{"made_from": 1}'):
+        (tmp_path / "scores/tiny/ks/seed-0/clean.json").write_text(content)
+        assert run_superb(tmp_path, alone) == said
+
+
+def test_a_language_model_that_cannot_be_read_is_told_before_anything_is_computed(plan, tmp_path):
+    (tmp_path / "lm.arpa").write_text("no model")
+    data = {"asr": texts(tmp_path / "data/asr", "asr", "text")}
+    with pytest.raises(InputError, match=r"lm\.arpa"):
+        run_superb(tmp_path / "out", replace(plan, data=data, arpa=tmp_path / "lm.arpa"))
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_does_not_fit_stays_in_the_loop_and_is_told(plan, encoder, tmp_path, capsys):
     (part,) = parts_of("pr", plan.data["pr"], "small")
     task, _ = superb.make_task("pr", part.data, encoder.grid, "small")

@@ -1,6 +1,8 @@
 """Heads that are trained side by side are those that are trained one after another."""
 
 import json
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from speechssl.corpora.utterances import load_labelled
 from speechssl.errors import InputError
 from speechssl.superb.classify import Classification, cache
-from speechssl.superb.crew import crew
+from speechssl.superb.crew import Stopped, crew
 from speechssl.superb.features import CacheOptions
 from speechssl.superb.fit import Run, advance
 from speechssl.superb.supply import supply_of
@@ -32,3 +34,22 @@ def test_side_by_side_is_one_after_another(runs, tmp_path):
     alone = [advance(replace(run, folder=tmp_path / f"alone-{run.seed}"), 30) for run in runs]
     told = [[json.dumps(vars(replace(a, seconds=0))) for a in attempts] for attempts in (found, alone)]
     assert told[0] == told[1] and found[0].steps == 30
+
+
+def test_what_trains_in_this_process_ends_when_the_rest_does(runs):
+    said = []
+
+    def train(go):
+        try:
+            go([replace(runs[0], settings=Settings(1e-2, 10**9, 4, 10**9))], 10**9)
+        except Stopped:
+            said.append("stopped")
+
+    with pytest.raises(KeyboardInterrupt), crew(1, "heads") as go:
+        thread = threading.Thread(target=train, args=(go,))
+        thread.start()
+        time.sleep(0.5)
+        assert thread.is_alive()
+        raise KeyboardInterrupt
+    thread.join(10)
+    assert not thread.is_alive() and said == ["stopped"]

@@ -4,7 +4,7 @@ Splits are those of s3prl's `downstream/speech_commands`: the hash of a speaker'
 part, which is left out), and the test is the archive `speech_commands_test_set_v0.01`, whose folders are the twelve classes.
 Silence: s3prl takes the six recordings of `_background_noise_` both for train and for dev, crops a random second at every draw and
 draws all classes equally often. Here their whole seconds are cut once, every tenth for dev and the others for train, so that no
-second is in both; the classes are as frequent as they are.
+second is in both; training draws all classes equally often, too.
 Counts: the data card of SUPERB at Hugging Face has 51,094 (with the six recordings), 6,798 and 3,081.
 """
 
