@@ -14,7 +14,14 @@ from speechssl.report.series import METRICS, Cell, Condition, Series, decibels, 
 from speechssl.report.superb import ASPECT
 from speechssl.report.superb_rows import Measured, Superb
 
-SHORT = {"acc": "Acc", "wer_lm": "WER+LM", "slot_f1": "F1", "slot_cer": "CER"}  # in the head of a column that names the task
+SHORT = {
+    "acc": "Acc",
+    "wer_lm": "WER+LM",
+    "slot_f1": "F1",
+    "slot_cer": "CER",
+    "min_dcf": "minDCF",
+}  # in the head of a column that names the task
+BESIDE = ("atwv", "min_dcf")  # measures that the benchmark does not list
 
 
 @dataclass(frozen=True)
@@ -68,11 +75,12 @@ class Block:
 
 def blocks(found: Superb) -> list[Block]:
     """Clean speech, what is published, and noise; the ten tasks apart from the extension."""
-    ten = [c for c in found.columns if c[0] not in ("se", "ss")]
+    ten = [c for c in found.columns if c[0] not in ("se", "ss") and c[1] not in BESIDE]
     extension = [c for c in found.columns if c[0] in ("se", "ss")]
     made = [
         _clean(found, ten, "Clean speech"),
         _published(ten),
+        _clean(found, [c for c in found.columns if c[1] in BESIDE], "Clean speech, other measures of the same tasks"),
         _clean(found, extension, "Clean speech, the extension: enhancement and separation"),
         _noisy(found, ten, "Clean, seen and unseen noise"),
         _noisy(found, extension, "Clean, seen and unseen noise, the extension"),

@@ -57,8 +57,8 @@ class Enhancement:
         check_sources(self.data, self.sources)
         if self.grid.hop % self.stft.hop:
             raise InputError(
-                f"{self.data.root} is enhanced in steps of {self.stft.hop} samples, of which the encoder's hop of {self.grid.hop} is "
-                f"no multiple; leave the task out"
+                f"{self.data.root} is enhanced in steps of {self.stft.hop} samples, of which the encoder's hop of "
+                f"{self.grid.hop} is no multiple; leave the task out"
             )
 
     def build(self, states: int, width: int) -> Masker:
