@@ -51,10 +51,9 @@ def s3prls():
     from speechssl.encoders.s3prl import import_hub
 
     import_hub()
-    if "editdistance" not in sys.modules:  # a package that s3prl wants and does not install: the same distance
-        stub = types.ModuleType("editdistance")
+    stub = sys.modules.setdefault("editdistance", types.ModuleType("editdistance"))
+    if not hasattr(stub, "eval"):  # a package that s3prl wants and does not install: the same distance
         stub.eval = Levenshtein.distance
-        sys.modules["editdistance"] = stub
     from s3prl.downstream.ctc import metric
     from s3prl.metric import slot_filling
 
