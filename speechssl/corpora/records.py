@@ -3,6 +3,8 @@
 A corpus is a folder: `card.json`, and for every split `<split>/passages.jsonl` and `<split>/questions.jsonl`, one record a line.
 Audio paths are relative to the corpus folder. All times are seconds from the beginning of the record's own audio; those of an
 answer from the beginning of its passage's audio. Half-open intervals [start, end).
+
+A corpus may be text only: its records then have no audio (""), no length (0 s), and its answers no times.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from speechssl.artefacts import hash_files, write_text
 from speechssl.errors import InputError
 
 R = TypeVar("R", "Passage", "Question")
+RARE = ("transcript", "synthetic", "option_audio")  # fields that are written only where they say something
 TOLERANCE = 0.05  # seconds that a stated time may lie beyond the end of the audio
 
 
@@ -37,7 +40,7 @@ class Answer:
     text: str
     start: float | None = None
     end: float | None = None
-    char_start: int | None = None  # offset in the passage's text
+    char_start: int | None = None  # offset in what is `written` of the passage, None where that does not hold the answer
 
 
 @dataclass(frozen=True)
@@ -45,18 +48,25 @@ class Passage:
     """A recording to ask about; a line of passages.jsonl."""
 
     id: str
-    audio: str  # path below the corpus
+    audio: str  # path below the corpus, "" where there is only text
     seconds: float
-    text: str
+    text: str  # what is said, "" where nobody knows
     speaker: str
     language: str
     words: tuple[Span, ...] = ()
     phones: tuple[Span, ...] = ()
+    transcript: str = ""  # what a recogniser made of it, where the corpus has that
+    synthetic: bool = False  # spoken by a synthesiser when the corpus was prepared
+
+    @property
+    def written(self) -> str:
+        """The text, or else the transcript: what offsets of answers refer to."""
+        return self.text or self.transcript
 
 
 @dataclass(frozen=True)
 class Question:
-    """A recorded question about a passage; a line of questions.jsonl."""
+    """A question about a passage; a line of questions.jsonl."""
 
     id: str
     passage: str  # id of the passage it is about
@@ -67,10 +77,23 @@ class Question:
     language: str
     answers: tuple[Answer, ...] = ()  # empty: the passage does not say
     options: tuple[str, ...] = ()  # multiple choice
-    correct: int | None = None  # index of the right option
+    correct: tuple[int, ...] = ()  # indices of the right options, in order
     relation: str = ""
     words: tuple[Span, ...] = ()
     phones: tuple[Span, ...] = ()
+    transcript: str = ""
+    synthetic: bool = False
+    option_audio: tuple[str, ...] = ()  # paths below the corpus, one an option
+
+    @property
+    def written(self) -> str:
+        """The text, or else the transcript."""
+        return self.text or self.transcript
+
+    @property
+    def option_ids(self) -> tuple[str, ...]:
+        """What the options' recordings are called where units or transcripts are kept by name."""
+        return tuple(f"{self.id}:option-{i}" for i in range(len(self.options)))
 
 
 @dataclass(frozen=True)
@@ -86,7 +109,18 @@ class Corpus:
     def answerable(self) -> tuple[Question, ...]:
         return tuple(q for q in self.questions if q.answers)
 
+    @property
+    def choices(self) -> tuple[Question, ...]:
+        """The multiple-choice questions."""
+        return tuple(q for q in self.questions if q.correct)
+
     def path(self, record: Passage | Question) -> Path:
+        """Raises InputError for a record without audio."""
+        if not record.audio:
+            raise InputError(
+                f"{record.id} of {self.root} is text only; prepare the corpus with --speak, or take systems that read what is "
+                f"written (text, cascade-given)"
+            )
         return self.root / record.audio
 
 
@@ -96,10 +130,12 @@ def write_records(path: Path, records: Iterable[Passage | Question]) -> None:
 
 
 def compact(record: dict[str, Any]) -> dict[str, Any]:
-    """Word and phone times as [text, start, end] triples: a third of the bytes."""
+    """Word and phone times as [text, start, end] triples: a third of the bytes; one right option as its index."""
     for name in ("words", "phones"):
         record[name] = [[s["text"], round(s["start"], 5), round(s["end"], 5)] for s in record[name]]
-    return record
+    if len(right := record.get("correct", (0, 0))) < 2:
+        record["correct"] = right[0] if right else None
+    return {name: value for name, value in record.items() if value or name not in RARE}
 
 
 def read_passages(path: Path) -> Iterator[Passage]:
@@ -124,11 +160,20 @@ def _numbered_questions(path: Path) -> Iterator[tuple[int, Question]]:
             values["answers"] = tuple(_build_answer(**a) for a in values.get("answers", ()))
         except (TypeError, ValueError) as error:
             raise InputError(f"{path}:{number}: an answer of this question is malformed ({error}); mend it") from error
-        options = values.get("options", [])
-        if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
-            raise InputError(f"{path}:{number}: the options of this question are not a list of texts; mend the line")
-        values["options"] = tuple(options)
+        for name in ("options", "option_audio"):
+            options = values.get(name, [])
+            if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
+                raise InputError(f"{path}:{number}: the {name} of this question are not a list of texts; mend the line")
+            values[name] = tuple(options)
+        values["correct"] = _right(values.get("correct"))
         yield number, _build(Question, values, path, number)
+
+
+def _right(correct: Any) -> tuple[Any, ...]:
+    """Indices of the right options: written as none, one, or a list."""
+    if correct is None:
+        return ()
+    return tuple(correct) if isinstance(correct, list) else (correct,)
 
 
 def _build_answer(**values: Any) -> Answer:
@@ -213,10 +258,10 @@ def _build(cls: type[R], values: dict[str, Any], path: Path, number: int) -> R:
         for name in ("words", "phones"):
             values[name] = tuple(Span(str(t), float(a), float(b)) for t, a, b in values.get(name, ()))
         record = cls(**values)
-        for name in ("id", "audio", "text", "speaker", "language", "passage", "relation"):
+        for name in ("id", "audio", "text", "speaker", "language", "passage", "relation", "transcript"):
             if not isinstance(getattr(record, name, ""), str):
                 raise TypeError(f"{name} is {getattr(record, name)!r}, which is not text")
-        if not math.isfinite(record.seconds) or record.seconds <= 0:
+        if not math.isfinite(record.seconds) or record.seconds < 0 or (record.audio != "" and record.seconds == 0):
             raise ValueError(f"seconds is {record.seconds}")
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}:{number} is not a {cls.__name__} record ({error}); mend the line") from error
@@ -224,17 +269,21 @@ def _build(cls: type[R], values: dict[str, Any], path: Path, number: int) -> R:
 
 
 def _check_audio(root: Path, record: Passage | Question, path: Path, number: int) -> None:
-    if not (root / record.audio).is_file():
-        raise InputError(f"{path}:{number} names {root / record.audio}, which does not exist; restore it or remove the line")
+    for audio in filter(None, (record.audio, *getattr(record, "option_audio", ()))):
+        if not (root / audio).is_file():
+            raise InputError(f"{path}:{number} names {root / audio}, which does not exist; restore it or remove the line")
 
 
 def _check_question(question: Question, passages: dict[str, Passage], path: Path, number: int) -> None:
     passage = passages.get(question.passage)
     if passage is None:
         raise InputError(f"{path}:{number} asks about the passage {question.passage}, which is not in passages.jsonl")
-    if question.correct is not None and question.correct not in range(len(question.options)):
-        options = len(question.options)
-        raise InputError(f"{path}:{number}: correct is {question.correct!r}, but there are {options} options; mend the line")
+    options = len(question.options)
+    if any(right not in range(options) for right in question.correct):
+        shown = question.correct[0] if len(question.correct) == 1 else list(question.correct)
+        raise InputError(f"{path}:{number}: correct is {shown!r}, but there are {options} options; mend the line")
+    if question.option_audio and len(question.option_audio) != options:
+        raise InputError(f"{path}:{number} has {len(question.option_audio)} option_audio for {options} options; mend the line")
     for answer in question.answers:
         if answer.start is None or answer.end is None:
             continue

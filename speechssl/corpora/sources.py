@@ -77,7 +77,8 @@ def source_card(source: Path, split: str | None, passages: int | None) -> dict[s
 def _of_corpus(root: Path, split: str, passages: int | None) -> list[Recording]:
     data = first_passages(load_corpus(root, split), passages)
     records: list[Passage | Question] = [*data.passages.values(), *data.questions]
-    return [Recording(r.id, data.path(r), r.seconds) for r in records]
+    options = [Recording(i, root / audio) for q in data.questions for i, audio in zip(q.option_ids, q.option_audio, strict=False)]
+    return [Recording(r.id, data.path(r), r.seconds) for r in records] + options
 
 
 def _of_folder(folder: Path) -> list[Recording]:

@@ -68,7 +68,7 @@ def test_a_corpus_has_what_was_asked_for(corpora, language):
 def test_both_kinds_of_question_occur(corpora):
     asked = [q for language in LANGUAGES for s in SPLITS for q in load_corpus(corpora[language], s).questions]
     assert any(q.answers for q in asked) and any(not q.answers for q in asked)
-    assert all((q.correct is None) == (not q.answers) for q in asked)
+    assert all((not q.correct) == (not q.answers) for q in asked)
 
 
 def test_no_other_files_are_left(corpora):
@@ -124,7 +124,7 @@ def test_answer_times_cover_exactly_the_answers_words(corpora, language):
             assert JOINER[language].join(w.text for w in inside) == answer.text
             assert (answer.start, answer.end) == (inside[0].start, inside[-1].end)
             assert passage.text[answer.char_start : answer.char_start + len(answer.text)] == answer.text
-            assert question.options[question.correct] == answer.text
+            assert question.options[question.correct[0]] == answer.text
             seen += 1
     assert seen >= 5
 

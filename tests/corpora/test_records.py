@@ -25,23 +25,28 @@ from speechssl.corpora.records import (
 from speechssl.errors import InputError
 
 PASSAGE = Passage("p1", "audio/p1.flac", 4.0, "the cat sat", "amy", "en", (Span("the", 0.0, 0.3), Span("cat", 0.3, 0.8)))
-QUESTION = Question("q1", "p1", "audio/q1.flac", 1.5, "who sat", "bob", "en", (Answer("the cat", 0.0, 0.8, 0),), ("cat", "dog"), 0)
+QUESTION = Question(
+    "q1", "p1", "audio/q1.flac", 1.5, "who sat", "bob", "en", (Answer("the cat", 0.0, 0.8, 0),), ("cat", "dog"), (0,)
+)
 
 texts = st.text(max_size=12)
 times = st.floats(0, 1000).map(lambda x: round(x, 5))
 spans = st.lists(st.builds(Span, texts, times, times), max_size=3).map(tuple)
 positive = st.floats(1e-3, 1e5)
 answers = st.builds(Answer, texts, times, times, st.none() | st.integers(0, 99)) | st.builds(Answer, texts)
-passages = st.builds(Passage, texts, texts, positive, texts, texts, texts, spans, spans)
+passages = st.builds(Passage, texts, texts, positive, texts, texts, texts, spans, spans, texts, st.booleans())
 questions = st.builds(
     Question,
     *(texts, texts, texts, positive, texts, texts, texts),
     st.lists(answers, max_size=3).map(tuple),
     st.lists(texts, max_size=3).map(tuple),
-    st.none() | st.integers(0, 3),
+    st.lists(st.integers(0, 3), max_size=2).map(tuple),
     texts,
     spans,
     spans,
+    texts,
+    st.booleans(),
+    st.lists(texts, max_size=3).map(tuple),
 )
 
 
@@ -74,7 +79,7 @@ def test_word_times_are_kept_to_a_fraction_of_a_sample(tmp_path: Path) -> None:
 def corpus(tmp_path: Path) -> Path:
     """A corpus of two passages and three questions, one of them without an answer."""
     other = replace(PASSAGE, id="p2", audio="audio/p2.flac", words=())
-    two = replace(QUESTION, id="q2", passage="p2", answers=(), options=(), correct=None)
+    two = replace(QUESTION, id="q2", passage="p2", answers=(), options=(), correct=())
     three = replace(QUESTION, id="q3", answers=(Answer("cat"),))
     (tmp_path / "audio").mkdir()
     for name in ("p1", "p2", "q1"):

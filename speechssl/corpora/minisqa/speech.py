@@ -194,7 +194,7 @@ def _question(
         language=passage.language,
         answers=answers,
         options=question.options,
-        correct=question.correct if question.options else None,
+        correct=(question.correct,) if question.options else (),
         relation=question.relation,
         words=spoken.words,
         phones=spoken.phones,

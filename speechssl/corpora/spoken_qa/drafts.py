@@ -1,0 +1,73 @@
+"""From what a loader read to a prepared corpus: manifests, card, data report and set_aside.jsonl, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speechssl.artefacts import hash_files, write_json
+from speechssl.corpora.making import claim_settings, write_lines
+from speechssl.corpora.records import Passage, Question, write_records
+from speechssl.corpora.spoken_qa.ledger import KINDS, Ledger
+from speechssl.text import answer_tokens
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One split as a loader leaves it. Paths of audio are absolute, or relative to the folder to be made."""
+
+    passages: Sequence[Passage]
+    questions: Sequence[Question]
+
+
+def begin(out: Path, corpus: str, source: Path | str, **settings: Any) -> None:
+    """Claim the folder before anything is written into it. Raises InputError where it holds something else."""
+    claim_settings(out, {"corpus": corpus, "source": str(source), **settings}, corpus)
+
+
+def finish(out: Path, drafts: Mapping[str, Draft], ledger: Ledger, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the manifests, then set_aside.jsonl, data_report.json and card.json; returns the report.
+
+    about: what the card says beside the corpus's name, such as its source and licence. What is kept is counted here.
+    """
+    for split, draft in drafts.items():
+        ledger.keep(split, "passages", len(draft.passages))
+        ledger.keep(split, "questions", len(draft.questions))
+        write_records(out / split / "passages.jsonl", draft.passages)
+        write_records(out / split / "questions.jsonl", draft.questions)
+    hours = {split: _hours(draft) for split, draft in drafts.items()}
+    report = ledger.report(hours, {split: _facts(draft) for split, draft in drafts.items()})
+    write_lines(out / "set_aside.jsonl", ledger.aside)
+    write_json(out / "data_report.json", report)
+    manifests = hash_files(sorted(out.glob("*/*.jsonl")))
+    write_json(out / "card.json", {"corpus": ledger.corpus, **about, **_synthetic(drafts), "manifests": manifests})
+    return report
+
+
+def _hours(draft: Draft) -> dict[str, float]:
+    every = {"passages": draft.passages, "questions": draft.questions}
+    return {kind: round(sum(record.seconds for record in every[kind]) / 3600, 4) for kind in KINDS}  # type: ignore[misc]
+
+
+def _facts(draft: Draft) -> dict[str, Any]:
+    """Answers that are times, and the share of questions with an answer that occurs in what is written of its passage."""
+    answerable = [q for q in draft.questions if q.answers]
+    if not answerable:
+        return {}
+    written = {p.id: _tokens(p.written, p.language) for p in draft.passages}
+    inside = sum(any(f" {_tokens(a.text, q.language)} " in f" {written[q.passage]} " for a in q.answers) for q in answerable)
+    timed = sum(any(a.start is not None for a in q.answers) for q in answerable)
+    return {"answerable": len(answerable), "with_times": timed, "answer_in_context": inside / len(answerable)}
+
+
+def _tokens(text: str, language: str) -> str:
+    return " ".join(answer_tokens(text, language))
+
+
+def _synthetic(drafts: Mapping[str, Draft]) -> dict[str, Any]:
+    """Says so in the card where any audio was spoken by a synthesiser."""
+    records = [r for d in drafts.values() for r in (*d.passages, *d.questions)]
+    spoken = sum(r.synthetic for r in records)
+    return {"synthetic": f"espeak-ng, {spoken} of {len(records)} recordings"} if spoken else {}

@@ -1,0 +1,87 @@
+"""What was read of a corpus, what was kept of it, and why the rest was set aside: nothing is dropped in silence.
+
+Every item that is read is either kept or set aside with a reason, and `Ledger.report` refuses to be written where that does not add
+up. What is odd about items that are kept (an answer without times, offsets that do not match) is remarked, with what was done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Kind = Literal["passages", "questions"]
+KINDS: tuple[Kind, ...] = ("passages", "questions")
+Done = tuple[str, str]  # what was found, and what was done about it
+
+
+@dataclass
+class Ledger:
+    """Of one corpus. published: split -> kind -> the count that its paper or its owners state."""
+
+    corpus: str
+    published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    kept: Counter[tuple[str, Kind]] = field(default_factory=Counter)
+    found: Counter[tuple[str, Done]] = field(default_factory=Counter)  # remarks on what was kept
+    aside: list[dict[str, Any]] = field(default_factory=list)  # the lines of set_aside.jsonl
+    read: Counter[tuple[str, Kind]] = field(default_factory=Counter)
+
+    def count(self, split: str, kind: Kind, number: int = 1) -> None:
+        """Items that were read."""
+        self.read[split, kind] += number
+
+    def keep(self, split: str, kind: Kind, number: int = 1) -> None:
+        """Items that are written."""
+        self.kept[split, kind] += number
+
+    def set_aside(self, split: str, kind: Kind, name: str, reason: str, **more: Any) -> None:
+        """An item that is not written. more: what else its line of set_aside.jsonl says."""
+        self.aside.append({"split": split, "kind": kind, "id": name, "reason": reason, **more})
+
+    def remark(self, split: str, what: str, done: str, number: int = 1) -> None:
+        """Something odd about an item. what: "answers without times"; done: "scored by text only"."""
+        self.found[split, (what, done)] += number
+
+    def report(self, hours: Mapping[str, Mapping[str, float]], more: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """The content of data_report.json. hours: split -> kind -> hours of speech; more: split -> further facts.
+
+        Raises AssertionError where kept and set aside do not make up what was read: a loader lost something.
+        """
+        splits = list(dict.fromkeys(split for split, _ in self.read))
+        return {"corpus": self.corpus, "splits": {s: self._split(s, hours.get(s, {}), more.get(s, {})) for s in splits}}
+
+    def _split(self, split: str, hours: Mapping[str, float], more: Mapping[str, Any]) -> dict[str, Any]:
+        counted = {kind: self._counts(split, kind) for kind in KINDS if self.read[split, kind]}
+        remarks = [{"what": w, "count": n, "done": d} for (s, (w, d)), n in self.found.items() if s == split]
+        reasons = Counter(line["reason"] for line in self.aside if line["split"] == split)
+        return {**counted, "hours": dict(hours), "found": remarks, "set_aside": dict(reasons), **more}
+
+    def _counts(self, split: str, kind: Kind) -> dict[str, Any]:
+        read, kept = self.read[split, kind], self.kept[split, kind]
+        aside = sum(line["split"] == split and line["kind"] == kind for line in self.aside)
+        assert kept + aside == read, f"{self.corpus}, {split}: of {read} {kind} {kept} were kept and {aside} set aside"
+        found: dict[str, Any] = {"read": read, "kept": kept, "set_aside": aside}
+        published = self.published.get(split, {}).get(kind)
+        return found if published is None else found | {"published": published, "agrees": read == published}
+
+
+def described(report: Mapping[str, Any]) -> str:
+    """A data report for people: a line a split and kind, then what was found and what was done with it."""
+    lines = [f"{report['corpus']}:"]
+    for split, facts in report["splits"].items():
+        lines += [f"  {split} {kind}: {_counts(facts[kind], facts['hours'].get(kind))}" for kind in KINDS if kind in facts]
+        lines += [f"    {f['count']:,} {f['what']}: {f['done']}" for f in facts["found"]]
+        lines += [f"    {number:,} set aside: {reason}" for reason, number in facts["set_aside"].items()]
+        if (ceiling := facts.get("answer_in_context")) is not None:
+            lines.append(
+                f"    {ceiling:.1%} of the questions have an answer that occurs in what is written: no extractive system gets more"
+            )
+    return "\n".join(lines)
+
+
+def _counts(counts: Mapping[str, Any], hours: float | None) -> str:
+    text = f"{counts['read']:,} read, {counts['kept']:,} kept, {counts['set_aside']:,} set aside"
+    if "published" in counts:
+        text += f"; published {counts['published']:,}" + ("" if counts["agrees"] else " (DIFFERENT)")
+    return text + (f"; {hours:.2f} h" if hours else "; no audio")
