@@ -52,7 +52,7 @@ class Ledger:
         return {"corpus": self.corpus, "splits": {s: self._split(s, hours.get(s, {}), more.get(s, {})) for s in splits}}
 
     def _split(self, split: str, hours: Mapping[str, float], more: Mapping[str, Any]) -> dict[str, Any]:
-        counted = {kind: self._counts(split, kind) for kind in KINDS if self.read[split, kind]}
+        counted: dict[str, Any] = {kind: self._counts(split, kind) for kind in KINDS if self.read[split, kind]}
         remarks = [{"what": w, "count": n, "done": d} for (s, (w, d)), n in self.found.items() if s == split]
         reasons = Counter(line["reason"] for line in self.aside if line["split"] == split)
         return {**counted, "hours": dict(hours), "found": remarks, "set_aside": dict(reasons), **more}
