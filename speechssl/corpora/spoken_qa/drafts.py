@@ -68,6 +68,9 @@ def _tokens(text: str, language: str) -> str:
 
 def _synthetic(drafts: Mapping[str, Draft]) -> dict[str, Any]:
     """Says so in the card where any audio was spoken by a synthesiser."""
-    records = [*(p for d in drafts.values() for p in d.passages), *(q for d in drafts.values() for q in d.questions)]
+    records: list[Passage | Question] = [
+        *(p for d in drafts.values() for p in d.passages),
+        *(q for d in drafts.values() for q in d.questions),
+    ]
     spoken = sum(r.synthetic for r in records)
     return {"synthetic": f"espeak-ng, {spoken} of {len(records)} recordings"} if spoken else {}
