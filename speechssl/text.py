@@ -35,7 +35,7 @@ SPELLINGS = dict(pair.split("/") for pair in _SPELLINGS.split())
 
 _RUN = r"(?:[0-9a-z\u00c0-\u024f]|(?<=[0-9])\.(?=[0-9]))+"  # letters and digits of the Latin script; 3.5 is one run
 _ZH_TOKEN = re.compile(rf"{_RUN}|\S")
-_EN_WORD, _ZH_WORD = re.compile(r"\S+"), re.compile(r"[0-9A-Za-z\u00c0-\u024f]+|\S")
+_PIECE, _ZH_PIECE = re.compile(r"\S+"), re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+|[^\w\s]")
 _MARK = re.compile(r"(?<![0-9])\.|\.(?![0-9])|[^\w\s.]|_")  # punctuation and symbols, but not the point of a number
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _APOSTROPHES = str.maketrans("’‘ʼ", "'''")
@@ -58,7 +58,8 @@ def normalise(text: str, language: str) -> str:
 
 def tokens(text: str, language: str) -> list[str]:
     """What WER (en: words) or CER (zh: characters, a Latin run kept as one) counts, after `normalise`."""
-    return _of_language(language, _EN_WORD, _ZH_TOKEN).findall(normalise(text, language))
+    plain = normalise(text, language)
+    return _of_language(language, plain.split(), _ZH_TOKEN.findall(plain))
 
 
 def error_metric(language: str) -> str:
@@ -66,19 +67,18 @@ def error_metric(language: str) -> str:
     return _of_language(language, "wer", "cer")
 
 
-def word_spans(text: str, language: str) -> list[tuple[int, int]]:
-    """Where the words of a text stand, [start, end) in characters: what a recogniser would give one by one.
+def pieces(text: str, language: str) -> list[tuple[str, int]]:
+    """What is between white space (zh: every Chinese character, every sign, every run of other letters or digits), as it stands,
+    with its offset.
 
-    en: what white space separates. zh: every character but white space; of a Latin run, which is one word, all.
     Raises InputError for another language.
     """
-    pattern = _of_language(language, _EN_WORD, _ZH_WORD)
-    return [match.span() for match in pattern.finditer(text)]
+    return [(m.group(), m.start()) for m in _of_language(language, _PIECE, _ZH_PIECE).finditer(text)]
 
 
-def words(text: str, language: str) -> list[str]:
-    """The words of a text, as they are written. Raises InputError for another language."""
-    return [text[start:end] for start, end in word_spans(text, language)]
+def joiner(language: str) -> str:
+    """What stands between words: a space, or nothing (zh). Raises InputError for another language."""
+    return _of_language(language, " ", "")
 
 
 def spelt(text: str) -> str:

@@ -14,10 +14,9 @@ from speechssl.text import (
     error_metric,
     normalise,
     normalise_answer,
+    pieces,
     spelt,
     tokens,
-    word_spans,
-    words,
 )
 
 ENGLISH = [
@@ -111,19 +110,19 @@ def test_a_text_and_its_simplified_form_are_the_same(text: str) -> None:
     ("text", "language", "wanted"),
     [
         (" Anna  lost it. ", "en", ["Anna", "lost", "it."]),
-        ("他 買了iPhone 15，", "zh", ["他", "買", "了", "iPhone", "15", "，"]),
+        ("他 買了iPhone 15（新）。", "zh", ["他", "買", "了", "iPhone", "15", "（", "新", "）", "。"]),
         ("", "zh", []),
     ],
 )
-def test_words_stand_where_their_spans_say(text: str, language: str, wanted: list[str]) -> None:
-    assert words(text, language) == wanted
-    assert [text[a:b] for a, b in word_spans(text, language)] == wanted
+def test_pieces_stand_at_their_offsets(text: str, language: str, wanted: list[str]) -> None:
+    assert [piece for piece, _ in pieces(text, language)] == wanted
+    assert all(text[at:].startswith(piece) for piece, at in pieces(text, language))
 
 
 @given(st.text(max_size=30))
-def test_words_hold_every_character_that_is_not_white_space_once(text: str) -> None:
+def test_pieces_hold_every_character_that_is_not_white_space_once(text: str) -> None:
     for language in ("en", "zh"):
-        assert "".join(words(text, language)) == "".join(text.split())
+        assert "".join(piece for piece, _ in pieces(text, language)) == "".join(text.split())
 
 
 def test_errors_have_a_name_in_every_language() -> None:
