@@ -19,9 +19,11 @@ UNITS (`units extract` with --split train). A killed run goes on with the same c
 """
 TEXT = """train the cascade's text QA on the words of the corpus
 
-A text encoder learns to find the answer in the written passage. A killed run goes on with the same command.
+A text encoder learns to find the answer in the written passage. --subwords adds how a word sounds to what it is, so that what a
+recogniser mistook is still alike. A killed run goes on with the same command.
 
   speechssl train text-qa corpus exp/text-qa
+  speechssl train text-qa corpus exp/text-qa --text-encoder bert-base-chinese --subwords pinyin
 """
 CTC = """train a CTC head on a frozen encoder
 
@@ -65,6 +67,12 @@ def _add_text(what: Any) -> None:
     verb = add_verb(what, "text-qa", _train_text, TEXT)
     verb.add_argument("corpus", type=Path, help="prepared corpus")
     verb.add_argument("out", type=Path, help="folder for the trained model")
+    verb.add_argument(
+        "--subwords", default="none", help="none, pinyin (needs speechssl[chinese]) or phones (English, needs speechssl[synth])"
+    )
+    verb.add_argument(
+        "--characters", action="store_true", help="the vocabulary is the corpus's characters, on the text encoder's layers"
+    )
     _qa_flags(verb)
 
 
@@ -101,6 +109,8 @@ def _qa_options(o: argparse.Namespace) -> Any:
         short_window=o.short_window,
         short_steps=o.short_steps,
         noise=getattr(o, "noise", 0.0),
+        subwords=getattr(o, "subwords", "none"),
+        characters=getattr(o, "characters", False),
     )
 
 

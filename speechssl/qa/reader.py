@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from speechssl.qa.spans import SpanChoice, Window, WindowScores, best_span_of_windows, windows
+from speechssl.textlm.subwords import SubwordUnits
 from speechssl.training import Batch
 
 IGNORED = -1e4  # logit of positions that are not allowed; finite in bf16
@@ -44,9 +45,9 @@ class Layout:
 
 
 class SpanModel(nn.Module):
-    """Embedding table, text encoder, span head."""
+    """Embedding table, text encoder, span head. subwords: added to the embedding of every token."""
 
-    def __init__(self, encoder: PreTrainedModel, embedding: nn.Embedding) -> None:
+    def __init__(self, encoder: PreTrainedModel, embedding: nn.Embedding, subwords: SubwordUnits | None = None) -> None:
         super().__init__()
         accepted = inspect.signature(encoder.forward).parameters
         self.glances = "global_attention_mask" in accepted
@@ -55,6 +56,7 @@ class SpanModel(nn.Module):
         encoder.set_input_embeddings(nn.Embedding(rows, embedding.embedding_dim))
         self.encoder = encoder
         self.embedding = embedding
+        self.subwords = subwords
         self.head = nn.Linear(encoder.config.hidden_size, 2)
         self.segments = "token_type_ids" in accepted and getattr(encoder.config, "type_vocab_size", 0) > 1
 
@@ -65,7 +67,7 @@ class SpanModel(nn.Module):
             extra["token_type_ids"] = segments
         if self.glances:  # Longformer: the question sees everything
             extra["global_attention_mask"] = (1 - segments) * mask
-        embedded = self.embedding(ids)
+        embedded = self.embedding(ids) if self.subwords is None else self.embedding(ids) + self.subwords(ids)
         hidden = self.encoder(inputs_embeds=embedded, attention_mask=mask, **extra).last_hidden_state
         allowed = (segments * mask).bool()
         allowed[:, 0] = True

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.artefacts import claim, read_json
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash, load_corpus
@@ -20,8 +21,10 @@ from speechssl.qa.dual import example
 from speechssl.qa.reader import Example, ExampleBatches, Layout, ShortFirst, SpanModel
 from speechssl.qa.weights import load_reader, save_reader
 from speechssl.text import pieces
+from speechssl.textlm.characters import character_encoder
 from speechssl.textlm.mapping import special_ids, symbol_encoder
 from speechssl.textlm.pretrained import load_text_encoder, without_dropout
+from speechssl.textlm.subwords import subword_units
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.training import TrainingOptions, check_share, fit
 from speechssl.units.extract import UnitExtractor
@@ -44,6 +47,8 @@ class QaOptions:
     short_window: int = 0  # passage tokens a window in the first `short_steps` steps; 0: none
     short_steps: int = 0
     noise: float = 0.0  # share of units replaced by random ones (DUAL)
+    subwords: str = "none"  # how words sound, beside what they are: pinyin or phones (text QA)
+    characters: bool = False  # the corpus's characters are the vocabulary (text QA)
 
 
 def train_dual(
@@ -136,18 +141,29 @@ def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
     with claim(out, _made_from(corpus, options)):
         if agreed((out / "card.json").is_file()):
             return
-        model, tokenizer = load_text_encoder(options.text_encoder)
+        data = load_corpus(corpus, "train")
+        encoder, table, tokenizer = _text_encoder(data, options)
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
         layout = _layout(options, tokenizer.cls_token_id, tokenizer.sep_token_id, pad)
-        examples, left_out = text_examples(load_corpus(corpus, "train"), TextCodec(tokenizer))
+        examples, left_out = text_examples(data, TextCodec(tokenizer))
         tell_set_aside(left_out, "training of text QA")
-        rows = model.get_input_embeddings().weight.detach()
-        table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
         torch.manual_seed(options.training.seed)
+        model = SpanModel(encoder, table, subword_units(tokenizer, options.subwords, table.num_embeddings, table.embedding_dim))
         if is_main():
             tokenizer.save_pretrained(out)
         card = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": read_json(corpus / "card.json")}
-        _train(SpanModel(model, table), examples, layout, options, out, card | {"left_out": len(left_out)})
+        card |= {"subwords": options.subwords, "characters": options.characters}
+        _train(model, examples, layout, options, out, card | {"left_out": len(left_out)})
+
+
+def _text_encoder(data: Corpus, options: QaOptions) -> tuple[PreTrainedModel, nn.Embedding, PreTrainedTokenizerBase]:
+    """Encoder, embedding table and tokeniser: those of the text encoder, or the characters of what is written in the corpus."""
+    model, tokenizer = load_text_encoder(options.text_encoder)
+    if options.characters:
+        texts = [*(p.written for p in data.passages.values()), *(q.written for q in data.questions)]
+        return character_encoder(model, tokenizer, texts, options.training.seed)
+    rows = model.get_input_embeddings().weight.detach()
+    return model, nn.Embedding.from_pretrained(rows.clone(), freeze=False), tokenizer
 
 
 def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
@@ -185,7 +201,9 @@ def _answer_words(passage: Passage, question: Question) -> tuple[list[str], tupl
 
 
 def _made_from(corpus: Path, options: QaOptions) -> dict[str, Any]:
-    return {"data": data_hash(corpus, "train"), "options": asdict(options)}
+    """Options that earlier versions did not have are named where they are used, so that what those began is gone on with."""
+    unused = {"subwords": "none", "characters": False}.items()
+    return {"data": data_hash(corpus, "train"), "options": dict(o for o in asdict(options).items() if o not in unused)}
 
 
 def _layout(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:

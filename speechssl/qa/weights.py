@@ -19,6 +19,7 @@ from transformers import AutoConfig, AutoModel
 from speechssl.artefacts import hash_files, read_json, replacing, write_json
 from speechssl.errors import InputError
 from speechssl.qa.reader import Layout, SpanModel
+from speechssl.textlm.subwords import SubwordUnits
 
 SCALE = ".row_scale"
 
@@ -54,6 +55,8 @@ def save_reader(folder: Path, model: SpanModel, layout: Layout, card: dict[str, 
     with replacing(folder / "model.safetensors") as temporary:
         save_file(quantise(model.state_dict()), temporary)
     config = model.encoder.config.to_dict() | {"symbols": list(model.embedding.weight.shape)}
+    if model.subwords is not None:
+        config["subwords"] = model.subwords.shape
     config.pop("_name_or_path", None)  # a path of the machine it was trained on
     write_json(folder / "config.json", config)
     write_json(folder / "card.json", card | {"layout": asdict(layout), "weights": hash_files([folder / "model.safetensors"])})
@@ -71,7 +74,9 @@ def load_reader(folder: Path) -> tuple[SpanModel, Layout, dict[str, Any]]:
         raise InputError(f"{path} is not the file its card describes; train or fetch the model again")
     try:
         rows, width = config.pop("symbols")
-        model = SpanModel(AutoModel.from_config(AutoConfig.for_model(**config)), nn.Embedding(rows, width))
+        shape = config.pop("subwords", None)
+        subwords = SubwordUnits.of_shape(rows, width, **shape) if shape else None
+        model = SpanModel(AutoModel.from_config(AutoConfig.for_model(**config)), nn.Embedding(rows, width), subwords)
         layout = Layout(**card["layout"])
     except Exception as error:  # transformers and huggingface_hub have their own for a config that makes no sense
         raise InputError(
