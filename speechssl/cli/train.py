@@ -84,6 +84,7 @@ def _train_text(o: argparse.Namespace) -> None:
 
 
 def _qa_flags(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--split", default="train", help="of the corpus")
     verb.add_argument("--text-encoder", default="minilm", help="folder, hub id, or minilm (needs speechssl[minilm])")
     verb.add_argument("--batch", type=count, default=16, help="sequences a step, of all processes together")
     verb.add_argument("--window", type=count, default=320, help="passage tokens a window")
@@ -111,6 +112,7 @@ def _qa_options(o: argparse.Namespace) -> Any:
         noise=getattr(o, "noise", 0.0),
         subwords=getattr(o, "subwords", "none"),
         characters=getattr(o, "characters", False),
+        split=o.split,
     )
 
 

@@ -49,6 +49,7 @@ class QaOptions:
     noise: float = 0.0  # share of units replaced by random ones (DUAL)
     subwords: str = "none"  # how words sound, beside what they are: pinyin or phones (text QA)
     characters: bool = False  # the corpus's characters are the vocabulary (text QA)
+    split: str = "train"  # what is trained on
 
 
 def train_dual(
@@ -68,14 +69,14 @@ def train_dual(
     those of this corpus and extractor.
     """
     _check_shares(options)
-    made = _made_of(units, corpus, extractor)
+    made = _made_of(units / options.split, corpus, extractor)
     begun = read_json(start / "card.json").get("weights") if start else None
     with claim(out, _made_from(corpus, options) | {"units": made, "assignment": assignment, "start": begun}):
         if agreed((out / "card.json").is_file()):
             return
         layout = _layout(options, *special_ids(extractor.codebook.size))
-        data = load_corpus(corpus, "train")
-        examples, left_out = dual_examples(data, load_units(units / "train"), extractor.grid)
+        data = load_corpus(corpus, options.split)
+        examples, left_out = dual_examples(data, load_units(units / options.split), extractor.grid)
         tell_set_aside(left_out, "DUAL's training")
         model = _go_on(start, made, extractor.codebook) if start else _new(options, extractor.codebook.size, assignment)
         card = {"what": "DUAL reader", "assignment": assignment, "units": made, "corpus": read_json(corpus / "card.json")}
@@ -84,14 +85,12 @@ def train_dual(
 
 
 def _made_of(units: Path, corpus: Path, extractor: UnitExtractor) -> dict[str, Any]:
-    """What the units were made from. Raises InputError unless that is this corpus, encoder and codebook."""
-    made = units_card(units / "train").get("made_from", {})
-    wanted = extractor.card | {"corpus": data_hash(corpus, "train")}
+    """What the units of a split were made from. Raises InputError unless that is this corpus, encoder and codebook."""
+    made = units_card(units).get("made_from", {})
+    wanted = extractor.card | {"corpus": data_hash(corpus, units.name)}
     wanted.pop("precision", None)  # units of a faster pass over the same layer are units of the same codebook
     if differing := [name for name, value in wanted.items() if made.get(name) != value]:
-        raise InputError(
-            f"the units in {units / 'train'} were made from another {' and another '.join(differing)}; extract them again"
-        )
+        raise InputError(f"the units in {units} were made from another {' and another '.join(differing)}; extract them again")
     return made
 
 
@@ -141,7 +140,7 @@ def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
     with claim(out, _made_from(corpus, options)):
         if agreed((out / "card.json").is_file()):
             return
-        data = load_corpus(corpus, "train")
+        data = load_corpus(corpus, options.split)
         encoder, table, tokenizer = _text_encoder(data, options)
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
         layout = _layout(options, tokenizer.cls_token_id, tokenizer.sep_token_id, pad)
@@ -202,8 +201,8 @@ def _answer_words(passage: Passage, question: Question) -> tuple[list[str], tupl
 
 def _made_from(corpus: Path, options: QaOptions) -> dict[str, Any]:
     """Options that earlier versions did not have are named where they are used, so that what those began is gone on with."""
-    unused = {"subwords": "none", "characters": False}.items()
-    return {"data": data_hash(corpus, "train"), "options": dict(o for o in asdict(options).items() if o not in unused)}
+    unused = {"subwords": "none", "characters": False, "split": "train"}.items()
+    return {"data": data_hash(corpus, options.split), "options": dict(o for o in asdict(options).items() if o not in unused)}
 
 
 def _layout(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
@@ -224,7 +223,7 @@ def _train(
     card: dict[str, Any],
 ) -> None:
     if not examples:
-        raise InputError("the train split has no answerable question that can be used; there is nothing to train on")
+        raise InputError(f"the split {options.split} has no answerable question that can be used; there is nothing to train on")
     if not options.dropout:
         without_dropout(model.encoder)
     longest = getattr(model.encoder.config, "max_position_embeddings", None)
