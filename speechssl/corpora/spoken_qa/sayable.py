@@ -88,25 +88,36 @@ def sayable(text: str, language: str) -> list[Word]:
     found = [(m.start(), m.group()) for m in (_ZH_TOKEN if chinese else _EN_TOKEN).finditer(text)]
     plain = [unicodedata.normalize("NFKC", token).translate(_PLAIN) for _, token in found]
     said = [(_say_zh if chinese else _say_en)(plain, i) for i in range(len(plain))]
-    following = [start for start, _ in found[1:]] + [len(text)]
+    following = [*(start for start, _ in found), len(text)][1:]
     words: list[Word] = []
-    for (start, token), normal, speech, after in zip(found, plain, said, following, strict=True):
-        broken = "\n" in text[start + len(token) : after]
-        ends = broken or (_ENDS.search(normal) is not None and not _abbreviated(normal))
-        words.append(Word(token, start, speech, _pause(normal, chinese), ends))
+    for i, ((start, token), speech, after) in enumerate(zip(found, said, following, strict=True)):
+        short = _is_short(plain, i)
+        ends = "\n" in text[start + len(token) : after] or (_ENDS.search(plain[i]) is not None and not short)
+        words.append(Word(token, start, speech, "" if short else _pause(plain[i], chinese), ends))
     return words
 
 
-def _abbreviated(token: str) -> bool:
-    """Dr., J., U.S., but not what ends a line of dots."""
-    core = token.strip("\"'()[]").lower()
-    return core.endswith(".") and (core[:-1] in _ABBREVIATIONS or re.fullmatch(r"(?:[a-z]\.)+", core) is not None)
+def _is_short(tokens: Sequence[str], i: int) -> bool:
+    """Whether the token is Dr., J. or U.S., whose points end no sentence."""
+    core = tokens[i].strip("\"'()[]")
+    return core.endswith(".") and (_expanded(tokens, i) != "" or re.fullmatch(r"(?:[A-Za-z]\.)+", core) is not None)
+
+
+def _expanded(tokens: Sequence[str], i: int) -> str:
+    """What an abbreviation stands for; "" for other tokens. "No." is one before a number, "St." before a name."""
+    core, after = tokens[i].strip("\"'()[],;:?!"), tokens[i + 1] if i + 1 < len(tokens) else ""
+    name = core[:-1].lower()
+    if not core.endswith(".") or name not in _ABBREVIATIONS:
+        return ""
+    if name in _WORDS_TOO and not (core[:1].isupper() and (after[:1].isdigit() if name == "no" else after[:1].isupper())):
+        return ""
+    return _ABBREVIATIONS[name]
 
 
 def _pause(token: str, chinese: bool) -> str:
     """The punctuation that a voice heeds, of a token that ends in some."""
     tail = re.search(r"[^\w%]*$", token)
-    marks = tail.group() if tail and not _abbreviated(token) else ""
+    marks = tail.group() if tail else ""
     for mark, plain in (("?？", "?"), ("!！", "!"), (".。…;；", "."), (",，、:：-()", ",")):
         if any(m in marks for m in mark):
             return "？！。，"["?!.,".index(plain)] if chinese else plain
@@ -117,8 +128,8 @@ def _say_en(tokens: Sequence[str], i: int) -> str:
     token = tokens[i].strip('"()[]{}*_|~^`\\')
     before, after = (tokens[i - 1] if i else ""), (tokens[i + 1] if i + 1 < len(tokens) else "")
     core = token.strip(".,;:?!…-").lower()
-    if core in _ABBREVIATIONS and token.rstrip(",;:?!").endswith(".") and (core not in _WORDS_TOO or _named(token, after)):
-        return _ABBREVIATIONS[core]
+    if expanded := _expanded(tokens, i):
+        return expanded
     if token.strip(".,;:?!'") in _ROMAN:
         return _ROMAN[token.strip(".,;:?!'")]
     if core in _SCALES and before[:1] in _CURRENCIES and any(map(str.isdigit, before)):
@@ -129,11 +140,6 @@ def _say_en(tokens: Sequence[str], i: int) -> str:
     token = re.sub(r"(?<=\d):(?=\d)|[/\\]", " ", token)
     scaled = after.strip(".,;:?!").lower() in _SCALES
     return _letters(_NUMBER.sub(lambda m: _number(m, scaled), token))
-
-
-def _named(token: str, after: str) -> bool:
-    """Whether "St." or "No." goes before what it names, and does not end a sentence."""
-    return token[:1].isupper() and (after[:1].isupper() or after[:1].isdigit())
 
 
 def _number(found: re.Match[str], scaled: bool) -> str:

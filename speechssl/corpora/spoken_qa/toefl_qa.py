@@ -57,7 +57,7 @@ def prepare_toefl_qa(source: Path, out: Path, speak: bool = False, workers: int 
     """
     source, out = Path(source), Path(out)
     ledger = Ledger(NAME, PUBLISHED)
-    drafts = {split: _draft(split, paths, ledger) for split, paths in _find(source).items()}
+    drafts = {split: _draft(split, paths, ledger) for split, paths in _find(source, ledger).items()}
     begin(out, NAME, source, speak=speak)
     if (out / "card.json").is_file():
         report: dict[str, Any] = read_json(out / "data_report.json")
@@ -72,14 +72,17 @@ def prepare_toefl_qa(source: Path, out: Path, speak: bool = False, workers: int 
 # ---- files ---------------------------------------------------------------------------------------
 
 
-def _find(source: Path) -> dict[str, list[Path]]:
+def _find(source: Path, ledger: Ledger) -> dict[str, list[Path]]:
     """The files of every split that has some, in the order of their numbers. Raises InputError where there are none."""
     folders = [source, source / "data"]
     found = {split: _files(f / split for f in folders) for split in SPLITS}
     loose = _files([source]) or ([source] if source.is_file() and _FILE.fullmatch(source.name) else [])
     if loose:
         split = loose[0].resolve().parent.name
-        found[split if split in SPLITS else "test"] += loose
+        if split not in SPLITS:
+            split = "test"
+            ledger.remark(split, "questions in no folder train, dev or test", "taken for test", len(loose))
+        found[split] += loose
     some = {split: paths for split, paths in found.items() if paths}
     if not some:
         raise InputError(f"{source} holds no questions of {NAME}; expected is {LAYOUT}")
