@@ -48,7 +48,9 @@ _ZH_SYMBOLS = {
     "&": "和", "+": "加", "=": "等于", "×": "乘", "÷": "除以", "°": "度", "%": "百分号", "‰": "千分号", "$": "美元", "£": "英镑",
     "€": "欧元", "¥": "元", "~": "到",
 }  # fmt: skip
-_PLAIN = str.maketrans("’‘ʼ′“”–—−‐‑⁄", "''''\"\"------"[:11] + "/")
+_PLAIN = str.maketrans(
+    {**dict.fromkeys("’‘ʼ′", "'"), **dict.fromkeys("“”", '"'), **dict.fromkeys("–−‐‑", "-"), "—": "--", "⁄": "/"}
+)
 _MISREAD = {
     **dict.fromkeys("兄兇凶匈哅忷恟汹洶胷胸訩詾讻賯㐫", "西擁"),
     **dict.fromkeys("熊赨雄䧺", "席顒"),
@@ -62,7 +64,7 @@ _MISREAD = {
 }
 _ENDS = re.compile(r"[.!?…。！？；;][\"'”’」』）)\]》]*$")
 _NUMBER = re.compile(
-    r"""(?P<money>[$£€¥])?(?P<digits>\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.(?P<places>\d+))?
+    r"""(?P<money>[$£€¥])?(?P<digits>\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:(?<![a-z])\.(?P<places>\d+))?
         (?:(?P<ordinal>(?:st|nd|rd|th)(?![a-z]))|(?P<decade>'?s(?![a-z]))|(?P<percent>%))?""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -136,6 +138,7 @@ def _say_en(tokens: Sequence[str], i: int) -> str:
         return f"{core} {_CURRENCIES[before[0]]}"  # $25 million
     if re.fullmatch(r"(?:[A-Za-z]\.)+[A-Za-z]?", token.rstrip(",;:?!")):
         return " ".join(re.findall("[A-Za-z]", token))
+    token = re.sub(r"^-(?=\d)", "minus ", token.replace("--", " "))
     token = re.sub(r"(?<=\d)-(?=\d)", " to ", token)
     token = re.sub(r"(?<=\d):(?=\d)|[/\\]", " ", token)
     scaled = after.strip(".,;:?!").lower() in _SCALES
@@ -153,7 +156,7 @@ def _number(found: re.Match[str], scaled: bool) -> str:
     else:
         said = year(digits) if len(found["digits"]) == 4 and not found["money"] and not found["percent"] else cardinal(digits)
     if found["decade"]:
-        said = plural(said)
+        said = plural(said) if digits.endswith("0") else f"{said}'s"
     money = "" if scaled or not found["money"] else _CURRENCIES[found["money"]]
     return f" {said} {'percent' if found['percent'] else ''} {money} "
 
@@ -187,12 +190,14 @@ def _say_zh(tokens: Sequence[str], i: int) -> str:
     if re.fullmatch(rf"[{HAN}]", token):
         return "" if token > "\uffff" else _MISREAD.get(token, token)
     token = token.replace("°C", "摄氏度").replace("°F", "华氏度")
+    token = re.sub(r"^-(?=\d)", "负", token)
     token = re.sub(r"(?<=[\d%])[-~](?=\d)", "到", token)
     token = re.sub(r"(?<=\d):(?=\d)", "比", token)
     token = re.sub(r"(\d),(?=\d{3})", r"\1", token)
     token = re.sub(r"(\d+(?:\.\d+)?)%", r"百分之\1", token)
+    token = re.sub(r"(\d+)/(\d+)", r"\2分之\1", token)
     token = re.sub(r"(\d+)\.(\d+)", lambda m: f"{mandarin(m[1])}点{mandarin_digits(m[2])}", token)
-    yearly = after == "年" and len(token) == 4
+    yearly = after == "年" and re.fullmatch(r"1\d{3}|20\d{2}", _western(token) if token.isdecimal() else "") is not None
     token = re.sub(r"\d+", lambda m: mandarin_digits(_western(m[0])) if yearly else mandarin(_western(m[0])), token)
     token = "".join(_ZH_SYMBOLS.get(c, c) for c in token)
     return " ".join(re.findall(rf"[{HAN}]+|[A-Za-zÀ-ÖØ-öø-ÿ]+(?:'[a-z]+)?|[α-ωΑ-Ω]", token))
