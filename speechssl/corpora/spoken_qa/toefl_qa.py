@@ -8,13 +8,16 @@ The text of a passage has a sentence a line.
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechssl.artefacts import read_json
+from tqdm import tqdm
+
+from speechssl.artefacts import hash_files, read_json
 from speechssl.corpora.records import Passage, Question
 from speechssl.corpora.spoken_qa.drafts import Draft, begin, finish
 from speechssl.corpora.spoken_qa.ledger import Ledger
@@ -49,24 +52,27 @@ class _Item:
     correct: tuple[int, ...]
 
 
-def prepare_toefl_qa(source: Path, out: Path, speak: bool = False, workers: int = 1) -> dict[str, Any]:
-    """Prepare the splits that are there and return the data report. A finished folder is left alone.
+def prepare_toefl_qa(source: Path, out: Path, speak: bool = False, workers: int = 1, seed: int = 0) -> dict[str, Any]:
+    """Prepare the splits that are there and return the data report. A folder finished from the same files is left alone.
 
     source: the repository, its folder data/, a split's folder, or one file. speak: have everything read by synthetic voices
-    (needs speechssl[synth]). Raises InputError where no such file is found, or one is broken (naming file and line).
+    (needs speechssl[synth]), drawn by the seed. Raises InputError where no such file is found, or one is broken (naming file and
+    line), before anything is written.
     """
     source, out = Path(source), Path(out)
     ledger = Ledger(NAME, PUBLISHED)
-    drafts = {split: _draft(split, paths, ledger) for split, paths in _find(source, ledger).items()}
-    begin(out, NAME, source, speak=speak)
+    files = _find(source, ledger)
+    drafts = {split: _draft(split, paths, ledger) for split, paths in files.items()}
+    voices = {"seed": seed} if speak else {}
+    begin(out, NAME, source, files={s: hash_files(paths) for s, paths in files.items()}, speak=speak, **voices)
     if (out / "card.json").is_file():
+        tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
         report: dict[str, Any] = read_json(out / "data_report.json")
         return report
     if speak:
-        drafts = speak_drafts(out, drafts, ledger, workers=workers)
-    command = f"speechssl prepare toefl-qa {source} {out}" + " --speak" * speak
-    about = {"made_by": command, "source": "github.com/iamyuanchung/TOEFL-QA"}
-    return finish(out, drafts, ledger, about)
+        drafts = speak_drafts(out, drafts, ledger, seed, workers)
+    command = f"speechssl prepare toefl-qa {source} {out}" + f" --speak --seed {seed}" * speak
+    return finish(out, drafts, ledger, {"made_by": command, "source": "github.com/iamyuanchung/TOEFL-QA"})
 
 
 # ---- files ---------------------------------------------------------------------------------------

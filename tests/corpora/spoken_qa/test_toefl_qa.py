@@ -161,13 +161,17 @@ def test_a_folder_of_something_else_is_told_what_was_expected(tmp_path):
             prepare_toefl_qa(source, tmp_path / "out")
 
 
-def test_a_finished_folder_is_left_alone_and_not_mixed_up(source, tmp_path):
+def test_a_finished_folder_is_left_alone_and_not_mixed_up(source, tmp_path, capsys):
     report = prepare_toefl_qa(source, tmp_path / "out")
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")}
     assert prepare_toefl_qa(source, tmp_path / "out") == report
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")} == before
     with pytest.raises(InputError, match="other settings"):
         prepare_toefl_qa(source, tmp_path / "out", speak=True)
+    assert "is left as it is" in capsys.readouterr().err
+    write(source / "data" / "dev", "tpo_7-lecture_1_1")
+    with pytest.raises(InputError, match="other settings"):
+        prepare_toefl_qa(source, tmp_path / "out")
 
 
 # ---- spoken, and the real files
