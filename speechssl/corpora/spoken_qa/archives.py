@@ -14,6 +14,7 @@ from typing import IO
 from speechssl.artefacts import read_json, replacing, write_json
 from speechssl.corpora.sources import SUFFIXES
 from speechssl.corpora.spoken_qa.recordings import files_below
+from speechssl.corpora.spoken_qa.tables import first_line
 from speechssl.errors import InputError
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
@@ -27,11 +28,10 @@ def archives_in(source: Path) -> list[Path]:
 
 
 def unpacked(source: Path, out: Path) -> list[Path]:
-    """The folders to look into: the source, and one below `out` for every archive in it that does not lie unpacked beside itself.
+    """The folders to look into: the source, and one below `out` for the archives in it that do not lie unpacked beside themselves.
 
     An archive that was unpacked by an earlier run is left alone. Raises InputError for one that is cut off or damaged.
     """
-    folders = [source]
     for path in archives_in(source):
         folder = out / "unpacked" / path.relative_to(source)
         made_from = {"bytes": path.stat().st_size}
@@ -41,8 +41,7 @@ def unpacked(source: Path, out: Path) -> list[Path]:
                 continue
             _unpack(path, folder)
             write_json(done, made_from)
-        folders.append(folder)
-    return folders
+    return [source, out / "unpacked"] if (out / "unpacked").is_dir() else [source]
 
 
 def _lies_beside(path: Path) -> bool:
@@ -74,7 +73,7 @@ def _members(path: Path) -> Iterator[Iterator[Member]]:
     except DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:  # the disk, not the archive
             raise
-        raise InputError(f"{path} is cut off or damaged ({error}); download it again, or unpack it by hand") from error
+        raise InputError(f"{path} is cut off or damaged ({first_line(error)}); download it again, or unpack it by hand") from error
 
 
 def _is_wanted(name: str) -> bool:

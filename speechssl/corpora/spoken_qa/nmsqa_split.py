@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 from speechssl.artefacts import hash_bytes
@@ -15,8 +16,9 @@ from speechssl.corpora.spoken_qa.nmsqa_rows import Row, by_passage, parquet_rows
 from speechssl.corpora.spoken_qa.nmsqa_times import Layout
 from speechssl.corpora.spoken_qa.recordings import Recordings, find_recordings
 
-TWICE = "its id occurs before"
-NAMELESS = "it has no id"
+RENAMED = ("questions with the id of another question", "kept, a number added to the id")
+TWICE = "it repeats another row"
+NAMELESS = "it has neither an id nor a recording"
 
 
 @dataclass
@@ -68,6 +70,10 @@ def read_split(name: str, files: Files, roots: Sequence[Path], ledger: Ledger) -
     rows: dict[str, Row] = {}
     for row in _rows(files, about):
         ledger.count(name, "questions")
+        row = replace(row, id=row.id or row.recording)
+        if row.id in rows and row != rows[row.id]:
+            row = replace(row, id=next(i for n in count(2) if (i := f"{row.id}#{n}") not in rows))
+            ledger.remark(name, *RENAMED)
         if reason := NAMELESS if not row.id else TWICE if row.id in rows else "":
             ledger.set_aside(name, "questions", row.id, reason, question=row.question)
         else:
