@@ -6,7 +6,7 @@ import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -27,12 +27,13 @@ def archives_in(source: Path) -> list[Path]:
     return [path for _, path in files_below([source], *ARCHIVES)] if source.is_dir() else []
 
 
-def unpacked(source: Path, out: Path) -> list[Path]:
+def unpacked(source: Path, out: Path, archives: Sequence[Path] | None = None) -> list[Path]:
     """The folders to look into: the source, and one below `out` for the archives in it that do not lie unpacked beside themselves.
 
-    An archive that was unpacked by an earlier run is left alone. Raises InputError for one that is cut off or damaged.
+    archives: those of them that are wanted, None for all. One that an earlier run unpacked is left alone. Raises InputError for
+    one that is cut off or damaged.
     """
-    for path in archives_in(source):
+    for path in archives_in(source) if archives is None else archives:
         folder = out / "unpacked" / path.relative_to(source)
         made_from = {"bytes": path.stat().st_size}
         done = folder / ".done.json"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from speechssl.corpora.spoken_qa.nmsqa_times import (
     spoken_answers,
     written_answers,
 )
-from speechssl.corpora.spoken_qa.recordings import safe_name
+from speechssl.corpora.spoken_qa.recordings import below, safe_name
 from speechssl.corpora.textgrid import read_tiers
 from speechssl.errors import InputError
 
@@ -152,7 +151,7 @@ def _heard(passage: Spoken, made: Joined | float, split: Split, out: Path, ledge
         audio = f"{split.name}/audio/{safe_name(passage.id)}.flac"
     else:
         layout = _stated(passage, made, split)
-        audio = _path(passage.whole, out)
+        audio = below(passage.whole or Path(), out)
     split.layouts[passage.id] = layout
     split.words[passage.id] = _words(passage, layout, split, ledger)
     return Passage(passage.id, audio, layout.seconds, passage.text, passage.speaker, "en", split.words[passage.id])
@@ -209,7 +208,7 @@ def _question(
     if not isinstance(seconds, float):
         return Question(row.id, passage, "", 0.0, row.question, row.asker, "en", answers)
     name = split.question_recording(row)
-    audio, words = _path(split.recordings[name], out), _grid(name, split, ledger)
+    audio, words = below(split.recordings[name], out), _grid(name, split, ledger)
     return Question(row.id, passage, audio, seconds, row.question, row.asker, "en", answers, words=words)
 
 
@@ -228,11 +227,3 @@ def _unheard(row: Row, split: Split, kept: set[str], seconds: float | str | None
     if layout and layout.joined and segments and "" not in segments and not segments & set(layout.names):
         return NOT_SAID
     return ""
-
-
-def _path(path: Path | None, out: Path) -> str:
-    """As a manifest has it: below the corpus, or absolute."""
-    assert path is not None
-    with suppress(ValueError):
-        return path.resolve().relative_to(out.resolve()).as_posix()
-    return str(path.resolve())

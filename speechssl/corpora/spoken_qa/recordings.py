@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,3 +85,10 @@ def safe_name(name: str) -> str:
     """A name for a file: what may not stand in one is replaced, and a hash keeps such names apart."""
     plain = re.sub(r"[^\w.#=+-]", "_", name)
     return name if plain == name and not name.startswith(".") else f"{plain.lstrip('.')[:80]}-{hash_bytes(name.encode())[:8]}"
+
+
+def below(path: Path, out: Path) -> str:
+    """A recording's path as a manifest has it: relative to the corpus where it lies in it, else absolute."""
+    with suppress(ValueError):
+        return path.resolve().relative_to(out.resolve()).as_posix()
+    return str(path.resolve())
