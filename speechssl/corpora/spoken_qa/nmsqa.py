@@ -18,14 +18,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from speechssl.corpora.spoken_qa.archives import archives_in, unpacked
+from speechssl.corpora.spoken_qa.archives import ARCHIVES, archives_in, unpacked
 from speechssl.corpora.spoken_qa.claiming import claimed
 from speechssl.corpora.spoken_qa.drafts import finish
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.corpora.spoken_qa.nmsqa_drafts import draft
 from speechssl.corpora.spoken_qa.nmsqa_files import SPLITS, Files, find_files
 from speechssl.corpora.spoken_qa.nmsqa_split import read_split
-from speechssl.corpora.spoken_qa.recordings import check_common
+from speechssl.corpora.spoken_qa.recordings import check_common, stamp
 from speechssl.errors import InputError
 
 PUBLISHED = {  # train is all of SQuAD 1.1 (87.6k rows at Hugging Face); passages of dev as its segment_id.json has them
@@ -56,7 +56,8 @@ def prepare_nmsqa(source: Path, out: Path, speak: bool = False, workers: int = 1
         raise InputError(f"{source} does not exist; {LAYOUT}")
     if not find_files([root], only) and (only or not archives_in(root)):
         raise InputError(f"{source} holds no table of NMSQA; {LAYOUT}")
-    with claimed(out, "nmsqa", source, speak=speak) as report:
+    made_from = stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)
+    with claimed(out, "nmsqa", source, speak=speak, made_from=made_from) as report:
         if report is not None:
             return report
         roots = [root] if only else unpacked(root, out)
@@ -77,5 +78,5 @@ def _prepared(roots: Sequence[Path], tables: Mapping[str, Files], out: Path, spe
     if speak:
         from speechssl.corpora.spoken_qa.speaking import speak_drafts
 
-        drafts = speak_drafts(drafts, out, workers)
+        drafts = speak_drafts(out, drafts, ledger, workers=workers)
     return finish(out, drafts, ledger, ABOUT)

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from speechssl.artefacts import write_json
+from speechssl.audio import duration
 from speechssl.corpora.making import in_parallel
 from speechssl.corpora.records import Passage, Question, Span
 from speechssl.corpora.spoken_qa.drafts import Draft
@@ -16,6 +19,8 @@ from speechssl.corpora.spoken_qa.nmsqa_files import listed
 from speechssl.corpora.spoken_qa.nmsqa_rows import Row, by_passage, segment_of
 from speechssl.corpora.spoken_qa.nmsqa_split import Split, Spoken
 from speechssl.corpora.spoken_qa.nmsqa_times import (
+    AGREE,
+    DRIFT,
     Layout,
     moved_words,
     of_durations,
@@ -34,6 +39,10 @@ SILENT = ("questions without audio or times in the release", "kept as text")
 HOLES = ("passages of which the release misses segments", "joined from those it has; no time is shifted")
 MUTE = ("questions of a split without recordings", "prepared as text only; times are kept as released, in released_times.json")
 UNANSWERED = ("questions whose list of answers is empty", "kept as not answered by their passage")
+LONGER = (
+    "passages with a recording of the whole that is not as long as their sentences",
+    "the sentences were joined, and audio_full_*, which are of the other, are not used",
+)
 UNREAD_GRIDS = ("alignments (TextGrid) that cannot be read", "left out")
 NO_ANSWERS = "its answers are missing from the source"
 NO_QUESTION = "its question is empty and there is no recording of it"
@@ -109,7 +118,7 @@ def _spoken_draft(split: Split, out: Path, ledger: Ledger, speak: bool, workers:
     kept = {passage.id for passage in passages}
     names = {row.id: split.question_recording(row) for row in split.rows}
     jobs = [(row.id, split.recordings[names[row.id]]) for row in split.rows if names[row.id] and split.of_row[row.id] in kept]
-    seconds = dict(in_parallel(measuring, jobs, workers))
+    seconds = dict(tqdm(in_parallel(measuring, jobs, workers), f"reading {split.name}", len(jobs), unit="question"))
     questions = (_question(row, split, kept, seconds.get(row.id), out, ledger, speak) for row in split.rows)
     return Draft(passages, [question for question in questions if question is not None])
 
@@ -121,7 +130,8 @@ def _passages(split: Split, out: Path, ledger: Ledger, speak: bool, workers: int
     jobs: list[tuple[Any, ...]] = [
         (p.id, [split.recordings[n] for n in p.names], folder / f"{safe_name(p.id)}.flac") for p in joined
     ]
-    found: dict[str, Any] = dict(in_parallel(joining, jobs, workers))
+    shown = tqdm(in_parallel(joining, jobs, workers), f"joining {split.name}", len(jobs), unit="passage", disable=not jobs)
+    found: dict[str, Any] = dict(shown)
     found |= dict(in_parallel(measuring, [(p.id, p.whole) for p in split.passages.values() if p.whole], workers))
     for passage in split.passages.values():
         made = found.get(passage.id)
@@ -147,7 +157,9 @@ def _heard(passage: Spoken, made: Joined | float, split: Split, out: Path, ledge
     if passage.holes:
         ledger.remark(split.name, *HOLES)
     if isinstance(made, Joined):
-        layout = Layout(passage.names, made, made.seconds)
+        layout = Layout(passage.names, made, made.seconds, _is_comparable(passage, made, split))
+        if not layout.comparable:
+            ledger.remark(split.name, *LONGER)
         audio = f"{split.name}/audio/{safe_name(passage.id)}.flac"
     else:
         layout = _stated(passage, made, split)
@@ -155,6 +167,17 @@ def _heard(passage: Spoken, made: Joined | float, split: Split, out: Path, ledge
     split.layouts[passage.id] = layout
     split.words[passage.id] = _words(passage, layout, split, ledger)
     return Passage(passage.id, audio, layout.seconds, passage.text, passage.speaker, "en", split.words[passage.id])
+
+
+def _is_comparable(passage: Spoken, made: Joined, split: Split) -> bool:
+    """Whether a recording of the whole, if there is one, is as long as its sentences: people pause between them."""
+    if passage.id not in split.recordings:
+        return True
+    try:
+        seconds = duration(split.recordings[passage.id])
+    except InputError:
+        return True
+    return abs(seconds - made.seconds) <= AGREE + DRIFT * len(passage.names)
 
 
 def _stated(passage: Spoken, seconds: float, split: Split) -> Layout:

@@ -48,6 +48,7 @@ class Layout:
     names: tuple[str, ...]
     joined: Joined | None
     seconds: float
+    comparable: bool = True  # whether times in the passage were counted in a recording as long as this one
 
     def piece(self, segment: str) -> int | None:
         return self.names.index(segment) if self.joined is not None and segment in self.names else None
@@ -59,7 +60,7 @@ def placed(timed: Timed, layout: Layout, expected: float | None) -> tuple[Interv
     near = None
     if piece is not None and joined is not None and (inside := _inside(timed.within, joined.length(piece))):
         near = joined.moved(piece, inside[0]), min(joined.moved(piece, inside[1]), layout.seconds)
-    far = _inside(timed.whole, layout.seconds)
+    far = _inside(timed.whole, layout.seconds) if layout.comparable else None
     copied = _copied(timed)
     if near is None:
         adrift = copied and timed.segment not in ("", *layout.names[:1])

@@ -7,6 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tqdm import tqdm
+
 from speechssl.audio import SAMPLE_RATE, duration, read_audio, write_flac
 from speechssl.corpora.making import in_parallel
 from speechssl.corpora.sources import SUFFIXES
@@ -44,10 +46,12 @@ def recordings(
     """Path and seconds (or why it cannot be used) of what is there. Recordings in Parquet are written as FLAC into `out`."""
     made: dict[Key, tuple[Path, float | str]] = {}
     jobs = [(path, group, out / split / "audio") for path in tables if path.suffix == ".parquet" for group in _groups(path)]
-    for done in in_parallel(writing, jobs, workers):
+    for done in tqdm(in_parallel(writing, jobs, workers), f"writing {split}", len(jobs), unit="group", disable=not jobs):
         made |= done
     files = {key: path for key in wanted if key not in made and (path := found.get(*key, split)) is not None}
-    for name, seconds in in_parallel(measuring, [("\n".join(key), path) for key, path in files.items()], workers):
+    to_read = [("\n".join(key), path) for key, path in files.items()]
+    shown = tqdm(in_parallel(measuring, to_read, workers), f"reading {split}", len(to_read), unit="file", disable=not to_read)
+    for name, seconds in shown:
         kind, _, rest = name.partition("\n")
         made[kind, rest] = files[kind, rest], seconds
     return made

@@ -16,11 +16,11 @@ from typing import Any
 
 from speechssl.artefacts import write_json
 from speechssl.corpora.records import Answer, Passage, Question, Span
-from speechssl.corpora.spoken_qa.archives import archives_in, unpacked
+from speechssl.corpora.spoken_qa.archives import ARCHIVES, archives_in, unpacked
 from speechssl.corpora.spoken_qa.claiming import claimed
 from speechssl.corpora.spoken_qa.drafts import Draft, finish
 from speechssl.corpora.spoken_qa.ledger import Done, Ledger
-from speechssl.corpora.spoken_qa.recordings import below
+from speechssl.corpora.spoken_qa.recordings import below, stamp
 from speechssl.corpora.spoken_qa.slue_audio import Found, Key, recordings
 from speechssl.corpora.spoken_qa.slue_rows import SPLITS, Row, find_tables, places, read_words, rows_of
 from speechssl.errors import InputError
@@ -103,7 +103,8 @@ def prepare_slue_sqa5(source: Path, out: Path, speak: bool = False, workers: int
     packed = [source] if source.suffix == ".zip" else [path for path in archives_in(source) if "sqa" in path.name]
     if not (root.is_dir() and find_tables([root], only)) and (only or not packed):
         raise InputError(f"{source} holds no table of SLUE-SQA-5; {LAYOUT}")
-    with claimed(out, "slue-sqa5", source, speak=speak) as report:
+    made_from = stamp(root, ".parquet", ".tsv", *ARCHIVES) if root.is_dir() else {"bytes": root.stat().st_size}
+    with claimed(out, "slue-sqa5", source, speak=speak, made_from=made_from) as report:
         if report is not None:
             return report
         roots = [root] if only else unpacked(root if root.is_dir() else root.parent, out, packed)
@@ -127,7 +128,7 @@ def _prepared(roots: Sequence[Path], tables: Mapping[str, Sequence[Path]], out: 
     if speak:
         from speechssl.corpora.spoken_qa.speaking import speak_drafts
 
-        drafts = speak_drafts(drafts, out, workers)
+        drafts = speak_drafts(out, drafts, ledger, workers=workers)
     return finish(out, drafts, ledger, ABOUT)
 
 

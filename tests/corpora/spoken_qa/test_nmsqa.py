@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ from speechssl.artefacts import read_json
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample
 from speechssl.corpora.records import load_corpus
 from speechssl.corpora.spoken_qa import nmsqa_drafts, nmsqa_split, nmsqa_times
+from speechssl.corpora.spoken_qa.joining import Joined
 from speechssl.corpora.spoken_qa.ledger import described
 from speechssl.corpora.spoken_qa.nmsqa import prepare_nmsqa
+from speechssl.corpora.spoken_qa.nmsqa_rows import parquet_rows
 from speechssl.errors import InputError
 
 SPEC = importlib.util.spec_from_file_location("nmsqa_miniature", Path(__file__).with_name("nmsqa_miniature.py"))
@@ -107,6 +110,15 @@ def test_a_finished_folder_is_left_alone(dev, tmp_path, capsys, monkeypatch):
     assert "is finished; nothing was done" in capsys.readouterr().out
     with pytest.raises(InputError, match="other settings"):
         prepare_nmsqa(dev, tmp_path / "out", speak=True)
+    mini.write_question(dev / "dev_audios", "question-0_0_9")  # it is not made from this source any more
+    with pytest.raises(InputError, match="other settings"):
+        prepare_nmsqa(dev, tmp_path / "out")
+
+
+def test_a_corpus_that_is_put_into_its_source_is_not_read_as_such(dev, tmp_path):
+    report = prepare_nmsqa(dev, dev / "out")
+    (dev / "out/card.json").unlink()
+    assert prepare_nmsqa(dev, dev / "out") == report == prepare_nmsqa(dev, tmp_path / "other")
 
 
 def test_what_a_kill_left_is_finished(dev, tmp_path):
@@ -194,6 +206,18 @@ def test_a_recording_of_the_whole_stands_in_where_its_sentences_are_not_there(de
     prepare_nmsqa(dev, tmp_path / "more")
     corpus = load_corpus(tmp_path / "more", "dev")
     assert all(heard(corpus, q) for q in corpus.questions)
+
+
+def test_times_in_a_longer_recording_of_the_whole_are_not_used(dev, tmp_path):
+    """People pause between sentences: what counts in the recording of the whole is wrong in the joined sentences."""
+    pause = np.zeros(mini.RATE // 2, np.float32)
+    whole = np.concatenate([x for k in range(4) for x in (mini.sentence(k), pause)])
+    mini.write_clip(dev / "dev_audios/context-0_0.wav", whole, 0.0, 99.0, mini.RATE)
+    _, start, end = mini.ANSWERS[2]
+    moved = (mini.before(2) + 1.0 + start, mini.before(2) + 1.0 + end)
+    mini.write_table(dev / "dev.parquet", [mini.row(2, answers=times([moved], [(start, end)]))])
+    found, corpus = prepared(dev, tmp_path)
+    assert heard(corpus, corpus.questions[0]) and found.remarks(nmsqa_drafts.LONGER[0]) == 1
 
 
 def test_one_recording_of_no_whole_passage_leaves_the_split_text_only(dev, tmp_path):
@@ -530,6 +554,22 @@ def test_the_real_dev_table(tmp_path):
     assert found.remarks(nmsqa_times.COPIES[0]) == 6_962 and found.remarks(nmsqa_times.MOVED[0]) == 0
     assert sum(len(q.answers) for q in corpus.questions) + found.remarks(nmsqa_times.REPEATED[0]) == 34_726
     assert max(len(n) for n in read_json(DATA / "nmsqa/dev_segment_id.json").values()) == 26
+
+
+def test_every_real_time_of_dev_is_paired_with_a_text():
+    """As if every sentence were as long as its last time says: the readings and pairs of all 17,155 times."""
+    counts = Counter()
+    rates = []
+    for row in parquet_rows(real("nmsqa", "dev.parquet")):
+        if row.times:
+            name = row.times[0].segment
+            length = round((max(t.within[1] for t in row.times) + 1) * SAMPLE_RATE)
+            layout = nmsqa_times.Layout((name,), Joined((length,), (SAMPLE_RATE,), length), length / SAMPLE_RATE)
+            answers = nmsqa_times.spoken_answers(row, layout, (), lambda done: counts.update([done[0]]))
+            rates += [len(a.text) / (a.end - a.start) for a in answers if a.start is not None]
+    assert counts[nmsqa_times.CONFIRMED[0]] == 17_155 and not counts[nmsqa_times.UNSAID[0]] + counts[nmsqa_times.OUTSIDE[0]]
+    assert (counts[nmsqa_times.GUESSED[0]], counts[nmsqa_times.ELSEWHERE[0]]) == (142, 92)
+    assert np.mean([2.5 < rate < 35 for rate in rates]) > 0.985 and 14 < np.median(rates) < 16  # letters a second, as people speak
 
 
 def test_a_real_recording_as_the_fifth_sentence(tmp_path):
