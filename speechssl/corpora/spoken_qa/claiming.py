@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from speechssl.artefacts import read_json
 from speechssl.corpora.spoken_qa.drafts import begin
@@ -22,7 +25,7 @@ def claimed(out: Path, corpus: str, source: Path, **settings: Any) -> Iterator[d
     fresh = not out.exists()
     begin(out, corpus, source, **settings)
     if (out / "card.json").is_file():
-        print(f"{out} is finished; nothing was done")
+        tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
         yield dict(read_json(out / "data_report.json"))
         return
     try:

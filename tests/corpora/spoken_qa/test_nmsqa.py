@@ -107,7 +107,7 @@ def test_a_finished_folder_is_left_alone(dev, tmp_path, capsys, monkeypatch):
     found, _ = prepared(dev, tmp_path)
     monkeypatch.setattr(nmsqa_drafts, "in_parallel", lambda *_: pytest.fail("this was made before"))
     assert prepare_nmsqa(dev, tmp_path / "out") == found.report
-    assert "is finished; nothing was done" in capsys.readouterr().out
+    assert "it is left as it is" in capsys.readouterr().err
     with pytest.raises(InputError, match="other settings"):
         prepare_nmsqa(dev, tmp_path / "out", speak=True)
     mini.write_question(dev / "dev_audios", "question-0_0_9")  # it is not made from this source any more

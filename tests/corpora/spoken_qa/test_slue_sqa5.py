@@ -155,7 +155,7 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(hub, tmp_path, mo
     again, other = prepared(hub, tmp_path)
     assert written == ["question-squad-1.flac"] and again == facts and other.questions == corpus.questions
     assert prepare_slue_sqa5(hub, tmp_path / "out")["splits"]["dev"] == facts
-    assert "is finished; nothing was done" in capsys.readouterr().out
+    assert "it is left as it is" in capsys.readouterr().err
 
 
 def test_several_processes_make_the_same(hub, tmp_path):
