@@ -37,7 +37,10 @@ SOURCES = {"squad": ("SQuAD", 51), "newsqa": ("NewsQA", 104), "quac": ("QuAC", 1
 UNHEARD = ("recordings of no whole passage with a question", "not used: the split is text only")
 SILENT = ("questions without audio or times in the release", "kept as text")
 HOLES = ("passages of which the release misses segments", "joined from those it has; no time is shifted")
-MUTE = ("questions of a split without recordings", "prepared as text only; times are kept as released, in released_times.json")
+MUTE = (
+    "questions of a split without recordings",
+    "text only unless --speak reads them; times are kept as released, in released_times.json",
+)
 UNANSWERED = ("questions whose list of answers is empty", "kept as not answered by their passage")
 LONGER = (
     "passages with a recording of the whole that is not as long as their sentences",

@@ -44,7 +44,10 @@ ABOUT = {
 SLACK = 0.1  # seconds by which an answer may end after its document, which it then ends with
 NEAR = 0.006  # seconds by which the times of an answer and of its words may differ: they are rounded to 0.01
 
-MUTE = ("questions of a split without recordings", "prepared as text only; times are kept as released, in released_times.json")
+MUTE = (
+    "questions of a split without recordings",
+    "text only unless --speak reads them; times are kept as released, in released_times.json",
+)
 RENAMED = ("questions with the id of another question", "kept, a number added to the id")
 OUTSIDE = ("answers without a usable time in the document", "scored by their text only")
 OFFSET = ("answers that are not where their words stand in the text", "kept without an offset")
