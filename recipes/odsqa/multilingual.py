@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tokenizers import AddedToken
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
@@ -83,7 +84,7 @@ def with_characters(name: str, texts: list[str], seed: int) -> tuple[PreTrainedM
     known = tokenizer.get_vocab()
     new = [c for c in character_tokenizer(texts).get_vocab() if len(c) == 1 and "\u3400" <= c <= "\u9fff" and c not in known]
     rows = assign_tokens(tokenizer, len(new), "most-frequent", seed)
-    tokenizer.add_tokens(sorted(new))
+    tokenizer.add_tokens([AddedToken(c, normalized=False) for c in sorted(new)])  # else BERT's normaliser would pad them
     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     table = model.get_input_embeddings().weight
     with torch.no_grad():
