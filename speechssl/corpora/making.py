@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from speechssl.artefacts import read_json, write_json, write_text
 from speechssl.errors import InputError
+
+T = TypeVar("T")
 
 
 def claim_settings(out: Path, wanted: dict[str, Any], name: str) -> None:
@@ -27,8 +29,8 @@ def claim_settings(out: Path, wanted: dict[str, Any], name: str) -> None:
         write_json(begun, wanted)
 
 
-def in_parallel(function: Callable[..., None], jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[None]:
-    """Call the function with every job, in processes where there are several workers; in no certain order."""
+def in_parallel(function: Callable[..., T], jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[T]:
+    """What the function returns for every job, called in processes where there are several workers; in no certain order."""
     if workers <= 1:
         yield from map(function, jobs)
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,18 +52,36 @@ def _hours(draft: Draft) -> dict[str, float]:
 
 
 def _facts(draft: Draft) -> dict[str, Any]:
-    """Answers that are times, and the share of questions with an answer that occurs in what is written of its passage."""
+    """Answers that are times, and the share of questions with an answer that occurs in what is read: transcripts, else texts.
+
+    In whole words (zh: characters), and as a string of letters, which "art" is in "part".
+    """
     answerable = [q for q in draft.questions if q.answers]
     if not answerable:
         return {}
-    written = {p.id: _tokens(p.written, p.language) for p in draft.passages}
-    inside = sum(any(f" {_tokens(a.text, q.language)} " in f" {written[q.passage]} " for a in q.answers) for q in answerable)
     timed = sum(any(a.start is not None for a in q.answers) for q in answerable)
-    return {"answerable": len(answerable), "with_times": timed, "answer_in_context": inside / len(answerable)}
+    heard = {p.id: p.transcript or p.text for p in draft.passages}
+    facts = {"answerable": len(answerable), "with_times": timed, "answer_in_context": _inside(answerable, heard, _tokens)}
+    facts["answer_in_letters"] = _inside(answerable, heard, _letters)
+    if any(p.transcript and p.text for p in draft.passages):
+        facts["answer_in_original"] = _inside(answerable, {p.id: p.text for p in draft.passages}, _tokens)
+    return facts
+
+
+def _inside(questions: Sequence[Question], contexts: Mapping[str, str], form: Callable[[str, str], str]) -> float:
+    """The share of questions with an answer that occurs in its context, both in this form of a text and its language."""
+    language = {q.passage: q.language for q in questions}
+    formed = {name: form(contexts[name], language[name]) for name in language}
+    return sum(any(form(a.text, q.language) in formed[q.passage] for a in q.answers) for q in questions) / len(questions)
+
+
+def _letters(text: str, language: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 def _tokens(text: str, language: str) -> str:
-    return " ".join(answer_tokens(text, language))
+    """Between spaces, so that only whole tokens are found."""
+    return f" {' '.join(answer_tokens(text, language))} "
 
 
 def _synthetic(drafts: Mapping[str, Draft]) -> dict[str, Any]:
