@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from speechssl.artefacts import read_json, write_json, write_text
 from speechssl.errors import InputError
 
-T = TypeVar("T")
+R = TypeVar("R")
 
 
 def claim_settings(out: Path, wanted: dict[str, Any], name: str) -> None:
@@ -29,8 +29,8 @@ def claim_settings(out: Path, wanted: dict[str, Any], name: str) -> None:
         write_json(begun, wanted)
 
 
-def in_parallel(function: Callable[..., T], jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[T]:
-    """What the function returns for every job, called in processes where there are several workers; in no certain order."""
+def in_parallel(function: Callable[..., R], jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[R]:
+    """What the function gives for every job, in processes where there are several workers; in no certain order."""
     if workers <= 1:
         yield from map(function, jobs)
         return

@@ -1,13 +1,13 @@
-"""ODSQA (Lee et al., SLT 2018, arXiv 1808.02280): paragraphs and questions of DRCD's development set read by 20 Mandarin speakers, and
-its companions DRCD-TTS (synthetic speech) and DRCD-backtrans (translated there and back), in DRCD's schema and traditional Chinese.
+"""ODSQA (Lee et al., SLT 2018, arXiv 1808.02280): DRCD's development set read by 20 Mandarin speakers, and its companions DRCD-TTS
+(synthetic speech) and DRCD-backtrans (translated there and back), all in DRCD's schema and in traditional Chinese.
 
-Contexts are what iFLYTEK's recogniser made of the speech (CER 19.1 %), and so are the questions of the spoken-question test. The
-splits are
+Contexts are what iFLYTEK's recogniser made of the speech (CER 19.1 %), and so are the questions of the spoken-question test.
 
-  test-spokenq, test-textq               ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json
-  drcd-tts[-PART], drcd-backtrans[-PART]  a JSON file whose name (or whose folder's) says so; PART is train, dev or test
+  test-spokenq, test-textq  ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json
+  PART-tts, PART-backtrans  JSON files whose name, or whose folder's, says so; PART is dev or test where that is said, else train
 
-Where DRCD's own files (`DRCD_*.json`) lie beside them their texts become `text`, and offsets are then those in it.
+Where DRCD's own files (`DRCD_*.json`) lie beside them their texts become `text`, and offsets are then those in it. Where both tests
+are there the questions of the first have their text from the second.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 from speechssl.corpora.spoken_qa.drafts import Draft
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.corpora.spoken_qa.preparing import Job, given, nothing_found, prepared
-from speechssl.corpora.spoken_qa.recordings import Take, Takes, audio_files, take_of
-from speechssl.corpora.spoken_qa.squad_records import Originals, Style, drafted, originals
+from speechssl.corpora.spoken_qa.sounding import Take, Takes, audio_files, take_of
+from speechssl.corpora.spoken_qa.squad_records import Originals, Style, drafted, originals, worded
 from speechssl.corpora.spoken_qa.squad_schema import Paragraph, read_squad
 from speechssl.errors import InputError
 
@@ -30,16 +30,16 @@ PUBLISHED = {
     "test-textq": {"passages": 606, "questions": 1_464},
 }
 ARTICLES = 235
-PAIRS = {"drcd-tts": 16_746, "drcd-backtrans": 15_238}  # of all its parts together
+PAIRS = {"tts": 16_746, "backtrans": 15_238}  # of all its parts together
 LAYOUT = (
-    "give the folder of ODSQA with any of ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json and the JSON files of DRCD-TTS and "
-    "DRCD-backtrans (with tts or backtrans, and train or dev, in their names), or one of these files"
+    "give the folder of ODSQA with any of ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json and the JSON files of DRCD-TTS "
+    "and DRCD-backtrans (with tts or backtrans, and train or dev, in their names), or one of these files"
 )
 ABOUT = {"title": "ODSQA", "language": "zh", "source": "github.com/Chia-Hsuan-Lee/ODSQA, arXiv 1808.02280"}
-PARTS = re.compile(r"(train|dev|test)")
+PARTS = re.compile(r"dev|test")
 KINDS = {
-    "drcd-tts": re.compile(r"tts"),
-    "drcd-backtrans": re.compile(r"back.?trans"),
+    "tts": re.compile(r"tts"),
+    "backtrans": re.compile(r"back.?trans"),
     "test-textq": re.compile(r"odsqa.*text|text_?q"),
     "test-spokenq": re.compile(r"odsqa.*(spoken|test)|spoken_?q"),
     "original": re.compile(r"drcd"),
@@ -63,14 +63,16 @@ def prepare_odsqa(
     heard = {"recordings": sum(len(s) for kind in sounds.values() for s in kind.values())} if sounds else {}
     job = Job("odsqa", found, Path(out), files, _published(files), ABOUT, heard, speak, seed, workers)
 
-    def read(ledger: Ledger) -> Mapping[str, tuple[Draft, Takes]]:
-        texts = originals(p for name, path in files.items() if name.startswith("original") for p in read_squad(path))
-        splits = {name: path for name, path in files.items() if not name.startswith("original")}
-        made = {split: _draft(split, read_squad(path), texts, sounds, ledger) for split, path in splits.items()}
+    def drafts(ledger: Ledger) -> Mapping[str, tuple[Draft, Takes]]:
+        read = {name: read_squad(path) for name, path in files.items()}
+        drcd = [p for name, paragraphs in read.items() if name.startswith("original") for p in paragraphs]
+        texts = originals(drcd, worded(read.get("test-textq", ())))
+        splits = {name: paragraphs for name, paragraphs in read.items() if not name.startswith("original")}
+        made = {split: _draft(split, paragraphs, texts, sounds, ledger) for split, paragraphs in splits.items()}
         _compare_pairs(ledger, made)
         return made
 
-    return prepared(job, read)
+    return prepared(job, drafts)
 
 
 def _files(source: Path) -> dict[str, Path]:
@@ -90,9 +92,9 @@ def _split_of(path: Path, source: Path) -> str:
     """By the name of the file, or else of the folders it lies in; "" for a file of something else."""
     for name in (path.name, *(folder.name for folder in path.parents if folder == source or source in folder.parents)):
         kind = next((kind for kind, pattern in KINDS.items() if pattern.search(name.lower())), "")
-        if kind.startswith("drcd"):
+        if kind in PAIRS:
             part = PARTS.search(path.name.lower())
-            return f"{kind}-{part[0]}" if part else kind
+            return f"{part[0] if part else 'train'}-{kind}"
         if kind:
             return f"original-{path.name}" if kind == "original" else kind
     return ""
@@ -100,29 +102,34 @@ def _split_of(path: Path, source: Path) -> str:
 
 def _published(files: Mapping[str, Path]) -> dict[str, dict[str, int]]:
     """A companion in one file is compared as it is, one in parts by `_compare_pairs`."""
-    return PUBLISHED | {name: {"questions": pairs} for name, pairs in PAIRS.items() if name in files}
+    found: dict[str, dict[str, int]] = {}
+    for kind, pairs in PAIRS.items():
+        parts = [split for split in files if split.endswith(f"-{kind}")]
+        if len(parts) < 2:
+            found[parts[0] if parts else f"train-{kind}"] = {"questions": pairs}
+    return PUBLISHED | found
 
 
 def _draft(
     split: str, paragraphs: list[Paragraph], texts: Originals, sounds: Mapping[str, dict[str, dict[int, Path]]], ledger: Ledger
 ) -> tuple[Draft, Takes]:
-    test = split.startswith("test")
+    test = split in PUBLISHED
     if test:
         count = len({p.article for p in paragraphs})
         agrees = f"published {ARTICLES}" + ("" if count == ARTICLES else " (DIFFERENT)")
         ledger.remark(split, "articles", agrees, count)
-    heard = not split.startswith("drcd-backtrans")  # text that was translated is nobody's speech
+    heard = not split.endswith("backtrans")  # text that was translated is nobody's speech
     style = Style("zh", heard_passages=heard, heard_questions=split == "test-spokenq")
     draft, _ = drafted(split, paragraphs, style, ledger, texts if heard else None)
-    return draft, _takes(draft, sounds) if test else Takes({}, {})
+    return draft, _takes(draft, sounds) if test else Takes()
 
 
 def _compare_pairs(ledger: Ledger, made: Mapping[str, object]) -> None:
     """Companions in several files: the published number is that of all pairs."""
-    for name, pairs in PAIRS.items():
-        parts = [split for split in made if split.startswith(f"{name}-")]
+    for kind, pairs in PAIRS.items():
+        parts = [split for split in made if split.endswith(f"-{kind}")]
         total = sum(ledger.read[split, "questions"] for split in parts)
-        if parts:
+        if len(parts) > 1:
             agrees = f"published {pairs:,}" + ("" if total == pairs else " (DIFFERENT)")
             ledger.remark(parts[0], f"questions in {' and '.join(parts)}", agrees, total)
 

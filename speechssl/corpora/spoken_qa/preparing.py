@@ -13,7 +13,7 @@ from tqdm import tqdm
 from speechssl.artefacts import hash_files, read_json
 from speechssl.corpora.spoken_qa.drafts import Draft, begin, finish
 from speechssl.corpora.spoken_qa.ledger import Ledger
-from speechssl.corpora.spoken_qa.recordings import Takes, with_recordings
+from speechssl.corpora.spoken_qa.sounding import Sounds
 from speechssl.errors import InputError
 
 
@@ -38,7 +38,7 @@ class Job:
         return {"files": {name: _stamp(path) for name, path in self.files.items()}, "speak": self.speak, **seed, **self.options}
 
 
-Read = Callable[[Ledger], Mapping[str, tuple[Draft, Takes]]]
+Read = Callable[[Ledger], Mapping[str, tuple[Draft, Sounds]]]
 
 
 def prepared(job: Job, read: Read) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def prepared(job: Job, read: Read) -> dict[str, Any]:
     ledger = Ledger(job.corpus, job.published)
     found = read(ledger)
     begin(job.out, job.corpus, job.source, **job.settings)
-    drafts = {split: with_recordings(job.out, split, draft, takes, ledger, job.workers) for split, (draft, takes) in found.items()}
+    drafts = {split: sounds.record(job.out, split, draft, ledger, job.workers) for split, (draft, sounds) in found.items()}
     if job.speak:
         from speechssl.corpora.spoken_qa.speaking import speak_drafts
 

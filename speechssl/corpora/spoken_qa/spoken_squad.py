@@ -1,12 +1,12 @@
-"""Spoken-SQuAD (Lee et al., Interspeech 2018, arXiv 1804.00320): SQuAD 1.1 spoken by Google's synthesiser and recognised by CMU Sphinx.
+"""Spoken-SQuAD (Lee et al., Interspeech 2018, arXiv 1804.00320): SQuAD 1.1 spoken by Google's synthesiser, heard by CMU Sphinx.
 
   train, test             spoken_train-v1.1.json, spoken_test-v1.1.json (WER 22.8 and 22.7 %)
   test-wer44, test-wer54  spoken_test-v1.1_WER44.json, spoken_test-v1.1_WER54.json: the test set with white noise
   audio                   train_wav/ and dev_wav/ of Spoken-SQuAD_audio.zip: ARTICLE_PARAGRAPH_SENTENCE.wav, counted from 0
 
-Contexts are transcripts; questions are text and were not spoken. The noisy files keep the answers and offsets of SQuAD itself, which
-mean nothing in them. Where SQuAD's own dev-v1.1.json lies beside the tests its contexts become `text`. Of the training set they do
-not: readers are trained on the transcripts, as published, and need the offsets in them.
+Contexts are transcripts; questions are text and were not spoken. The noisy files keep the answers and offsets of SQuAD itself, and
+those offsets mean nothing in them. Where SQuAD's own dev-v1.1.json lies beside the tests its contexts become `text`. Of the
+training set they do not: readers are trained on the transcripts, as published, and need the offsets in them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from speechssl.corpora.spoken_qa.drafts import Draft
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.corpora.spoken_qa.preparing import Job, given, nothing_found, prepared
-from speechssl.corpora.spoken_qa.recordings import Take, Takes, audio_files, take_of
+from speechssl.corpora.spoken_qa.sounding import Take, Takes, audio_files, take_of
 from speechssl.corpora.spoken_qa.squad_records import Style, drafted, originals
 from speechssl.corpora.spoken_qa.squad_schema import Paragraph, read_squad
 from speechssl.errors import InputError
@@ -62,7 +62,7 @@ def prepare_spoken_squad(
         for split, path in files.items():
             style = Style("en", heard_passages=True, offsets="wer" not in split)
             draft, sources = drafted(split, read_squad(path), style, ledger, texts if split.startswith("test") else None)
-            made[split] = draft, Takes(_takes(sources, sounds.get(split, {})), {})
+            made[split] = draft, Takes(_takes(sources, sounds.get(split, {})))
         return made
 
     return prepared(job, read)

@@ -20,7 +20,7 @@ from speechssl.corpora.records import Passage, Question
 from speechssl.corpora.spoken_qa.drafts import Draft
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.corpora.spoken_qa.preparing import Job, given, nothing_found, prepared
-from speechssl.corpora.spoken_qa.recordings import Take, Takes, audio_files, take_of
+from speechssl.corpora.spoken_qa.sounding import Take, Takes, audio_files, take_of
 from speechssl.corpora.spoken_qa.squad_records import Style, drafted
 from speechssl.corpora.spoken_qa.squad_schema import is_squad, read_squad
 from speechssl.corpora.spoken_qa.word_times import read_words, with_times

@@ -11,6 +11,7 @@ from speechssl.corpora.spoken_qa.drafts import Draft
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.corpora.spoken_qa.squad_schema import Asked, Paragraph
 
+MUTE = "kept, though nothing can be made of it"
 BY_TEXT = "kept without offset, scored by text only"
 
 
@@ -26,11 +27,15 @@ class Style:
 
 @dataclass(frozen=True)
 class Originals:
-    """The texts that were read out, by the ids of their questions, of their paragraphs, and by title and place."""
+    """The texts that were read out, by the ids of their questions, of their paragraphs, and by title and place.
+
+    wording: id of a question -> its text; also where nothing but that is known.
+    """
 
     asked: Mapping[str, tuple[Paragraph, Asked]] = field(default_factory=dict)
     paragraphs: Mapping[str, Paragraph] = field(default_factory=dict)
     places: Mapping[tuple[str, int], Paragraph] = field(default_factory=dict)
+    wording: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, paragraph: Paragraph) -> Paragraph | None:
         """The original of a paragraph, through its own id, those of its questions, or its place in the article."""
@@ -39,13 +44,20 @@ class Originals:
         return by_id or next(by_question, None) or self.places.get((paragraph.title, paragraph.number))
 
 
-def originals(paragraphs: Iterable[Paragraph]) -> Originals:
+def originals(paragraphs: Iterable[Paragraph], wording: Mapping[str, str] | None = None) -> Originals:
+    """wording: texts of further questions by id."""
     paragraphs = list(paragraphs)
     return Originals(
         {q.id: (p, q) for p in paragraphs for q in p.asked if q.id},
         {p.id: p for p in paragraphs if p.id},
         {(p.title, p.number): p for p in paragraphs if p.title},
+        {**(wording or {}), **worded(paragraphs)},
     )
+
+
+def worded(paragraphs: Iterable[Paragraph]) -> dict[str, str]:
+    """Id of a question -> its text."""
+    return {q.id: q.text for p in paragraphs for q in p.asked if q.id and q.text.strip()}
 
 
 def drafted(
@@ -54,7 +66,8 @@ def drafted(
     """The records of a split, and by the id of its passage the paragraph that each was made from.
 
     Set aside are empty passages and questions, questions whose every answer is empty or that have none without being marked
-    impossible, and repetitions; everything else is kept and what is odd about it remarked.
+    impossible, and repetitions; everything else is kept and what is odd about it remarked. What a recogniser made nothing of is
+    kept: it was asked, and nobody can answer it.
     originals: their texts become `text`, and offsets then are those in them.
     """
     made = _Maker(split, style, ledger, originals or Originals())
@@ -81,10 +94,12 @@ class _Maker:
         self.ledger.count(self.split, "questions", len(paragraph.asked))
         name = self.unique(paragraph.id or paragraph.place, self.passages, "passages")
         passage = self.passage(name, paragraph)
-        if not passage.written.strip():
+        if not passage.written.strip() and not self.style.heard_passages:
             self.ledger.set_aside(self.split, "passages", name, "empty passage")
         else:
             self.passages[name], self.sources[name] = passage, paragraph
+        if not paragraph.context.strip() and self.style.heard_passages:
+            self.remark("passages with an empty transcript", MUTE)
         for number, asked in enumerate(paragraph.asked, 1):
             self.ask(asked, number, passage)
 
@@ -104,7 +119,7 @@ class _Maker:
             self.ledger.set_aside(self.split, "questions", name, "its passage is set aside")
             return
         question, reason = self.question(asked, passage), ""
-        if not question.written.strip():
+        if not question.written.strip() and not self.style.heard_questions:
             reason = "empty question"
         elif not question.answers and asked.impossible is not True:
             reason = "every answer is empty" if asked.golds else "no answer, and not marked impossible"
@@ -118,11 +133,10 @@ class _Maker:
 
     def question(self, asked: Asked, passage: Passage) -> Question:
         """Without an id yet."""
-        read = self.originals.asked.get(asked.id)
         heard = asked.text if self.style.heard_questions else asked.heard
-        text = read[1].text if read else "" if self.style.heard_questions else asked.text
-        if not asked.text.strip():
-            self.remark("empty questions", "kept where the original text is known, else set aside")
+        text = self.originals.wording.get(asked.id, "" if self.style.heard_questions else asked.text)
+        if self.style.heard_questions and not heard.strip():
+            self.remark("questions with an empty transcript", MUTE)
         answers = () if asked.impossible else tuple(self.answers(asked, passage))
         if asked.impossible and asked.golds:
             self.remark("questions marked impossible that have answers", "taken as unanswerable")
