@@ -16,7 +16,7 @@ from speechssl.options import count, whole
 
 COMMON = """Any part of the corpus will do: splits that are not there are named in the report. Nothing is downloaded, and nothing is
 dropped in silence: OUT/data_report.json holds the counts beside the published ones, hours, what was odd and what was done about
-it, and OUT/set_aside.jsonl every item that was left out, with the reason. What is finished is left alone, what was killed goes on."""
+it, and OUT/set_aside.jsonl every item that was left out, and why. What is finished is left alone, what was killed goes on."""
 SPEAK = "synthesise passages, questions and options that have no recording (needs speechssl[synth]); they are marked as synthetic"
 SILENT = "take the texts alone, whatever recordings there are"
 
@@ -106,7 +106,7 @@ Its audio was never published: with --speak it is synthesised.
     "slue-sqa5": SpokenQA(
         "slue_sqa5",
         "the folder that was unpacked",
-        """SLUE-SQA-5: real speech on both sides (asappresearch/slue-phase-2)
+        """SLUE-SQA-5: real speech on both sides (huggingface.co/datasets/asapp/slue-phase-2)
 
   SOURCE/slue-sqa5_fine-tune.tsv, slue-sqa5_dev.tsv, slue-sqa5_test.tsv, slue-sqa5_verified_test.tsv
   SOURCE/fine-tune|dev|test|verified_test/question|document/*.flac or *.wav, .../word2time/*.txt

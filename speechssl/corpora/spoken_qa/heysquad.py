@@ -1,7 +1,7 @@
 """HeySQuAD (Wu et al., arXiv 2304.13689): questions of SQuAD read by people (HeySQuAD_machine: by a synthesiser), contexts as text.
 
-  train, dev      train-*.parquet and validation-*.parquet of the Hugging Face tables (or train/*.parquet and validation/*.parquet, or
-                  JSON): audio, transcription, question, context, answers (a list of dicts), is_impossible, id
+  train, dev      train-*.parquet and validation-*.parquet of the Hugging Face tables (or train/*.parquet and validation/*.parquet,
+                  or JSON): audio, transcription, question, context, answers (a list of dicts), is_impossible, id
   NAME            HeySQuAD_json/*/NAME-COUNT.json, such as train-common-human-transcribed-48849.json: SQuAD JSON whose questions are
                   transcripts where the name says so, and whose count stands in its name
 

@@ -6,8 +6,8 @@ Contexts are what iFLYTEK's recogniser made of the speech (CER 19.1 %), and so a
   test-spokenq, test-textq  ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json
   PART-tts, PART-backtrans  JSON files whose name, or whose folder's, says so; PART is dev or test where that is said, else train
 
-Where DRCD's own files (`DRCD_*.json`) lie beside them their texts become `text`, and offsets are then those in it. Where both tests
-are there the questions of the first have their text from the second.
+Where DRCD's own DRCD_dev.json lies beside them its texts become the `text` of the tests, and their offsets are then those in it.
+Where both tests are there the questions of the first have their text from the second.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def _files(source: Path) -> dict[str, Path]:
 
 def _split_of(path: Path, source: Path) -> str:
     """By the name of the file, or else of the folders it lies in; "" for a file of something else."""
-    for name in (path.name, *(folder.name for folder in path.parents if folder == source or source in folder.parents)):
+    folders = [f for f in path.parents if f == source or source in f.parents] or [path.parent]
+    for name in (path.name, *(folder.name for folder in folders)):
         kind = next((kind for kind, pattern in KINDS.items() if pattern.search(name.lower())), "")
         if kind in PAIRS:
             part = PARTS.search(path.name.lower())
@@ -120,7 +121,7 @@ def _draft(
         ledger.remark(split, "articles", agrees, count)
     heard = not split.endswith("backtrans")  # text that was translated is nobody's speech
     style = Style("zh", heard_passages=heard, heard_questions=split == "test-spokenq")
-    draft, _ = drafted(split, paragraphs, style, ledger, texts if heard else None)
+    draft, _ = drafted(split, paragraphs, style, ledger, texts if test else None)
     return draft, _takes(draft, sounds) if test else Takes()
 
 

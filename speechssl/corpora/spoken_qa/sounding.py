@@ -26,6 +26,7 @@ from speechssl.errors import InputError
 
 R = TypeVar("R", Passage, Question)
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
+FEW = 8  # recordings that are done sooner than other processes are there
 STAYS = (".wav", ".flac")  # their headers state the length; that of an MP3 may be an estimate
 NAME = re.compile(r"[\w.-]{1,100}")  # what every file system takes as it is
 
@@ -145,8 +146,8 @@ def _hear(
     holed = {name: take.missing for name, take in wanted.items() if take.missing}
     heard = {name: Heard("", 0.0, "segments of its recording are missing", {"missing": n}) for name, n in holed.items()}
     jobs = [(out, audio_name(split, kind, name), name, take.paths) for name, take in wanted.items() if name not in holed]
-    progress = tqdm(in_parallel(_take, jobs, workers), f"{split} {kind}", len(jobs), unit="recording", mininterval=1, leave=False)
-    return heard | dict(progress)
+    done = in_parallel(_take, jobs, workers if len(jobs) > FEW else 1)
+    return heard | dict(tqdm(done, f"{split} {kind}", len(jobs), unit="recording", mininterval=1, leave=False, disable=not jobs))
 
 
 def _take(job: tuple[Path, str, str, Sequence[Path]]) -> tuple[str, Heard]:

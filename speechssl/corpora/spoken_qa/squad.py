@@ -11,7 +11,7 @@ WAV, FLAC, MP3 or OGG. With the times of a passage's words its answers get times
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ def _read(split: str, path: Path, source: Path, language: str, sounds: Mapping[s
     draft, _ = drafted(split, read_squad(path), Style(language), ledger)
     takes = _takes(draft, sounds)
     folder = _audio_folder(source, split)
-    return (_timed(split, draft, folder, ledger) if takes.passages else draft), takes
+    return (_timed(split, draft, takes, folder, ledger) if takes.passages else draft), takes
 
 
 def _audio_folder(source: Path, split: str) -> Path:
@@ -156,19 +156,16 @@ def _passage_take(passage: Passage, sounds: Mapping[str, Path], segments: Mappin
     return None
 
 
-def _timed(split: str, draft: Draft, folder: Path, ledger: Ledger) -> Draft:
+def _timed(split: str, draft: Draft, takes: Takes, folder: Path, ledger: Ledger) -> Draft:
     """With the words of the passages that have them, and times of the answers that lie in such words."""
     words = {p.id: read_words(path) for p in draft.passages if (path := folder / f"{p.id}.words.json").is_file()}
     passages = {p.id: replace(p, words=words.get(p.id, ())) for p in draft.passages}
     questions = [_question(q, passages[q.passage]) for q in draft.questions]
-    ledger.remark(split, "answers without times", "scored by text only", _untimed(questions))
+    whole = [q for q in questions if (take := takes.passages.get(q.passage)) and not take.missing]
+    if number := sum(answer.start is None for question in whole for answer in question.answers):
+        ledger.remark(split, "answers without times", "scored by text only", number)
     return Draft(tuple(passages.values()), questions)
 
 
 def _question(question: Question, passage: Passage) -> Question:
     return replace(question, answers=with_times(question.answers, passage)) if passage.words else question
-
-
-def _untimed(questions: Sequence[Question]) -> int:
-    answers: Iterable[Any] = (a for q in questions for a in q.answers)
-    return sum(a.start is None for a in answers)

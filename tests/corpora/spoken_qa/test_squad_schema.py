@@ -11,7 +11,9 @@ from speechssl.errors import InputError
 
 
 def test_squad_1_1(tmp_path, squad_json):
-    path = squad_json(tmp_path / "a.json", ("Ann was born in Rome.", [("q1", "Where?", [("Rome", 16), ("in Rome", 13)])]), ("Empty.", []))
+    path = squad_json(
+        tmp_path / "a.json", ("Ann was born in Rome.", [("q1", "Where?", [("Rome", 16), ("in Rome", 13)])]), ("Empty.", [])
+    )
     first, second = read_squad(path)
     assert (first.title, first.context, first.id, first.place, second.place) == ("Title", "Ann was born in Rome.", "", "0_0", "0_1")
     assert first.asked[0].golds == (Gold("Rome", 16), Gold("in Rome", 13)) and first.asked[0].impossible is None
@@ -27,7 +29,9 @@ def test_drcd_has_ids_and_a_byte_order_mark_does_no_harm(tmp_path, squad_json):
 
 def test_squad_2_0_without_titles_or_questions(tmp_path):
     unanswerable = {"id": 7, "question": "Who?", "answers": [], "is_impossible": True, "plausible_answers": [{"text": "x"}]}
-    content = {"data": [{"paragraphs": [{"context": "a b", "qas": [unanswerable]}, {"context": "c"}, {"context": "d", "qas": None}]}]}
+    content = {
+        "data": [{"paragraphs": [{"context": "a b", "qas": [unanswerable]}, {"context": "c"}, {"context": "d", "qas": None}]}]
+    }
     (tmp_path / "a.json").write_text(json.dumps(content))
     first, second, third = read_squad(tmp_path / "a.json")
     assert (first.title, first.asked[0].id, first.asked[0].impossible, first.asked[0].golds) == ("", "7", True, ())
