@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,29 +59,31 @@ def _facts(draft: Draft) -> dict[str, Any]:
     answerable = [q for q in draft.questions if q.answers]
     if not answerable:
         return {}
+    heard = {p.id: (p.transcript or p.text, p.language) for p in draft.passages}
     timed = sum(any(a.start is not None for a in q.answers) for q in answerable)
-    heard = {p.id: p.transcript or p.text for p in draft.passages}
-    facts = {"answerable": len(answerable), "with_times": timed, "answer_in_context": _inside(answerable, heard, _tokens)}
-    facts["answer_in_letters"] = _inside(answerable, heard, _letters)
+    facts = {"answerable": len(answerable), "with_times": timed, "answer_in_context": _inside(answerable, heard)}
+    facts["answer_in_letters"] = _spelt_inside(answerable, {name: _letters(text) for name, (text, _) in heard.items()})
     if any(p.transcript and p.text for p in draft.passages):
-        facts["answer_in_original"] = _inside(answerable, {p.id: p.text for p in draft.passages}, _tokens)
+        facts["answer_in_original"] = _inside(answerable, {p.id: (p.text, p.language) for p in draft.passages})
     return facts
 
 
-def _inside(questions: Sequence[Question], contexts: Mapping[str, str], form: Callable[[str, str], str]) -> float:
-    """The share of questions with an answer that occurs in its context, both in this form of a text and its language."""
-    language = {q.passage: q.language for q in questions}
-    formed = {name: form(contexts[name], language[name]) for name in language}
-    return sum(any(form(a.text, q.language) in formed[q.passage] for a in q.answers) for q in questions) / len(questions)
+def _inside(questions: Sequence[Question], contexts: Mapping[str, tuple[str, str]]) -> float:
+    """The share of questions with an answer that occurs in whole tokens. contexts: id of a passage -> text and language."""
+    tokens = {name: f" {_tokens(text, language)} " for name, (text, language) in contexts.items()}
+    return sum(any(f" {_tokens(a.text, q.language)} " in tokens[q.passage] for a in q.answers) for q in questions) / len(questions)
 
 
-def _letters(text: str, language: str) -> str:
+def _spelt_inside(questions: Sequence[Question], contexts: Mapping[str, str]) -> float:
+    return sum(any(_letters(a.text) in contexts[q.passage] for a in q.answers) for q in questions) / len(questions)
+
+
+def _letters(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
 def _tokens(text: str, language: str) -> str:
-    """Between spaces, so that only whole tokens are found."""
-    return f" {' '.join(answer_tokens(text, language))} "
+    return " ".join(answer_tokens(text, language))
 
 
 def _synthetic(drafts: Mapping[str, Draft]) -> dict[str, Any]:
