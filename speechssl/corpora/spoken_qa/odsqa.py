@@ -158,4 +158,5 @@ def _takes(draft: Draft, sounds: Mapping[str, dict[str, dict[int, Path]]]) -> Ta
     passages = {p.id: s for p in draft.passages if (s := sounds.get("passages", {}).get(p.id))}
     first = min((min(segments) for segments in passages.values()), default=0)
     questions = {q.id: Take((s[0],)) for q in draft.questions if (s := sounds.get("questions", {}).get(q.id))}
-    return Takes({name: take_of(segments, first) for name, segments in passages.items()}, questions)
+    unused = sum(len(s) for kind in sounds.values() for s in kind.values()) - len(questions) - sum(map(len, passages.values()))
+    return Takes({name: take_of(segments, first) for name, segments in passages.items()}, questions, unused)

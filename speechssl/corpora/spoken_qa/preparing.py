@@ -60,8 +60,17 @@ def prepared(job: Job, read: Read) -> dict[str, Any]:
         from speechssl.corpora.spoken_qa.speaking import speak_drafts
 
         drafts = dict(speak_drafts(job.out, drafts, ledger, job.seed, job.workers))
+    for split, draft in drafts.items():
+        _tell_silent(split, draft, ledger)
     made_from = {name: path.name for name, path in job.files.items()}
     return finish(job.out, drafts, ledger, {**job.about, "files": made_from, "settings": job.settings})
+
+
+def _tell_silent(split: str, draft: Draft, ledger: Ledger) -> None:
+    silent = {"passages": sum(not p.audio for p in draft.passages), "questions": sum(not q.audio for q in draft.questions)}
+    for kind, number in silent.items():
+        if number:
+            ledger.remark(split, f"{kind} without recordings", "text only", number)
 
 
 def given(source: Path, layout: str) -> Path:

@@ -48,12 +48,18 @@ class Sounds(Protocol):
 
 @dataclass(frozen=True)
 class Takes:
-    """Files: by the ids of passages and of questions. Empty: no recordings of that kind at all."""
+    """Files: by the ids of passages and of questions. Empty: no recordings of that kind at all.
+
+    unused: recordings that lie there and are of nothing that was read.
+    """
 
     passages: Mapping[str, Take] = field(default_factory=dict)
     questions: Mapping[str, Take] = field(default_factory=dict)
+    unused: int = 0
 
     def record(self, out: Path, split: str, draft: Draft, ledger: Ledger, workers: int) -> Draft:
+        if self.unused:
+            ledger.remark(split, "recordings of no passage or question", "not used", self.unused)
         draft = with_passages(split, draft, _hear(out, split, "passages", self.passages, draft.passages, workers), ledger)
         return with_questions(split, draft, _hear(out, split, "questions", self.questions, draft.questions, workers), ledger)
 
@@ -88,7 +94,6 @@ def file_name(name: str) -> str:
 def with_passages(split: str, draft: Draft, heard: Mapping[str, Heard], ledger: Ledger) -> Draft:
     """The draft with audio of its passages. Where any has some, those without are set aside with their questions."""
     if not heard:
-        ledger.remark(split, "passages without recordings", "text only", len(draft.passages))
         return draft
     passages = list(_sounding(split, "passages", draft.passages, heard, ledger))
     kept = {p.id for p in passages}
@@ -100,7 +105,6 @@ def with_passages(split: str, draft: Draft, heard: Mapping[str, Heard], ledger: 
 def with_questions(split: str, draft: Draft, heard: Mapping[str, Heard], ledger: Ledger) -> Draft:
     """The draft with audio of its questions. Where any has some, those without are set aside."""
     if not heard:
-        ledger.remark(split, "questions without recordings", "text only", len(draft.questions))
         return draft
     return Draft(draft.passages, list(_sounding(split, "questions", draft.questions, heard, ledger)))
 

@@ -19,7 +19,7 @@ from typing import Any
 from speechssl.corpora.spoken_qa.drafts import Draft
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.corpora.spoken_qa.preparing import Job, given, nothing_found, prepared
-from speechssl.corpora.spoken_qa.sounding import Take, Takes, audio_files, take_of
+from speechssl.corpora.spoken_qa.sounding import Takes, audio_files, take_of
 from speechssl.corpora.spoken_qa.squad_records import Style, drafted, originals
 from speechssl.corpora.spoken_qa.squad_schema import Paragraph, read_squad
 from speechssl.errors import InputError
@@ -34,9 +34,9 @@ ABOUT = {"title": "Spoken-SQuAD", "language": "en", "source": "github.com/Chia-H
 SPOKEN = re.compile(r"spoken.?(train|test|dev).*\.json")
 NOISE = re.compile(r"wer[-_]?(\d+)")
 ORIGINAL = "dev-v1.1.json"
-SEGMENT = re.compile(r"(\d+)_(\d+)_(\d+)")
-FOLDERS = {"train": re.compile(r"train"), "test": re.compile(r"dev|test")}  # names of folders of recordings
-Sounds = Mapping[tuple[int, int], Mapping[int, Path]]  # (article, paragraph) -> sentence -> file
+SEGMENT = re.compile(r"(\d+)_(\d+)(?:_(\d+))?")
+FOLDER = re.compile(r"(train)|dev|test")  # names of folders of recordings
+Sounds = dict[tuple[int, int], dict[int, Path]]  # (article, paragraph) -> sentence -> file
 
 
 def prepare_spoken_squad(
@@ -50,7 +50,7 @@ def prepare_spoken_squad(
     files = _files(found)
     if not files:
         raise nothing_found(found, LAYOUT)
-    sounds = {split: s for split in FOLDERS if split in files and audio and found.is_dir() and (s := _recordings(found, split))}
+    sounds = _recordings(found, files) if audio and found.is_dir() else {}
     heard = {"recordings": {split: sum(map(len, s.values())) for split, s in sounds.items()}} if sounds else {}
     original = _original(found)
     named = files | ({"original": original} if original else {})
@@ -62,7 +62,7 @@ def prepare_spoken_squad(
         for split, path in files.items():
             style = Style("en", heard_passages=True, offsets="wer" not in split)
             draft, sources = drafted(split, read_squad(path), style, ledger, texts if split.startswith("test") else None)
-            made[split] = draft, Takes(_takes(sources, sounds.get(split, {})))
+            made[split] = draft, _takes(sources, sounds.get(split, {}))
         return made
 
     return prepared(job, read)
@@ -88,16 +88,24 @@ def _original(source: Path) -> Path | None:
     return next((path for path in sorted(folder.rglob(ORIGINAL)) if not path.name.startswith("spoken")), None)
 
 
-def _recordings(source: Path, split: str) -> dict[tuple[int, int], dict[int, Path]]:
-    found: dict[tuple[int, int], dict[int, Path]] = {}
-    for folder in (f for f in sorted(source.rglob("*")) if f.is_dir() and FOLDERS[split].search(f.name.lower())):
-        for path in audio_files(folder):
-            if numbers := SEGMENT.fullmatch(path.stem):
-                article, paragraph, sentence = map(int, numbers.groups())
-                found.setdefault((article, paragraph), {})[sentence] = path
+def _recordings(source: Path, files: Mapping[str, Path]) -> dict[str, Sounds]:
+    """Of train and test: the nearest folder whose name says so decides, or else that only one of them is there."""
+    clean = [split for split in ("train", "test") if split in files]
+    found: dict[str, Sounds] = {}
+    for path in audio_files(source):
+        numbers = SEGMENT.fullmatch(path.stem)
+        named = (FOLDER.search(f.name.lower()) for f in path.parents if f == source or source in f.parents)
+        folder = next((name for name in named if name), None)
+        split = ("train" if folder[1] else "test") if folder else clean[0] if len(clean) == 1 else ""
+        if numbers and split in clean:
+            place = int(numbers[1]), int(numbers[2])
+            found.setdefault(split, {}).setdefault(place, {})[int(numbers[3] or 0)] = path
     return found
 
 
-def _takes(sources: Mapping[str, Paragraph], sounds: Sounds) -> dict[str, Take]:
+def _takes(sources: Mapping[str, Paragraph], sounds: Sounds) -> Takes:
     """By the place of a paragraph in the file, which is that in SQuAD: paragraphs that lost their questions are still there."""
-    return {name: take_of(s) for name, p in sources.items() if (s := sounds.get((p.article, p.number)))}
+    first = min((min(sentences) for sentences in sounds.values()), default=0)  # the release counts from 0
+    known = {(p.article, p.number): name for name, p in sources.items()}
+    takes = {known[place]: take_of(sentences, first) for place, sentences in sounds.items() if place in known}
+    return Takes(takes, unused=sum(len(sentences) for place, sentences in sounds.items() if place not in known))

@@ -25,6 +25,7 @@ from speechssl.corpora.spoken_qa.squad_records import Style, drafted
 from speechssl.corpora.spoken_qa.squad_schema import is_squad, read_squad
 from speechssl.corpora.spoken_qa.word_times import read_words, with_times
 from speechssl.errors import InputError
+from speechssl.text import answer_tokens
 
 LAYOUT = "give a SQuAD or DRCD JSON file, or the folder that holds train, dev or test JSON files and, if there is audio, audio/"
 ABOUT = {
@@ -81,6 +82,7 @@ def _prepare(
     corpus: str, source: Path | str, out: Path | str, language: str, speak: bool, seed: int, workers: int, audio: bool
 ) -> dict[str, Any]:
     found = given(Path(source), LAYOUT)
+    answer_tokens("", language)  # refuses a language without rules
     files = _files(found)
     if not files:
         raise nothing_found(found, LAYOUT)
@@ -144,7 +146,8 @@ def _takes(draft: Draft, sounds: Mapping[str, Path]) -> Takes:
             segments.setdefault(parts[1], {})[int(parts[2])] = path
     passages = {p.id: take for p in draft.passages if (take := _passage_take(p, sounds, segments))}
     questions = {q.id: Take((sounds[q.id],)) for q in draft.questions if q.id in sounds}
-    return Takes(passages, questions)
+    used = {path for take in (*passages.values(), *questions.values()) for path in take.paths}
+    return Takes(passages, questions, sum(path not in used for path in sounds.values()))
 
 
 def _passage_take(passage: Passage, sounds: Mapping[str, Path], segments: Mapping[str, Mapping[int, Path]]) -> Take | None:

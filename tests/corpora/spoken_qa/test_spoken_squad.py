@@ -86,6 +86,18 @@ def test_recordings_of_the_clean_splits(source, tmp_path, recording):
     assert not any(p.audio for p in noisy.passages.values()) and len(noisy.passages) == 2
 
 
+@pytest.mark.parametrize("folder", ["wav/test", "test/audio", "wavs"])
+def test_recordings_wherever_they_were_unpacked(source, tmp_path, recording, folder):
+    for name in ("spoken_train-v1.1.json", "spoken_test-v1.1_WER44.json", "spoken_test-v1.1_WER54.json"):
+        (source / name).unlink()
+    for name in ("0_0_0", "0_1_0", "9_9_0", "other"):
+        recording(source / folder / f"{name}.wav")
+    recording(source / "train_wav/0_0_0.wav")
+    report = prepare_spoken_squad(source, tmp_path / "out")
+    assert len(load_corpus(tmp_path / "out", "test").passages) == 2
+    assert {f["what"]: f["count"] for f in report["splits"]["test"]["found"]}["recordings of no passage or question"] == 1
+
+
 def test_another_folder_is_one_sentence(tmp_path, squad_json):
     (tmp_path / "empty").mkdir()
     squad_json(tmp_path / "other/ODSQA_textq_test-v1.1.json", ("a", []))

@@ -116,6 +116,21 @@ def test_another_folder_is_one_sentence(tmp_path, source):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_language_without_rules_is_refused_before_anything_is_written(source, tmp_path):
+    with pytest.raises(InputError, match="no text rules for the language 'fr'"):
+        prepare_squad(source, tmp_path / "out", language="fr")
+    assert not (tmp_path / "out").exists()
+
+
+def test_recordings_of_nothing_are_counted(tmp_path, squad_json, recording):
+    squad_json(tmp_path / "in/test.json", (TEXT, ASKED[:1]))
+    for name in ("0_0", "7_7", "else"):
+        recording(tmp_path / f"in/audio/{name}.wav")
+    report = prepare_squad(tmp_path / "in", tmp_path / "out")
+    found = {f["what"]: f["count"] for f in report["splits"]["test"]["found"]}
+    assert found["recordings of no passage or question"] == 2 and found["questions without recordings"] == 1
+
+
 def test_a_folder_of_something_else_is_not_written_into(source, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine.txt").write_text("mine")
