@@ -17,7 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from speechssl.artefacts import hash_bytes
-from speechssl.audio import SAMPLE_RATE, check_audio, duration, read_channels, resample, write_flac
+from speechssl.audio import SAMPLE_RATE, duration, read_audio, read_channels, resample, write_flac
 from speechssl.corpora.making import in_parallel
 from speechssl.corpora.records import Passage, Question
 from speechssl.corpora.spoken_qa.drafts import Draft
@@ -122,14 +122,12 @@ def join(paths: Sequence[Path], target: Path) -> float:
     if not target.is_file():
         rate, parts = 0, []
         for path in paths:
-            channels, own = read_channels(path)
+            _, own = read_channels(path, frames=0)
             if rate not in (0, own):
                 raise InputError(f"{path} has {own} Hz and the segments before it {rate}; convert them to one rate")
             rate = own
-            parts.append(channels.mean(axis=0))
-        samples = resample(np.concatenate(parts), rate, SAMPLE_RATE)
-        check_audio(samples, SAMPLE_RATE, str(paths[0]))
-        write_flac(target, samples)
+            parts.append(read_audio(path, rate))
+        write_flac(target, resample(np.concatenate(parts), rate, SAMPLE_RATE))
     return duration(target)
 
 
