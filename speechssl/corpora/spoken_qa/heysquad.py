@@ -29,6 +29,7 @@ from speechssl.corpora.spoken_qa.preparing import Job, given, nothing_found, pre
 from speechssl.corpora.spoken_qa.sounding import Heard, Sounds, Takes, audio_name, damaged, with_passages, with_questions
 from speechssl.corpora.spoken_qa.squad_records import Style, drafted
 from speechssl.corpora.spoken_qa.squad_schema import Asked, Paragraph, as_text, is_squad, read_golds, read_squad
+from speechssl.corpora.spoken_qa.tables import read_parquet
 from speechssl.errors import InputError
 
 PUBLISHED = {"train": {"questions": 71_990}, "dev": {"questions": 4_158}}  # of the people's questions
@@ -41,6 +42,7 @@ SPLIT = re.compile(r"(train|validation|valid|dev|test)")
 NEEDED = ("id", "question", "context", "answers")
 TEXTS = (*NEEDED, "transcription", "is_impossible")
 COUNTED = re.compile(r"(.+?)-(\d+)")
+AT_A_TIME = 256  # rows in memory: some 50 MB of recordings
 TABLES = (".parquet", ".json", ".jsonl")
 Row = dict[str, Any]
 
@@ -139,24 +141,11 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
 
     Raises InputError for a damaged file and for a table that lacks what a question needs.
     """
-    rows = _parquet_rows(path, columns) if path.suffix == ".parquet" else _json_rows(path)
+    rows = read_parquet(path, columns, AT_A_TIME) if path.suffix == ".parquet" else _json_rows(path)
     for number, row in enumerate(rows):
         if lacking := [name for name in columns if name in NEEDED and name not in row]:
             raise InputError(f"{path}, row {number}, has no {lacking[0]}; {LAYOUT}")
         yield row
-
-
-def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            known = [name for name in columns if name in file.schema_arrow.names]
-            for batch in file.iter_batches(256, columns=known):
-                yield from batch.to_pylist()
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path} is not a whole Parquet table ({str(error).splitlines()[0]}); download it again") from error
 
 
 def _json_rows(path: Path) -> Iterator[Row]:

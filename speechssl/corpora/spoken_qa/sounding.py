@@ -1,8 +1,7 @@
 """Recordings beside a corpus of texts: one file, or one a sentence, for a passage or a question.
 
-One whole WAV or FLAC file stays where it is; segments are joined at their own rate, with nothing between them, resampled once to
-16 kHz and written as OUT/<split>/audio/*.flac: no sample is lost or made at a join. A recording with a hole (a segment that is
-missing or damaged) is not made: all that follows the hole would come too early.
+One whole WAV or FLAC file stays where it is; segments are joined by `joining.py` and written as OUT/<split>/audio/*.flac. A
+recording with a hole (a segment that is missing or damaged) is not made: all that follows the hole would come too early.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
 from tqdm import tqdm
 
 from speechssl.artefacts import hash_bytes
-from speechssl.audio import SAMPLE_RATE, duration, read_audio, read_channels, resample, write_flac
+from speechssl.audio import duration
 from speechssl.corpora.making import in_parallel
 from speechssl.corpora.records import Passage, Question
 from speechssl.corpora.spoken_qa.drafts import Draft
+from speechssl.corpora.spoken_qa.joining import write_joined
 from speechssl.corpora.spoken_qa.ledger import Kind, Ledger
 from speechssl.errors import InputError
 
@@ -114,23 +113,6 @@ def audio_name(split: str, kind: Kind, name: str) -> str:
     return f"{split}/audio/{kind[0]}-{file_name(name)}.flac"
 
 
-def join(paths: Sequence[Path], target: Path) -> float:
-    """Write the segments as one recording, unless it is there; returns its seconds.
-
-    Raises InputError where a segment cannot be read whole or has another rate than the first.
-    """
-    if not target.is_file():
-        rate, parts = 0, []
-        for path in paths:
-            _, own = read_channels(path, frames=0)
-            if rate not in (0, own):
-                raise InputError(f"{path} has {own} Hz and the segments before it {rate}; convert them to one rate")
-            rate = own
-            parts.append(read_audio(path, rate))
-        write_flac(target, resample(np.concatenate(parts), rate, SAMPLE_RATE))
-    return duration(target)
-
-
 def _sounding(split: str, kind: Kind, records: Iterable[R], heard: Mapping[str, Heard], ledger: Ledger) -> Iterator[R]:
     for record in records:
         found = heard.get(record.id, Heard(reason="it has no recording, and others have"))
@@ -158,7 +140,7 @@ def _take(job: tuple[Path, str, str, Sequence[Path]]) -> tuple[str, Heard]:
     try:
         if len(paths) == 1 and paths[0].suffix.lower() in STAYS:
             return name, Heard(str(paths[0].resolve()), duration(paths[0]))
-        return name, Heard(audio, join(paths, out / audio))
+        return name, Heard(audio, write_joined(paths, out / audio).seconds)
     except InputError as error:
         return name, damaged(error)
 

@@ -134,7 +134,7 @@ def test_another_folder_is_one_sentence(tmp_path, source):
         prepare_heysquad(tmp_path / "empty", tmp_path / "out")
     path = source / "data/validation-00000-of-00001.parquet"
     whole = path.read_bytes()
-    for content, said in ((whole[:-7], "is not a whole Parquet table"), (b"", "is not a whole Parquet table")):
+    for content, said in ((whole[:-7], "is not a whole Parquet file"), (b"", "is not a whole Parquet file")):
         path.write_bytes(content)
         with pytest.raises(InputError, match=f"{path.name} {said}") as error:
             prepare_heysquad(source, tmp_path / "out")

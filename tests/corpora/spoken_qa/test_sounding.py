@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechssl.audio import resample
 from speechssl.corpora.records import Passage, Question
 from speechssl.corpora.spoken_qa.drafts import Draft
 from speechssl.corpora.spoken_qa.ledger import Ledger
-from speechssl.corpora.spoken_qa.sounding import Take, Takes, file_name, join, take_of
-from speechssl.errors import InputError
+from speechssl.corpora.spoken_qa.sounding import Take, Takes, file_name, take_of
 
 
 def draft(*names):
@@ -23,35 +22,18 @@ def reasons(ledger):
     return {line["id"]: line["reason"] for line in ledger.aside}
 
 
-@pytest.mark.parametrize("rate", [8_000, 16_000, 22_050, 44_100])
-def test_a_joined_recording_is_its_segments_resampled_once(tmp_path, recording, rate):
+@pytest.mark.parametrize("rate", [16_000, 22_050])
+def test_a_passage_of_sentences_is_resampled_once(tmp_path, recording, rate):
     """27 segments of odd lengths, as in NMSQA: resampled one by one they would gain up to a sample each."""
     paths = [tmp_path / f"{n}.wav" for n in range(27)]
     parts = [recording(path, (997 + 13 * n) / rate, rate) for n, path in enumerate(paths)]
-    seconds = join(paths, tmp_path / "all.flac")
-    samples, found = soundfile.read(tmp_path / "all.flac", dtype="float32")
+    ledger = Ledger("corpus")
+    (passage,) = Takes({"p": Take(tuple(paths))}).record(tmp_path / "out", "test", draft("p"), ledger, 1).passages
+    samples, found = soundfile.read(tmp_path / "out" / passage.audio, dtype="float32")
     whole = resample(np.concatenate(parts), rate, 16_000)
-    assert found == 16_000 and len(samples) == len(whole) == round(seconds * 16_000)
+    assert found == 16_000 and len(samples) == len(whole) == round(passage.seconds * 16_000)
     assert np.allclose(samples, whole.clip(-1, 1), atol=2 / 32_768)
-    assert abs(seconds - sum(map(len, parts)) / rate) < 1 / 16_000
-
-
-def test_segments_of_two_rates_are_not_joined(tmp_path, recording):
-    recording(tmp_path / "a.wav", rate=16_000)
-    recording(tmp_path / "b.wav", rate=8_000)
-    with pytest.raises(InputError, match="b.wav has 8000 Hz and the segments before it 16000"):
-        join([tmp_path / "a.wav", tmp_path / "b.wav"], tmp_path / "out.flac")
-    assert not (tmp_path / "out.flac").exists()
-
-
-def test_what_is_joined_already_is_left_alone(tmp_path, recording):
-    paths = [tmp_path / "a.wav", tmp_path / "b.wav"]
-    for path in paths:
-        recording(path)
-    first = join(paths, tmp_path / "out.flac")
-    before = (tmp_path / "out.flac").stat().st_mtime_ns
-    paths[0].unlink()
-    assert join(paths, tmp_path / "out.flac") == first and (tmp_path / "out.flac").stat().st_mtime_ns == before
+    assert abs(passage.seconds - sum(map(len, parts)) / rate) < 1 / 16_000
 
 
 def test_every_record_is_heard_or_set_aside(tmp_path, recording):
@@ -99,6 +81,7 @@ def test_numbered_segments(tmp_path, numbers, first, missing):
     assert [int(p.name) for p in take.paths] == numbers and take.missing == missing
 
 
+@settings(max_examples=50)
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_names_of_files_are_safe_and_different(one, other):
     for name in (one, other):

@@ -1,5 +1,7 @@
 """Spoken-SQuAD: the clean files, the noisy ones whose offsets mean nothing, SQuAD beside them, and sentences."""
 
+import json
+
 import pytest
 import soundfile
 
@@ -122,12 +124,12 @@ def test_the_real_clean_test(shared, tmp_path):
 
 
 def test_noise_on_the_real_test_makes_a_ceiling(shared, tmp_path, squad_json):
-    """The real questions over transcripts without every third word, as the noisy files are: answers and offsets stay."""
-    import json
-
+    """Real questions over transcripts without every third word, as the noisy files are: answers and offsets stay."""
     content = json.loads((shared("spoken_squad") / "spoken_test-v1.1.json").read_text())
+    content["data"] = content["data"][:3]
+    asked = sum(len(p["qas"]) for article in content["data"] for p in article["paragraphs"])
     for paragraph in (p for article in content["data"] for p in article["paragraphs"]):
         paragraph["context"] = " ".join(w for i, w in enumerate(paragraph["context"].split()) if i % 3)
     (tmp_path / "spoken_test-v1.1_WER44.json").write_text(json.dumps(content))
     facts = prepare_spoken_squad(tmp_path, tmp_path / "out")["splits"]["test-wer44"]
-    assert facts["questions"]["kept"] == 5_351 and 0.4 < facts["answer_in_context"] < 0.8
+    assert facts["questions"]["kept"] == asked > 300 and 0.4 < facts["answer_in_context"] < 0.8
