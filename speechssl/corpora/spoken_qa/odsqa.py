@@ -45,7 +45,7 @@ KINDS = {
     "original": re.compile(r"drcd"),
 }
 RECORDING = re.compile(r"\D*(\d+(?:[-_]\d+){1,3})")  # of a paragraph, a sentence of one, or a question
-ASKED = re.compile(r"(^q|quest|query)", re.IGNORECASE)
+ASKED = re.compile(r"^q(?![a-z])|quest|query", re.IGNORECASE)
 
 
 def prepare_odsqa(
@@ -139,7 +139,7 @@ def _recordings(source: Path) -> dict[str, dict[str, dict[int, Path]]]:
     """ "passages" and "questions" -> id -> number of the segment -> file.
 
     PARAGRAPH-SENTENCE.wav for passages and QUESTION.wav for questions, ids as in the JSON with - or _ between their numbers; both
-    have three numbers, so that what is asked lies in a folder, or has a name, that begins with q or says question.
+    have three numbers, so that what is asked lies in a folder, or has a name, that says question, or q before its numbers.
     """
     found: dict[str, dict[str, dict[int, Path]]] = {"passages": {}, "questions": {}}
     for path in audio_files(source):
