@@ -6,7 +6,7 @@ import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -14,6 +14,7 @@ from typing import IO
 from speechssl.artefacts import read_json, replacing, write_json
 from speechssl.corpora.sources import SUFFIXES
 from speechssl.corpora.spoken_qa.recordings import files_below
+from speechssl.corpora.spoken_qa.tables import first_line
 from speechssl.errors import InputError
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
@@ -26,13 +27,13 @@ def archives_in(source: Path) -> list[Path]:
     return [path for _, path in files_below([source], *ARCHIVES)] if source.is_dir() else []
 
 
-def unpacked(source: Path, out: Path) -> list[Path]:
-    """The folders to look into: the source, and one below `out` for every archive in it that does not lie unpacked beside itself.
+def unpacked(source: Path, out: Path, archives: Sequence[Path] | None = None) -> list[Path]:
+    """The folders to look into: the source, and one below `out` for the archives in it that do not lie unpacked beside themselves.
 
-    An archive that was unpacked by an earlier run is left alone. Raises InputError for one that is cut off or damaged.
+    archives: those of them that are wanted, None for all. One that an earlier run unpacked is left alone. Raises InputError for
+    one that is cut off or damaged.
     """
-    folders = [source]
-    for path in archives_in(source):
+    for path in archives_in(source) if archives is None else archives:
         folder = out / "unpacked" / path.relative_to(source)
         made_from = {"bytes": path.stat().st_size}
         done = folder / ".done.json"
@@ -41,8 +42,7 @@ def unpacked(source: Path, out: Path) -> list[Path]:
                 continue
             _unpack(path, folder)
             write_json(done, made_from)
-        folders.append(folder)
-    return folders
+    return [source, out / "unpacked"] if (out / "unpacked").is_dir() else [source]
 
 
 def _lies_beside(path: Path) -> bool:
@@ -74,7 +74,7 @@ def _members(path: Path) -> Iterator[Iterator[Member]]:
     except DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:  # the disk, not the archive
             raise
-        raise InputError(f"{path} is cut off or damaged ({error}); download it again, or unpack it by hand") from error
+        raise InputError(f"{path} is cut off or damaged ({first_line(error)}); download it again, or unpack it by hand") from error
 
 
 def _is_wanted(name: str) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from speechssl.artefacts import hash_bytes
 from speechssl.corpora.sources import SUFFIXES
@@ -33,14 +35,26 @@ class Recordings:
 
 
 def files_below(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]]:
-    """(root, file below it) for every file whose name ends so, in the order of their paths; hidden ones are passed over."""
+    """(root, file below it) for every file whose name ends so, in the order of their paths.
+
+    Passed over is what is hidden, and a folder in which a corpus was prepared: it may have been put into its source.
+    """
     found: list[tuple[Path, Path]] = []
     for root in roots:
         for top, folders, names in os.walk(root, followlinks=True):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
+            if "settings.json" in names and Path(top) != root:
+                folders.clear()
+                continue
             wanted = (name for name in sorted(names) if name.lower().endswith(suffixes) and not name.startswith("."))
             found += [(root, Path(top, name)) for name in wanted]
     return found
+
+
+def stamp(root: Path, *suffixes: str) -> dict[str, Any]:
+    """What tells whether a source is what it was: its tables and archives with their bytes, and how many recordings it has."""
+    tables = {path.relative_to(root).as_posix(): path.stat().st_size for _, path in files_below([root], *suffixes)}
+    return {"files": tables, "recordings": len(files_below([root], *SUFFIXES))}
 
 
 def splits_named(text: str) -> set[str]:
@@ -84,3 +98,10 @@ def safe_name(name: str) -> str:
     """A name for a file: what may not stand in one is replaced, and a hash keeps such names apart."""
     plain = re.sub(r"[^\w.#=+-]", "_", name)
     return name if plain == name and not name.startswith(".") else f"{plain.lstrip('.')[:80]}-{hash_bytes(name.encode())[:8]}"
+
+
+def below(path: Path, out: Path) -> str:
+    """A recording's path as a manifest has it: relative to the corpus where it lies in it, else absolute."""
+    with suppress(ValueError):
+        return path.resolve().relative_to(out.resolve()).as_posix()
+    return str(path.resolve())

@@ -27,7 +27,7 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None, batch: int = 
             for rows in file.iter_batches(batch, columns=wanted):
                 yield from rows.to_pylist()
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path} is not a whole Parquet file ({_line(error)}); download it again") from error
+        raise InputError(f"{path} is not a whole Parquet file ({first_line(error)}); download it again") from error
 
 
 def columns_of(path: Path) -> list[str]:
@@ -38,11 +38,12 @@ def columns_of(path: Path) -> list[str]:
     try:
         return list(parquet.read_schema(path).names)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path} is not a whole Parquet file ({_line(error)}); download it again") from error
+        raise InputError(f"{path} is not a whole Parquet file ({first_line(error)}); download it again") from error
 
 
-def _line(error: BaseException) -> str:
-    return str(error).split("\n")[0].rstrip(".")
+def first_line(error: BaseException) -> str:
+    """What an error says, as part of a sentence."""
+    return str(error).split("\n")[0].rstrip(".:")
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

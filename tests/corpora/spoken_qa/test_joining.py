@@ -39,7 +39,7 @@ def test_pieces_of_one_rate_are_the_whole_resampled_once(rate, lengths):
 @given(st.lists(st.tuples(st.integers(200, 3_000), st.sampled_from(RATES)), min_size=1, max_size=27))
 @settings(max_examples=40)
 def test_rates_may_change_and_still_nothing_drifts(parts):
-    """A click in the middle of every piece is where the exact beginning of the piece says, to two samples, in the last as in the first."""
+    """A click in the middle of every piece is where the exact beginning of the piece says, in the last as in the first."""
     pieces = []
     for n, rate in parts:
         piece = np.zeros(n, np.float32)
@@ -114,7 +114,7 @@ def test_jobs_give_their_results_from_several_processes(sentences, tmp_path):
 
 
 def test_a_real_mp3_is_as_long_as_what_is_decoded(tmp_path):
-    """NMSQA's recordings have no count of their frames: the header guesses 10.543 s, decoding gives 10.536 s; over 27 this is 0.19 s."""
+    """NMSQA's have no count of their frames: the header guesses 10.543 s, decoding gives 10.536 s; over 27 this is 0.19 s."""
     path = DATA / "nmsqa" / "context-34_4_4.mp3"
     if not path.exists():
         pytest.skip("the shared data folder is absent (nmsqa/context-34_4_4.mp3)")
