@@ -30,7 +30,8 @@ def run_evaluation(
     parsed = [parse_condition(c) for c in conditions]
     folder = model_folder(models)
     data = first_passages(load_corpus(corpus, split), passages)
-    if "cascade-given" in systems and not any(r.transcript for r in (*data.passages.values(), *data.questions)):
+    transcripts = [*(p.transcript for p in data.passages.values()), *(q.transcript for q in data.questions)]
+    if "cascade-given" in systems and not any(transcripts):
         raise InputError(f"{corpus / split} has no transcripts that cascade-given could read; take the system text")
     loaded = load_systems(folder, list(systems), bf16)
     name = folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
