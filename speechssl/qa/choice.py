@@ -9,7 +9,8 @@ corpus knows it as the length of `correct`. With the number k known, a set S of 
 
     P(S | k) = exp(sum of the scores in S) / sum over all sets T of k options of exp(sum of the scores in T),
 
-the conditional Bernoulli distribution (Chen and Liu 1997, Statistica Sinica 7); for k = 1 it is the softmax. Its mode is the k best.
+the conditional Bernoulli distribution (Chen and Liu 1997, Statistica Sinica 7); for k = 1 it is the softmax. The k best options are
+its mode.
 
 Letters: B questions, O options, W windows, S tokens in a sequence, H hidden width.
 """
@@ -169,4 +170,3 @@ class ChoiceReader:
 def load_choice(folder: Path) -> tuple[ChoiceModel, Layout, dict[str, Any]]:
     """Raises InputError when a file is missing or damaged, or what is there does not choose between options."""
     return load_model(folder, lambda encoder, embedding, card: ChoiceModel(encoder, embedding, card["combine"]))
-

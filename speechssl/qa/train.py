@@ -62,7 +62,7 @@ def train_dual(
     those of this corpus and extractor.
     """
     _check_shares(options)
-    made = _made_of(units, corpus, extractor)
+    made = made_of(units, corpus, extractor)
     begun = read_json(start / "card.json").get("weights") if start else None
     with claim(out, _made_from(corpus, options) | {"units": made, "assignment": assignment, "start": begun}):
         if agreed((out / "card.json").is_file()):
@@ -77,7 +77,7 @@ def train_dual(
         _train(model, examples, layout, options, out, card | {"left_out": len(left_out)})
 
 
-def _made_of(units: Path, corpus: Path, extractor: UnitExtractor) -> dict[str, Any]:
+def made_of(units: Path, corpus: Path, extractor: UnitExtractor) -> dict[str, Any]:
     """What the units were made from. Raises InputError unless that is this corpus, encoder and codebook."""
     made = units_card(units / "train").get("made_from", {})
     wanted = extractor.card | {"corpus": data_hash(corpus, "train")}
@@ -99,11 +99,16 @@ def _new(options: QaOptions, symbols: int, assignment: str) -> SpanModel:
 def _go_on(start: Path, units: dict[str, Any], codebook: Codebook) -> SpanModel:
     """A reader to be trained further, of the same units or of those that the codebook was carried over from."""
     model, _, card = load_reader(start)
+    check_same_units(start, card, units, codebook)
+    return model.train().requires_grad_(True)
+
+
+def check_same_units(start: Path, card: Mapping[str, Any], units: dict[str, Any], codebook: Codebook) -> None:
+    """Raises InputError unless a model was trained on these units, or on those that their codebook was carried over from."""
     before = card.get("units")
     carried = isinstance(before, dict) and before.get("codebook") in codebook.names[1:]
     if not carried and (not isinstance(before, dict) or {"precision": "fp32"} | before != units):  # older cards have no precision
         raise InputError(f"the reader {start} was trained on other units; start from one of these units, or from none")
-    return model.train().requires_grad_(True)
 
 
 def dual_examples(data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid) -> tuple[list[Example], dict[str, str]]:

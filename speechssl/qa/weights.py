@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -23,6 +23,7 @@ from speechssl.qa.reader import Layout, SpanModel
 
 SCALE = ".row_scale"
 M = TypeVar("M", bound=nn.Module)
+Build: TypeAlias = Callable[[PreTrainedModel, nn.Embedding, dict[str, Any]], M]
 
 
 class Saved(Protocol):
@@ -75,7 +76,9 @@ def load_reader(folder: Path) -> tuple[SpanModel, Layout, dict[str, Any]]:
     return load_model(folder, lambda encoder, embedding, _: SpanModel(encoder, embedding))
 
 
-def load_model(folder: Path, build: Callable[[PreTrainedModel, nn.Embedding, dict[str, Any]], M]) -> tuple[M, Layout, dict[str, Any]]:
+def load_model(
+    folder: Path, build: Callable[[PreTrainedModel, nn.Embedding, dict[str, Any]], M]
+) -> tuple[M, Layout, dict[str, Any]]:
     """What `save_reader` left. build: (encoder, embedding, card) -> the model, without its weights. Raises as `load_reader`."""
     card, config = read_json(folder / "card.json"), read_json(folder / "config.json")
     path = folder / "model.safetensors"
