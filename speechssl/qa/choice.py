@@ -25,6 +25,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional
 from transformers import PreTrainedModel
 
 from speechssl.errors import InputError
@@ -34,6 +35,7 @@ from speechssl.qa.weights import load_model
 from speechssl.training import Batch
 
 Combination = Literal["attention", "log-sum-exp"]
+LIKENESS = 10.0  # logits that a cosine of 1 is worth at first
 COMBINATIONS: tuple[str, ...] = get_args(Combination)
 
 
@@ -71,6 +73,9 @@ class ChoiceModel(nn.Module):
         width = encoder.config.hidden_size
         self.dense = nn.Linear(3 * width, width)
         self.head = nn.Linear(width, 2 if combine == "attention" else 1)  # evidence, and what attention sees
+        nn.init.zeros_(self.head.weight)  # the first evidence is that window and option are alike
+        nn.init.zeros_(self.head.bias)
+        self.likeness = nn.Parameter(torch.full((1,), LIKENESS))
         if combine == "log-sum-exp":
             self.sharpness = nn.Parameter(torch.zeros(1))  # its logarithm; large: the best window alone, small: their mean
 
@@ -78,7 +83,8 @@ class ChoiceModel(nn.Module):
         """ids, mask, segments: (N, S). Returns (N, 1 or 2): of each sequence its evidence, and its logit for attention."""
         hidden = self.encoder(**self.inputs(self.embedding(ids), mask, segments)).last_hidden_state.float()
         asked, read = _mean(hidden, (1 - segments) * mask), _mean(hidden, segments * mask)
-        return self.head(torch.tanh(self.dense(torch.cat([asked, read, asked * read], -1)))).float()
+        alike = self.likeness * functional.cosine_similarity(asked, read)[:, None]
+        return alike + self.head(torch.tanh(self.dense(torch.cat([asked, read, asked * read], -1)))).float()
 
     def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
         """evidence: (B, O, W, 1 or 2), present: (B, O, W) bool. Returns (B, O) scores; IGNORED for options that are not there."""

@@ -21,6 +21,7 @@ from speechssl.qa.choice_batches import ChoiceBatches, ChoiceExample
 from speechssl.qa.reader import Layout
 from speechssl.qa.train import check_same_units, made_of
 from speechssl.qa.weights import load_reader, save_reader
+from speechssl.text import pieces
 from speechssl.textlm.mapping import special_ids, symbol_encoder
 from speechssl.textlm.pretrained import load_text_encoder, without_dropout
 from speechssl.timing import RunLength
@@ -138,13 +139,8 @@ def written(record: Passage | Question, source: str) -> str:
 
 def text_choice(codec: TextCodec, question: str, options: Sequence[str], passage: str, language: str) -> Choice:
     """From what is written to token ids."""
-    asked, *said, read = (codec.encode(words(text, language))[0] for text in (question, *options, passage))
+    asked, *said, read = (codec.encode([word for word, _ in pieces(text, language)])[0] for text in (question, *options, passage))
     return Choice(asked, tuple(said), read)
-
-
-def words(text: str, language: str) -> list[str]:
-    """Between spaces; of Chinese every character."""
-    return [c for c in text if not c.isspace()] if language.lower().startswith(("zh", "cmn")) else text.split()
 
 
 def _examples(
