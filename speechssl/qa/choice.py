@@ -35,7 +35,8 @@ from speechssl.qa.weights import load_model
 from speechssl.training import Batch
 
 Combination = Literal["attention", "log-sum-exp"]
-LIKENESS = 10.0  # logits that a cosine of 1 is worth at first
+LIKENESS = 20.0  # logits that a cosine of 1 is worth at first
+SHARPNESS = 5.0  # of a combination at first: infinite, the best window decides; 0, their mean does
 COMBINATIONS: tuple[str, ...] = get_args(Combination)
 
 
@@ -76,8 +77,7 @@ class ChoiceModel(nn.Module):
         nn.init.zeros_(self.head.weight)  # the first evidence is that window and option are alike
         nn.init.zeros_(self.head.bias)
         self.likeness = nn.Parameter(torch.full((1,), LIKENESS))
-        if combine == "log-sum-exp":
-            self.sharpness = nn.Parameter(torch.zeros(1))  # its logarithm; large: the best window alone, small: their mean
+        self.sharpness = nn.Parameter(torch.full((1,), SHARPNESS).log())  # its logarithm, of the combination
 
     def evidence(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """ids, mask, segments: (N, S). Returns (N, 1 or 2): of each sequence its evidence, and its logit for attention."""
@@ -88,12 +88,11 @@ class ChoiceModel(nn.Module):
 
     def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
         """evidence: (B, O, W, 1 or 2), present: (B, O, W) bool. Returns (B, O) scores; IGNORED for options that are not there."""
-        first = evidence[..., 0]
+        first, sharp = evidence[..., 0], self.sharpness.exp()
         if self.combine == "attention":
-            weights = torch.where(present, evidence[..., 1], IGNORED).softmax(-1)
+            weights = torch.where(present, sharp * evidence[..., 1], IGNORED).softmax(-1)
             combined = (weights * torch.where(present, first, 0.0)).sum(-1)
         else:
-            sharp = self.sharpness.exp()
             count = present.sum(-1).clamp(min=1).log()  # of the mean of the exponentials: windows more or less change nothing
             combined = (torch.where(present, sharp * first, IGNORED).logsumexp(-1) - count) / sharp
         return torch.where(present.any(-1), combined, IGNORED)

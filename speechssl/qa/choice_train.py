@@ -19,7 +19,7 @@ from speechssl.qa.cascade import TextCodec
 from speechssl.qa.choice import COMBINATIONS, Choice, ChoiceModel, load_choice
 from speechssl.qa.choice_batches import ChoiceBatches, ChoiceExample
 from speechssl.qa.reader import Layout
-from speechssl.qa.train import check_same_units, made_of
+from speechssl.qa.train import made_of
 from speechssl.qa.weights import load_reader, save_reader
 from speechssl.text import pieces
 from speechssl.textlm.mapping import special_ids, symbol_encoder
@@ -27,6 +27,7 @@ from speechssl.textlm.pretrained import load_text_encoder, without_dropout
 from speechssl.timing import RunLength
 from speechssl.training import TrainingOptions, check_share, fit
 from speechssl.units.extract import UnitExtractor
+from speechssl.units.kmeans import Codebook
 from speechssl.units.storage import load_units
 
 SOURCES = ("text", "given")  # what is written of a record: what was said, or what came with the corpus as a recogniser's output
@@ -73,7 +74,7 @@ def train_choice_units(
         examples, left_out = unit_examples(load_corpus(corpus, "train"), load_units(units / "train"), layout)
         tell_set_aside(left_out, "training of multiple choice")
         if start:
-            check_same_units(start, read_json(start / "card.json"), made, extractor.codebook)
+            _check_same_units(start, extractor.codebook)
         model = _go_on(start, options) if start else _new_units(options, extractor.codebook.size, assignment)
         card = {"what": "multiple choice on units", "assignment": assignment, "units": made, "left_out": len(left_out)}
         _train(model, examples, layout, options, out, card | {"corpus": read_json(corpus / "card.json"), "start": begun})
@@ -178,6 +179,13 @@ def _check(options: ChoiceOptions) -> None:
         )
 
 
+def _check_same_units(start: Path, codebook: Codebook) -> None:
+    """Of any corpus: units of one codebook, or of one that it was carried over from, mean the same."""
+    before = read_json(start / "card.json").get("units")
+    if not isinstance(before, dict) or before.get("codebook") not in codebook.names:
+        raise InputError(f"the reader {start} was trained on other units; start from one of these units, or from none")
+
+
 def _new_units(options: ChoiceOptions, symbols: int, assignment: str) -> ChoiceModel:
     model, tokenizer = load_text_encoder(options.text_encoder)
     encoder, table = symbol_encoder(model, tokenizer, symbols, assignment, options.training.seed)
@@ -213,6 +221,8 @@ def _with_head(encoder: PreTrainedModel, table: nn.Embedding, options: ChoiceOpt
 
 def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
     """Of a model of words with so many rows. transformers makes an empty one where files are missing; its ids mean nothing."""
+    if not (folder / "tokenizer_config.json").is_file():
+        raise InputError(f"{folder} has no tokeniser (tokenizer_config.json); give a model of words, or train it again")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError, KeyError) as error:
