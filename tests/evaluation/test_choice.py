@@ -1,4 +1,4 @@
-"""Multiple choice over systems and conditions: everything is heard once, exact baselines, a killed run goes on, spoken end to end."""
+"""Multiple choice over systems and conditions: all is heard once, baselines are exact, a killed run goes on, spoken end to end."""
 
 import json
 import shutil
