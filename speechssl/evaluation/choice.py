@@ -73,6 +73,8 @@ def evaluate_choice(
         )
     for condition in conditions:
         distorter.check(condition)
+    if len({c.label for c in conditions}) < len(conditions):
+        raise InputError("two conditions have the same name; rename a noise file, or evaluate them one by one into two folders")
     hearers = [s for s in systems if not isinstance(s, (Baseline, WrittenChooser))]
     others = [s for s in systems if isinstance(s, (Baseline, WrittenChooser))]
     run = Run(corpus, out, distorter, workers, encoder_name)

@@ -244,12 +244,7 @@ def _train(
         raise InputError("the train split has no multiple-choice question that can be used; there is nothing to train on")
     if not options.dropout:
         without_dropout(model.encoder)
-    longest = getattr(model.encoder.config, "max_position_embeddings", None)
-    if longest is not None and layout.size + layout.question + 3 > longest:
-        raise InputError(
-            f"a window of {layout.size} tokens with a question and an option of up to {layout.question} does not fit into the "
-            f"{longest} positions of the text encoder; give a smaller --window or --asked"
-        )
+    _check_length(model.encoder, layout)
     symbols = min(layout.cls, layout.sep, layout.pad)
     batches = ChoiceBatches(examples, layout, options.batch, options.windows, options.training.seed, options.noise, symbols)
     result = fit(model, batches, options.training, out / "checkpoints")
@@ -257,3 +252,14 @@ def _train(
     with main_first():
         if is_main():
             save_reader(out, model, layout, card | facts)  # type: ignore[arg-type]
+
+
+def _check_length(encoder: PreTrainedModel, layout: Layout) -> None:
+    longest = getattr(encoder.config, "max_position_embeddings", None)
+    table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
+    first = getattr(table, "padding_idx", None)  # RoBERTa and Longformer count from behind it
+    if longest is not None and layout.size + layout.question + 3 > (usable := longest - (0 if first is None else first + 1)):
+        raise InputError(
+            f"a window of {layout.size} tokens with a question and an option of up to {layout.question} does not fit into the "
+            f"{usable} positions of the text encoder; give a smaller --window or --asked"
+        )

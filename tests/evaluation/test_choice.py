@@ -179,6 +179,20 @@ def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corp
             load_choosers("minisqa-en", [name])
 
 
+def test_two_conditions_of_one_name_are_refused(corpus, tmp_path):
+    with pytest.raises(InputError, match="two conditions have the same name"):
+        run([Ears()], corpus, tmp_path / "out", ("pink@5", "pink@5"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [(["--units", "u"], "--units needs the --codebook and the --encoder"), (["--codebook", "b"], "are for units; give --units")],
+)
+def test_flags_that_belong_together_are_asked_for(corpus, tmp_path, capsys, flags, said):
+    assert main(["train", "choice", str(corpus), str(tmp_path / "out"), *flags]) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
 def test_what_was_published_stands_beside_its_own_corpus_alone(tmp_path):
     for name in ("toefl-qa", "TOEFL-QA", "toefl_qa"):
         write_json(tmp_path / "card.json", {"corpus": name})

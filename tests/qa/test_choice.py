@@ -107,6 +107,13 @@ def test_a_window_twice_is_the_window_once(choice_model, combine):
 
 
 @pytest.mark.parametrize("combine", COMBINATIONS)
+def test_of_one_window_the_evidence_is_the_score(choice_model, combine):
+    evidence = torch.randn(2, 3, 1, 2)
+    found = choice_model("bert", combine).scores(evidence, torch.ones(2, 3, 1, dtype=torch.bool))
+    torch.testing.assert_close(found, evidence[..., 0, 0])
+
+
+@pytest.mark.parametrize("combine", COMBINATIONS)
 def test_a_combination_lies_between_the_least_and_the_greatest_evidence(choice_model, combine):
     torch.manual_seed(0)
     evidence = torch.randn(2, 3, 5, 2)

@@ -51,7 +51,7 @@ def corpus(tmp_path, text_encoder, tokenizer, monkeypatch):
         (root / f"train/{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     write_json(root / "card.json", {"corpus": "toy"})
     monkeypatch.setattr(
-        choice_train, "load_text_encoder", lambda name: (text_encoder("albert" if name == "albert" else "bert"), tokenizer)
+        choice_train, "load_text_encoder", lambda name: (text_encoder("bert" if name == "minilm" else name), tokenizer)
     )
     return root
 
@@ -66,13 +66,19 @@ def set_accuracy(folder, corpus):
 
 @pytest.mark.parametrize("combine", ["attention", "log-sum-exp"])
 def test_a_tiny_corpus_is_learnt_whole(corpus, tmp_path, combine):
-    train_choice_text(corpus, tmp_path / "out", options(training=training(120, 3e-3), batch=8, windows=0, combine=combine))
+    train_choice_text(corpus, tmp_path / "out", options(training=training(60, 5e-3), batch=8, windows=0, combine=combine))
     assert set_accuracy(tmp_path / "out", corpus) == 1
 
 
-def test_an_albert_learns_as_well(corpus, tmp_path):
-    train_choice_text(corpus, tmp_path / "out", options(text_encoder="albert"))
-    assert load_choice(tmp_path / "out")[0].encoder.config.model_type == "albert"
+@pytest.mark.parametrize(("kind", "sizes"), [("albert", {}), ("longformer", {"window": 103, "stride": 103})])
+def test_other_text_encoders_are_trained_one_window_may_hold_all(corpus, tmp_path, kind, sizes):
+    train_choice_text(corpus, tmp_path / "out", options(text_encoder=kind, **sizes))
+    assert load_choice(tmp_path / "out")[0].encoder.config.model_type == kind
+
+
+def test_the_positions_that_a_longformer_cannot_use_do_not_count(corpus, tmp_path):
+    with pytest.raises(InputError, match="into the 126 positions"):
+        train_choice_text(corpus, tmp_path / "out", options(text_encoder="longformer", window=104, stride=104))
 
 
 def test_a_model_is_trained_once_and_says_from_what(corpus, tmp_path):
