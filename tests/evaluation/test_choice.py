@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -201,6 +202,25 @@ def test_what_was_published_stands_beside_its_own_corpus_alone(tmp_path):
     assert "ours above" not in published_choice(tmp_path, "test")
     write_json(tmp_path / "card.json", {"corpus": "minisqa"})
     assert published_choice(tmp_path, "dev") == ""
+
+
+# ---- the real questions
+
+TOEFL = Path(__file__).parents[3] / "shared" / "data" / "toefl_qa"
+
+
+@pytest.mark.skipif(not TOEFL.is_dir(), reason="the questions of TOEFL-QA are not here (../shared/data/toefl_qa)")
+def test_baselines_of_toefl_qa_and_what_was_published_beside_them(tmp_path, capsys):
+    from speechssl.corpora.spoken_qa.toefl_qa import prepare_toefl_qa
+
+    prepare_toefl_qa(TOEFL, tmp_path / "toefl")
+    arguments = [str(tmp_path / "toefl"), str(tmp_path / "out"), "--systems", "chance", "longest-option", "--split", "dev"]
+    assert main(["evaluate", "choice", *arguments]) == 0
+    found = {(r.system, r.metric): (r.value, r.n) for r in read_rows(tmp_path / "out/results.jsonl")}
+    assert found["chance", "set_accuracy"] == (pytest.approx(100 * (108 / 4 + 15 / 6 + 1 / 4) / 124), 124)
+    assert found["chance", "accuracy"] == (25, 108)
+    assert found["longest-option", "set_accuracy"] == (pytest.approx(100 * 30 / 124), 124)
+    assert "Chung et al. 2018, arXiv 1711.05345" in capsys.readouterr().out
 
 
 # ---- end to end
