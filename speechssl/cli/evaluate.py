@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from speechssl.cli.choice import add_evaluate_choice
 from speechssl.cli.shared import add_group, add_verb
 from speechssl.options import count, whole
 
@@ -44,6 +45,7 @@ def add_evaluate(verbs: Any) -> None:
     _add_qa(what)
     _add_predictions(what)
     _add_robustness(what)
+    add_evaluate_choice(what)
 
 
 BF16 = "the text encoders read in bfloat16: fast with AVX512-BF16 or AMX, slow without"

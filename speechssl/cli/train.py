@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from speechssl.cli.choice import add_train_choice
 from speechssl.cli.shared import ENCODERS, add_group, add_verb, training_flags, training_options
 from speechssl.options import amount, count, share, whole
 
@@ -34,8 +35,8 @@ It learns from the passages and questions of the corpus's training split and the
 
 
 def add_train(verbs: Any) -> None:
-    what = add_group(verbs, "train", "train DUAL, the CTC head, or the cascade's text QA")
-    for add in (_add_dual, _add_text, _add_ctc):
+    what = add_group(verbs, "train", "train DUAL, the CTC head, the cascade's text QA, or multiple choice")
+    for add in (_add_dual, _add_text, _add_ctc, add_train_choice):
         add(what)
 
 

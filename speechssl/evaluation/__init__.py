@@ -2,6 +2,7 @@
 
 results: one row a measured value, in `results.jsonl`. bootstrap: intervals and paired comparisons, clustered by passage.
 spoken_qa, run, listening: systems x conditions on questions, and the report.
+choice, choosers: the same for questions with options.
 
 The robustness grid, encoders x tasks x conditions:
 

@@ -69,7 +69,7 @@ def train_dual(
     those of this corpus and extractor.
     """
     _check_shares(options)
-    made = _made_of(units / options.split, corpus, extractor)
+    made = made_of(units / options.split, corpus, extractor)
     begun = read_json(start / "card.json").get("weights") if start else None
     with claim(out, _made_from(corpus, options) | {"units": made, "assignment": assignment, "start": begun}):
         if agreed((out / "card.json").is_file()):
@@ -84,7 +84,7 @@ def train_dual(
         _train(model, examples, layout, options, out, card | {"left_out": len(left_out)})
 
 
-def _made_of(units: Path, corpus: Path, extractor: UnitExtractor) -> dict[str, Any]:
+def made_of(units: Path, corpus: Path, extractor: UnitExtractor) -> dict[str, Any]:
     """What the units of a split were made from. Raises InputError unless that is this corpus, encoder and codebook."""
     made = units_card(units).get("made_from", {})
     wanted = extractor.card | {"corpus": data_hash(corpus, units.name)}
