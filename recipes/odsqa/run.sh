@@ -63,7 +63,7 @@ if [ -n "$(setting listen)" ]; then
   fi
   [ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
   for reader in $READERS; do [ -e "$EXP/models/$reader/encoder" ] || ln -s ../../encoder "$EXP/models/$reader/encoder"; done
-  speechssl units fit "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/units.safetensors" $(with units)
+  speechssl units fit "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/units.safetensors" --split "$TRAIN" $(with units)
   speechssl units extract "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/units.safetensors" "$EXP/units" --split "$TRAIN" $(with extract)
 
   stage "4 DUAL: a text encoder learns to answer from units"
