@@ -45,7 +45,7 @@ def pieces(table, tokenizer):
     return pieces_of(table.texts, TextCodec(tokenizer))
 
 
-def trained(table, pieces, embeddings, pull, steps=120):
+def trained(table, pieces, embeddings, pull, steps=80):
     torch.manual_seed(0)
     model = WordAutoencoder(new_encoder(table, E, 16), pull)
     batches = WordBatches(table, np.arange(len(table)), pieces, embeddings, 24)

@@ -104,7 +104,7 @@ def test_a_question_finds_its_own_word_in_the_passage(reader):
     batches = ExampleBatches(found, LAYOUT, size=8, empty=0.0)
     optimiser = torch.optim.Adam(model.parameters(), 3e-3)
     losses = []
-    for step in range(200):
+    for step in range(120):
         result = model(**batches(step))
         optimiser.zero_grad()
         result["loss"].backward()
