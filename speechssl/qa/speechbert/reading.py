@@ -18,6 +18,7 @@ from speechssl.qa.dual import TimedAnswer
 from speechssl.qa.reader import Example, Layout, Reader, SpanModel, span_loss
 from speechssl.qa.speechbert.masking import look_up
 from speechssl.qa.speechbert.words import WordSequence, WordTable
+from speechssl.qa.train import first_times
 from speechssl.training import Batch
 
 CLS, SEP, PAD, SPECIALS = 0, 1, 2, 3
@@ -59,7 +60,7 @@ def examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[str, s
     """For every answerable question one example a way of cutting; and the questions without any: id -> why."""
     found, left_out = [], {}
     for question in data.answerable:
-        times = next(((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None), None)
+        times = first_times(question)
         if times is None:
             left_out[question.id] = "no answer has times"
             continue

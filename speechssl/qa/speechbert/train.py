@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from speechssl.artefacts import claim, read_json
 from speechssl.asr.ctc import CtcRecogniser
-from speechssl.corpora.records import Corpus, data_hash, first_passages, load_corpus
+from speechssl.corpora.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.processes import agreed, is_main, main_first
 from speechssl.qa.cascade import TextCodec
@@ -32,6 +32,7 @@ from speechssl.qa.speechbert.weights import as_saved, save_speechbert
 from speechssl.qa.speechbert.words import WordTable
 from speechssl.qa.train import QaOptions, check_positions, check_shares, example_batches, layout_of
 from speechssl.qa.weights import load_reader
+from speechssl.text import pieces
 from speechssl.textlm.pretrained import load_text_encoder, without_dropout
 from speechssl.training import TrainingOptions, check_share, fit
 from speechssl.units.features import Features
@@ -182,8 +183,8 @@ class _Stages:
     def _text(self, data: Corpus) -> list[Sentence]:
         """What is written of every recording, as word pieces."""
         codec = TextCodec(self.text.tokenizer)
-        written = [p.written for p in data.passages.values()] + [q.written for q in data.questions]
-        coded = (codec.encode(text.split())[0] for text in written)
+        records: list[Passage | Question] = [*data.passages.values(), *data.questions]
+        coded = (codec.encode([word for word, _ in pieces(r.written, r.language)])[0] for r in records)
         return [Sentence(ids, list(ids[:, None])) for ids in coded if len(ids)]
 
     def _speech(self) -> list[Sentence]:
