@@ -7,15 +7,14 @@ once, after the first stage, and stay as they are in the two others, as do the t
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from torch import Tensor
 
 from speechssl.artefacts import claim, read_json
 from speechssl.asr.ctc import CtcRecogniser
@@ -23,18 +22,18 @@ from speechssl.corpora.records import Corpus, Passage, Question, data_hash, firs
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.processes import agreed, is_main, main_first
 from speechssl.qa.cascade import TextCodec
-from speechssl.qa.reader import SpanModel
+from speechssl.qa.reader import Layout
 from speechssl.qa.speechbert.autoencoder import WordAutoencoder, WordBatches, WordEncoder, codes_of, new_encoder, pieces_of
 from speechssl.qa.speechbert.hearing import hear_corpus
 from speechssl.qa.speechbert.masking import MaskedBatches, MaskedWords, Sentence, Vocabulary
-from speechssl.qa.speechbert.reading import CLS, PAD, SEP, SPECIALS, CodeReader, examples
+from speechssl.qa.speechbert.reading import CLS, PAD, SEP, CodeReader, examples
+from speechssl.qa.speechbert.text_half import TextHalf, pad_of, text_half
 from speechssl.qa.speechbert.weights import as_saved, save_speechbert
 from speechssl.qa.speechbert.words import WordTable
 from speechssl.qa.train import QaOptions, check_positions, check_shares, example_batches, layout_of
-from speechssl.qa.weights import load_reader
 from speechssl.text import pieces
-from speechssl.textlm.pretrained import load_text_encoder, without_dropout
-from speechssl.training import TrainingOptions, check_share, fit
+from speechssl.textlm.pretrained import without_dropout
+from speechssl.training import Batch, TrainingOptions, check_share, fit
 from speechssl.units.features import Features
 
 
@@ -53,51 +52,6 @@ class SpeechBertOptions:
     masked_window: int = 100  # words a sequence
 
 
-@dataclass(frozen=True, eq=False)
-class TextHalf:
-    """What SpeechBERT has of text: a span model, the embeddings (V, E) of its words, and its tokeniser."""
-
-    reader: SpanModel  # its embedding has the SPECIALS rows
-    embeddings: Tensor
-    tokenizer: PreTrainedTokenizerBase
-    card: dict[str, Any]
-
-
-def text_half(options: QaOptions, start: Path | None) -> TextHalf:
-    """A text-pre-trained encoder, or `start`: a reader of `speechssl train text-qa`, whose span head comes along.
-
-    Raises InputError where that is no reader of words.
-    """
-    torch.manual_seed(options.training.seed)
-    if start is None:
-        encoder, tokenizer = load_text_encoder(options.text_encoder)
-        table = encoder.get_input_embeddings().weight.detach().clone()
-        return TextHalf(_span_model(encoder, table, None, tokenizer), table, tokenizer, {"text_encoder": options.text_encoder})
-    if not (start / "tokenizer.json").is_file():
-        raise InputError(f"{start} has no tokenizer.json; --start takes a folder of `speechssl train text-qa`")
-    model, _, made = load_reader(start)
-    tokenizer = AutoTokenizer.from_pretrained(start)
-    table = model.embedding.weight.detach().clone()
-    card = {"text_encoder": made.get("text_encoder"), "start": made["weights"], "start_corpus": made.get("corpus")}
-    return TextHalf(_span_model(model.encoder.train().requires_grad_(True), table, model.head, tokenizer), table, tokenizer, card)
-
-
-def _span_model(encoder: Any, table: Tensor, head: nn.Linear | None, tokenizer: PreTrainedTokenizerBase) -> SpanModel:
-    if tokenizer.mask_token_id is None:
-        raise InputError("the text encoder's tokeniser has no mask token; choose an encoder that was trained by masking")
-    specials = nn.Embedding(SPECIALS, table.shape[1])
-    with torch.no_grad():
-        specials.weight.copy_(table[[tokenizer.cls_token_id, tokenizer.sep_token_id, _pad(tokenizer)]])
-    model = SpanModel(encoder, specials)
-    if head is not None:
-        model.head.load_state_dict(head.state_dict())
-    return model
-
-
-def _pad(tokenizer: PreTrainedTokenizerBase) -> int:
-    return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
-
-
 def train_speechbert(
     corpus: Path,
     features: Features,
@@ -114,41 +68,45 @@ def train_speechbert(
     Raises InputError where `out` was made from other inputs, or there is nothing to learn from.
     """
     _check_shares(options)
-    layout = layout_of(options.qa, CLS, SEP, PAD)
-    made: dict[str, Any] = {
-        "features": features.card,
-        "recogniser": recogniser_card,
-        "start": read_json(start / "card.json").get("weights") if start else None,
-    }
-    with claim(out, {"data": data_hash(corpus, "train"), "options": asdict(options)} | made):
+    begun = read_json(start / "card.json").get("weights") if start else None
+    made = {"features": features.card, "recogniser": recogniser_card, "start": begun, "data": data_hash(corpus, "train")}
+    with claim(out, made | {"options": asdict(options)}):
         if agreed((out / "card.json").is_file()):
             return
         text = text_half(options.qa, start)
+        layout = layout_of(options.qa, CLS, SEP, PAD)
         check_positions(text.reader, layout, options.qa)
         data = first_passages(load_corpus(corpus, "train"), options.passages)
         with main_first():
             table = hear_corpus(data, features, recogniser, out / "features")
-        found, left_out = examples(data, table)
-        tell_set_aside(left_out, "training of SpeechBERT")
-        if not found:
-            raise InputError(f"{corpus / 'train'} has no answerable question that can be used; there is nothing to train on")
-        if not options.qa.dropout:
-            without_dropout(text.reader.encoder)
-        stages = _Stages(out / "checkpoints", options, text, table)
-        encoder, codes = stages.words()
-        stages.masked(data, codes)
-        model = CodeReader(text.reader, codes)
-        result = fit(model, example_batches(found, layout, options.qa), options.qa.training, out / "checkpoints" / "spans")
-        facts = {"options": asdict(options), "audio_words": len(table), "examples": len(found), "left_out": len(left_out)}
-        facts |= {"training": stages.results | {"spans": result}, "corpus": read_json(corpus / "card.json")}
+        encoder, facts = _train(data, table, text, layout, options, out / "checkpoints")
+        card = made | text.card | facts | {"options": asdict(options), "corpus": read_json(corpus / "card.json")}
         with main_first():
             if is_main():
-                save_speechbert(out, encoder, text.reader, layout, made | text.card | facts)
+                save_speechbert(out, encoder, text.reader, layout, card)
                 shutil.rmtree(out / "features")
 
 
+def _train(
+    data: Corpus, table: WordTable, text: TextHalf, layout: Layout, options: SpeechBertOptions, folder: Path
+) -> tuple[WordEncoder, dict[str, Any]]:
+    """All three stages. The word encoder, and what the card says of its training; the reader is trained in place."""
+    found, left_out = examples(data, table)
+    tell_set_aside(left_out, "training of SpeechBERT")
+    if not found:
+        raise InputError(f"{data.root / data.split} has no answerable question that can be used; there is nothing to train on")
+    if not options.qa.dropout:
+        without_dropout(text.reader.encoder)
+    stages = _Stages(folder, options, text, table)
+    encoder, codes = stages.words()
+    stages.masked(data, codes)
+    stages.spans(codes, example_batches(found, layout, options.qa))
+    facts = {"audio_words": len(table), "examples": len(found), "left_out": len(left_out), "training": stages.results}
+    return encoder, facts
+
+
 class _Stages:
-    """What comes before the spans. results: what `fit` said of each."""
+    """The stages, one after another. results: what `fit` said of each."""
 
     def __init__(self, folder: Path, options: SpeechBertOptions, text: TextHalf, table: WordTable) -> None:
         self.folder, self.options, self.text, self.table = folder, options, text, table
@@ -174,11 +132,16 @@ class _Stages:
             return
         torch.manual_seed(options.masked.seed)
         model = MaskedWords(self.text.reader, self.text.embeddings, codes)
-        special = (tokenizer.cls_token_id, tokenizer.sep_token_id, _pad(tokenizer), tokenizer.mask_token_id)
+        special = (tokenizer.cls_token_id, tokenizer.sep_token_id, pad_of(tokenizer), tokenizer.mask_token_id)
         vocabulary = Vocabulary(*special, len(self.text.embeddings), len(self.table))
         size, window, seed = options.masked_batch, options.masked_window, options.masked.seed
         batches = MaskedBatches(self._text(data), self._speech(), vocabulary, size, window, seed=seed)
         self.results["masked"] = fit(model, batches, options.masked, self.folder / "masked")
+
+    def spans(self, codes: Tensor, batches: Callable[[int], Batch]) -> None:
+        """Train the reader in place."""
+        model = CodeReader(self.text.reader, codes)
+        self.results["spans"] = fit(model, batches, self.options.qa.training, self.folder / "spans")
 
     def _text(self, data: Corpus) -> list[Sentence]:
         """What is written of every recording, as word pieces."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from speechssl.asr.ctc import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
-from speechssl.qa.speechbert import train
+from speechssl.qa.speechbert import text_half
 from speechssl.qa.speechbert.train import SpeechBertOptions
 from speechssl.qa.train import QaOptions
 from speechssl.training import TrainingOptions
@@ -22,7 +22,7 @@ def corpus(mini_corpus, text_encoder, tokenizer, monkeypatch):
     for name, more in (("passages", {"words": SPOKEN}), ("questions", {"words": SPOKEN[:2], "answers": answers})):
         path = root / f"train/{name}.jsonl"
         path.write_text("".join(json.dumps(json.loads(line) | more) + "\n" for line in path.read_text().splitlines()))
-    monkeypatch.setattr(train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
+    monkeypatch.setattr(text_half, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
     return root
 
 

@@ -9,10 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from speechssl.audio import read_audio
-from speechssl.corpora.records import load_corpus
+from speechssl.corpora.records import data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.qa.speechbert import train
 from speechssl.qa.speechbert.hearing import hear_corpus, known_words, recognised
+from speechssl.qa.speechbert.text_half import text_half
 from speechssl.qa.speechbert.train import train_speechbert
 from speechssl.qa.speechbert.weights import load_weights
 from speechssl.qa.train import train_text
@@ -30,6 +31,7 @@ def test_all_three_stages_are_run_once_and_the_card_says_of_what(corpus, feature
     assert (encoder.shape.features, encoder.shape.code, reader.embedding.num_embeddings, layout.size) == (32, 32, 3, 16)
     assert card["features"] == features.card and card["recogniser"] == "0123456789abcdef" and card["text_encoder"] == "minilm"
     assert {name: stage["steps"] for name, stage in card["training"].items()} == {"words": 4, "masked": 4, "spans": 4}
+    assert card["data"] == data_hash(corpus, "train") and len(card["text_weights"]) == 16
     assert card["examples"] >= 3 and card["audio_words"] > 15
     assert not (out / "features").exists()
     before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
@@ -87,7 +89,7 @@ def test_it_goes_on_from_a_reader_of_words_and_says_so(corpus, features, options
 
     monkeypatch.setattr(qa_train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
     train_text(corpus, tmp_path / "text-qa", options().qa)
-    half = train.text_half(options().qa, tmp_path / "text-qa")
+    half = text_half(options().qa, tmp_path / "text-qa")
     rows = half.embeddings[[tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]]
     assert torch.equal(half.reader.embedding.weight.detach(), rows) and len(half.embeddings) == len(tokenizer)
     train_speechbert(corpus, features, tmp_path / "out", options(1, 1, 1), start=tmp_path / "text-qa")
