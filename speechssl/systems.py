@@ -29,6 +29,7 @@ from speechssl.errors import InputError
 from speechssl.qa.cascade import Cascade, TextCodec, answer_transcripts
 from speechssl.qa.dual import Dual, TimedAnswer
 from speechssl.qa.reader import Reader
+from speechssl.qa.speechbert.system import load_speechbert
 from speechssl.qa.weights import load_reader
 from speechssl.text import joiner, pieces
 from speechssl.timing import FrameGrid, RunLength
@@ -37,6 +38,7 @@ from speechssl.units.kmeans import load_codebook
 
 DEFAULT = "minisqa-en"
 ENGINES = ("ctc", "pocketsphinx")
+SPEECHBERT = ("speechbert", "speechbert-aligned")
 WRITTEN = ("text", "cascade-given")  # systems that read and do not listen
 
 
@@ -253,6 +255,14 @@ def load_written(models: Path, name: str, bf16: bool = False) -> WrittenSystem:
     return WrittenSystem(codec, Reader(model, layout, bf16=bf16), cards, name)
 
 
+def _speechbert(models: Path, encoder: SharedEncoder, name: str, bf16: bool) -> System:
+    """Words begin and end where the CTC head hears them, or (`speechbert-aligned`, a bound) where the manifest has them."""
+    folder = part(models, "speechbert")
+    if name == "speechbert-aligned":
+        return load_speechbert(folder, encoder, bf16=bf16)
+    return load_speechbert(folder, encoder, *recogniser_of(models, "ctc", encoder), bf16=bf16)
+
+
 def _tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
     """transformers makes an empty tokeniser where files are missing; its ids would mean nothing to the reader."""
     try:
@@ -283,7 +293,7 @@ def recogniser_of(models: Path, engine: str, encoder: SharedEncoder) -> tuple[Re
 
 def load_systems(models: Path, names: list[str], bf16: bool = False, encoder: SharedEncoder | None = None) -> list[System]:
     """names: `dual` (or `dual-...`, a reader folder of that name), `cascade-ctc`, `cascade-pocketsphinx`, `cascade-<model>`; and
-    what does not listen: `text`, `cascade-given` (`WrittenSystem`).
+    `speechbert` and `speechbert-aligned`; and what does not listen: `text`, `cascade-given` (`WrittenSystem`).
 
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or AMX, slower on one without.
     encoder: of these models, where it has been loaded already.
@@ -296,11 +306,13 @@ def load_systems(models: Path, names: list[str], bf16: bool = False, encoder: Sh
             systems.append(load_written(models, name, bf16))
         elif name == "dual" or name.startswith("dual-"):
             systems.append(load_dual(models, encoder, name, bf16))
+        elif name in SPEECHBERT:
+            systems.append(_speechbert(models, encoder, name, bf16))
         elif name.startswith("cascade-"):
             systems.append(load_cascade(models, name.removeprefix("cascade-"), encoder, bf16))
         else:
             raise InputError(
-                f"there is no system {name!r}; choose dual, cascade-ctc, cascade-pocketsphinx, cascade-MODEL, text, cascade-given"
+                f"there is no system {name!r}; choose dual, speechbert, cascade-ctc, cascade-MODEL, text, cascade-given"
             )
     return systems
 

@@ -114,7 +114,7 @@ def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(
 
 
 def test_an_unknown_system_names_the_known():
-    with pytest.raises(InputError, match="choose dual, cascade-ctc"):
+    with pytest.raises(InputError, match="choose dual, speechbert, cascade-ctc"):
         load_systems(model_folder("minisqa-en"), ["duel"])
 
 

@@ -47,14 +47,17 @@ stage "6 the cascade: a CTC head on the same encoder, and the same text BERT on 
 speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc" $(with ctc)
 speechssl train text-qa "$EXP/corpus" "$MODELS/text-qa" $(with text-qa)
 
-stage "7 evaluation on unseen voices, passages and values"
+stage "7 SpeechBERT: audio words read by the text BERT of the cascade"
+speechssl train speechbert "$EXP/corpus" "$MODELS/encoder" "$MODELS/speechbert" --recogniser "$MODELS/ctc" --start "$MODELS/text-qa" $(with speechbert)
+
+stage "8 evaluation on unseen voices, passages and values"
 speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with evaluate)
 speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with assignments) # and the two of equal steps
 speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with pocketsphinx)
 
-stage "8 report"
+stage "9 report"
 python recipes/minisqa/tables.py "$EXP"
 speechssl report "$EXP" "$EXP/corpus" --tables "$EXP"/tables/units.json "$EXP"/tables/assignments.json
 
-stage "9 what ships: $EXP/minisqa-en, to be copied to speechssl/models/"
+stage "10 what ships: $EXP/minisqa-en, to be copied to speechssl/models/"
 python recipes/minisqa/ship.py "$EXP" "$EXP/minisqa-en"

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.cli.choice import add_train_choice
+from speechssl.cli.qa_flags import qa_flags, qa_options
 from speechssl.cli.shared import ENCODERS, add_group, add_verb, training_flags, training_options
+from speechssl.cli.train_speechbert import add_speechbert
 from speechssl.options import amount, count, share, whole
 
 DUAL = """train DUAL's reader on extracted units
@@ -35,8 +37,8 @@ It learns from the passages and questions of the corpus's training split and the
 
 
 def add_train(verbs: Any) -> None:
-    what = add_group(verbs, "train", "train DUAL, the CTC head, the cascade's text QA, or multiple choice")
-    for add in (_add_dual, _add_text, _add_ctc, add_train_choice):
+    what = add_group(verbs, "train", "train DUAL, SpeechBERT, the CTC head, the cascade's text QA, or multiple choice")
+    for add in (_add_dual, _add_text, _add_ctc, add_speechbert, add_train_choice):
         add(what)
 
 
@@ -47,10 +49,11 @@ def _add_dual(what: Any) -> None:
     verb.add_argument("units", type=Path, help="folder of `speechssl units extract`")
     verb.add_argument("out", type=Path, help="folder for the trained model")
     verb.add_argument("--encoder", required=True, help=f"that of the units: {ENCODERS}")
+    verb.add_argument("--split", default="train", help="of the corpus and its units")
     verb.add_argument("--start", type=Path, help="reader of the same units to go on from; default: the text encoder")
     verb.add_argument("--noise", type=share, default=0.0, help="share of units replaced by random ones in training")
     verb.add_argument("--assignment", default="most-frequent", help="most-frequent, least-frequent, random, re-init or scratch")
-    _qa_flags(verb)
+    qa_flags(verb)
 
 
 def _train_dual(o: argparse.Namespace) -> None:
@@ -60,7 +63,7 @@ def _train_dual(o: argparse.Namespace) -> None:
     from speechssl.units.kmeans import load_codebook
 
     extractor = extractor_of(load_encoder(o.encoder), load_codebook(o.codebook))
-    train_dual(o.corpus, o.units, o.out, extractor, o.assignment, _qa_options(o), o.start)
+    train_dual(o.corpus, o.units, o.out, extractor, o.assignment, qa_options(o), o.start)
     print(f"{o.out}: DUAL reader, {o.assignment}")
 
 
@@ -68,53 +71,21 @@ def _add_text(what: Any) -> None:
     verb = add_verb(what, "text-qa", _train_text, TEXT)
     verb.add_argument("corpus", type=Path, help="prepared corpus")
     verb.add_argument("out", type=Path, help="folder for the trained model")
+    verb.add_argument("--split", default="train", help="of the corpus")
     verb.add_argument(
         "--subwords", default="none", help="none, pinyin (needs speechssl[chinese]) or phones (English, needs speechssl[synth])"
     )
     verb.add_argument(
         "--characters", action="store_true", help="the vocabulary is the corpus's characters, on the text encoder's layers"
     )
-    _qa_flags(verb)
+    qa_flags(verb)
 
 
 def _train_text(o: argparse.Namespace) -> None:
     from speechssl.qa.train import train_text
 
-    train_text(o.corpus, o.out, _qa_options(o))
+    train_text(o.corpus, o.out, qa_options(o))
     print(f"{o.out}: text QA")
-
-
-def _qa_flags(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--split", default="train", help="of the corpus")
-    verb.add_argument("--text-encoder", default="minilm", help="folder, hub id, or minilm (needs speechssl[minilm])")
-    verb.add_argument("--batch", type=count, default=16, help="sequences a step, of all processes together")
-    verb.add_argument("--window", type=count, default=320, help="passage tokens a window")
-    verb.add_argument("--stride", type=count, default=160, help="passage tokens between windows")
-    verb.add_argument("--answer", type=count, default=275, help="longest answer in tokens")
-    verb.add_argument("--dropout", action="store_true", help="keep the text encoder's dropout in training")
-    verb.add_argument("--short-window", type=whole, default=0, help="passage tokens a window in the first --short-steps steps")
-    verb.add_argument("--short-steps", type=whole, default=0, help="steps on short windows before those on whole ones")
-    training_flags(verb, 600, 3e-4, 50)
-
-
-def _qa_options(o: argparse.Namespace) -> Any:
-    from speechssl.qa.train import QaOptions
-
-    return QaOptions(
-        training_options(o),
-        o.text_encoder,
-        o.batch,
-        window=o.window,
-        stride=o.stride,
-        answer=o.answer,
-        dropout=o.dropout,
-        short_window=o.short_window,
-        short_steps=o.short_steps,
-        noise=getattr(o, "noise", 0.0),
-        subwords=getattr(o, "subwords", "none"),
-        characters=getattr(o, "characters", False),
-        split=o.split,
-    )
 
 
 def _add_ctc(what: Any) -> None:

@@ -10,6 +10,7 @@ import inspect
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -42,6 +43,12 @@ class Layout:
         asked = question[: self.question]
         ids = np.concatenate([[self.cls], asked, [self.sep], window, [self.sep]]).astype(np.int64)
         return ids, len(asked) + 2
+
+
+class Scorer(Protocol):
+    """What a reader needs of a model: start and end logits, as those of SpanModel."""
+
+    def logits(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -83,19 +90,31 @@ class SpanModel(nn.Module):
     def logits(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """ids, mask, segments: (B, S). Returns (B, S, 2): start and end logits; IGNORED outside [CLS] and the window."""
         embedded = self.embedding(ids) if self.subwords is None else self.embedding(ids) + self.subwords(ids)
-        hidden = self.encoder(**self.inputs(embedded, mask, segments)).last_hidden_state
+        return self.logits_of(embedded, mask, segments)
+
+    def logits_of(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+        """`logits` of vectors (B, S, E) in the place of ids."""
+        hidden = self.hidden(embedded, mask, segments)
         allowed = (segments * mask).bool()
         allowed[:, 0] = True
         return torch.where(allowed[..., None], self.head(hidden).float(), IGNORED)
+
+    def hidden(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+        """What the encoder makes of vectors (B, S, E)."""
+        return self.encoder(**self.inputs(embedded, mask, segments)).last_hidden_state
 
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, first: torch.Tensor, last: torch.Tensor
     ) -> Batch:
         """first, last: (B,) positions of the answer's first and last token, 0 where the window holds no answer."""
-        logits = self.logits(ids, mask, segments)
-        loss = (functional.cross_entropy(logits[..., 0], first) + functional.cross_entropy(logits[..., 1], last)) / 2
-        right = (logits[..., 0].argmax(1) == first) & (logits[..., 1].argmax(1) == last)
-        return {"loss": loss, "exact": right.float().mean().detach()}
+        return span_loss(self.logits(ids, mask, segments), first, last)
+
+
+def span_loss(logits: torch.Tensor, first: torch.Tensor, last: torch.Tensor) -> Batch:
+    """logits: (B, S, 2); first, last: (B,). The cross-entropy of both ends, and how often both are right."""
+    loss = (functional.cross_entropy(logits[..., 0], first) + functional.cross_entropy(logits[..., 1], last)) / 2
+    right = (logits[..., 0].argmax(1) == first) & (logits[..., 1].argmax(1) == last)
+    return {"loss": loss, "exact": right.float().mean().detach()}
 
 
 def collate(sequences: Sequence[tuple[np.ndarray, int]], pad: int) -> dict[str, torch.Tensor]:
@@ -184,7 +203,7 @@ class ShortFirst:
 class Reader:
     """A trained span model that answers."""
 
-    model: SpanModel
+    model: Scorer
     layout: Layout
     batch: int = 16
     bf16: bool = False

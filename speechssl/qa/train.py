@@ -68,13 +68,13 @@ def train_dual(
     Raises InputError where `out` holds a reader that was made from other inputs, `start` one for other units, or the units are not
     those of this corpus and extractor.
     """
-    _check_shares(options)
+    check_shares(options)
     made = made_of(units / options.split, corpus, extractor)
     begun = read_json(start / "card.json").get("weights") if start else None
     with claim(out, _made_from(corpus, options) | {"units": made, "assignment": assignment, "start": begun}):
         if agreed((out / "card.json").is_file()):
             return
-        layout = _layout(options, *special_ids(extractor.codebook.size))
+        layout = layout_of(options, *special_ids(extractor.codebook.size))
         data = load_corpus(corpus, options.split)
         examples, left_out = dual_examples(data, load_units(units / options.split), extractor.grid)
         tell_set_aside(left_out, "DUAL's training")
@@ -115,7 +115,7 @@ def dual_examples(data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid)
     """One example a question, of the first annotation with times; and the questions left out: id -> why."""
     found, left_out = [], {}
     for question in data.answerable:
-        times = _first_times(question)
+        times = first_times(question)
         if times is None:
             left_out[question.id] = "no answer has times"
         elif missing := [name for name in (question.id, question.passage) if name not in units]:
@@ -125,7 +125,7 @@ def dual_examples(data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid)
     return found, left_out
 
 
-def _first_times(question: Question) -> tuple[float, float] | None:
+def first_times(question: Question) -> tuple[float, float] | None:
     """Seconds of the first annotation that has them."""
     return next(((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None), None)
 
@@ -136,14 +136,14 @@ def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
     Questions whose answer has neither times nor an offset with words of the passage there are listed and left out.
     Raises InputError where `out` holds a reader that was made from other inputs.
     """
-    _check_shares(options)
+    check_shares(options)
     with claim(out, _made_from(corpus, options)):
         if agreed((out / "card.json").is_file()):
             return
         data = load_corpus(corpus, options.split)
         encoder, table, tokenizer = _text_encoder(data, options)
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
-        layout = _layout(options, tokenizer.cls_token_id, tokenizer.sep_token_id, pad)
+        layout = layout_of(options, tokenizer.cls_token_id, tokenizer.sep_token_id, pad)
         examples, left_out = text_examples(data, TextCodec(tokenizer))
         tell_set_aside(left_out, "training of text QA")
         torch.manual_seed(options.training.seed)
@@ -188,7 +188,7 @@ def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[s
 
 def _answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple[int, int] | None]:
     """The passage's words, and the first and last of the answer."""
-    times = _first_times(question)
+    times = first_times(question)
     if passage.words and times is not None:
         middles = np.array([(w.start + w.end) / 2 for w in passage.words])
         inside = np.flatnonzero((middles >= times[0]) & (middles < times[1]))
@@ -205,7 +205,8 @@ def _made_from(corpus: Path, options: QaOptions) -> dict[str, Any]:
     return {"data": data_hash(corpus, options.split), "options": dict(o for o in asdict(options).items() if o not in unused)}
 
 
-def _layout(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
+def layout_of(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
+    """Raises InputError for windows that leave gaps between them."""
     if not 1 <= options.stride <= options.window or options.short_window > options.window:
         raise InputError(
             f"windows of {options.window} tokens {options.stride} apart (short ones: {options.short_window}) leave gaps; "
@@ -226,20 +227,25 @@ def _train(
         raise InputError(f"the split {options.split} has no answerable question that can be used; there is nothing to train on")
     if not options.dropout:
         without_dropout(model.encoder)
-    longest = getattr(model.encoder.config, "max_position_embeddings", None)
-    if longest is not None and layout.size + layout.question + 3 > longest:
-        raise InputError(
-            f"a window of {layout.size} tokens with a question of up to {layout.question} does not fit into the {longest} "
-            f"positions of {options.text_encoder}; give a smaller --window"
-        )
-    result = fit(model, _batches(examples, layout, options), options.training, out / "checkpoints")
+    check_positions(model, layout, options)
+    result = fit(model, example_batches(examples, layout, options), options.training, out / "checkpoints")
     facts = {"options": asdict(options), "examples": len(examples), "training": result}
     with main_first():
         if is_main():
             save_reader(out, model, layout, card | facts)
 
 
-def _batches(examples: Sequence[Example], layout: Layout, options: QaOptions) -> ExampleBatches | ShortFirst:
+def check_positions(model: SpanModel, layout: Layout, options: QaOptions) -> None:
+    """Raises InputError where a question and a window are longer than what the encoder has positions for."""
+    longest = getattr(model.encoder.config, "max_position_embeddings", None)
+    if longest is not None and layout.size + layout.question + 3 > longest:
+        raise InputError(
+            f"a window of {layout.size} tokens with a question of up to {layout.question} does not fit into the {longest} "
+            f"positions of {options.text_encoder}; give a smaller --window"
+        )
+
+
+def example_batches(examples: Sequence[Example], layout: Layout, options: QaOptions) -> ExampleBatches | ShortFirst:
     seed, symbols = options.training.seed, min(layout.cls, layout.sep, layout.pad)
     whole = ExampleBatches(examples, layout, options.batch, options.empty, seed, options.noise, symbols)
     if not (options.short_window and options.short_steps):
@@ -253,7 +259,7 @@ def _short_batch(options: QaOptions) -> int:
     return options.batch * options.window // options.short_window
 
 
-def _check_shares(options: QaOptions) -> None:
+def check_shares(options: QaOptions) -> None:
     check_share(options.batch)
     if options.short_window and options.short_steps:
         check_share(_short_batch(options))

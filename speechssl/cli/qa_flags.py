@@ -1,0 +1,41 @@
+"""Options of the verbs that train a reader."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from speechssl.cli.shared import training_flags, training_options
+from speechssl.options import count, whole
+
+
+def qa_flags(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--text-encoder", default="minilm", help="folder, hub id, or minilm (needs speechssl[minilm])")
+    verb.add_argument("--batch", type=count, default=16, help="sequences a step, of all processes together")
+    verb.add_argument("--window", type=count, default=320, help="passage tokens a window")
+    verb.add_argument("--stride", type=count, default=160, help="passage tokens between windows")
+    verb.add_argument("--answer", type=count, default=275, help="longest answer in tokens")
+    verb.add_argument("--dropout", action="store_true", help="keep the text encoder's dropout in training")
+    verb.add_argument("--short-window", type=whole, default=0, help="passage tokens a window in the first --short-steps steps")
+    verb.add_argument("--short-steps", type=whole, default=0, help="steps on short windows before those on whole ones")
+    training_flags(verb, 600, 3e-4, 50)
+
+
+def qa_options(o: argparse.Namespace) -> Any:
+    from speechssl.qa.train import QaOptions
+
+    return QaOptions(
+        training_options(o),
+        o.text_encoder,
+        o.batch,
+        window=o.window,
+        stride=o.stride,
+        answer=o.answer,
+        dropout=o.dropout,
+        short_window=o.short_window,
+        short_steps=o.short_steps,
+        noise=getattr(o, "noise", 0.0),
+        subwords=getattr(o, "subwords", "none"),
+        characters=getattr(o, "characters", False),
+        split=getattr(o, "split", "train"),
+    )
