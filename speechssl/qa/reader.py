@@ -171,6 +171,11 @@ class Reader:
     layout: Layout
     batch: int = 16
     bf16: bool = False
+    device: str = "auto"  # a GPU where there is one
+
+    def __post_init__(self) -> None:
+        """Takes the model there."""
+        self.model.to(("cuda" if torch.cuda.is_available() else "cpu") if self.device == "auto" else self.device)
 
     def read(self, question: np.ndarray, passage: np.ndarray) -> SpanChoice:
         """The best span of the passage. question, passage: token ids. Raises ValueError for an empty passage."""
@@ -199,5 +204,7 @@ class Reader:
         return [best_span_of_windows(found, self.layout.answer) for found in by_item]
 
     def _logits(self, sequences: Sequence[tuple[np.ndarray, int]]) -> torch.Tensor:
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
-            return self.model.logits(**collate(sequences, self.layout.pad))
+        device = self.model.head.weight.device
+        batch = {name: value.to(device) for name, value in collate(sequences, self.layout.pad).items()}
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
+            return self.model.logits(**batch).cpu()

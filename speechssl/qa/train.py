@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from tqdm import tqdm
 
 from speechssl.artefacts import claim, read_json
 from speechssl.corpora.records import Corpus, Question, data_hash, load_corpus
@@ -20,7 +23,7 @@ from speechssl.qa.dual import example
 from speechssl.qa.reader import Example, ExampleBatches, Layout, ShortFirst, SpanModel
 from speechssl.qa.weights import load_reader, save_reader
 from speechssl.textlm.mapping import special_ids, symbol_encoder
-from speechssl.textlm.pretrained import load_text_encoder, without_dropout
+from speechssl.textlm.pretrained import load_text_encoder, longest_sequence, without_dropout
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.training import TrainingOptions, check_share, fit
 from speechssl.units.extract import UnitExtractor
@@ -43,6 +46,8 @@ class QaOptions:
     short_window: int = 0  # passage tokens a window in the first `short_steps` steps; 0: none
     short_steps: int = 0
     noise: float = 0.0  # share of units replaced by random ones (DUAL)
+    question: int = 120  # tokens of a question that are kept
+    gradient_checkpointing: bool = False  # layers are computed twice, and need not be kept: slower, in far less memory
 
 
 def train_dual(
@@ -181,7 +186,7 @@ def _layout(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
             f"windows of {options.window} tokens {options.stride} apart (short ones: {options.short_window}) leave gaps; "
             f"give --stride and --short-window of at most --window"
         )
-    return Layout(cls, sep, pad, size=options.window, stride=options.stride, answer=options.answer)
+    return Layout(cls, sep, pad, options.window, options.stride, options.question, options.answer)
 
 
 def _train(
@@ -196,17 +201,30 @@ def _train(
         raise InputError("the train split has no answerable question that can be used; there is nothing to train on")
     if not options.dropout:
         without_dropout(model.encoder)
-    longest = getattr(model.encoder.config, "max_position_embeddings", None)
+    longest = longest_sequence(model.encoder)
     if longest is not None and layout.size + layout.question + 3 > longest:
         raise InputError(
-            f"a window of {layout.size} tokens with a question of up to {layout.question} does not fit into the {longest} "
-            f"positions of {options.text_encoder}; give a smaller --window"
+            f"a window of {layout.size} tokens with a question of up to {layout.question} and 3 more does not fit into the {longest} "
+            f"positions of {options.text_encoder}; give a smaller --window or --question"
         )
+    if options.gradient_checkpointing:
+        _recompute(model, options.text_encoder)
+    cut = sum(len(e.question) > layout.question for e in examples)
+    if cut and is_main():
+        tqdm.write(f"{cut} of {len(examples)} questions lose what is beyond {layout.question} tokens (--question)", file=sys.stderr)
     result = fit(model, _batches(examples, layout, options), options.training, out / "checkpoints")
-    facts = {"options": asdict(options), "examples": len(examples), "training": result}
+    facts = {"options": asdict(options), "examples": len(examples), "cut_questions": cut, "training": result}
     with main_first():
         if is_main():
             save_reader(out, model, layout, card | facts)
+
+
+def _recompute(model: SpanModel, name: str) -> None:
+    if not model.encoder.supports_gradient_checkpointing:
+        raise InputError(f"{name} cannot compute its layers twice; leave out --gradient-checkpointing")
+    with warnings.catch_warnings():  # transformers 6 will call it otherwise
+        warnings.simplefilter("ignore", FutureWarning)
+        model.encoder.gradient_checkpointing_enable({"use_reentrant": False})
 
 
 def _batches(examples: Sequence[Example], layout: Layout, options: QaOptions) -> ExampleBatches | ShortFirst:
