@@ -11,12 +11,20 @@ from speechssl.options import count, whole
 
 QA = """systems x conditions on a corpus: predictions and results.jsonl
 
-Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc, cascade-pocketsphinx, cascade-MODEL (of Hugging Face).
+Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc, cascade-pocketsphinx, cascade-MODEL (of Hugging Face);
+text (text QA on the reference text, the topline) and cascade-given (on the transcripts that the corpus has) need no audio.
 Conditions: clean; noise at an SNR in dB as pink@10, babble@5, m+g+r@5 or kitchen.wav@5; reverb or reverb@0.6 (seconds); pitch@-2;
 band@1000-2000 (Hz); codec@mp3:16; and several in order, joined by +. What is in OUT stays, rows of the same cell are replaced.
 
   speechssl evaluate qa corpus exp/mine --models exp/models --systems dual cascade-ctc --conditions clean pink@5 kitchen.wav@5
   speechssl report exp/mine corpus
+"""
+PREDICTIONS = """answers of a system of your own, scored as ours and put beside them
+
+FILE is JSON, question -> answer: a text (the format of SQuAD's scorer), [start, end] in seconds, or {"text", "start", "end"}.
+What it does not answer counts as wrong. Leaves predictions and rows in OUT, for `report` and `compare`.
+
+  speechssl evaluate predictions corpus exp/mine predictions.json --name my-system --split dev
 """
 ROBUSTNESS = """encoders x tasks x noises x SNR: what noise costs, and how much of it an encoder saves
 
@@ -34,6 +42,7 @@ Leaves OUT/results.jsonl, degradation.json and tables.md; `speechssl report OUT`
 def add_evaluate(verbs: Any) -> None:
     what = add_group(verbs, "evaluate", "spoken QA under conditions; the robustness grid")
     _add_qa(what)
+    _add_predictions(what)
     _add_robustness(what)
 
 
@@ -64,6 +73,23 @@ def _evaluate_qa(o: argparse.Namespace) -> None:
     print(
         run_evaluation(o.corpus, o.out, o.models, o.systems, o.conditions, o.split, o.passages, o.voices, o.seed, o.workers, o.bf16)
     )
+
+
+def _add_predictions(what: Any) -> None:
+    verb = add_verb(what, "predictions", _evaluate_predictions, PREDICTIONS)
+    verb.add_argument("corpus", type=Path, help="prepared corpus")
+    verb.add_argument("out", type=Path, help="folder; gets predictions/ and results.jsonl")
+    verb.add_argument("file", type=Path, help="JSON of question -> answer")
+    verb.add_argument("--name", required=True, help="what tables call the system")
+    verb.add_argument("--condition", default="clean", help="in which it heard, written as for `evaluate qa`")
+    verb.add_argument("--split", default="test", help="train, dev or test")
+    verb.add_argument("--seed", type=whole, default=0, help="of the bootstrap")
+
+
+def _evaluate_predictions(o: argparse.Namespace) -> None:
+    from speechssl.evaluation.imported import import_predictions
+
+    print(import_predictions(o.corpus, o.out, o.file, o.name, o.split, o.condition, o.seed))
 
 
 def _add_robustness(what: Any) -> None:
