@@ -62,7 +62,7 @@ def _of_hub(name: str, refused: Callable[[str], str]) -> Path:
             there = [file.rfilename for file in HfApi().model_info(name, timeout=PATIENCE).siblings or ()]
             return Path(snapshot_download(name, allow_patterns=_patterns(there), ignore_patterns="*/*", etag_timeout=PATIENCE))
         except GatedRepoError:
-            reason = "its owners let nobody have it who has not asked (accept the terms on its page, and log in with `hf auth login`)"
+            reason = "its owners give it to those alone who ask (accept the terms on its page, and log in with `hf auth login`)"
         except RepositoryNotFoundError:
             reason = "the hub has none of this name, or hides it (log in with `hf auth login`)"
         except Exception as error:  # the hub's client and what it connects with have many

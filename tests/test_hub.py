@@ -1,4 +1,4 @@
-"""Named checkpoints: local folders first, then the hub's cache and the hub, which is a small server here; nothing is fetched from outside."""
+"""Named checkpoints: local folders first, then the hub's cache and the hub, which is a small server here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -73,7 +73,7 @@ def test_offline_one_sentence_says_at_once_what_was_wanted_where(
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "a/b/c", "../models", "a name", "", "owner/..", "-x/y"])
 def test_what_cannot_be_on_the_hub_is_not_looked_for_there(name: str) -> None:
-    with pytest.raises(InputError, match=r"found no text encoder at .*; give a folder with config.json.* or a hub id \(OWNER/NAME\)"):
+    with pytest.raises(InputError, match=r"found no text encoder at .*; give a folder with config.json.* or a hub id"):
         checkpoint_folder(name or "/no/" + name, "text encoder")
 
 
@@ -107,8 +107,8 @@ def test_encoders_of_speech_and_text_are_loaded_by_name(
 
 
 class _Hub(BaseHTTPRequestHandler):
-    files: dict[str, bytes] = {}
-    asked: list[str] = []
+    files: ClassVar[dict[str, bytes]] = {}
+    asked: ClassVar[list[str]] = []
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -171,7 +171,8 @@ def test_the_hub_gives_one_format_and_its_cache_serves_without_it(hub: tuple[Ask
     first = ask(NAME)
     assert first.returncode == 0, first.stderr
     there = Path(first.stdout.strip())
-    assert {p.name: p.read_bytes() for p in there.iterdir()} == {k: WHOLE[k] for k in ("config.json", "vocab.txt", "model.safetensors")}
+    fetched = ("config.json", "vocab.txt", "model.safetensors")
+    assert {p.name: p.read_bytes() for p in there.iterdir()} == {name: WHOLE[name] for name in fetched}
     assert Path(ask(NAME, HF_HUB_OFFLINE="1").stdout.strip()) == there
     server.shutdown()
     server.server_close()  # now it cannot be reached

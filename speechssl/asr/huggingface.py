@@ -40,7 +40,8 @@ class HuggingFaceRecogniser:
 
     source: a folder, or a name on the hub; name: what tables call it (default: the last part of `source`). separator: " ", or ""
     for a language written without spaces. language: for Whisper, e.g. "en", "zh"; None lets it guess, piece by piece. beams:
-    for Whisper. device: auto is a GPU where there is one. Raises InputError where the checkpoint cannot be loaded whole or is of a kind without word times.
+    for Whisper. device: auto is a GPU where there is one. Raises InputError where the checkpoint cannot be loaded whole or is of a
+    kind without word times.
     """
 
     def __init__(

@@ -217,8 +217,8 @@ def _train(
     longest = longest_sequence(model.encoder)
     if longest is not None and layout.size + layout.question + 3 > longest:
         raise InputError(
-            f"a window of {layout.size} tokens with a question of up to {layout.question} and 3 more does not fit into the {longest} "
-            f"positions of {options.text_encoder}; give a smaller --window or --question"
+            f"a window of {layout.size} tokens with a question of up to {layout.question} and 3 more does not fit into the "
+            f"{longest} positions of {options.text_encoder}; give a smaller --window or --question"
         )
     if options.gradient_checkpointing:
         _recompute(model, options.text_encoder)

@@ -73,6 +73,9 @@ def without_dropout(model: PreTrainedModel) -> PreTrainedModel:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
+        for name in ("dropout", "attention_dropout"):  # Longformer and ModernBERT keep that of the attention as a number
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "dropout"):
         if isinstance(getattr(model.config, name, None), float):
             setattr(model.config, name, 0.0)
