@@ -35,7 +35,5 @@ def _prepare_miniature(o: argparse.Namespace) -> None:
 
     counts = {"train": o.passages, "dev": o.dev_passages, "test": o.test_passages}
     made = make_miniature(o.out, Settings(o.corpus.replace("_", "-"), counts, o.questions, o.seed))
-    print(
-        f"{o.out}: an invented miniature of {o.corpus}, {', '.join(f'{n} {s}' for s, n in counts.items())} passages"
-        + ("" if made else " (there already)")
-    )
+    found = ", ".join(f"{number} {split}" for split, number in counts.items())
+    print(f"{o.out}: an invented miniature of {o.corpus}, {found} passages{'' if made else ' (there already)'}")

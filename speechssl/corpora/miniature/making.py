@@ -46,9 +46,8 @@ class Settings:
     @property
     def command(self) -> str:
         """What makes this again."""
-        counts = (
-            f"--passages {self.passages['train']} --dev-passages {self.passages['dev']} --test-passages {self.passages['test']}"
-        )
+        train, dev, test = (self.passages[split] for split in ("train", "dev", "test"))
+        counts = f"--passages {train} --dev-passages {dev} --test-passages {test}"
         return f"speechssl prepare miniature {self.corpus} OUT {counts} --questions {self.questions} --seed {self.seed}"
 
 

@@ -23,7 +23,7 @@ ODSQA = {"ODSQA_spokenq_test-v1.1.json": 0.191, "ODSQA_textq_test-v1.1.json": 0.
 
 
 def write_spoken_squad(told: Content, root: Path, rng: random.Random) -> None:
-    """Questions whose answer did not survive in a transcript are left out of train and test, as published; noisy tests keep them."""
+    """Questions whose answer did not survive in its transcript are left out of train and test; the noisy tests keep them."""
     for name, (split, rate, offsets) in SPOKEN_SQUAD.items():
         data = [{"title": f"Invented_{t.index}", "paragraphs": [_heard(t, rate, offsets, rng)]} for t in told[split]]
         write_json(root / name, {"version": "1.1", "data": data})
@@ -53,7 +53,7 @@ def _qa(told: Told, number: int, start: int, answer: str) -> dict[str, Any]:
 
 
 def write_odsqa(told: Content, root: Path, rng: random.Random) -> None:
-    """The two tests with contexts as a recogniser heard them, one of them with such questions too (one is empty), and recordings."""
+    """The two tests with contexts as a recogniser heard them, one with such questions too (one is empty), and recordings."""
     contexts = {t.index: _characters(t.spoken, 0.191, rng) for t in told["test"]}
     for name, rate in ODSQA.items():
         spoken = rate > 0

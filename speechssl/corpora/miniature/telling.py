@@ -1,4 +1,4 @@
-"""What the miniatures tell: passages and questions of MiniSQA's generator, written as published corpora write, spoken by its voices."""
+"""What the miniatures tell: passages and questions of MiniSQA's generator, written as published ones are, spoken by its voices."""
 
 from __future__ import annotations
 
