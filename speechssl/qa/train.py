@@ -103,11 +103,12 @@ def _new(options: QaOptions, symbols: int, assignment: str) -> SpanModel:
 
 
 def _go_on(start: Path, units: dict[str, Any], codebook: Codebook) -> SpanModel:
-    """A reader to be trained further, of the same units or of those that the codebook was carried over from."""
+    """A reader to be trained further, of the same units (of any corpus) or of those that the codebook was carried over from."""
     model, _, card = load_reader(start)
     before = card.get("units")
     carried = isinstance(before, dict) and before.get("codebook") in codebook.names[1:]
-    if not carried and (not isinstance(before, dict) or {"precision": "fp32"} | before != units):  # older cards have no precision
+    same = isinstance(before, dict) and {"precision": "fp32"} | before | {"corpus": units.get("corpus")} == units
+    if not carried and not same:  # older cards have no precision
         raise InputError(f"the reader {start} was trained on other units; start from one of these units, or from none")
     return model.train().requires_grad_(True)
 
