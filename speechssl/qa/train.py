@@ -107,10 +107,15 @@ def _go_on(start: Path, units: dict[str, Any], codebook: Codebook) -> SpanModel:
     model, _, card = load_reader(start)
     before = card.get("units")
     carried = isinstance(before, dict) and before.get("codebook") in codebook.names[1:]
-    same = isinstance(before, dict) and {"precision": "fp32"} | before | {"corpus": units.get("corpus")} == units
+    same = isinstance(before, dict) and _without_data({"precision": "fp32"} | before) == _without_data(units)
     if not carried and not same:  # older cards have no precision
         raise InputError(f"the reader {start} was trained on other units; start from one of these units, or from none")
     return model.train().requires_grad_(True)
+
+
+def _without_data(units: dict[str, Any]) -> dict[str, Any]:
+    """What makes units from any recording."""
+    return {name: value for name, value in units.items() if name not in ("corpus", "split", "passages")}
 
 
 def dual_examples(data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid) -> tuple[list[Example], dict[str, str]]:

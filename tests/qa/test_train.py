@@ -124,7 +124,7 @@ def test_a_reader_goes_on_with_another_corpus(corpus, tmp_path):
     start = dual(corpus, tmp_path, "start")
     path = corpus / "train/questions.jsonl"
     path.write_text(path.read_text().replace('"seconds": 0.5', '"seconds": 0.4'))
-    rewrite_made_from(tmp_path, corpus=data_hash(corpus, "train"))
+    rewrite_made_from(tmp_path, precision="fp32", passages=2, corpus=data_hash(corpus, "train"))
     found = load_reader(dual_from(start, corpus, tmp_path, "next"))[2]
     assert found["units"]["corpus"] != load_reader(start)[2]["units"]["corpus"]
 

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# NMSQA: DUAL on three codebooks, the cascade with two recognisers, the topline on the text; clean and in noise.
+# Run from the repository root. Every stage skips what is done and goes on where it was killed.
+#   bash recipes/nmsqa/run.sh recipes/nmsqa/base.yaml exp/nmsqa /data/NMSQA     the published settings (a GPU; see README.md)
+#   bash recipes/nmsqa/run.sh recipes/nmsqa/smoke.yaml exp/nmsqa-smoke          shipped models on an invented miniature, two minutes
+#   bash recipes/nmsqa/run.sh recipes/nmsqa/smoke.yaml exp/nmsqa-slice /data/NMSQA   the same on the corpus, or any part of it
+# Environment:
+#   LIBRISPEECH=FOLDER      train-clean-100, which the codebooks are fitted on (else on the training passages, a deviation)
+#   KMEANS="128=FILE ..."   DUAL's released codebooks (speeech-content-encoder/km_100h_c128/km_feat_layer_22) in the place of fitting
+#   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/facebook/hubert-large-ll60k and so on, where the hub cannot be reached
+set -euo pipefail
+CONFIG=${1:-recipes/nmsqa/base.yaml}
+EXP=${2:-exp/nmsqa}
+SOURCE=${3:-}
+. recipes/spoken_qa.sh
+
+stage "1 corpus: segments joined to passages, answers in seconds of them"
+published nmsqa
+speechssl prepare nmsqa "$SOURCE" "$EXP/corpus" $(with corpus)
+
+stage "2 units: HuBERT, k-means, then the whole training set"
+[ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
+for K in $(setting codebooks); do
+  models "$EXP/models/$K"
+  released=$(tr ' ' '\n' <<< "${KMEANS:-}" | sed -n "s/^$K=//p")
+  if [ -n "$released" ]; then
+    speechssl units import "$released" "$EXP/models/$K/units.safetensors" --encoder "$EXP/encoder" $(with import)
+  elif [ -z "$(setting shipped)" ]; then
+    [ -n "${LIBRISPEECH:-}" ] || echo "LIBRISPEECH names no folder: the codebook is fitted on the training passages, not as published"
+    speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$EXP/models/$K/units.safetensors" --clusters "$K" $(with units)
+  fi
+  speechssl units extract "$EXP/corpus" "$EXP/encoder" "$EXP/models/$K/units.safetensors" "$EXP/units/$K" $(with extract)
+done
+
+stage "3 DUAL: a text encoder of long sequences learns to answer from units, one reader a codebook"
+for K in $(setting codebooks); do
+  start=$EXP/models/$K/dual # of a shipped set: the reader that training goes on from
+  speechssl train dual "$EXP/corpus" "$EXP/models/$K/units.safetensors" "$EXP/units/$K" "$EXP/models/$K/dual-$K" \
+    --encoder "$EXP/encoder" $([ -d "$start" ] && echo "--start $start") $(with dual)
+done
+
+stage "4 the cascade's text QA, on the words of the training set"
+models "$EXP/models/cascade"
+[ -n "$(setting shipped)" ] || speechssl train text-qa "$EXP/corpus" "$EXP/models/cascade/text-qa" $(with text-qa)
+
+stage "5 evaluation, split by split: EXP/SPLIT"
+for split in $(setting splits); do
+  judge() { speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$EXP/models/$1" --systems "${@:2}" --split "$split" $(with evaluate); }
+  for K in $(setting codebooks); do judge "$K" "dual-$K"; done
+  judge cascade $(setting cascades) text
+done
+
+stage "6 reports: EXP/SPLIT/report.html"
+for split in $(setting splits); do
+  speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
+done
