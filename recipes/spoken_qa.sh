@@ -11,7 +11,7 @@ published() { # NAME
     SOURCE=$EXP/miniature
     speechssl prepare miniature "$1" "$SOURCE" $(with miniature)
   else
-    echo "speechssl: $CONFIG needs the published corpus; give its folder as the third argument (data/${1//-/_}/README.md says where" \
+    echo "speechssl: $CONFIG needs the published corpus; give its folder as the third argument (data/$1/README.md says where" \
       "to get it), or try the recipe on an invented miniature with ${CONFIG%/*}/smoke.yaml" >&2
     exit 2
   fi

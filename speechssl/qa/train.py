@@ -105,12 +105,17 @@ def _new(options: QaOptions, symbols: int, assignment: str) -> SpanModel:
 def _go_on(start: Path, units: dict[str, Any], codebook: Codebook) -> SpanModel:
     """A reader to be trained further, of the same units (of any corpus) or of those that the codebook was carried over from."""
     model, _, card = load_reader(start)
+    check_same_units(start, card, units, codebook)
+    return model.train().requires_grad_(True)
+
+
+def check_same_units(start: Path, card: Mapping[str, Any], units: dict[str, Any], codebook: Codebook) -> None:
+    """Raises InputError unless a model was trained on these units, or on those that their codebook was carried over from."""
     before = card.get("units")
     carried = isinstance(before, dict) and before.get("codebook") in codebook.names[1:]
     same = isinstance(before, dict) and _without_data({"precision": "fp32"} | before) == _without_data(units)
     if not carried and not same:  # older cards have no precision
         raise InputError(f"the reader {start} was trained on other units; start from one of these units, or from none")
-    return model.train().requires_grad_(True)
 
 
 def _without_data(units: dict[str, Any]) -> dict[str, Any]:
