@@ -21,22 +21,23 @@ speechssl prepare nmsqa "$SOURCE" "$EXP/corpus" $(with corpus)
 stage "2 units: HuBERT, k-means, then the whole training set"
 [ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
 for K in $(setting codebooks); do
-  models "$EXP/models/$K"
+  of=$EXP/models/hubert-$K
+  models "$of"
   released=$(tr ' ' '\n' <<< "${KMEANS:-}" | sed -n "s/^$K=//p")
   if [ -n "$released" ]; then
-    speechssl units import "$released" "$EXP/models/$K/units.safetensors" --encoder "$EXP/encoder" $(with import)
+    speechssl units import "$released" "$of/units.safetensors" --encoder "$EXP/encoder" $(with import)
   elif [ -z "$(setting shipped)" ]; then
     [ -n "${LIBRISPEECH:-}" ] || echo "LIBRISPEECH names no folder: the codebook is fitted on the training passages, not as published"
-    speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$EXP/models/$K/units.safetensors" --clusters "$K" $(with units)
+    speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$of/units.safetensors" --clusters "$K" $(with units)
   fi
-  speechssl units extract "$EXP/corpus" "$EXP/encoder" "$EXP/models/$K/units.safetensors" "$EXP/units/$K" $(with extract)
+  speechssl units extract "$EXP/corpus" "$EXP/encoder" "$of/units.safetensors" "$EXP/units/$K" $(with extract)
 done
 
 stage "3 DUAL: a text encoder of long sequences learns to answer from units, one reader a codebook"
 for K in $(setting codebooks); do
-  start=$EXP/models/$K/dual # of a shipped set: the reader that training goes on from
-  speechssl train dual "$EXP/corpus" "$EXP/models/$K/units.safetensors" "$EXP/units/$K" "$EXP/models/$K/dual-$K" \
-    --encoder "$EXP/encoder" $([ -d "$start" ] && echo "--start $start") $(with dual)
+  of=$EXP/models/hubert-$K # a shipped set has a reader, from which training goes on
+  speechssl train dual "$EXP/corpus" "$of/units.safetensors" "$EXP/units/$K" "$of/dual-$K" --encoder "$EXP/encoder" \
+    $([ -d "$of/dual" ] && echo "--start $of/dual") $(with dual)
 done
 
 stage "4 the cascade's text QA, on the words of the training set"
@@ -46,7 +47,7 @@ models "$EXP/models/cascade"
 stage "5 evaluation, split by split: EXP/SPLIT"
 for split in $(setting splits); do
   judge() { speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$EXP/models/$1" --systems "${@:2}" --split "$split" $(with evaluate); }
-  for K in $(setting codebooks); do judge "$K" "dual-$K"; done
+  for K in $(setting codebooks); do judge "hubert-$K" "dual-$K"; done
   judge cascade $(setting cascades) text
 done
 
