@@ -30,14 +30,16 @@ for K in $(setting codebooks); do
     [ -n "${LIBRISPEECH:-}" ] || echo "LIBRISPEECH names no folder: the codebook is fitted on the training passages, not as published"
     speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$of/units.safetensors" --clusters "$K" $(with units)
   fi
-  speechssl units extract "$EXP/corpus" "$EXP/encoder" "$of/units.safetensors" "$EXP/units/$K" $(with extract)
+  if has train; then speechssl units extract "$EXP/corpus" "$EXP/encoder" "$of/units.safetensors" "$EXP/units/$K" $(with extract); fi
 done
 
 stage "3 DUAL: a text encoder of long sequences learns to answer from units, one reader a codebook"
 for K in $(setting codebooks); do
   of=$EXP/models/hubert-$K # a shipped set has a reader, from which training goes on
-  speechssl train dual "$EXP/corpus" "$of/units.safetensors" "$EXP/units/$K" "$of/dual-$K" --encoder "$EXP/encoder" \
-    $([ -d "$of/dual" ] && echo "--start $of/dual") $(with dual)
+  if has train; then
+    speechssl train dual "$EXP/corpus" "$of/units.safetensors" "$EXP/units/$K" "$of/dual-$K" --encoder "$EXP/encoder" \
+      $([ -d "$of/dual" ] && echo "--start $of/dual") $(with dual)
+  fi
 done
 
 stage "4 the cascade's text QA, on the words of the training set"
@@ -46,12 +48,9 @@ models "$EXP/models/cascade"
 
 stage "5 evaluation, split by split: EXP/SPLIT"
 for split in $(setting splits); do
+  has "$split" || continue
   judge() { speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$EXP/models/$1" --systems "${@:2}" --split "$split" $(with evaluate); }
-  for K in $(setting codebooks); do judge "hubert-$K" "dual-$K"; done
+  for K in $(setting codebooks); do judge "hubert-$K" $(cd "$EXP/models/hubert-$K" && ls -d dual*); done
   judge cascade $(setting cascades) text
-done
-
-stage "6 reports: EXP/SPLIT/report.html"
-for split in $(setting splits); do
   speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
 done

@@ -32,10 +32,7 @@ speechssl train text-qa "$EXP/corpus" "$MODELS/text-qa" $(with text-qa)
 
 stage "5 evaluation: EXP/SPLIT; FF1 is SLUE's frame-F1"
 for split in $(setting splits); do
-  if [ -d "$EXP/corpus/$split" ]; then
-    speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" $(with evaluate)
-    speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
-  else
-    echo "left out: $SOURCE has no $split"
-  fi
+  has "$split" || continue
+  speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" $(with evaluate)
+  speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
 done

@@ -27,13 +27,10 @@ fi
 stage "3 evaluation on every test set that is there: EXP/SPLIT"
 topline=$(find "$SOURCE" -name dev-v1.1.json) # SQuAD's own text of the tests, which is not in the release
 for split in $(setting splits); do
-  if [ -d "$EXP/corpus/$split" ]; then
-    speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$EXP/models" --systems cascade-given ${topline:+text} \
-      --split "$split" $(with evaluate)
-    speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
-  else
-    echo "left out: $SOURCE has no $split"
-  fi
+  has "$split" || continue
+  speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$EXP/models" --systems cascade-given ${topline:+text} \
+    --split "$split" $(with evaluate)
+  speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
 done
 
 stage "4 F1 against word error rate, and the share of questions whose answer is in the transcript"

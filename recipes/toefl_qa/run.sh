@@ -35,6 +35,7 @@ speechssl train choice "$EXP/corpus" "$MODELS/choice-text" $(with choice-text)
 
 stage "5 evaluation: EXP/SPLIT; chance and the longest option beside the systems"
 for split in $(setting splits); do
+  has "$split" || continue
   speechssl evaluate choice "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" $(with evaluate)
   speechssl report "$EXP/$split" "$EXP/corpus" --split "$split"
 done
