@@ -17,6 +17,11 @@ published() { # NAME
   fi
 }
 
+# Whether the corpus has a split: any part of a corpus will do, and what is not there is left out and named.
+has() { # SPLIT
+  [ -d "$EXP/corpus/$1" ] || { echo "left out: $SOURCE has no $1"; false; }
+}
+
 # A folder of models with the encoder of the recipe in it, and with all that a shipped set has where the configuration names one.
 models() { # FOLDER
   mkdir -p "$1"

@@ -26,6 +26,7 @@ from speechssl.asr.ctc import greedy_spans, timed_words
 from speechssl.asr.pieces import transcribe_pieces
 from speechssl.asr.protocol import TimedWord, Transcript, check_samples
 from speechssl.errors import InputError
+from speechssl.hub import checkpoint_folder
 from speechssl.timing import FrameGrid
 
 SAMPLE_RATE = 16_000  # Hz
@@ -39,7 +40,8 @@ class HuggingFaceRecogniser:
 
     source: a folder, or a name on the hub; name: what tables call it (default: the last part of `source`). separator: " ", or ""
     for a language written without spaces. language: for Whisper, e.g. "en", "zh"; None lets it guess, piece by piece. beams:
-    for Whisper. Raises InputError where the checkpoint cannot be loaded whole or is of a kind without word times.
+    for Whisper. device: auto is a GPU where there is one. Raises InputError where the checkpoint cannot be loaded whole or is of a
+    kind without word times.
     """
 
     def __init__(
@@ -50,10 +52,13 @@ class HuggingFaceRecogniser:
         separator: str = " ",
         language: str | None = None,
         beams: int = 1,
-        device: str = "cpu",
+        device: str = "auto",
     ) -> None:
         self.name = name or Path(source).name
         self.separator = separator
+        source = checkpoint_folder(source, "recogniser")
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
         config = _load(AutoConfig, source, "configuration")
         self._engine: _Ctc | _Whisper
         if config.model_type == "whisper":
@@ -109,7 +114,11 @@ class _Whisper:
             )
         tokenizer = _load(AutoTokenizer, source, "tokenizer")
         self._pipeline: Any = pipeline(
-            "automatic-speech-recognition", model=model, tokenizer=tokenizer, feature_extractor=_extractor(source)
+            "automatic-speech-recognition",
+            model=model,
+            tokenizer=tokenizer,
+            feature_extractor=_extractor(source),
+            device=model.device,
         )
         self._options = {"num_beams": beams} | ({"language": language, "task": "transcribe"} if language else {})
 

@@ -14,10 +14,13 @@ def qa_flags(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--batch", type=count, default=16, help="sequences a step, of all processes together")
     verb.add_argument("--window", type=count, default=320, help="passage tokens a window")
     verb.add_argument("--stride", type=count, default=160, help="passage tokens between windows")
+    verb.add_argument("--question", type=count, default=120, help="question tokens; longer ones lose their tail")
     verb.add_argument("--answer", type=count, default=275, help="longest answer in tokens")
     verb.add_argument("--dropout", action="store_true", help="keep the text encoder's dropout in training")
     verb.add_argument("--short-window", type=whole, default=0, help="passage tokens a window in the first --short-steps steps")
     verb.add_argument("--short-steps", type=whole, default=0, help="steps on short windows before those on whole ones")
+    twice = "compute the text encoder's layers twice and do not keep them, where memory is short"
+    verb.add_argument("--gradient-checkpointing", action="store_true", help=twice)
     training_flags(verb, 600, 3e-4, 50)
 
 
@@ -35,6 +38,8 @@ def qa_options(o: argparse.Namespace) -> Any:
         short_window=o.short_window,
         short_steps=o.short_steps,
         noise=getattr(o, "noise", 0.0),
+        question=o.question,
+        gradient_checkpointing=o.gradient_checkpointing,
         subwords=getattr(o, "subwords", "none"),
         characters=getattr(o, "characters", False),
         split=getattr(o, "split", "train"),

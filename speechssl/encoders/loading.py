@@ -24,6 +24,7 @@ from speechssl.encoders.foreign import BUNDLE, MASK, NO_MASK, read_weights, tran
 from speechssl.encoders.generic import TransformersEngine
 from speechssl.encoders.speech_encoder import Engine, SpeechEncoder, hash_weights
 from speechssl.errors import InputError
+from speechssl.hub import checkpoint_folder
 from speechssl.timing import FrameGrid
 
 SHIPPED = Path(__file__).parent.parent / "models"
@@ -32,6 +33,7 @@ DECISIVE = (  # of a config, beside what the shapes of the weights say
     *("conv_kernel", "conv_stride", "num_attention_heads", "do_stable_layer_norm", "feat_extract_norm"),
     *("layer_norm_eps", "hidden_act", "feat_extract_activation"),
 )
+OTHERWISE = ", a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE"  # that can be an encoder
 PRECISIONS = ("fp32", "bf16", "int8")
 
 
@@ -55,7 +57,7 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
       a shipped model                 `minisqa-en/encoder`
       a Hugging Face folder           with config.json and model.safetensors or pytorch_model.bin: HuBERT, wav2vec 2.0, WavLM or
                                       data2vec-audio, with or without the head it was fine-tuned or pre-trained with
-      a Hugging Face hub id           `facebook/hubert-base-ls960`
+      a Hugging Face hub id           `facebook/hubert-base-ls960`, taken from $SPEECHSSL_MODELS first
       a torchaudio bundle             `torchaudio:HUBERT_BASE`, any of torchaudio.pipelines that is an encoder
       a torchaudio state dict         `.pt` or `.pth`, of wav2vec2_model, HuBERTPretrainModel, or a bundle
       a fairseq checkpoint            `.pt`, HuBERT or wav2vec 2.0, pre-trained or fine-tuned; fairseq is not needed
@@ -146,8 +148,9 @@ def _load_foreign(name: str | Path, given: Said) -> Checkpoint:
 
 
 def _load_huggingface(name: str | Path, given: Said) -> Checkpoint:
-    folder = SHIPPED / str(name) if (SHIPPED / str(name) / "config.json").is_file() else Path(name)
-    source = str(folder) if folder.is_dir() else str(name)
+    local = SHIPPED / str(name) if (SHIPPED / str(name) / "config.json").is_file() else Path(name)
+    folder = checkpoint_folder(local, "speech encoder", OTHERWISE)
+    source = str(folder)
     if given != Said():
         raise InputError(f"{source} is a Hugging Face model, whose config.json says strides, heads and norms; give none of them")
     try:
@@ -159,7 +162,7 @@ def _load_huggingface(name: str | Path, given: Said) -> Checkpoint:
     card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
     normalise, unsaid = _normalises(source, config)
     model, left_out, guesses = _load_weights(source, config)
-    name = folder.name if folder.is_dir() else source
+    name = folder.name if local.is_dir() else str(name)
     return Checkpoint(name, model, normalise, card, "huggingface", left_out, (*guesses, *unsaid))
 
 
@@ -214,8 +217,8 @@ def _normalises(source: str, config: Any) -> tuple[bool, tuple[str, ...]]:
 
 def _not_found(source: str, error: Exception) -> str:
     return (
-        f"found no speech encoder at {source} ({_first_line(error)}); give a folder with config.json and model.safetensors, "
-        f"a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE, or a hub id that can be reached"
+        f"found no speech encoder at {source} ({_first_line(error)}); give a folder with config.json and model.safetensors"
+        f"{OTHERWISE}, or a hub id (OWNER/NAME)"
     )
 
 

@@ -43,18 +43,21 @@ def write_report(
     """Write `out`/report.html from `out`/results.jsonl, `out`/predictions and `out`/degradation.json, and from
     `out`/heads and `out`/details where SUPERB was run.
 
-    corpus: of the questions; None for a folder that holds a robustness grid or SUPERB alone, which give nothing to listen to.
+    corpus: of the questions; None for a folder that holds a robustness grid, SUPERB or multiple choice alone, which give nothing to
+    listen to.
     seed: of the draw of examples and of the bootstrap. Raises InputError when they are not there or were made on other data.
     """
     rows = read_rows(out / "results.jsonl")
     artefacts = read_artefacts(out, rows)
     printed = [*_degradation(out), *(_table(t) for t in tables)]
-    if corpus is None:
-        if not of_grid(rows)[0] and not of_superb(rows, artefacts):
-            raise InputError(
-                f"{out / 'results.jsonl'} holds neither SUPERB nor a robustness grid; name the corpus of the questions as well"
-            )
-        build_report(out / "report.html", rows, (), (), printed, machine(), artefacts=artefacts)
+    chosen = _are_choices(out)
+    if corpus is None and not chosen and not of_grid(rows)[0] and not of_superb(rows, artefacts):
+        raise InputError(
+            f"{out / 'results.jsonl'} holds neither SUPERB nor a robustness grid; name the corpus of the questions as well"
+        )
+    if corpus is None or chosen:
+        about = provenance(corpus) if corpus else machine()
+        build_report(out / "report.html", rows, (), (), printed, about, artefacts=artefacts)
         return
     data = load_corpus(corpus, split)
     found = _found(out, corpus, split, conditions)
@@ -67,6 +70,12 @@ def write_report(
     bars = [cast(Breakdown, b) for system, p in clean.items() for b in by_length(_answered(p, data), system, seed)]
     about = provenance(corpus)
     build_report(out / "report.html", rows, examples, bars, printed, about, artefacts=artefacts, synthetic=synthetic_note(corpus))
+
+
+def _are_choices(out: Path) -> bool:
+    """Whether all that was predicted are options of multiple choice, which have no place in a recording."""
+    found = [read_json(path) for path in out.glob("predictions/*/*.json")]
+    return bool(found) and all("choices" in predictions for predictions in found)
 
 
 def _found(out: Path, corpus: Path, split: str, conditions: Sequence[str]) -> dict[Condition, Answers]:

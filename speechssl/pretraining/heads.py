@@ -17,6 +17,7 @@ from speechssl.encoders.loading import Checkpoint, load_checkpoint
 from speechssl.encoders.saving import save_extractor
 from speechssl.encoders.training_forward import training_states
 from speechssl.errors import InputError
+from speechssl.hub import checkpoint_folder
 from speechssl.pretraining.contrastive import ContrastiveOptions, States, Wav2Vec2Pretraining
 from speechssl.processes import is_main
 
@@ -79,7 +80,7 @@ def _heads(source: str | Path, checkpoint: Checkpoint) -> Wav2Vec2ForPreTraining
     if checkpoint.kind != "huggingface" or not there:
         return None
     whole, info = Wav2Vec2ForPreTraining.from_pretrained(
-        source, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
+        checkpoint_folder(source, "speech encoder"), dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
     )
     wrong = [*info["missing_keys"], *(key[0] for key in info["mismatched_keys"])]
     if wrong := sorted(name for name in wrong if name.split(".")[0] in HEADS):

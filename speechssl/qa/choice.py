@@ -29,7 +29,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from speechssl.errors import InputError
-from speechssl.qa.reader import IGNORED, Inputs, Layout, collate
+from speechssl.qa.reader import IGNORED, Inputs, Layout, collate, device_of
 from speechssl.qa.spans import Window, windows
 from speechssl.qa.weights import load_model
 from speechssl.training import Batch
@@ -145,6 +145,11 @@ class ChoiceReader:
     layout: Layout
     batch: int = 16
     bf16: bool = False
+    device: str = "auto"  # a GPU where there is one
+
+    def __post_init__(self) -> None:
+        """Takes the model there."""
+        self.model.to(device_of(self.device))
 
     @torch.inference_mode()
     def score_many(self, items: Sequence[Choice]) -> list[np.ndarray]:
@@ -164,12 +169,15 @@ class ChoiceReader:
         return [self._options(found) for found in evidence]
 
     def _evidence(self, sequences: Sequence[tuple[np.ndarray, int]]) -> torch.Tensor:
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
-            return self.model.evidence(**collate(sequences, self.layout.pad))
+        device = next(self.model.parameters()).device
+        batch = {name: value.to(device) for name, value in collate(sequences, self.layout.pad).items()}
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
+            return self.model.evidence(**batch).float().cpu()
 
     def _options(self, evidence: torch.Tensor) -> np.ndarray:
-        present = torch.ones(1, *evidence.shape[:2], dtype=torch.bool)
-        return np.asarray(self.model.scores(evidence[None], present)[0].log_softmax(-1).double())
+        evidence = evidence.to(next(self.model.parameters()).device)
+        present = torch.ones(1, *evidence.shape[:2], dtype=torch.bool, device=evidence.device)
+        return np.asarray(self.model.scores(evidence[None], present)[0].log_softmax(-1).double().cpu())
 
 
 def load_choice(folder: Path) -> tuple[ChoiceModel, Layout, dict[str, Any]]:

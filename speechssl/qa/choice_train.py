@@ -23,7 +23,7 @@ from speechssl.qa.train import made_of
 from speechssl.qa.weights import load_reader, save_reader
 from speechssl.text import pieces
 from speechssl.textlm.mapping import special_ids, symbol_encoder
-from speechssl.textlm.pretrained import load_text_encoder, without_dropout
+from speechssl.textlm.pretrained import load_text_encoder, longest_sequence, without_dropout
 from speechssl.timing import RunLength
 from speechssl.training import TrainingOptions, check_share, fit
 from speechssl.units.extract import UnitExtractor
@@ -255,11 +255,9 @@ def _train(
 
 
 def _check_length(encoder: PreTrainedModel, layout: Layout) -> None:
-    longest = getattr(encoder.config, "max_position_embeddings", None)
-    table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
-    first = getattr(table, "padding_idx", None)  # RoBERTa and Longformer count from behind it
-    if longest is not None and layout.size + layout.question + 3 > (usable := longest - (0 if first is None else first + 1)):
+    longest = longest_sequence(encoder)
+    if longest is not None and layout.size + layout.question + 3 > longest:
         raise InputError(
             f"a window of {layout.size} tokens with a question and an option of up to {layout.question} does not fit into the "
-            f"{usable} positions of the text encoder; give a smaller --window or --asked"
+            f"{longest} positions of the text encoder; give a smaller --window or --asked"
         )

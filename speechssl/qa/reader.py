@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -49,6 +49,13 @@ class Scorer(Protocol):
     """What a reader needs of a model: start and end logits, as those of SpanModel."""
 
     def logits(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor: ...
+    def to(self, device: torch.device) -> Any: ...
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+
+def device_of(name: str) -> torch.device:
+    """name: of torch, or `auto`: a GPU where there is one."""
+    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
 
 
 @dataclass(frozen=True)
@@ -207,6 +214,11 @@ class Reader:
     layout: Layout
     batch: int = 16
     bf16: bool = False
+    device: str = "auto"  # a GPU where there is one
+
+    def __post_init__(self) -> None:
+        """Takes the model there."""
+        self.model.to(device_of(self.device))
 
     def read(self, question: np.ndarray, passage: np.ndarray) -> SpanChoice:
         """The best span of the passage. question, passage: token ids. Raises ValueError for an empty passage."""
@@ -235,5 +247,7 @@ class Reader:
         return [best_span_of_windows(found, self.layout.answer) for found in by_item]
 
     def _logits(self, sequences: Sequence[tuple[np.ndarray, int]]) -> torch.Tensor:
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
-            return self.model.logits(**collate(sequences, self.layout.pad))
+        device = next(self.model.parameters()).device
+        batch = {name: value.to(device) for name, value in collate(sequences, self.layout.pad).items()}
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
+            return self.model.logits(**batch).cpu()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.artefacts import claim, read_json
@@ -23,7 +26,7 @@ from speechssl.qa.weights import load_reader, save_reader
 from speechssl.text import pieces
 from speechssl.textlm.characters import character_encoder
 from speechssl.textlm.mapping import special_ids, symbol_encoder
-from speechssl.textlm.pretrained import load_text_encoder, without_dropout
+from speechssl.textlm.pretrained import load_text_encoder, longest_sequence, without_dropout
 from speechssl.textlm.subwords import subword_units
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.training import TrainingOptions, check_share, fit
@@ -50,6 +53,8 @@ class QaOptions:
     subwords: str = "none"  # how words sound, beside what they are: pinyin or phones (text QA)
     characters: bool = False  # the corpus's characters are the vocabulary (text QA)
     split: str = "train"  # what is trained on
+    question: int = 120  # tokens of a question that are kept
+    gradient_checkpointing: bool = False  # layers are computed twice, and need not be kept: slower, in far less memory
 
 
 def train_dual(
@@ -102,13 +107,24 @@ def _new(options: QaOptions, symbols: int, assignment: str) -> SpanModel:
 
 
 def _go_on(start: Path, units: dict[str, Any], codebook: Codebook) -> SpanModel:
-    """A reader to be trained further, of the same units or of those that the codebook was carried over from."""
+    """A reader to be trained further, of the same units (of any corpus) or of those that the codebook was carried over from."""
     model, _, card = load_reader(start)
+    check_same_units(start, card, units, codebook)
+    return model.train().requires_grad_(True)
+
+
+def check_same_units(start: Path, card: Mapping[str, Any], units: dict[str, Any], codebook: Codebook) -> None:
+    """Raises InputError unless a model was trained on these units, or on those that their codebook was carried over from."""
     before = card.get("units")
     carried = isinstance(before, dict) and before.get("codebook") in codebook.names[1:]
-    if not carried and (not isinstance(before, dict) or {"precision": "fp32"} | before != units):  # older cards have no precision
+    same = isinstance(before, dict) and _without_data({"precision": "fp32"} | before) == _without_data(units)
+    if not carried and not same:  # older cards have no precision
         raise InputError(f"the reader {start} was trained on other units; start from one of these units, or from none")
-    return model.train().requires_grad_(True)
+
+
+def _without_data(units: dict[str, Any]) -> dict[str, Any]:
+    """What makes units from any recording."""
+    return {name: value for name, value in units.items() if name not in ("corpus", "split", "passages")}
 
 
 def dual_examples(data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid) -> tuple[list[Example], dict[str, str]]:
@@ -212,7 +228,7 @@ def layout_of(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
             f"windows of {options.window} tokens {options.stride} apart (short ones: {options.short_window}) leave gaps; "
             f"give --stride and --short-window of at most --window"
         )
-    return Layout(cls, sep, pad, size=options.window, stride=options.stride, answer=options.answer)
+    return Layout(cls, sep, pad, options.window, options.stride, options.question, options.answer)
 
 
 def _train(
@@ -228,8 +244,13 @@ def _train(
     if not options.dropout:
         without_dropout(model.encoder)
     check_positions(model, layout, options)
+    if options.gradient_checkpointing:
+        _recompute(model, options.text_encoder)
+    cut = sum(len(e.question) > layout.question for e in examples)
+    if cut and is_main():
+        tqdm.write(f"{cut} of {len(examples)} questions lose what is beyond {layout.question} tokens (--question)", file=sys.stderr)
     result = fit(model, example_batches(examples, layout, options), options.training, out / "checkpoints")
-    facts = {"options": asdict(options), "examples": len(examples), "training": result}
+    facts = {"options": asdict(options), "examples": len(examples), "cut_questions": cut, "training": result}
     with main_first():
         if is_main():
             save_reader(out, model, layout, card | facts)
@@ -237,12 +258,20 @@ def _train(
 
 def check_positions(model: SpanModel, layout: Layout, options: QaOptions) -> None:
     """Raises InputError where a question and a window are longer than what the encoder has positions for."""
-    longest = getattr(model.encoder.config, "max_position_embeddings", None)
+    longest = longest_sequence(model.encoder)
     if longest is not None and layout.size + layout.question + 3 > longest:
         raise InputError(
-            f"a window of {layout.size} tokens with a question of up to {layout.question} does not fit into the {longest} "
-            f"positions of {options.text_encoder}; give a smaller --window"
+            f"a window of {layout.size} tokens with a question of up to {layout.question} and 3 more does not fit into the "
+            f"{longest} positions of {options.text_encoder}; give a smaller --window or --question"
         )
+
+
+def _recompute(model: SpanModel, name: str) -> None:
+    if not model.encoder.supports_gradient_checkpointing:
+        raise InputError(f"{name} cannot compute its layers twice; leave out --gradient-checkpointing")
+    with warnings.catch_warnings():  # transformers 6 will call it otherwise
+        warnings.simplefilter("ignore", FutureWarning)
+        model.encoder.gradient_checkpointing_enable({"use_reentrant": False})
 
 
 def example_batches(examples: Sequence[Example], layout: Layout, options: QaOptions) -> ExampleBatches | ShortFirst:

@@ -213,5 +213,15 @@ def test_missing_and_cut_files_are_reported_in_one_sentence(ctc_folder, tmp_path
 
 @pytest.mark.parametrize("source", ["nobody/no-such-model", "/no/such/folder"])
 def test_a_name_out_of_reach_says_how_to_give_a_folder(source):
-    with pytest.raises(InputError, match=rf"of {source} .*give the path of a folder with the whole checkpoint"):
+    with pytest.raises(InputError, match=rf"found no recogniser at {source}.* a folder with config.json, preprocessor_config.json"):
         HuggingFaceRecogniser(source)
+
+
+def test_a_name_is_looked_for_below_the_folder_of_models(ctc_folder, tmp_path, monkeypatch):
+    shutil.copytree(ctc_folder, tmp_path / "facebook" / "wav2vec2-large-960h-lv60-self")
+    with pytest.raises(InputError, match="found no recogniser at facebook/wav2vec2-large-960h-lv60-self: .*MODELS/facebook"):
+        HuggingFaceRecogniser("facebook/wav2vec2-large-960h-lv60-self")
+    monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
+    named = HuggingFaceRecogniser("facebook/wav2vec2-large-960h-lv60-self")
+    assert named.name == "wav2vec2-large-960h-lv60-self"
+    assert named.transcribe(noise(1)) == HuggingFaceRecogniser(ctc_folder).transcribe(noise(1))

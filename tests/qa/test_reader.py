@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from speechssl.qa import train
 from speechssl.qa.reader import IGNORED, Example, ExampleBatches, Layout, Reader, ShortFirst, SpanModel, collate
+from speechssl.textlm.mapping import special_ids
+from speechssl.textlm.pretrained import longest_sequence, without_dropout
 
 KINDS = ("bert", "roberta", "distilbert", "electra", "albert", "longformer", "modernbert")
 SYMBOLS = 30
@@ -209,6 +212,64 @@ def test_a_question_that_loses_its_tail_is_told(text_encoder):
     reader = Reader(SpanModel(text_encoder(), nn.Embedding(SYMBOLS + 3, 32)).eval(), LAYOUT)
     with pytest.warns(UserWarning, match="1 of 2 questions lost what is beyond 6 tokens"):
         reader.read_many([(np.arange(7), np.arange(20)), (np.arange(6), np.arange(20))])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_dropout_training_computes_what_reading_does(text_encoder, kind):
+    model, embedded = without_dropout(text_encoder(kind, **DROPPING.get(kind, {}))), torch.randn(1, 16, 32)
+    if kind in ("electra", "albert"):
+        embedded = embedded[..., :16]
+    read, trained = (m(inputs_embeds=embedded).last_hidden_state for m in (model.eval(), model.train()))
+    torch.testing.assert_close(read, trained)
+
+
+DROPPING = {"modernbert": dict.fromkeys(("attention_dropout", "embedding_dropout", "mlp_dropout"), 0.5)}
+LONG = {"attention_window": 16, "max_position_embeddings": 4098, "vocab_size": 50}  # positions of Longformer-4096
+
+
+def test_a_longformer_reads_to_its_last_position_and_no_further(text_encoder):
+    """Training in the published shape: sequences of 4,096, of a long question, and a window of a longer passage."""
+    assert longest_sequence(text_encoder("longformer", **LONG)) == 4096
+    layout = Layout(*special_ids(SYMBOLS), size=3580, stride=1790, question=513)
+    rng = np.random.default_rng(0)
+    question, passage = rng.integers(0, SYMBOLS, 600), rng.integers(0, SYMBOLS, 5000)
+    batch = ExampleBatches([Example(question, passage, 4000, 4040)], layout, 1, empty=0.0)(0)
+    assert batch["ids"].shape == (1, 4096)
+    gradients = []
+    for twice in (False, True):
+        torch.manual_seed(0)
+        model = SpanModel(text_encoder("longformer", **LONG), nn.Embedding(SYMBOLS + 3, 32))
+        if twice:
+            train._recompute(model, "")
+        without_dropout(model.train().encoder)
+        model(**batch)["loss"].backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    assert gradients[0].isfinite().all() and gradients[0].norm() > 0
+    torch.testing.assert_close(*gradients)
+    with pytest.warns(UserWarning, match="lost what is beyond 513"):
+        choice = Reader(model.eval(), layout).read(question, passage)
+    assert 0 <= choice.first <= choice.last < 5000
+    with pytest.raises(IndexError), pytest.warns(UserWarning):
+        Reader(model, replace(layout, question=514)).read(question, passage)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "longest"),
+    [
+        ("bert", {}, 128),
+        ("roberta", {}, 126),  # positions 0 and 1 are its padding's
+        ("longformer", {"max_position_embeddings": 40}, 32),  # windows of 8: 38 would be filled up to 40
+        ("modernbert", {}, 128),
+    ],
+)
+def test_the_longest_sequence_is_read_and_one_more_is_not(text_encoder, kind, changes, longest):
+    model = text_encoder(kind, **changes)
+    assert longest_sequence(model) == longest
+    embedded = torch.zeros(1, longest + 1, 32)
+    model(inputs_embeds=embedded[:, :-1])
+    if kind != "modernbert":  # rotates: its limit is what it was trained on
+        with pytest.raises((IndexError, RuntimeError)):
+            model(inputs_embeds=embedded)
 
 
 def asked(count, seed=0):

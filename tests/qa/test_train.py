@@ -121,6 +121,15 @@ def test_a_reader_goes_on_with_units_that_were_carried_over_from_its_own_and_wit
             dual_from(start, corpus, tmp_path, f"other-{len(names)}", SimpleNamespace(size=K, names=names), "carried")
 
 
+def test_a_reader_goes_on_with_another_corpus(corpus, tmp_path):
+    start = dual(corpus, tmp_path, "start")
+    path = corpus / "train/questions.jsonl"
+    path.write_text(path.read_text().replace('"seconds": 0.5', '"seconds": 0.4'))
+    rewrite_made_from(tmp_path, precision="fp32", passages=2, corpus=data_hash(corpus, "train"))
+    found = load_reader(dual_from(start, corpus, tmp_path, "next"))[2]
+    assert found["units"]["corpus"] != load_reader(start)[2]["units"]["corpus"]
+
+
 def dual_from(start, corpus, tmp_path, out, codebook=OWN, name="b"):
     extractor = SimpleNamespace(grid=GRID, codebook=codebook, card={"codebook": name})
     train_dual(corpus, tmp_path / "units", tmp_path / out, extractor, "most-frequent", options(), start)

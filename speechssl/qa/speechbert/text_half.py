@@ -46,7 +46,7 @@ def text_half(options: QaOptions, start: Path | None) -> TextHalf:
         raise InputError(f"{start} has no tokenizer.json; --start takes a folder of `speechssl train text-qa`")
     model, _, made = load_reader(start)
     if model.subwords is not None:
-        raise InputError(f"{start} reads sub-word units, which speech does not have; --start takes one trained with --subwords none")
+        raise InputError(f"{start} reads sub-word units, which speech has not; --start takes one of --subwords none")
     tokenizer = AutoTokenizer.from_pretrained(start)
     table = model.embedding.weight.detach().clone()
     card = {"text_encoder": made.get("text_encoder"), "start": made["weights"], "start_corpus": made.get("corpus")}

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# NMSQA: DUAL on three codebooks, the cascade with two recognisers, the topline on the text; clean and in noise.
+# Run from the repository root. Every stage skips what is done and goes on where it was killed.
+#   bash recipes/nmsqa/run.sh recipes/nmsqa/base.yaml exp/nmsqa /data/NMSQA     the published settings (a GPU; see README.md)
+#   bash recipes/nmsqa/run.sh recipes/nmsqa/smoke.yaml exp/nmsqa-smoke          shipped models on an invented miniature, two minutes
+#   bash recipes/nmsqa/run.sh recipes/nmsqa/smoke.yaml exp/nmsqa-slice /data/NMSQA   the same on the corpus, or any part of it
+# Environment:
+#   LIBRISPEECH=FOLDER      train-clean-100, which the codebooks are fitted on (else on the training passages, a deviation)
+#   KMEANS="128=FILE ..."   DUAL's released codebooks (speeech-content-encoder/km_100h_c128/km_feat_layer_22) in the place of fitting
+#   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/facebook/hubert-large-ll60k and so on, where the hub cannot be reached
+set -euo pipefail
+CONFIG=${1:-recipes/nmsqa/base.yaml}
+EXP=${2:-exp/nmsqa}
+SOURCE=${3:-}
+. recipes/spoken_qa.sh
+
+stage "1 corpus: segments joined to passages, answers in seconds of them"
+published nmsqa
+speechssl prepare nmsqa "$SOURCE" "$EXP/corpus" $(with corpus)
+
+stage "2 units: HuBERT, k-means, then the whole training set"
+[ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
+for K in $(setting codebooks); do
+  of=$EXP/models/hubert-$K
+  models "$of"
+  released=$(tr ' ' '\n' <<< "${KMEANS:-}" | sed -n "s/^$K=//p")
+  if [ -n "$released" ]; then
+    speechssl units import "$released" "$of/units.safetensors" --encoder "$EXP/encoder" $(with import)
+  elif [ -z "$(setting shipped)" ]; then
+    [ -n "${LIBRISPEECH:-}" ] || echo "LIBRISPEECH names no folder: the codebook is fitted on the training passages, not as published"
+    speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$of/units.safetensors" --clusters "$K" $(with units)
+  fi
+  if has train; then speechssl units extract "$EXP/corpus" "$EXP/encoder" "$of/units.safetensors" "$EXP/units/$K" $(with extract); fi
+done
+
+stage "3 DUAL: a text encoder of long sequences learns to answer from units, one reader a codebook"
+for K in $(setting codebooks); do
+  of=$EXP/models/hubert-$K # a shipped set has a reader, from which training goes on
+  if has train; then
+    speechssl train dual "$EXP/corpus" "$of/units.safetensors" "$EXP/units/$K" "$of/dual-$K" --encoder "$EXP/encoder" \
+      $([ -d "$of/dual" ] && echo "--start $of/dual") $(with dual)
+  fi
+done
+
+stage "4 the cascade's text QA, on the words of the training set"
+models "$EXP/models/cascade"
+[ -n "$(setting shipped)" ] || speechssl train text-qa "$EXP/corpus" "$EXP/models/cascade/text-qa" $(with text-qa)
+
+stage "5 evaluation, split by split: EXP/SPLIT"
+for split in $(setting splits); do
+  has "$split" || continue
+  judge() { speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$EXP/models/$1" --systems "${@:2}" --split "$split" $(with evaluate); }
+  for K in $(setting codebooks); do judge "hubert-$K" $(cd "$EXP/models/hubert-$K" && ls -d dual*); done
+  judge cascade $(setting cascades) text
+  speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
+done

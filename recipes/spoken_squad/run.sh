@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Spoken-SQuAD: text QA on the transcripts that the corpus comes with, at three word error rates, and how much of it they allow.
+# Run from the repository root. Every stage skips what is done and goes on where it was killed.
+#   bash recipes/spoken_squad/run.sh recipes/spoken_squad/base.yaml exp/spoken_squad /data/Spoken-SQuAD     the published settings
+#   bash recipes/spoken_squad/run.sh recipes/spoken_squad/smoke.yaml exp/spoken_squad-smoke      on an invented miniature, a minute
+# Environment:
+#   TEXT_QA=FOLDER          a reader of `speechssl train text-qa` in the place of stage 2, where only tests are there
+#   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/google-bert/bert-base-uncased, where the hub cannot be reached
+set -euo pipefail
+CONFIG=${1:-recipes/spoken_squad/base.yaml}
+EXP=${2:-exp/spoken_squad}
+SOURCE=${3:-}
+. recipes/spoken_qa.sh
+
+stage "1 corpus: transcripts, questions, and (with dev-v1.1.json of SQuAD beside them) the text; recordings where they are there"
+published spoken-squad
+speechssl prepare spoken-squad "$SOURCE" "$EXP/corpus" $(with corpus)
+
+stage "2 text QA on the transcripts of the training set"
+mkdir -p "$EXP/models"
+if [ -n "${TEXT_QA:-}" ]; then
+  [ -d "$EXP/models/text-qa" ] || cp -r "$TEXT_QA" "$EXP/models/text-qa"
+else
+  speechssl train text-qa "$EXP/corpus" "$EXP/models/text-qa" $(with text-qa)
+fi
+
+stage "3 evaluation on every test set that is there: EXP/SPLIT"
+topline=$(find "$SOURCE" -name dev-v1.1.json) # SQuAD's own text of the tests, which is not in the release
+for split in $(setting splits); do
+  has "$split" || continue
+  speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$EXP/models" --systems cascade-given ${topline:+text} \
+    --split "$split" $(with evaluate)
+  speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
+done
+
+stage "4 F1 against word error rate, and the share of questions whose answer is in the transcript"
+python recipes/spoken_squad/tables.py "$EXP" $(setting splits)

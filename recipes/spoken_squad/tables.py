@@ -1,0 +1,39 @@
+"""EM and F1 beside the word error rate of each test set and the share of questions that their transcripts can answer.
+
+python recipes/spoken_squad/tables.py EXP SPLIT ...      reads EXP/corpus/data_report.json and EXP/SPLIT/results.jsonl
+"""
+
+import sys
+from pathlib import Path
+
+from speechssl.artefacts import read_json
+from speechssl.evaluation.results import Row, read_rows
+
+WER = {"test": 22.7, "test-wer44": 44.2, "test-wer54": 54.8}  # % as published; where the text is known it is measured
+COLUMNS = ("test set", "system", "WER, published", "WER, measured", "answer in transcript", "EM", "F1")
+
+
+def lines(exp: Path, splits: list[str]) -> list[list[str]]:
+    facts = read_json(exp / "corpus" / "data_report.json")["splits"]
+    found = []
+    for split in (s for s in splits if (exp / s / "results.jsonl").is_file()):
+        rows = {(r.system, r.metric): r for r in read_rows(exp / split / "results.jsonl")}
+        ceiling = facts[split].get("answer_in_context")
+        inside = "–" if ceiling is None else f"{100 * ceiling:.1f}"
+        for system in dict.fromkeys(name for name, _ in rows):
+            values = [_cell(rows.get((system, metric))) for metric in ("wer", "em", "f1")]
+            found.append([split, system, f"{WER[split]:.1f}" if split in WER else "–", values[0], inside, *values[1:]])
+    return found
+
+
+def _cell(row: Row | None) -> str:
+    return "–" if row is None else f"{row.value:.1f} [{row.low:.1f}, {row.high:.1f}]"
+
+
+def main(exp: Path, splits: list[str]) -> None:
+    for line in (COLUMNS, ["---"] * len(COLUMNS), *lines(exp, splits)):
+        print("| " + " | ".join(line) + " |")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

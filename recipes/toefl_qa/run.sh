@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# TOEFL-QA: listening comprehension by multiple choice, on units and in the cascade. Its audio was never published, so it is spoken.
+# Run from the repository root. Every stage skips what is done and goes on where it was killed.
+#   bash recipes/toefl_qa/run.sh recipes/toefl_qa/base.yaml exp/toefl_qa /data/TOEFL-QA      large models, trained on its train split
+#   bash recipes/toefl_qa/run.sh recipes/toefl_qa/smoke.yaml exp/toefl_qa-smoke              shipped ones on an invented miniature
+#   bash recipes/toefl_qa/run.sh recipes/toefl_qa/smoke.yaml exp/toefl_qa-slice /data/TOEFL-QA
+# Environment:
+#   LIBRISPEECH=FOLDER      train-clean-100, which the codebook is fitted on (else on the stories as they are spoken)
+#   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/facebook/hubert-large-ll60k and so on, where the hub cannot be reached
+set -euo pipefail
+CONFIG=${1:-recipes/toefl_qa/base.yaml}
+EXP=${2:-exp/toefl_qa}
+SOURCE=${3:-}
+MODELS=$EXP/models
+. recipes/spoken_qa.sh
+
+stage "1 corpus: stories, questions and options, spoken by espeak-ng"
+published toefl-qa
+speechssl prepare toefl-qa "$SOURCE" "$EXP/corpus" --speak $(with corpus)
+
+stage "2 units of stories, questions and options"
+[ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
+models "$MODELS"
+[ -n "$(setting shipped)" ] \
+  || speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$MODELS/units.safetensors" $(with units)
+speechssl units extract "$EXP/corpus" "$EXP/encoder" "$MODELS/units.safetensors" "$EXP/units" $(with extract)
+
+stage "3 multiple choice on units"
+start=${START_UNITS:-$MODELS/dual} # of a shipped set, or your own: a reader of these units to go on from
+speechssl train choice "$EXP/corpus" "$MODELS/choice-units" --units "$EXP/units" --codebook "$MODELS/units.safetensors" \
+  --encoder "$EXP/encoder" $([ -d "$start" ] && echo "--start $start") $(with choice-units)
+
+stage "4 multiple choice on words"
+speechssl train choice "$EXP/corpus" "$MODELS/choice-text" $(with choice-text)
+
+stage "5 evaluation: EXP/SPLIT; chance and the longest option beside the systems"
+for split in $(setting splits); do
+  has "$split" || continue
+  speechssl evaluate choice "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" $(with evaluate)
+  speechssl report "$EXP/$split" "$EXP/corpus" --split "$split"
+done
