@@ -7,6 +7,7 @@ which hears through noise. Each part has a card; parts that do not belong togeth
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,25 +20,32 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from speechssl.artefacts import read_json
 from speechssl.asr.ctc import CtcRecogniser
-from speechssl.asr.protocol import Recogniser, Transcript
+from speechssl.asr.protocol import Recogniser, TimedWord, Transcript
 from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
+from speechssl.corpora.records import Passage, Question
 from speechssl.encoders.loading import SHIPPED, load_encoder
 from speechssl.encoders.speech_encoder import Chunking, SpeechEncoder
 from speechssl.errors import InputError
-from speechssl.qa.cascade import Cascade, TextCodec
+from speechssl.qa.cascade import Cascade, TextCodec, answer_transcripts
 from speechssl.qa.dual import Dual, TimedAnswer
 from speechssl.qa.reader import Reader
 from speechssl.qa.weights import load_reader
+from speechssl.text import joiner, pieces
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.extract import extractor_of
 from speechssl.units.kmeans import load_codebook
 
 DEFAULT = "minisqa-en"
 ENGINES = ("ctc", "pocketsphinx")
+WRITTEN = ("text", "cascade-given")  # systems that read and do not listen
 
 
 class System(Protocol):
-    """Hears every recording once, then answers all questions."""
+    """Hears every recording once, then answers all questions.
+
+    One that needs the record as well as its sound, or only what is written of it, has a method `hear_record(record, samples)`,
+    which is called in the place of `hear`; where its attribute `listens` is false, there are no samples (None).
+    """
 
     @property
     def name(self) -> str: ...
@@ -81,6 +89,38 @@ class CascadeSystem:
 
     def answer_all(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
         return self.cascade.answer_transcripts(items)
+
+
+@dataclass(frozen=True)
+class WrittenSystem:
+    """Text QA on what is written of a passage, without listening: the reference text (`text`, the cascade's topline), or the
+    transcripts that the corpus brings along (`cascade-given`).
+    """
+
+    codec: TextCodec
+    reader: Reader
+    card: Mapping[str, Any]
+    name: str
+    listens: bool = False
+
+    def hear(self, samples: np.ndarray) -> Transcript:
+        """Raises ValueError: it reads records, see `hear_record`."""
+        raise ValueError(f"the system {self.name} does not listen; evaluate it on a prepared corpus")
+
+    def hear_record(self, record: Passage | Question, samples: np.ndarray | None) -> Transcript:
+        """The words of the record, with their times where the manifest has them. Raises ValueError where nothing is written."""
+        text = record.text if self.name == "text" else record.transcript
+        if not text.strip():
+            wanted = "reference text" if self.name == "text" else "transcript"
+            raise ValueError(f"{record.id} has no {wanted} that the system {self.name} could read")
+        separator = joiner(record.language)
+        if self.name == "text" and record.words:
+            return Transcript(tuple(TimedWord(w.text, w.start, w.end, math.nan) for w in record.words), separator)
+        words = [TimedWord(word, math.nan, math.nan, math.nan) for word, _ in pieces(text, record.language)]
+        return Transcript(tuple(words), separator)
+
+    def answer_all(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
+        return answer_transcripts(self.codec, self.reader, items)
 
 
 @dataclass
@@ -153,10 +193,12 @@ class SharedEncoder:
 def model_folder(name: str | Path = DEFAULT) -> Path:
     """A shipped set of models by name, or a folder. Raises InputError where there is neither."""
     for folder in (Path(name), SHIPPED / str(name)):
-        if (folder / "encoder").is_dir():
+        if (folder / "encoder").is_dir() or (folder / "text-qa").is_dir():
             return folder
     known = sorted(p.parent.name for p in SHIPPED.glob("*/encoder"))
-    raise InputError(f"{name} is neither a folder with encoder/ in it nor a shipped model; shipped: {', '.join(known) or 'none'}")
+    raise InputError(
+        f"{name} is neither a folder with encoder/ or text-qa/ in it nor a shipped model; shipped: {', '.join(known) or 'none'}"
+    )
 
 
 def part(models: Path, name: str) -> Path:
@@ -199,6 +241,14 @@ def load_cascade(models: Path, engine: str, encoder: SharedEncoder, bf16: bool =
     return CascadeSystem(Cascade(recogniser, codec, Reader(model, layout, bf16=bf16)), cards)
 
 
+def load_written(models: Path, name: str, bf16: bool = False) -> WrittenSystem:
+    """name: `text` or `cascade-given`."""
+    model, layout, card = load_reader(part(models, "text-qa"))
+    codec = TextCodec(_tokenizer(part(models, "text-qa"), model.embedding.num_embeddings))
+    cards = {"reads": name, "text_qa": card["weights"]} | ({"bf16": True} if bf16 else {})
+    return WrittenSystem(codec, Reader(model, layout, bf16=bf16), cards, name)
+
+
 def _tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
     """transformers makes an empty tokeniser where files are missing; its ids would mean nothing to the reader."""
     try:
@@ -228,20 +278,26 @@ def _recogniser(models: Path, engine: str, encoder: SharedEncoder) -> tuple[Reco
 
 
 def load_systems(models: Path, names: list[str], bf16: bool = False, encoder: SharedEncoder | None = None) -> list[System]:
-    """names: `dual` (or `dual-...`, a reader folder of that name), `cascade-ctc`, `cascade-pocketsphinx`, `cascade-<model>`.
+    """names: `dual` (or `dual-...`, a reader folder of that name), `cascade-ctc`, `cascade-pocketsphinx`, `cascade-<model>`; and
+    what does not listen: `text`, `cascade-given` (`WrittenSystem`).
 
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or AMX, slower on one without.
     encoder: of these models, where it has been loaded already.
     """
-    encoder = encoder or shared_encoder(models)
+    listening = [name for name in names if name not in WRITTEN]
+    encoder = encoder or (shared_encoder(models) if listening else None)
     systems: list[System] = []
     for name in names:
-        if name == "dual" or name.startswith("dual-"):
+        if name in WRITTEN or encoder is None:
+            systems.append(load_written(models, name, bf16))
+        elif name == "dual" or name.startswith("dual-"):
             systems.append(load_dual(models, encoder, name, bf16))
         elif name.startswith("cascade-"):
             systems.append(load_cascade(models, name.removeprefix("cascade-"), encoder, bf16))
         else:
-            raise InputError(f"there is no system {name!r}; choose dual, cascade-ctc, cascade-pocketsphinx or cascade-<folder>")
+            raise InputError(
+                f"there is no system {name!r}; choose dual, cascade-ctc, cascade-pocketsphinx, cascade-MODEL, text, cascade-given"
+            )
     return systems
 
 

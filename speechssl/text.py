@@ -40,6 +40,7 @@ VARIANTS = str.maketrans({group[0]: group[1] for group in _VARIANTS.split()})
 
 _RUN = r"(?:[0-9a-z\u00c0-\u024f]|(?<=[0-9])\.(?=[0-9]))+"  # letters and digits of the Latin script; 3.5 is one run
 _ZH_TOKEN = re.compile(rf"{_RUN}|\S")
+_PIECE, _ZH_PIECE = re.compile(r"\S+"), re.compile(r"[\u3400-\u9fff]|[^\s\u3400-\u9fff]+")
 _MARK = re.compile(r"(?<![0-9])\.|\.(?![0-9])|[^\w\s.]|_")  # punctuation and symbols, but not the point of a number
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _APOSTROPHES = str.maketrans("’‘ʼ", "'''")
@@ -61,7 +62,21 @@ def normalise(text: str, language: str) -> str:
 
 def tokens(text: str, language: str) -> list[str]:
     """What WER (en: words) or CER (zh: characters, a Latin run kept as one) counts, after `normalise`."""
-    return _of_language(language, str.split, _ZH_TOKEN.findall)(normalise(text, language))
+    plain = normalise(text, language)
+    return _of_language(language, plain.split(), _ZH_TOKEN.findall(plain))
+
+
+def pieces(text: str, language: str) -> list[tuple[str, int]]:
+    """What is between white space (zh: every Chinese character is a piece by itself), as it stands, with its offset.
+
+    Raises InputError for another language.
+    """
+    return [(m.group(), m.start()) for m in _of_language(language, _PIECE, _ZH_PIECE).finditer(text)]
+
+
+def joiner(language: str) -> str:
+    """What stands between words: a space, or nothing (zh). Raises InputError for another language."""
+    return _of_language(language, " ", "")
 
 
 def spelt(text: str) -> str:
@@ -90,7 +105,7 @@ def answer_tokens(text: str, language: str) -> list[str]:
     return _of_language(language, _answer_tokens_en, lambda t: tokens(t, "zh"))(text)
 
 
-def _of_language(language: str, english: Callable[[str], T], chinese: Callable[[str], T]) -> Callable[[str], T]:
+def _of_language(language: str, english: T, chinese: T) -> T:
     tag = re.split("[-_]", language.lower())[0]
     rules = {"en": english, "zh": chinese, "cmn": chinese}
     if tag not in rules:

@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from speechssl.corpora.records import Passage, Question, Span
 from speechssl.errors import InputError
 from speechssl.systems import SharedEncoder, load_systems, model_folder
 from speechssl.units.kmeans import Codebook, load_codebook
@@ -91,6 +93,23 @@ def test_a_reader_of_units_that_were_carried_over_loads_and_of_others_does_not(m
         Codebook(book.centroids + 1e-3, card).save(path)
         with pytest.raises(InputError, match=r"dual was trained on other units than .*units\.safetensors gives; train it again"):
             load_systems(models, ["dual"])
+
+
+def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(models: Path):
+    shutil.rmtree(models / "encoder")
+    text, given = load_systems(model_folder(models), ["text", "cascade-given"])
+    words = (Span("anna", 0.0, 0.5), Span("lost", 0.5, 1.0), Span("silver", 1.0, 1.5), Span("lanterns", 1.5, 2.0))
+    passage = Passage("p", "", 0.0, "anna lost silver lanterns", "s", "en", words, transcript="anna lost sliver lanterns")
+    asked = Question("q", "p", "", 0.0, "what did anna lose", "s", "en", transcript="what did anna loose")
+    for system, timed, said in ((text, True, "silver"), (given, False, "sliver")):
+        heard = [system.hear_record(record, None) for record in (asked, passage)]
+        assert said in heard[1].text
+        (found,) = system.answer_all([tuple(heard)])
+        assert (found.start == found.start) == timed and found.text in heard[1].text
+    with pytest.raises(ValueError, match="p has no transcript that the system cascade-given could read"):
+        given.hear_record(replace(passage, transcript=" "), None)
+    with pytest.raises(ValueError, match="does not listen"):
+        text.hear(np.zeros(16_000, np.float32))
 
 
 def test_an_unknown_system_names_the_known():

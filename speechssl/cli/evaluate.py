@@ -11,7 +11,8 @@ from speechssl.options import count, whole
 
 QA = """systems x conditions on a corpus: predictions and results.jsonl
 
-Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc, cascade-pocketsphinx, cascade-MODEL (of Hugging Face).
+Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc, cascade-pocketsphinx, cascade-MODEL (of Hugging Face);
+text (text QA on the reference text, the topline) and cascade-given (on the transcripts that the corpus has) need no audio.
 Conditions: clean; noise at an SNR in dB as pink@10, babble@5, m+g+r@5 or kitchen.wav@5; reverb or reverb@0.6 (seconds); pitch@-2;
 band@1000-2000 (Hz); codec@mp3:16; and several in order, joined by +. What is in OUT stays, rows of the same cell are replaced.
 

@@ -120,12 +120,16 @@ def _examples(data: Corpus, condition: Condition, answers: Answers, count: int, 
     """A random draw (not a choice) of the questions that most systems answered, no passage twice."""
     often = max(len(a["answers"]) for a in answers.values())
     full = [a for a in answers.values() if len(a["answers"]) == often]
-    timed = [q for q in data.answerable if any(a.start is not None for a in q.answers)]
+    timed = [q for q in data.answerable if any(a.start is not None for a in q.answers) and _audible(data, q)]
     questions = [q for q in timed if all(q.id in a["answers"] for a in full)]
     random.Random(f"examples {condition.label} {seed}").shuffle(questions)
     first = list({q.passage: q for q in questions}.values())[:count]
     scores = {system: {s.id: s for s in score_questions(p, data)} for system, p in answers.items()}
     return [_example(data, q, condition, answers, scores, distorter) for q in tqdm(first, desc="examples", unit="question")]
+
+
+def _audible(data: Corpus, question: Question) -> bool:
+    return bool(question.audio and data.passages[question.passage].audio)
 
 
 def _example(
@@ -160,7 +164,7 @@ def _example(
 
 def _prediction(system: str, predictions: dict[str, Any], question: Question, ff1: float) -> Prediction:
     found = predictions["answers"][question.id]
-    some = found["end"] > found["start"]
+    some = found["start"] is not None and found["end"] > found["start"]
     return Prediction(
         system,
         found["start"] if some else None,

@@ -46,15 +46,19 @@ def evaluate(
     rows: list[Row] = []
     for condition in conditions:
         distorter.check(condition)
+    if not any(map(listens, systems)) and all(c.name != "clean" for c in conditions):
+        names = ", ".join(s.name for s in systems)
+        raise InputError(f"{names} read what is written, which noise does not change; evaluate them in the condition clean")
     if twins := [c.label for i, c in enumerate(conditions) if c.label in {d.label for d in conditions[:i]}]:
         raise InputError(
             f"two conditions are both called {twins[0]!r}; rename a noise file, or evaluate them one by one into two folders"
         )
     for condition in conditions:
-        missing = [s for s in systems if not _is_done(_path(out, s, condition), s, corpus, condition, distorter)]
+        present = [s for s in systems if condition.name == "clean" or listens(s)]  # noise does not change what is written
+        missing = [s for s in present if not _is_done(_path(out, s, condition), s, corpus, condition, distorter)]
         if missing:
             _run(missing, corpus, condition, out, distorter, workers)
-        for system in systems:
+        for system in present:
             predictions = read_json(_path(out, system, condition))
             tell_set_aside(predictions["failed"], f"{system.name}, {condition.label} (their questions count as not answered)")
             rows += score(predictions, corpus, condition, system, distorter.seed, encoder_name)
@@ -108,9 +112,25 @@ def answered(system: System, corpus: Corpus, heard: Mapping[str, Any], where: st
     for start in tqdm(range(0, len(items), 64), desc=f"{system.name} answers, {where}", unit="batch"):
         answers += system.answer_all(items[start : start + 64])
     return {
-        "answers": {q.id: asdict(a) for q, a in zip(questions, answers, strict=True)},
+        "answers": {q.id: _plain(a) for q, a in zip(questions, answers, strict=True)},
         "transcripts": {i: h.text for i, h in heard.items() if isinstance(h, Transcript)},
     }
+
+
+def listens(system: System) -> bool:
+    """Whether a system needs audio."""
+    return getattr(system, "listens", True)
+
+
+def _heard(system: System, record: Passage | Question, samples: np.ndarray | None) -> Any:
+    """What a system keeps of a record. samples: (N,) float32 at 16 kHz, None where no system listens."""
+    hear_record = getattr(system, "hear_record", None)
+    return system.hear(samples) if hear_record is None else hear_record(record, samples)  # type: ignore[arg-type]
+
+
+def _plain(answer: TimedAnswer) -> dict[str, Any]:
+    """As JSON; times that nobody knows are null."""
+    return {name: None if value != value else value for name, value in asdict(answer).items()}
 
 
 def _hear(
@@ -119,12 +139,13 @@ def _hear(
     """What every system hears in every recording. Recordings that cannot be read are set aside with the reason."""
     from speechssl.units.extract import single_threaded
 
+    listening = any(map(listens, systems))
     records: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
 
     def one(record: Passage | Question) -> dict[str, Any] | str:
         try:
-            samples = distorter.apply(read_audio(corpus.path(record)), condition, record.id)
-            return {s.name: s.hear(samples) for s in systems}
+            samples = distorter.apply(read_audio(corpus.path(record)), condition, record.id) if listening else None
+            return {s.name: _heard(s, record, samples) for s in systems}
         except (InputError, ValueError) as error:
             return str(error)
 
@@ -143,7 +164,9 @@ def asked_passages(corpus: Corpus) -> list[Passage]:
 
 @dataclass(frozen=True)
 class Scored:
-    """One question's scores, 0 to 1; ff1 and aos are None without annotated times, em and f1 where the system gives no text."""
+    """One question's scores, 0 to 1; ff1 and aos are None without times (annotated, or of what was answered), em and f1 where the
+    system gives no text.
+    """
 
     id: str
     passage: str
@@ -156,11 +179,13 @@ class Scored:
 
 def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Scored]:
     """Score every answerable question over all its annotations; one that could not be answered scores 0."""
-    scored = []
+    scored, answers = [], predictions["answers"].values()
+    untimed = bool(answers) and all(a["start"] is None for a in answers)
     for question in corpus.answerable:
         gold = [(a.start, a.end) for a in question.answers if a.start is not None and a.end is not None]
         answer = predictions["answers"].get(question.id)
-        span = (answer["start"], answer["end"]) if answer and answer["end"] > answer["start"] else None
+        gold = [] if untimed else gold
+        span = (answer["start"], answer["end"]) if answer and (answer["end"] or 0) > (answer["start"] or 0) else None
         texts = [a.text for a in question.answers]
         has_text = bool(predictions["transcripts"])
         said = answer["text"] if answer else ""
@@ -189,7 +214,7 @@ def score(
         if column:
             values[metric] = mean_interval([v for v, _ in column], [p for _, p in column], seed)
     if predictions["transcripts"]:
-        passages = [p for p in corpus.passages.values() if p.id in predictions["transcripts"]]
+        passages = [p for p in corpus.passages.values() if p.id in predictions["transcripts"] and p.text]
         if passages:
             values["wer"] = _word_errors(passages, predictions["transcripts"], seed)
     card = hash_json(dict(system.card))

@@ -57,20 +57,28 @@ class Cascade:
         return self.answer_transcripts([(self.recogniser.transcribe(question), self.recogniser.transcribe(passage))])[0]
 
     def answer_transcripts(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
-        """(question, passage) transcripts -> answers. A passage in which nothing was recognised gives an empty answer at 0 s."""
-        coded = [(self.codec.encode(_words(q))[0], self.codec.encode(_words(p))) for q, p in items]
-        usable = [i for i, (_, (ids, _)) in enumerate(coded) if len(ids)]
-        choices = self.reader.read_many([(coded[i][0], coded[i][1][0]) for i in usable])
-        found = dict(zip(usable, choices, strict=True))
-        answers = []
-        for i, (_, passage) in enumerate(items):
-            if i not in found:
-                answers.append(TimedAnswer(0.0, 0.0, 0.0, ""))
-                continue
-            owners = coded[i][1][1]
-            words = passage.words[owners[found[i].first] : owners[found[i].last] + 1]
-            answers.append(_timed(words, passage.separator, found[i].confidence))
-        return answers
+        """(question, passage) transcripts -> answers; see `answer_transcripts`."""
+        return answer_transcripts(self.codec, self.reader, items)
+
+
+def answer_transcripts(codec: TextCodec, reader: Reader, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
+    """(question, passage) transcripts -> answers. A passage in which nothing was recognised gives an empty answer at 0 s.
+
+    Times are nan where those of the words are.
+    """
+    coded = [(codec.encode(_words(q))[0], codec.encode(_words(p))) for q, p in items]
+    usable = [i for i, (_, (ids, _)) in enumerate(coded) if len(ids)]
+    choices = reader.read_many([(coded[i][0], coded[i][1][0]) for i in usable])
+    found = dict(zip(usable, choices, strict=True))
+    answers = []
+    for i, (_, passage) in enumerate(items):
+        if i not in found:
+            answers.append(TimedAnswer(0.0, 0.0, 0.0, ""))
+            continue
+        owners = coded[i][1][1]
+        words = passage.words[owners[found[i].first] : owners[found[i].last] + 1]
+        answers.append(_timed(words, passage.separator, found[i].confidence))
+    return answers
 
 
 def _timed(words: Sequence[TimedWord], separator: str, confidence: float) -> TimedAnswer:

@@ -12,13 +12,14 @@ import torch
 from torch import nn
 
 from speechssl.artefacts import claim, read_json
-from speechssl.corpora.records import Corpus, Question, data_hash, load_corpus
+from speechssl.corpora.records import Corpus, Passage, Question, data_hash, load_corpus
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.processes import agreed, is_main, main_first
 from speechssl.qa.cascade import TextCodec, text_example
 from speechssl.qa.dual import example
 from speechssl.qa.reader import Example, ExampleBatches, Layout, ShortFirst, SpanModel
 from speechssl.qa.weights import load_reader, save_reader
+from speechssl.text import pieces
 from speechssl.textlm.mapping import special_ids, symbol_encoder
 from speechssl.textlm.pretrained import load_text_encoder, without_dropout
 from speechssl.timing import FrameGrid, RunLength
@@ -128,7 +129,7 @@ def _first_times(question: Question) -> tuple[float, float] | None:
 def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
     """Train the cascade's text QA on the words of the train split; once. The tokeniser is saved beside the model.
 
-    Questions whose answer has no times, or no word of the passage in them, are listed and left out.
+    Questions whose answer has neither times nor an offset with words of the passage there are listed and left out.
     Raises InputError where `out` holds a reader that was made from other inputs.
     """
     _check_shares(options)
@@ -150,25 +151,37 @@ def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
 
 
 def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
-    """One example a question, from the manifest's words; and the questions left out: id -> why."""
+    """One example a question, from what is written of its passage; and the questions left out: id -> why.
+
+    The answer's words are those within its times, where words have times; else those at its offset.
+    """
     found, left_out = [], {}
     for question in data.answerable:
-        passage, times = data.passages[question.passage], _first_times(question)
-        if times is None:
-            left_out[question.id] = "no answer has times"
+        passage = data.passages[question.passage]
+        words, span = _answer_words(passage, question)
+        if span is None:
+            left_out[question.id] = f"no word of passage {passage.id} lies within the times, or at the offset, of its answer"
             continue
-        middles = np.array([(w.start + w.end) / 2 for w in passage.words])
-        inside = np.flatnonzero((middles >= times[0]) & (middles < times[1]))
-        if not len(inside):
-            left_out[question.id] = f"passage {passage.id} has no word with times in its answer"
-            continue
-        words = [w.text for w in passage.words]
-        made = text_example(codec, question.text.split(), words, int(inside[0]), int(inside[-1]))
+        asked = [word for word, _ in pieces(question.written, question.language)]
+        made = text_example(codec, asked, words, *span)
         if made is None:
             left_out[question.id] = "the tokeniser leaves nothing of its question or answer"
         else:
             found.append(made)
     return found, left_out
+
+
+def _answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple[int, int] | None]:
+    """The passage's words, and the first and last of the answer."""
+    times = _first_times(question)
+    if passage.words and times is not None:
+        middles = np.array([(w.start + w.end) / 2 for w in passage.words])
+        inside = np.flatnonzero((middles >= times[0]) & (middles < times[1]))
+        return [w.text for w in passage.words], (int(inside[0]), int(inside[-1])) if len(inside) else None
+    found = pieces(passage.written, passage.language)
+    offset = next(((a.char_start, a.char_start + len(a.text)) for a in question.answers if a.char_start is not None), (0, 0))
+    touched = [i for i, (word, start) in enumerate(found) if start < offset[1] and start + len(word) > offset[0]]
+    return [word for word, _ in found], (touched[0], touched[-1]) if touched else None
 
 
 def _made_from(corpus: Path, options: QaOptions) -> dict[str, Any]:

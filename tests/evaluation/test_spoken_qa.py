@@ -87,6 +87,50 @@ def test_a_cascade_is_scored_on_its_words_too(corpus, tmp_path):
     )  # "boat" alone differs: one of three words is lost
 
 
+@dataclass
+class Reads(Oracle):
+    """Does not listen: what it keeps of a record is what is written."""
+
+    listens: bool = False
+    name: str = "text"
+
+    def hear_record(self, record, samples):
+        assert samples is None
+        self.heard.append(record.id)
+        return Transcript(tuple(TimedWord(w, float("nan"), float("nan"), 1) for w in record.text.split()))
+
+    def answer_all(self, items):
+        return [TimedAnswer(float("nan"), float("nan"), 0.9, "red boat") for _ in items]
+
+
+def test_what_reads_needs_no_audio_and_is_scored_by_text_in_clean_speech_alone(corpus, tmp_path):
+    for path in (corpus / "test/audio").iterdir():
+        path.unlink()
+    for path in (corpus / "test").glob("*.jsonl"):
+        records = [json.loads(line) | {"audio": "", "seconds": 0} for line in path.read_text().splitlines()]
+        for answer in (a for r in records for a in r.get("answers", ())):
+            answer.pop("start", None), answer.pop("end", None)
+        path.write_text("".join(json.dumps(r) + "\n" for r in records))
+    found = values(run([Reads()], corpus, tmp_path / "out", ["clean", "pink@5"]))
+    assert found == {
+        ("text", "clean", None, "em"): (pytest.approx(100 / 3), 3),
+        ("text", "clean", None, "f1"): (pytest.approx(100 / 3), 3),
+        ("text", "clean", None, "wer"): (0, 3),
+    }
+    assert json.loads((tmp_path / "out/predictions/text/clean.json").read_text())["answers"]["q0"]["start"] is None
+    write_report(tmp_path / "out", _with_rows(tmp_path / "out", corpus, [Reads()]), "test", 3, ["clean"], 0, ())
+    with pytest.raises(InputError, match="text read what is written, which noise does not change"):
+        run([Reads()], corpus, tmp_path / "out", ["pink@5"])
+    with pytest.raises(InputError, match="is text only; prepare the corpus with --speak"):
+        run([Oracle()], corpus, tmp_path / "other")
+
+
+def _with_rows(out, corpus, systems):
+    append_rows(out / "results.jsonl", run(systems, corpus, out))
+    (corpus / "card.json").write_text("{}")
+    return corpus
+
+
 def test_unanswerable_questions_are_not_asked_and_their_passages_not_heard(corpus, tmp_path):
     system = Oracle()
     run([system], corpus, tmp_path / "out")

@@ -1,16 +1,17 @@
 """Training of the readers: what they are made from is written down, other inputs are refused, a killed run goes on."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from speechssl.artefacts import hash_bytes, write_json
-from speechssl.corpora.records import data_hash, load_corpus
+from speechssl.corpora.records import Answer, Passage, Question, data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.qa import train
-from speechssl.qa.train import QaOptions, dual_examples, train_dual, train_text
+from speechssl.qa.train import QaOptions, _answer_words, dual_examples, train_dual, train_text
 from speechssl.qa.weights import load_reader
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.training import TrainingOptions
@@ -41,6 +42,12 @@ def corpus(mini_corpus, tmp_path, text_encoder, tokenizer, monkeypatch):
     save_units(tmp_path / "units/train", units, made)
     monkeypatch.setattr(train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
     return root
+
+
+def change(path, function):
+    """Rewrite every record of a manifest."""
+    lines = path.read_text().splitlines()
+    path.write_text("".join(json.dumps(function(json.loads(line))) + "\n" for line in lines))
 
 
 def save_units(folder, units, made):
@@ -146,13 +153,30 @@ def test_text_qa_keeps_its_tokeniser_beside_the_model(corpus, tmp_path):
     assert (tmp_path / "text/tokenizer.json").is_file()
 
 
-def test_text_qa_without_word_times_is_one_sentence(corpus, tmp_path, capsys):
-    path = corpus / "train/passages.jsonl"
-    path.write_text("".join(json.dumps({**json.loads(line), "words": []}) + "\n" for line in path.read_text().splitlines()))
+def test_text_qa_without_word_times_and_offsets_is_one_sentence(corpus, tmp_path, capsys):
+    change(corpus / "train/passages.jsonl", lambda record: record | {"words": []})
+    change(corpus / "train/questions.jsonl", lambda r: r | {"answers": [a | {"char_start": None} for a in r["answers"]]})
     with pytest.raises(InputError, match="no answerable question that can be used"):
         train_text(corpus, tmp_path / "text", options())
-    assert "set aside q0: passage p0 has no word with times in its answer" in capsys.readouterr().err
+    said = "set aside q0: no word of passage p0 lies within the times, or at the offset, of its answer"
+    assert said in capsys.readouterr().err
     assert not (tmp_path / "text").exists()
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "answer", "start", "words", "span"),
+    [
+        ("en", "the silver  lantern, was lost", "silver  lantern", 4, ["the", "silver", "lantern,", "was", "lost"], (1, 2)),
+        ("en", "the silver lantern", "ilv", 5, ["the", "silver", "lantern"], (1, 1)),
+        ("zh", "在歐洲 Anna的", "歐洲", 1, ["在", "歐", "洲", "Anna", "的"], (1, 2)),
+        ("en", "the silver lantern", "gold", None, ["the", "silver", "lantern"], None),
+    ],
+)
+@pytest.mark.parametrize("field", ["text", "transcript"])
+def test_without_times_the_answers_words_are_those_at_its_offset(language, written, answer, start, words, span, field):
+    passage = Passage("p", "", 0.0, "", "", language)
+    question = Question("q", "p", "", 0.0, "", "", language, (Answer("elsewhere"), Answer(answer, char_start=start)))
+    assert _answer_words(replace(passage, **{field: written}), question) == (words, span)
 
 
 def test_text_qa_takes_the_first_annotation_with_times(corpus, tmp_path):
