@@ -96,7 +96,9 @@ class Confusions:
         Raises InputError for a rate outside (0, MOST].
         """
         if not 0 < wer <= MOST:
-            raise InputError(f"a word error rate of {100 * wer:g} % cannot be simulated; ask for more than 0 and at most {100 * MOST:g}")
+            raise InputError(
+                f"a word error rate of {100 * wer:g} % cannot be simulated; ask for more than 0 and at most {100 * MOST:g}"
+            )
         return self.made(words, self._calibrated(wer), name, seed)
 
     def made(self, words: Sequence[str], rates: Rates, name: str, seed: int) -> list[Edit]:

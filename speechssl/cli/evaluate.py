@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from speechssl.cli.compare import add_confusions
 from speechssl.cli.shared import add_group, add_verb
 from speechssl.options import count, whole
 
@@ -36,6 +37,7 @@ def add_evaluate(verbs: Any) -> None:
     what = add_group(verbs, "evaluate", "spoken QA under conditions; the robustness grid")
     _add_qa(what)
     _add_robustness(what)
+    add_confusions(what)
 
 
 BF16 = "the text encoders read in bfloat16: fast with AVX512-BF16 or AMX, slow without"
@@ -54,8 +56,9 @@ def _add_qa(what: Any) -> None:
     verb.add_argument("--split", default="test", help="train, dev or test")
     verb.add_argument("--passages", type=whole, help="only the first N passages")
     verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
+    verb.add_argument("--errors", type=Path, help="confusions.json of what is simulated; default: that in --models")
     verb.add_argument("--bf16", action="store_true", help=BF16)
-    verb.add_argument("--seed", type=whole, default=0, help="of the noise and of the bootstrap")
+    verb.add_argument("--seed", type=whole, default=0, help="of the noise, simulated errors and the bootstrap")
     verb.add_argument("--workers", type=count, default=2, help="threads")
 
 
@@ -63,7 +66,9 @@ def _evaluate_qa(o: argparse.Namespace) -> None:
     from speechssl.evaluation.run import run_evaluation
 
     print(
-        run_evaluation(o.corpus, o.out, o.models, o.systems, o.conditions, o.split, o.passages, o.voices, o.seed, o.workers, o.bf16)
+        run_evaluation(
+            o.corpus, o.out, o.models, o.systems, o.conditions, o.split, o.passages, o.voices, o.seed, o.workers, o.bf16, o.errors
+        )
     )
 
 
