@@ -31,8 +31,8 @@ MOST = 0.8  # word error rate that can be asked for
 PRIOR = 5.0  # occurrences that a word's rates are drawn towards those of rare words with
 RARE = 3  # occurrences up to which a word is rare
 NEAR = 0.02  # normalised letter distance within which words are equally far
-LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, MOST)  # that the calibration is made at
-_ROUNDS, _WORDS = 5, 12_000  # of the calibration: corrections, and words simulated in each
+LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, MOST)  # that the calibration is made at
+_ROUNDS, _WORDS = 3, 6_000  # of the calibration: corrections, and words simulated in each
 
 Edit = tuple[str, int]  # what is said, and the index of the reference word it stands at (an insertion: after)
 
@@ -200,7 +200,7 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
     distances = sorted(Levenshtein.normalized_distance(w, v) for w, some in taken.items() for v in some.elements())
     if not distances:
         raise InputError(
-            f"there is no substituted word in {len(pairs)} recognised texts of {total} words; give more texts, or a recogniser that errs"
+            f"there is no substituted word in {len(pairs)} recognised texts of {total} words; give more, or a recogniser that errs"
         )
     words = {w: Word(n, deleted[w], dict(taken.get(w, {}))) for w, n in sorted(counts.items())}
     vocabulary = Counter(str(found) for alignment in aligned for _, found in alignment if found is not None)
@@ -229,10 +229,20 @@ def _calibrate(model: Confusions, references: Sequence[str]) -> tuple[tuple[floa
         asked = _numbers(model.rates.scaled_to(level))
         made = asked
         for _ in range(_ROUNDS):
-            said = [" ".join(w for w, _ in model.made(t, Rates(*made), f"{i}", 0)) for i, t in enumerate(some)]
-            made = _possible(made + asked - _numbers(_counted(wanted, [tokens(s, model.language) for s in said])))
+            edits = [model.made(t, Rates(*made), f"{i}", 0) for i, t in enumerate(some)]
+            said = [tokens(" ".join(w for w, _ in e), model.language) for e in edits]
+            made = _possible(asked + _realised(some, edits) - _numbers(_counted(wanted, said)))
         found.append((level, Rates(*map(float, made))))
     return tuple(found)
+
+
+def _realised(texts: Sequence[Sequence[str]], edits: Sequence[Sequence[Edit]]) -> np.ndarray:
+    """(3,) the rates of the errors that were made, which chance has made a little more or fewer than were wanted."""
+    total, said = sum(map(len, texts)), sum(map(len, edits))
+    first = [{i: w for w, i in reversed(e)} for e in edits]  # what is inserted comes second
+    wrong = sum(w != t[i] for t, some in zip(texts, first, strict=True) for i, w in some.items())
+    kept = sum(map(len, first))
+    return np.array([wrong, total - kept, said - kept]) / max(total, 1)
 
 
 def _possible(rates: np.ndarray) -> np.ndarray:
