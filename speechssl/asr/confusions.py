@@ -259,11 +259,13 @@ def _numbers(rates: Rates) -> np.ndarray:
 def _aligned(wanted: Sequence[str], found: Sequence[str]) -> list[tuple[str | None, str | None]]:
     """Pairs of reference and recognised word; None where there is none."""
     pairs: list[tuple[str | None, str | None]] = []
-    for tag, a, b, c, d in Levenshtein.opcodes(wanted, found):
-        if tag in ("equal", "replace"):
-            pairs += zip(wanted[a:b], found[c:d], strict=True)
+    for code in Levenshtein.opcodes(wanted, found):
+        here, there = wanted[code.src_start : code.src_end], found[code.dest_start : code.dest_end]
+        if code.tag in ("equal", "replace"):
+            pairs.extend(zip(here, there, strict=True))
         else:
-            pairs += [(w, None) for w in wanted[a:b]] + [(None, w) for w in found[c:d]]
+            pairs.extend((w, None) for w in here)
+            pairs.extend((None, w) for w in there)
     return pairs
 
 

@@ -19,6 +19,33 @@ cascade-simulated@30: text QA on the reference text with errors of this kind at 
     --errors exp/errors/confusions.json
 """
 
+COMPARE = """systems beside each other: tables, paired tests, where the lines cross, and which answers are missed
+
+Reads what `evaluate` left in folders, and pairs what is about the same questions. Without --pairs every system without a transcript
+is tested against every other. A sweep of the word error rate is several conditions of one cascade, cascades with several
+recognisers, or cascade-simulated@WER. Leaves compare.json, tables.md and compare.html in --out.
+
+  speechssl compare exp/mine exp/sweep --out exp/compare
+  speechssl compare exp/nmsqa exp/odsqa --pairs dual,cascade-ctc --metric f1
+"""
+
+
+def add_compare(verbs: Any) -> None:
+    verb = add_verb(verbs, "compare", _compare, COMPARE)
+    verb.add_argument("results", type=Path, nargs="+", help="folders that `evaluate` wrote to")
+    verb.add_argument("--out", type=Path, default=Path("exp/compare"), help="folder; gets compare.json, tables.md, compare.html")
+    verb.add_argument("--metric", default="", help="ff1, f1, em, aos, set_accuracy or accuracy; default: the first that is there")
+    verb.add_argument("--pairs", nargs="+", default=[], metavar="A,B", help="systems to test against each other")
+    verb.add_argument("--systems", nargs="+", default=[], help="only these")
+    verb.add_argument("--common", action="store_true", help="compare on the questions that all systems of a corpus have")
+    verb.add_argument("--seed", type=whole, default=0, help="of the bootstrap")
+
+
+def _compare(o: argparse.Namespace) -> None:
+    from speechssl.evaluation.comparing import run_comparison
+
+    print(run_comparison(o.results, o.out, o.metric, o.pairs, o.systems, o.common, o.seed))
+
 
 def add_confusions(what: Any) -> None:
     verb = add_verb(what, "confusions", _fit_confusions, CONFUSIONS)

@@ -94,7 +94,7 @@ def write_scores(
 def about(corpus: Corpus) -> dict[str, Any]:
     """What a card says of the corpus."""
     made = read_json(corpus.root / "card.json") if (corpus.root / "card.json").is_file() else {}
-    records = [*corpus.passages.values(), *corpus.questions]
+    records: list[Passage | Question] = [*corpus.passages.values(), *corpus.questions]
     languages = sorted({r.language for r in records})
     spoken = str(made.get("synthetic", "")) or ("synthetic" if any(r.synthetic for r in records) else "")
     return {"corpus": str(made.get("corpus", corpus.root.name)), "split": corpus.split, "synthetic": spoken, "languages": languages}

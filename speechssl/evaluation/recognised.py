@@ -48,7 +48,8 @@ def fit_on_corpus(
     path = out / "confusions.json"
     if path.is_file() and not differing(_card(path), card):
         return f"{path} is there already"
-    records = [r for r in (*data.passages.values(), *data.questions) if r.text]
+    every: list[Passage | Question] = [*data.passages.values(), *data.questions]
+    records = [r for r in every if r.text]
     pairs = _given(records) if recogniser is None else _heard(recogniser, data, records, heard_in, Distorter(seed), workers)
     if not pairs:
         raise InputError(f"{corpus / split} has no record with both a reference text and something recognised; name another split")
