@@ -9,10 +9,10 @@ from typing import Any
 from speechssl import __version__
 from speechssl.artefacts import write_json, write_text
 from speechssl.errors import InputError
-from speechssl.evaluation.comparison import METRICS, Compared, Test, compare, read_results, tests
+from speechssl.evaluation.comparison import METRICS, Compared, PairedTest, compare, paired_tests, read_results
 from speechssl.evaluation.comparison_tables import Compilation, Printed, as_json, markdown, tables_of
 from speechssl.evaluation.crossing import crossings, families
-from speechssl.evaluation.error_analysis import analyses, by_passage_wer, shown
+from speechssl.evaluation.error_analysis import analyses, by_own_wer, shown
 from speechssl.report.comparison import write_page
 from speechssl.report.published_qa import COLUMNS, MARK, published_rows
 
@@ -28,13 +28,13 @@ def run_comparison(
 ) -> str:
     """Compare, write everything into `out`, and return the tables of scores and crossings.
 
-    pairs: "dual,cascade-ctc"; systems: only these. Raises InputError as `read_results`, `compare` and `tests` do.
+    pairs: "dual,cascade-ctc"; systems: only these. Raises InputError as `read_results`, `compare` and `paired_tests` do.
     """
     if metric and metric not in METRICS:
         raise InputError(f"there is no metric {metric!r}; choose one of {', '.join(METRICS)}")
     parsed = [_pair(p) for p in pairs]
     compared = compare(read_results(results, systems), metric, common, seed)
-    found = [compile_corpus(c, t) for c, t in zip(compared, tests(compared, parsed), strict=True)]
+    found = [compile_corpus(c, t) for c, t in zip(compared, paired_tests(compared, parsed), strict=True)]
     printed = [t for c in found for t in tables_of(c)]
     note = _published(found)
     write_json(out / "compare.json", _settings(results, seed, common) | {"corpora": [as_json(c) for c in found]})
@@ -46,13 +46,14 @@ def run_comparison(
     return markdown(told) + f"\n{out / 'compare.html'}: open it in a browser; {out / 'tables.md'} has every table"
 
 
-def compile_corpus(c: Compared, some_tests: Sequence[Test]) -> Compilation:
+def compile_corpus(c: Compared, some_tests: Sequence[PairedTest]) -> Compilation:
     bins = {}
     for textless in c.textless:
         names = ["simulated", *c.recognisers] if "simulated" in families(c, textless) else c.recognisers
         for family in names:
-            if len(found := by_passage_wer(c, textless, family)) > 1:
-                bins[textless, family] = found
+            for what in ("passage", "sentence"):
+                if len(found := by_own_wer(c, textless, family, what == "sentence")) > 1:
+                    bins[textless, family, what] = found
     return Compilation(c, some_tests, crossings(c), bins, analyses(c, shown(c)))
 
 

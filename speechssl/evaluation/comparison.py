@@ -52,7 +52,7 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Test:
+class PairedTest:
     """Points by which one system is better than another in one condition. p_holm: adjusted over the family."""
 
     first: str
@@ -237,7 +237,7 @@ def _words(scores: Scores) -> list[Scored]:
     return items
 
 
-def tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] = ()) -> list[list[Test]]:
+def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] = ()) -> list[list[PairedTest]]:
     """The tests of every corpus, adjusted together. pairs: of systems; none: every system without a transcript against every other,
     or all pairs where that gives none. Raises InputError for a pair that no corpus has.
     """
@@ -257,11 +257,11 @@ def default_pairs(c: Compared) -> list[tuple[str, str]]:
     return told or pairs
 
 
-def _corpus_tests(c: Compared, pairs: Sequence[tuple[str, str]]) -> list[Test]:
+def _corpus_tests(c: Compared, pairs: Sequence[tuple[str, str]]) -> list[PairedTest]:
     found = []
     for first, second in pairs:
         for condition in c.conditions:
             a, b = c.get(first, condition), c.get(second, condition)
             if a and b:
-                found.append(Test(first, second, condition, combined(lambda x, y: 100 * (x - y), a, b)))
+                found.append(PairedTest(first, second, condition, combined(lambda x, y: 100 * (x - y), a, b)))
     return found

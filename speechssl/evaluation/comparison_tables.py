@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from speechssl.bootstrap import Interval
-from speechssl.evaluation.comparison import WER, Compared, Test, Where
+from speechssl.evaluation.comparison import WER, Compared, PairedTest, Where
 from speechssl.evaluation.crossing import Crossing
 from speechssl.evaluation.error_analysis import Analysis, Bin
 from speechssl.evaluation.resampling import Estimate
@@ -17,12 +17,12 @@ NEVER = "they do not cross in the range measured"
 
 @dataclass(frozen=True, eq=False)
 class Compilation:
-    """All there is to say of one corpus. bins: by system without a transcript and family."""
+    """All there is to say of one corpus. bins: by system without a transcript, family, and "passage" or "sentence"."""
 
     compared: Compared
-    tests: Sequence[Test]
+    tests: Sequence[PairedTest]
     crossings: Sequence[Crossing]
-    bins: Mapping[tuple[str, str], Sequence[Bin]]
+    bins: Mapping[tuple[str, str, str], Sequence[Bin]]
     analyses: Sequence[Analysis]
 
 
@@ -64,7 +64,8 @@ def _scores(c: Compared, metric: str) -> Printed:
     ]
     n = next(iter(c.estimates.values())).n
     title = f"{c.corpus}: {_name(metric)}"
-    return Printed(title, ("system", *map(where_name, conditions)), tuple(rows), f"Percent with 95 % intervals; {n} questions.")
+    items = f"the passages of {n} questions" if metric == WER else f"{n} questions"
+    return Printed(title, ("system", *map(where_name, conditions)), tuple(rows), f"Percent with 95 % intervals; {items}.")
 
 
 def _name(metric: str) -> str:
@@ -111,15 +112,15 @@ def told(x: Crossing) -> str:
 
 def _bins(c: Compilation) -> list[Printed]:
     found = []
-    for (textless, family), bins in c.bins.items():
+    for (textless, family, what), bins in c.bins.items():
         rows = []
         for b in bins:
             v = b.difference
             gap = f"{100 * v.value:+.1f} [{100 * v.low:+.1f}, {100 * v.high:+.1f}]"
             rows.append((b.name, b.cascade.n, f"{100 * b.wer:.1f}", points(b.cascade), points(b.textless), gap))
-        columns = ("WER of the passage", "questions", "WER (%)", family, textless, "difference")
-        note = "All conditions pooled; every passage counts in the range of its own word error rate, a question once a condition."
-        title = f"{c.compared.corpus}: {_name(c.compared.metric)} by the WER of the passage, {family} and {textless}"
+        columns = (f"WER of the {what}", "questions", "WER of these passages (%)", family, textless, "difference")
+        note = f"All conditions pooled; every {what} counts in the range of its own word error rate, a question once a condition."
+        title = f"{c.compared.corpus}: {_name(c.compared.metric)} by the WER of the {what}, {family} and {textless}"
         found.append(Printed(title, columns, tuple(rows), note))
     return found
 
@@ -161,9 +162,9 @@ def as_json(c: Compilation) -> dict[str, Any]:
         ],
         "tests": [_test(t) for t in c.tests],
         "crossings": [_crossing(x) for x in c.crossings],
-        "by_passage_wer": [
-            {"textless": textless, "family": family, "bins": [asdict(b) for b in bins]}
-            for (textless, family), bins in c.bins.items()
+        "by_own_wer": [
+            {"textless": textless, "family": family, "of": what, "bins": [asdict(b) for b in bins]}
+            for (textless, family, what), bins in c.bins.items()
         ],
         "errors": [
             {
@@ -181,7 +182,7 @@ def estimate(e: Estimate) -> dict[str, Any]:
     return asdict(e.interval)
 
 
-def _test(t: Test) -> dict[str, Any]:
+def _test(t: PairedTest) -> dict[str, Any]:
     about = {"first": t.first, "second": t.second, "condition": where_name(t.condition)}
     return about | estimate(t.difference) | {"p_value": t.difference.p_value, "p_holm": t.p_holm}
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from speechssl.bootstrap import Difference, Interval, mean_interval, paired_difference
 from speechssl.evaluation.answer_types import TYPES
-from speechssl.evaluation.comparison import CLEAN, Compared, Where, reads_reference
+from speechssl.evaluation.comparison import CLEAN, SIMULATED, Compared, Where, reads_reference
 
 RESAMPLES = 1000
 FEWEST = 5  # questions of a relation that stands by itself
@@ -111,7 +111,7 @@ def _buckets(
     for i, line in lines.items():
         if (name := name_of(line)) is not None:
             ids.setdefault(name, []).append(i)
-    systems = [s for s in c.scores if s.condition == condition]
+    systems = [s for s in c.scores if s.condition == condition and not s.system.startswith(SIMULATED)]
     found = []
     for name in order:
         if some := ids.get(name):
@@ -121,36 +121,32 @@ def _buckets(
     return tuple(found)
 
 
-# ---- passages by their word error rate
+# ---- by the word error rate of the passage, or of the sentence with the answer
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Questions about passages that a cascade heard with a word error rate in this range."""
+    """Questions whose passage (or sentence) a cascade heard with a word error rate in this range. wer: of these passages."""
 
     name: str
-    wer: float  # of all their words
+    wer: float
     cascade: Interval
     textless: Interval
     difference: Difference
 
 
-def by_passage_wer(c: Compared, textless: str, family: str) -> list[Bin]:
-    """A family of conditions pooled, and sorted by the word error rate of each passage by itself.
+def by_own_wer(c: Compared, textless: str, family: str, sentences: bool = False) -> list[Bin]:
+    """The conditions of a family pooled, and sorted by the word error rate of every passage (or sentence) by itself.
 
     family: a recogniser, or "simulated".
     """
-    pairs = [
-        p
-        for s in c.scores
-        if (s.system == family or (family == "simulated" and reads_reference(s.system)))
-        for p in _pairs(c, s, textless)
-    ]
+    mine = [s for s in c.scores if s.system == family or (family == "simulated" and reads_reference(s.system))]
     names = [_percent(a, b) for a, b in pairwise(RATES)]
     found: dict[str, list[tuple[Line, float, float]]] = {}
-    for line, cascade, other in pairs:
-        wer = line["passage_errors"] / line["passage_words"]
-        found.setdefault(names[min(sum(wer >= edge for edge in RATES), len(names)) - 1], []).append((line, cascade, other))
+    for line, cascade, other in (pair for s in mine for pair in _pairs(c, s, textless)):
+        wer = line["sentence_wer"] if sentences else line["passage_errors"] / line["passage_words"]
+        if wer is not None:
+            found.setdefault(names[min(sum(wer >= edge for edge in RATES), len(names)) - 1], []).append((line, cascade, other))
     return [_bin(name, found[name]) for name in names if name in found]
 
 

@@ -50,8 +50,9 @@ def rows_of(c: Compared) -> list[Row]:
 
 
 def _grids(c: Compared) -> list[Grid]:
-    results = arrange(rows_of(c))
-    return [replace(grid_of(results, metric), name=f"{metric_name(metric)}, {c.corpus}") for metric in results.metrics]
+    results, order = arrange(rows_of(c)), {s: i for i, s in enumerate(c.systems)}
+    grids = [replace(grid_of(results, metric), name=f"{metric_name(metric)}, {c.corpus}") for metric in results.metrics]
+    return [replace(g, lines=tuple(sorted(g.lines, key=lambda line: order[line[0].system]))) for g in grids]
 
 
 def _figures(c: Compilation, number: int) -> list[Figure]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NAMES = {"simulated": "Simulated errors", "recognisers": "Recognisers, clean speech"}
 HEIGHT, LINE = 4.0, 0.19  # inches: of the figure without its legend, of a line of the legend
+APART = 8.0  # points of WER between conditions that are both named
 
 
 def crossing_figure(found: Sequence[Crossing], metric: str, name: str) -> Drawing | None:
@@ -84,10 +85,12 @@ def _textless(ax: Axes, points: Sequence[Point], series: Series, far: float) -> 
 def _family(ax: Axes, points: Sequence[Point], series: Series) -> None:
     xs, ys = [100 * p.wer.value for p in points], [100 * p.cascade.value for p in points]
     ax.plot(xs, falling(np.array(ys)), color=series.colour, linewidth=1.6)
+    named = -APART
     for p, x, y in zip(points, xs, ys, strict=True):
         _bars(ax, p.wer, p.cascade, series)
         ax.plot([x], [y], marker=series.marker, color=series.colour, markersize=5.5)
-        if name := _name(p):
+        if (name := _name(p)) and x - named >= APART:
+            named = x
             ax.annotate(name, (x, y), (5, 5), textcoords="offset points", fontsize=7, color=MUTED)
 
 
