@@ -61,7 +61,7 @@ def _counts(values: Mapping[str, Any]) -> dict[str, int]:
 def _check(model: Confusions) -> None:
     """Raises ValueError for what cannot be drawn from."""
     made = [rate for rates in (model.rates, *(r for _, r in model.calibration)) for rate in astuple(rates)]
-    if not model.distances or not model.vocabulary or not model.rates.wer > 0:
+    if not model.words or not model.rates.wer > 0:
         raise ValueError("it holds no errors")
     if not all(math.isfinite(x) and x >= 0 for x in (*made, *model.distances)):
         raise ValueError("a rate or distance is not a number of at least 0")
@@ -70,7 +70,7 @@ def _check(model: Confusions) -> None:
         *model.vocabulary.values(),
         *(n for w in model.words.values() for n in w.taken_for.values()),
     )
-    if min(counts) < 1 or any(min(w.count, w.deleted) < 0 for w in model.words.values()):
+    if min(counts, default=1) < 1 or any(min(w.count, w.deleted) < 0 for w in model.words.values()):
         raise ValueError("a count is not positive")
     if (levels := [level for level, _ in model.calibration]) != sorted(levels):
         raise ValueError("its calibration is out of order")

@@ -161,7 +161,7 @@ class Confusions:
             others = [w for w in self.vocabulary if w != word]
             self.cache[word] = others, cdist([word], others, scorer=Levenshtein.normalized_distance)[0]
         others, distances = self.cache[word]
-        if not others:
+        if not others or not self.distances:
             return word
         wanted = self.distances[int(first * len(self.distances))]
         gaps = np.abs(distances - wanted)
@@ -198,9 +198,9 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
             taken.setdefault(wanted, Counter())[found] += 1
     total = counts.total()
     distances = sorted(Levenshtein.normalized_distance(w, v) for w, some in taken.items() for v in some.elements())
-    if not distances:
+    if not rates.wer or not total:
         raise InputError(
-            f"there is no substituted word in {len(pairs)} recognised texts of {total} words; give more, or a recogniser that errs"
+            f"there is no error in {len(pairs)} recognised texts of {total} words; give more, or a recogniser that errs"
         )
     words = {w: Word(n, deleted[w], dict(taken.get(w, {}))) for w, n in sorted(counts.items())}
     vocabulary = Counter(str(found) for alignment in aligned for _, found in alignment if found is not None)

@@ -20,6 +20,13 @@ band@1000-2000 (Hz); codec@mp3:16; and several in order, joined by +. What is in
   speechssl evaluate qa corpus exp/mine --models exp/models --systems dual cascade-ctc --conditions clean pink@5 kitchen.wav@5
   speechssl report exp/mine corpus
 """
+PREDICTIONS = """answers of a system of your own, scored as ours and put beside them
+
+FILE is JSON, question -> answer: a text (the format of SQuAD's scorer), [start, end] in seconds, or {"text", "start", "end"}.
+What it does not answer counts as wrong. Leaves predictions and rows in OUT, for `report` and `compare`.
+
+  speechssl evaluate predictions corpus exp/mine predictions.json --name my-system --split dev
+"""
 ROBUSTNESS = """encoders x tasks x noises x SNR: what noise costs, and how much of it an encoder saves
 
 An encoder is a folder, hub id or shipped name, or for the tasks units, dual and cascade-ctc a folder of models: encoder/ with
@@ -36,6 +43,7 @@ Leaves OUT/results.jsonl, degradation.json and tables.md; `speechssl report OUT`
 def add_evaluate(verbs: Any) -> None:
     what = add_group(verbs, "evaluate", "spoken QA under conditions; the robustness grid")
     _add_qa(what)
+    _add_predictions(what)
     _add_robustness(what)
     add_confusions(what)
 
@@ -70,6 +78,23 @@ def _evaluate_qa(o: argparse.Namespace) -> None:
             o.corpus, o.out, o.models, o.systems, o.conditions, o.split, o.passages, o.voices, o.seed, o.workers, o.bf16, o.errors
         )
     )
+
+
+def _add_predictions(what: Any) -> None:
+    verb = add_verb(what, "predictions", _evaluate_predictions, PREDICTIONS)
+    verb.add_argument("corpus", type=Path, help="prepared corpus")
+    verb.add_argument("out", type=Path, help="folder; gets predictions/ and results.jsonl")
+    verb.add_argument("file", type=Path, help="JSON of question -> answer")
+    verb.add_argument("--name", required=True, help="what tables call the system")
+    verb.add_argument("--condition", default="clean", help="in which it heard, written as for `evaluate qa`")
+    verb.add_argument("--split", default="test", help="train, dev or test")
+    verb.add_argument("--seed", type=whole, default=0, help="of the bootstrap")
+
+
+def _evaluate_predictions(o: argparse.Namespace) -> None:
+    from speechssl.evaluation.imported import import_predictions
+
+    print(import_predictions(o.corpus, o.out, o.file, o.name, o.split, o.condition, o.seed))
 
 
 def _add_robustness(what: Any) -> None:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from speechssl.artefacts import hash_files, write_text
+from speechssl.artefacts import hash_files, read_json, write_text
 from speechssl.errors import InputError
 
 R = TypeVar("R", "Passage", "Question")
@@ -194,6 +194,13 @@ def data_hash(root: Path | str, split: str) -> str:
     Audio is known by its name in the manifest and is not hashed: give new recordings new names or a new corpus.
     """
     return hash_files(sorted(p for p in (Path(root) / split).glob("*.jsonl") if not p.name.startswith(".")))  # not what a kill left
+
+
+def synthetic_note(root: Path | str) -> str:
+    """What every table of a corpus says where a synthesiser spoke some of it, as its card has it; else ""."""
+    card = Path(root) / "card.json"
+    values = read_json(card) if card.is_file() else None
+    return f"Synthetic speech: {values['synthetic']}." if isinstance(values, dict) and values.get("synthetic") else ""
 
 
 def load_corpus(root: Path | str, split: str) -> Corpus:

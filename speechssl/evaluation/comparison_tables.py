@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from speechssl.bootstrap import Interval
@@ -52,7 +52,13 @@ def points(v: Interval) -> str:
 
 def tables_of(c: Compilation) -> list[Printed]:
     found = [_scores(c.compared, c.compared.metric), _scores(c.compared, WER), _tests(c), _crossings(c), *_bins(c)]
-    return [t for t in (*found, *(_analysis(c.compared, a) for a in c.analyses)) if t.rows]
+    every = [t for t in (*found, *(_analysis(c.compared, a) for a in c.analyses)) if t.rows]
+    return [replace(t, note=f"{t.note} {synthetic(c.compared)}".strip()) for t in every]
+
+
+def synthetic(c: Compared) -> str:
+    """What tables of a corpus say where a synthesiser spoke some of it."""
+    return f"Synthetic speech: {c.card['synthetic']}." if c.card.get("synthetic") else ""
 
 
 def _scores(c: Compared, metric: str) -> Printed:

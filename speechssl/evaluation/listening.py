@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from speechssl.artefacts import read_json
 from speechssl.audio import SAMPLE_RATE, read_audio
-from speechssl.corpora.records import Corpus, Question, data_hash, load_corpus
+from speechssl.corpora.records import Corpus, Question, data_hash, load_corpus, synthetic_note
 from speechssl.errors import InputError
 from speechssl.evaluation.results import read_rows
 from speechssl.evaluation.spoken_qa import Scored, by_length, score_questions
@@ -65,7 +65,8 @@ def write_report(
         examples += _examples(data, condition, answers, share, distorter, seed)
     clean = found.get(Condition("clean"), {})
     bars = [cast(Breakdown, b) for system, p in clean.items() for b in by_length(_answered(p, data), system, seed)]
-    build_report(out / "report.html", rows, examples, bars, printed, provenance(corpus), artefacts=artefacts)
+    about = provenance(corpus)
+    build_report(out / "report.html", rows, examples, bars, printed, about, artefacts=artefacts, synthetic=synthetic_note(corpus))
 
 
 def _found(out: Path, corpus: Path, split: str, conditions: Sequence[str]) -> dict[Condition, Answers]:

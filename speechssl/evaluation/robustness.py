@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from speechssl.artefacts import write_json, write_text
+from speechssl.corpora.records import synthetic_note
 from speechssl.errors import InputError
 from speechssl.evaluation.degradation import degradation, gather, rows_of
 from speechssl.evaluation.grid import Cell, Setting, check_settings, name_utterances, run_grid
@@ -78,9 +79,13 @@ def write_outcome(out: Path, cells: Sequence[Cell], plan: Plan) -> str:
     append_rows(out / "results.jsonl", rows_of(grid), any_card=True)  # of a head that was made again
     values = degradation(grid) | {"dual_against_cascade": against_cascade(grid)}
     tables = [*degradation_tables(values), *score_tables(grid, plan.at, plan.corrected)]
+    spoken = [task for task, data in plan.tasks.items() if synthetic_note(data)]
+    synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""
+    tables = [replace(t, note=" ".join(filter(None, [t.note, synthetic]))) for t in tables]
     values["tables"] = [{"title": t.title, "columns": t.columns, "rows": t.rows, "note": t.note} for t in tables]
     write_json(out / "degradation.json", values)
-    write_text(out / "tables.md", page_of(tables, lecture_markdown(grid, plan.at, plan.corrected)))
+    lecture = "\n\n".join(filter(None, [lecture_markdown(grid, plan.at, plan.corrected), synthetic]))
+    write_text(out / "tables.md", page_of(tables, lecture))
     return "\n\n".join(table.text for table in tables)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from speechssl.corpora.records import first_passages, load_corpus
+from speechssl.corpora.records import first_passages, load_corpus, synthetic_note
 from speechssl.evaluation.results import append_rows, read_rows, table
 from speechssl.evaluation.spoken_qa import evaluate
 from speechssl.noise import Distorter, parse_condition
@@ -34,4 +34,4 @@ def run_evaluation(
     name = folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
     rows = evaluate(loaded, data, parsed, out, Distorter(seed, tuple(voices)), workers, name)
     append_rows(out / "results.jsonl", rows)
-    return table(read_rows(out / "results.jsonl"))
+    return "\n\n".join(filter(None, [table(read_rows(out / "results.jsonl")), synthetic_note(corpus)]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from tqdm import tqdm
@@ -28,6 +28,16 @@ from speechssl.qa.metrics import WordErrors, exact_match, frame_f1, overlap_scor
 if TYPE_CHECKING:  # the report scores what was answered, and starts without torch
     from speechssl.qa.dual import TimedAnswer
     from speechssl.systems import System
+
+
+class Named(Protocol):
+    """What has answered, as far as its scores are concerned."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def card(self) -> Mapping[str, Any]: ...
+
 
 BUCKETS = ((0.0, 0.5), (0.5, 1.0), (1.0, 2.0), (2.0, float("inf")))  # seconds; answers of NMSQA: median 1.1
 
@@ -56,28 +66,28 @@ def evaluate(
         )
     for condition in conditions:
         present = [s for s in systems if condition.name == "clean" or listens(s)]  # noise does not change what is written
-        missing = [s for s in present if not _is_done(_path(out, s, condition), s, corpus, condition, distorter)]
+        missing = [s for s in present if not _is_done(prediction_path(out, s, condition), s, corpus, condition, distorter)]
         if missing:
             _run(missing, corpus, condition, out, distorter, workers)
         for system in present:
-            predictions = read_json(_path(out, system, condition))
+            predictions = read_json(prediction_path(out, system, condition))
             tell_set_aside(predictions["failed"], f"{system.name}, {condition.label} (their questions count as not answered)")
             rows += score(predictions, corpus, condition, system, distorter.seed, encoder_name)
-            _keep_scores(out, predictions, corpus, condition, system, encoder_name)
+            keep_scores(out, predictions, corpus, condition, system, encoder_name)
     return rows
 
 
-def _keep_scores(
-    out: Path, predictions: Mapping[str, Any], corpus: Corpus, condition: Condition, system: System, encoder: str
+def keep_scores(
+    out: Path, predictions: Mapping[str, Any], corpus: Corpus, condition: Condition, system: Named, encoder: str
 ) -> None:
     """What `compare` reads."""
     card = {name: predictions[name] for name in ("made_from", "data", "seed")}
     card |= {"condition": condition.short, "snr_db": condition.snr_db, "encoder": encoder}
-    name = _path(out, system, condition).stem
+    name = prediction_path(out, system, condition).stem
     write_scores(out, system.name, name, score_questions(predictions, corpus), corpus, predictions, card)
 
 
-def _path(out: Path, system: System, condition: Condition) -> Path:
+def prediction_path(out: Path, system: Named, condition: Condition) -> Path:
     return out / "predictions" / system.name / f"{condition.label.replace(' ', '-')}.json"
 
 
@@ -105,7 +115,7 @@ def _run(systems: Sequence[System], corpus: Corpus, condition: Condition, out: P
     for system in systems:
         mine = {i: h[system.name] for i, h in heard.items()}
         write_json(
-            _path(out, system, condition),
+            prediction_path(out, system, condition),
             {
                 "made_from": _made_from(system, corpus, condition, distorter),
                 "data": data_hash(corpus.root, corpus.split),
@@ -192,6 +202,7 @@ class Scored:
 def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Scored]:
     """Score every answerable question over all its annotations; one that could not be answered scores 0."""
     scored, answers = [], predictions["answers"].values()
+    has_text = bool(predictions["transcripts"]) or any(a["text"] is not None for a in answers)
     untimed = bool(answers) and all(a["start"] is None for a in answers)
     for question in corpus.answerable:
         gold = [(a.start, a.end) for a in question.answers if a.start is not None and a.end is not None]
@@ -199,7 +210,6 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Scor
         gold = [] if untimed else gold
         span = (answer["start"], answer["end"]) if answer and (answer["end"] or 0) > (answer["start"] or 0) else None
         texts = [a.text for a in question.answers]
-        has_text = bool(predictions["transcripts"])
         said = answer["text"] if answer else ""
         scored.append(
             Scored(
@@ -216,7 +226,7 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Scor
 
 
 def score(
-    predictions: Mapping[str, Any], corpus: Corpus, condition: Condition, system: System, seed: int, encoder: str
+    predictions: Mapping[str, Any], corpus: Corpus, condition: Condition, system: Named, seed: int, encoder: str
 ) -> list[Row]:
     """Rows in percent with 95 % bootstrap intervals; the questions of one passage are drawn together."""
     scored = score_questions(predictions, corpus)

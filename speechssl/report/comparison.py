@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from speechssl.evaluation.comparison import WER, Compared
-from speechssl.evaluation.comparison_tables import Compilation, Printed, tables_of, told
+from speechssl.evaluation.comparison_tables import Compilation, Printed, synthetic, tables_of, told
 from speechssl.evaluation.results import Row
 from speechssl.report.comparison_figures import crossing_figure
 from speechssl.report.page import Figure, Grid, Table, grid_of, write_parts
@@ -33,6 +33,7 @@ def write_page(out: Path, found: Sequence[Compilation], further: Sequence[Printe
         grids=grids,
         figures=[figure for number, c in enumerate(found) for figure in _figures(c, number)],
         tables=[Table(t.title, t.columns, t.rows, t.note) for t in (*tables, *further)],
+        synthetic=" ".join(dict.fromkeys(note for c in found if (note := synthetic(c.compared)))),
     )
 
 
@@ -51,7 +52,8 @@ def rows_of(c: Compared) -> list[Row]:
 
 def _grids(c: Compared) -> list[Grid]:
     results, order = arrange(rows_of(c)), {s: i for i, s in enumerate(c.systems)}
-    grids = [replace(grid_of(results, metric), name=f"{metric_name(metric)}, {c.corpus}") for metric in results.metrics]
+    found = [grid_of(results, metric) for metric in results.metrics]
+    grids = [replace(g, name=f"{g.name}, {c.corpus}", note=f"{g.note} {synthetic(c)}".strip()) for g in found]
     return [replace(g, lines=tuple(sorted(g.lines, key=lambda line: order[line[0].system]))) for g in grids]
 
 

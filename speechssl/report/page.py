@@ -103,6 +103,7 @@ def build_report(
     title: str = "",
     commentary: Sequence[str] = (),
     artefacts: Artefacts | None = None,
+    synthetic: str = "",
 ) -> None:
     """Write the page, whole or not at all; the same input gives the same bytes. What has no data is left out.
 
@@ -111,6 +112,7 @@ def build_report(
     provenance: what, value (command, versions, hardware, date); questions, seeds and cards are added from the rows.
     title: as suits the rows, where it is empty. commentary: paragraphs to follow the summary.
     artefacts: what a SUPERB run left beside its rows.
+    synthetic: what a synthesiser spoke of the data of these rows; stands under the title and at every table of them.
     Raises InputError when there is nothing to show, when a table is ragged or when an example has no length.
     """
     if not (rows or examples or breakdowns or tables):
@@ -124,11 +126,12 @@ def build_report(
     page = _template().render(
         title=title or _title(bool(superb), bool(grid), bool(others)),
         summary=" ".join(filter(None, [summarise_superb(superb), summarise(results), summarise_grid(main_panels(found))])),
+        synthetic=synthetic,
         commentary=commentary,
         provenance=_provenance(rows, provenance or {}),
         blocks=blocks(superb),
         heading="In noise, task by task" if superb and not others else "Results",
-        grids=[grid_of(results, metric) for metric in results.metrics] + [_panel_grid(panel) for panel in found],
+        grids=[_told(grid_of(results, metric), synthetic) for metric in results.metrics] + [_panel_grid(panel) for panel in found],
         figures=[Figure(*figure) for figure in superb_figures(superb)] + _figures(results, breakdowns) + _robustness_figures(found),
         tables=[(table, _printed(table)) for table in tables],
         examples=[(e, _lanes(e, results)) for e in examples],
@@ -148,11 +151,20 @@ def write_parts(
     grids: Sequence[Grid],
     figures: Sequence[Figure],
     tables: Sequence[Table],
+    synthetic: str = "",
 ) -> None:
     """A page of parts that are put together elsewhere, whole or not at all. Raises InputError when a table is ragged."""
     _check((), tables)
     nothing: dict[str, Any] = {"commentary": (), "blocks": (), "examples": (), "rows": (), "columns": COLUMNS, "download": ""}
-    parts = {"title": title, "summary": summary, "provenance": provenance, "grids": grids, "figures": figures, "heading": "Results"}
+    parts = {
+        "title": title,
+        "summary": summary,
+        "synthetic": synthetic,
+        "provenance": provenance,
+        "grids": grids,
+        "figures": figures,
+        "heading": "Results",
+    }
     page = _template().render(**parts, **nothing, tables=[(table, _printed(table)) for table in tables], palette=PALETTE)
     write_text(out, page)
 
@@ -210,6 +222,10 @@ def grid_of(results: Results, metric: str) -> Grid:
     return Grid(
         metric, metric_name(metric), about, conditions, tuple(dict.fromkeys(groups)), lines, _note(metric, every), decimals(metric)
     )
+
+
+def _told(grid: Grid, synthetic: str) -> Grid:
+    return replace(grid, note=f"{grid.note} {synthetic}".strip())
 
 
 def _panel_grid(panel: Panel) -> Grid:

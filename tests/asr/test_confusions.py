@@ -118,8 +118,14 @@ def test_rates_out_of_range_are_refused(model, wer):
 
 
 def test_a_recogniser_without_errors_gives_no_model():
-    with pytest.raises(InputError, match="no substituted word"):
+    with pytest.raises(InputError, match="no error in 1 recognised texts"):
         fit_confusions([("the boat", "the boat")], "en")
+
+
+def test_a_recogniser_that_only_deletes_gives_one_that_does():
+    model = fit_confusions([("a red boat", "")], "en")
+    said = [w for i in range(50) for w, _ in model.simulate(["red", "boat"], 0.4, f"p{i}")]
+    assert set(said) == {"red", "boat"} and len(said) == pytest.approx(60, abs=12)
 
 
 def test_an_empty_reference_only_adds_insertions():
@@ -140,7 +146,7 @@ def test_a_model_survives_the_disk(model, tmp_path):
         ("kind", "units"),
         ("words", {"the": 3}),
         ("words", {"the": [3, 0, {"a": 0}]}),
-        ("distances", []),
+        ("words", {}),
         ("rates", [0.1, 0.1]),
         ("rates", [0, 0, 0]),
         ("calibration", [[0.1, [0.1, float("nan"), 0]]]),

@@ -20,6 +20,7 @@ from speechssl.corpora.records import (
     load_corpus,
     read_passages,
     read_questions,
+    synthetic_note,
     write_records,
 )
 from speechssl.errors import InputError
@@ -96,6 +97,15 @@ def test_a_corpus(corpus: Path) -> None:
     assert [q.id for q in found.questions] == ["q1", "q2", "q3"]
     assert [q.id for q in found.answerable] == ["q1", "q3"]
     assert found.path(QUESTION) == corpus / "audio" / "q1.flac"
+
+
+@pytest.mark.parametrize(
+    ("card", "said"), [('{"synthetic": "all by a robot"}', "Synthetic speech: all by a robot."), ("{}", ""), ("[1]", "")]
+)
+def test_a_card_says_what_was_spoken_by_a_synthesiser(tmp_path: Path, card: str, said: str) -> None:
+    assert synthetic_note(tmp_path) == ""
+    (tmp_path / "card.json").write_text(card)
+    assert synthetic_note(tmp_path) == said
 
 
 def test_an_answer_may_end_a_little_late(corpus: Path) -> None:

@@ -169,6 +169,16 @@ def test_the_whole_grid(tmp_path, plan):
     assert utterances == {f"u{i}" for i in range(9)}
 
 
+def test_tables_name_the_tasks_of_synthetic_speech(tmp_path, plan):
+    out = tmp_path / "out"
+    assert "Synthetic" not in run_robustness(out, plan, makers(tmp_path / "audio"))
+    (tmp_path / "audio" / "card.json").write_text('{"synthetic": "speech by espeak-ng"}')
+    text = run_robustness(out, plan, makers(tmp_path / "audio"))
+    tables = read_json(out / "degradation.json")["tables"]
+    assert text.count("Synthetic speech: ks, asr.") == len(tables) == sum("Synthetic speech: ks" in t["note"] for t in tables)
+    assert (out / "tables.md").read_text().count("Synthetic speech: ks, asr.") == len(tables) + 1
+
+
 def test_the_same_command_again_changes_nothing(tmp_path, plan):
     out = tmp_path / "out"
     text = run_robustness(out, plan, makers(tmp_path / "audio"))

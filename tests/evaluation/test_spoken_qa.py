@@ -227,7 +227,10 @@ def test_a_report_on_another_corpus_is_refused(corpus, tmp_path):
     append_rows(tmp_path / "out/results.jsonl", run([Oracle()], corpus, tmp_path / "out"))
     (corpus / "card.json").write_text("{}")
     write_report(tmp_path / "out", corpus, "test", 2, ["clean"], 0, [])
-    assert (tmp_path / "out/report.html").is_file()
+    assert "Synthetic speech" not in (tmp_path / "out/report.html").read_text()
+    (corpus / "card.json").write_text('{"synthetic": "3 of 3 questions spoken by espeak-ng"}')
+    write_report(tmp_path / "out", corpus, "test", 2, ["clean"], 0, [])
+    assert (tmp_path / "out/report.html").read_text().count("Synthetic speech: 3 of 3 questions spoken by espeak-ng.") > 1
     manifest = corpus / "test/questions.jsonl"
     manifest.write_text(manifest.read_text().replace("two cats", "two dogs"))
     with pytest.raises(InputError, match="were not made on .*test; name the corpus and split"):

@@ -125,6 +125,15 @@ def test_every_row_appears(tmp_path: Path):
     assert len(base64.b64decode(download).decode().splitlines()) == len(rows()) + 1
 
 
+def test_synthetic_speech_is_named_under_the_title_and_at_every_table_of_results(tmp_path: Path):
+    build_report(tmp_path / "page.html", rows(), synthetic="Synthetic speech: all of it.")
+    text = (tmp_path / "page.html").read_text()
+    captions = re.findall(r"<caption>.*?</caption>", text)
+    marked = [c for c in captions if "Synthetic speech: all of it." in c]
+    assert len(marked) == len({r.metric for r in rows()}) and '<p class="prose note">Synthetic speech: all of it.</p>' in text
+    assert "Synthetic speech" not in page(tmp_path, rows())
+
+
 def test_best_of_a_column_is_bold(tmp_path: Path):
     best = re.findall(r'<td class="best">([\d.]+)', page(tmp_path, [r for r in rows() if r.metric == "ff1"]))
     assert best == [

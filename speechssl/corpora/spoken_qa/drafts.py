@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from speechssl.corpora.making import claim_settings, write_lines
 from speechssl.corpora.records import Passage, Question, write_records
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.text import answer_tokens
+
+PARTS = "parts"  # folder of a split in which work that may be killed is written down until the manifests are
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ def finish(out: Path, drafts: Mapping[str, Draft], ledger: Ledger, about: Mappin
     write_json(out / "data_report.json", report)
     manifests = hash_files(sorted(out.glob("*/*.jsonl")))
     write_json(out / "card.json", {"corpus": ledger.corpus, **about, **_synthetic(drafts), "manifests": manifests})
+    for split in drafts:
+        shutil.rmtree(out / split / PARTS, ignore_errors=True)
     return report
 
 
@@ -67,10 +72,14 @@ def _tokens(text: str, language: str) -> str:
 
 
 def _synthetic(drafts: Mapping[str, Draft]) -> dict[str, Any]:
-    """Says so in the card where any audio was spoken by a synthesiser."""
-    records: list[Passage | Question] = [
-        *(p for d in drafts.values() for p in d.passages),
-        *(q for d in drafts.values() for q in d.questions),
-    ]
-    spoken = sum(r.synthetic for r in records)
-    return {"synthetic": f"espeak-ng, {spoken} of {len(records)} recordings"} if spoken else {}
+    """Says so in the card where any audio was spoken by a synthesiser, and of what."""
+    passages = [p for d in drafts.values() for p in d.passages]
+    questions = [q for d in drafts.values() for q in d.questions]
+    spoken = {
+        "passages": (sum(p.synthetic for p in passages), len(passages)),
+        "questions": (sum(q.synthetic for q in questions), len(questions)),
+        "options": (sum(len(q.option_audio) for q in questions if q.synthetic), sum(len(q.options) for q in questions)),
+    }
+    kinds = [f"{some:,} of {every:,} {kind}" for kind, (some, every) in spoken.items() if some]
+    said = ", ".join(kinds[:-1]) + " and " * (len(kinds) > 1) + "".join(kinds[-1:])
+    return {"synthetic": f"{said} spoken by espeak-ng"} if kinds else {}

@@ -1,0 +1,240 @@
+"""`--speak`: passages, questions and options that have no audio are read by synthetic voices, and marked as synthetic.
+
+Everything is spoken by espeak-ng (`corpora/espeak.py`) with the voices of MiniSQA; those of train, dev and test are kept apart.
+One voice reads a passage, sentence by sentence; another reads a question and its options. Who reads depends on the seed and the
+names of passage and question alone, so a slice of a corpus sounds as the whole does. Words get times, phones do not: they would be
+most of a manifest.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from speechssl.artefacts import hash_bytes, hash_json, read_json, write_json
+from speechssl.audio import write_flac
+from speechssl.corpora.espeak import Voice, speak
+from speechssl.corpora.making import in_parallel
+from speechssl.corpora.minisqa.voices import LANGUAGES, speakers
+from speechssl.corpora.records import Answer, Passage, Question, Span
+from speechssl.corpora.spoken_qa.drafts import PARTS, Draft
+from speechssl.corpora.spoken_qa.ledger import Ledger
+from speechssl.corpora.spoken_qa.reading import Reading, read_aloud, timed
+
+VERSION = 1  # of how texts are read; parts of another version are spoken again
+SPOKEN = "spoken by espeak-ng (synthetic)"
+UNTIMED = "no times; scored by text only"
+Voices = Callable[[str, str], Sequence[Voice]]  # (language, split of MiniSQA) -> who may read
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A passage with those of its questions that have something to be spoken; also a questions' group of a passage with audio."""
+
+    out: Path
+    split: str
+    passage: Passage
+    questions: tuple[Question, ...]
+    voices: Mapping[str, tuple[Voice, ...]]  # language -> who may read
+    seed: int
+
+    @property
+    def part(self) -> Path:
+        """Where what was spoken is written down, last of all: it marks the group as done."""
+        return self.out / self.split / PARTS / f"{file_name(self.passage.id)}.json"
+
+    @property
+    def made_from(self) -> str:
+        voices = {language: list(map(asdict, some)) for language, some in self.voices.items()}
+        return hash_json([VERSION, self.seed, voices, asdict(self.passage), list(map(asdict, self.questions))])
+
+    def reader(self, name: str, language: str, other_than: str = "") -> Voice:
+        """Drawn by the name of what is read. Raises ValueError where nobody speaks the language."""
+        if not (some := self.voices.get(language)):
+            raise ValueError(f"there are no voices for the language {language!r}; there are for {', '.join(LANGUAGES)}")
+        others = [voice for voice in some if voice.name != other_than] or some
+        return random.Random(f"{name} {self.seed}").choice(others)
+
+
+def speak_drafts(
+    out: Path, drafts: Mapping[str, Draft], ledger: Ledger, seed: int = 0, workers: int = 1, voices: Voices | None = None
+) -> dict[str, Draft]:
+    """Give audio to every passage, question and option of the drafts that has none; what cannot be spoken is set aside.
+
+    Spoken is the text, or the transcript where there is none. Answers in passages that are spoken get times. The recordings go to
+    out/<split>/spoken; the same seed gives the same bytes on any number of workers, and a killed run goes on where it was.
+    voices: who may read, MiniSQA's if None. Raises MissingExtra without espeak-ng.
+    """
+    choose = voices or speakers
+    speak("a", next(iter(choose("en", "train"))))  # says at once, and not in every worker, that there is no synthesiser
+    groups = {split: list(_groups(out, split, draft, seed, choose)) for split, draft in drafts.items()}
+    jobs = [(group,) for some in groups.values() for group in some if not _is_done(group)]
+    for _ in tqdm(in_parallel(_speak_group, jobs, workers), total=len(jobs), desc="speaking", unit="passage"):
+        pass
+    return {split: _spoken(split, draft, groups[split], ledger) for split, draft in drafts.items()}
+
+
+def _groups(out: Path, split: str, draft: Draft, seed: int, choose: Voices) -> Iterator[_Group]:
+    """What is to be spoken, a passage at a time."""
+    asked: dict[str, list[Question]] = {}
+    for question in draft.questions:
+        asked.setdefault(question.passage, []).append(question)
+    records: list[Passage | Question] = [*draft.passages, *draft.questions]
+    languages = sorted({_language(r) for r in records} & set(LANGUAGES))
+    voices = {language: tuple(choose(language, heard_in(split))) for language in languages}
+    for passage in draft.passages:
+        questions = tuple(q for q in asked.get(passage.id, ()) if not passage.audio or _is_silent(q))
+        if not passage.audio or questions:
+            yield _Group(out, split, passage, questions, voices, seed)
+
+
+def _is_silent(question: Question) -> bool:
+    return not question.audio or (bool(question.options) and not question.option_audio)
+
+
+def _language(record: Passage | Question) -> str:
+    """ "zh" of "zh-TW"."""
+    return re.split("[-_]", record.language.lower())[0]
+
+
+def heard_in(split: str) -> str:
+    """Whose voices speak a split: those of train, dev or test. Whatever is neither train nor dev is a test."""
+    for name, prefixes in (("train", ("train",)), ("dev", ("dev", "val"))):
+        if split.lower().startswith(prefixes):
+            return name
+    return "test"
+
+
+def file_name(name: str) -> str:
+    """What a record is called as a file: its id, or a short form with a hash where that will not do."""
+    if re.fullmatch(r"[a-z0-9_][a-z0-9._-]{0,99}", name):
+        return name
+    return f"{re.sub('[^a-z0-9_-]+', '_', name.lower())[:60]}.{hash_bytes(name.encode('utf-8', 'surrogatepass'))[:10]}"
+
+
+# ---- speaking, in one of many processes ----------------------------------------------------------
+
+
+def _is_done(group: _Group) -> bool:
+    """Whether it was spoken, from the same texts by the same voices, and the recordings are there."""
+    if not group.part.is_file():
+        return False
+    part = read_json(group.part)
+    if part["made_from"] != group.made_from:
+        return False
+    records = [part["passage"], *part["questions"].values()]
+    return all((group.out / a).is_file() for r in records for a in (*filter(None, [r.get("audio")]), *r.get("option_audio", ())))
+
+
+def _speak_group(job: tuple[_Group]) -> None:
+    """Speak what is missing. A record of the part holds the fields that change, or the reason why it cannot be spoken."""
+    group = job[0]
+    passage, reading = _speak_passage(group)
+    asked = () if "reason" in passage else group.questions
+    questions = {q.id: _speak_question(group, q, passage.get("speaker", ""), reading) for q in asked}
+    write_json(group.part, {"made_from": group.made_from, "passage": passage, "questions": questions})
+
+
+def _speak_passage(group: _Group) -> tuple[dict[str, Any], Reading | None]:
+    passage, language = group.passage, _language(group.passage)
+    if passage.audio:
+        return {}, None
+    try:
+        voice = group.reader(passage.id, language)
+        reading = read_aloud(passage.written, voice, language)
+    except ValueError as error:
+        return {"reason": f"the passage cannot be spoken: {error}"}, None
+    return _recorded(group, reading, voice, f"passages/{file_name(passage.id)}"), reading
+
+
+def _speak_question(group: _Group, question: Question, passage: str, reading: Reading | None) -> dict[str, Any]:
+    """passage: who reads it."""
+    name, language = f"questions/{file_name(question.id)}", _language(question)
+    try:
+        voice = group.reader(f"{group.passage.id} {question.id}", language, passage)
+        asked = None if question.audio else read_aloud(question.written, voice, language)
+        options = [] if question.option_audio else [read_aloud(option, voice, language) for option in question.options]
+    except ValueError as error:
+        return {"reason": f"the question or one of its options cannot be spoken: {error}"}
+    record = {} if asked is None else _recorded(group, asked, voice, name)
+    if options:
+        record["option_audio"] = [f"{group.split}/spoken/{name}.option-{i}.flac" for i in range(len(options))]
+        for audio, option in zip(record["option_audio"], options, strict=True):
+            write_flac(group.out / audio, option.samples)
+        record["unsaid"] = record.get("unsaid", 0) + sum(option.unsaid for option in options)
+    if reading is not None:
+        written, language = group.passage.written, _language(group.passage)
+        record["answers"] = [timed(answer, written, reading, language) for answer in question.answers]
+    return record
+
+
+def _recorded(group: _Group, reading: Reading, voice: Voice, name: str) -> dict[str, Any]:
+    audio = f"{group.split}/spoken/{name}.flac"
+    write_flac(group.out / audio, reading.samples)
+    words = [[w.text, round(w.start, 5), round(w.end, 5)] for w in reading.words]
+    return {"audio": audio, "seconds": reading.seconds, "speaker": voice.name, "words": words, "unsaid": reading.unsaid}
+
+
+# ---- what became of it ---------------------------------------------------------------------------
+
+
+def _spoken(split: str, draft: Draft, groups: Sequence[_Group], ledger: Ledger) -> Draft:
+    """The draft with audio, without what could not be spoken."""
+    parts = [read_json(group.part) for group in groups]
+    readings = {group.passage.id: part["passage"] for group, part in zip(groups, parts, strict=True)}
+    askings = {name: record for part in parts for name, record in part["questions"].items()}
+    passages, questions = [], []
+    for passage in draft.passages:
+        if "reason" in (spoken := readings.get(passage.id, {})):
+            ledger.set_aside(split, "passages", passage.id, spoken["reason"])
+        else:
+            passages.append(replace(passage, **_changed(spoken)))
+    names = {p.id for p in passages}
+    for question in draft.questions:
+        spoken = askings.get(question.id, {})
+        reason = spoken.get("reason") if question.passage in names else "its passage cannot be spoken"
+        if reason:
+            ledger.set_aside(split, "questions", question.id, reason)
+        else:
+            questions.append(replace(question, **_changed(spoken), answers=_answered(question, spoken)))
+    _tell(split, [*readings.values(), *askings.values()], ledger)
+    return Draft(passages, questions)
+
+
+def _changed(spoken: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a record that speaking gave it."""
+    fields = {name: spoken[name] for name in ("audio", "seconds", "speaker") if name in spoken}
+    if "words" in spoken:
+        fields |= {"words": tuple(Span(*word) for word in spoken["words"]), "phones": ()}
+    if "option_audio" in spoken:
+        fields["option_audio"] = tuple(spoken["option_audio"])
+    return fields | ({"synthetic": True} if fields else {})
+
+
+def _answered(question: Question, spoken: Mapping[str, Any]) -> tuple[Answer, ...]:
+    """Answers, with the times they have in the passage where that was spoken."""
+    if "answers" not in spoken:
+        return question.answers
+    times = [time or (None, None) for time, _ in spoken["answers"]]
+    return tuple(replace(a, start=b, end=e) for a, (b, e) in zip(question.answers, times, strict=True))
+
+
+def _tell(split: str, spoken: Sequence[Mapping[str, Any]], ledger: Ledger) -> None:
+    told: Counter[tuple[str, str]] = Counter()
+    for record in spoken:
+        kind = "passages" if "/passages/" in record.get("audio", "") else "questions"
+        told[f"{kind} without audio", SPOKEN] += "audio" in record
+        told["options without audio", SPOKEN] += len(record.get("option_audio", ()))
+        told["words that no voice can read", "kept in the text, left unsaid"] += record.get("unsaid", 0)
+        for _, why in record.get("answers", ()):
+            told[why, UNTIMED] += bool(why)
+    for (what, done), number in told.items():
+        if number:
+            ledger.remark(split, what, done, number)

@@ -1,0 +1,233 @@
+"""TOEFL-QA: listening comprehension with four options (Tseng et al., arXiv 1608.06378; Chung et al., arXiv 1711.05345).
+
+A text file a question, `data/{train,dev,test}/tpo_{n}-{conversation|lecture}_{k}_{q}`, with the whole story in each: lines
+`SENTENCE ...`, one `QUESTION ...`, four `OPTION ... 0|1`, where 1 marks a right one. No audio was published: `--speak` makes some.
+The text of a passage has a sentence a line.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from speechssl.artefacts import hash_files, read_json
+from speechssl.corpora.records import Passage, Question
+from speechssl.corpora.spoken_qa.drafts import Draft, begin, finish
+from speechssl.corpora.spoken_qa.ledger import Ledger
+from speechssl.corpora.spoken_qa.speaking import speak_drafts
+from speechssl.errors import InputError
+
+NAME = "TOEFL-QA"
+SPLITS = ("train", "dev", "test")
+PUBLISHED = {
+    "train": {"passages": 150, "questions": 717},
+    "dev": {"passages": 24, "questions": 124},
+    "test": {"passages": 24, "questions": 122},
+}
+SEVERAL_RIGHT = {"train": 101, "dev": 16, "test": 16}  # questions, as published
+OPTIONS = 4
+LAYOUT = "data/{train,dev,test}/tpo_{n}-{conversation|lecture}_{k}_{q}, a text file a question"
+
+_FILE = re.compile(r"(tpo_(\d+)-(conversation|lecture)_(\d+))_(\d+)(?:\.txt)?")
+_KINDS = ("SENTENCE", "QUESTION", "OPTION")
+
+
+@dataclass(frozen=True)
+class _Item:
+    """What one file says."""
+
+    path: Path
+    story: str  # tpo_1-lecture_2
+    number: str  # of the question, as the file is called
+    sentences: tuple[str, ...]
+    question: str
+    options: tuple[str, ...]
+    correct: tuple[int, ...]
+
+
+def prepare_toefl_qa(source: Path, out: Path, speak: bool = False, workers: int = 1, seed: int = 0) -> dict[str, Any]:
+    """Prepare the splits that are there and return the data report. A folder finished from the same files is left alone.
+
+    source: the repository, its folder data/, a split's folder, or one file. speak: have everything read by synthetic voices
+    (needs speechssl[synth]), drawn by the seed. Raises InputError where no such file is found, or one is broken (naming file and
+    line), before anything is written.
+    """
+    source, out = Path(source), Path(out)
+    ledger = Ledger(NAME, PUBLISHED)
+    files = _find(source, ledger)
+    drafts = {split: _draft(split, paths, ledger) for split, paths in files.items()}
+    voices = {"seed": seed} if speak else {}
+    begin(out, NAME, source, files={s: hash_files(paths) for s, paths in files.items()}, speak=speak, **voices)
+    if (out / "card.json").is_file():
+        tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
+        report: dict[str, Any] = read_json(out / "data_report.json")
+        return report
+    if speak:
+        drafts = speak_drafts(out, drafts, ledger, seed, workers)
+    command = f"speechssl prepare toefl-qa {source} {out}" + f" --speak --seed {seed}" * speak
+    return finish(out, drafts, ledger, {"made_by": command, "source": "github.com/iamyuanchung/TOEFL-QA"})
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def _find(source: Path, ledger: Ledger) -> dict[str, list[Path]]:
+    """The files of every split that has some, in the order of their numbers. Raises InputError where there are none."""
+    folders = [source, source / "data"]
+    found = {split: _files(f / split for f in folders) for split in SPLITS}
+    loose = _files([source]) or ([source] if source.is_file() and _FILE.fullmatch(source.name) else [])
+    if loose:
+        split = loose[0].resolve().parent.name
+        if split not in SPLITS:
+            split = "test"
+            ledger.remark(split, "questions in no folder train, dev or test", "taken for test", len(loose))
+        found[split] += loose
+    some = {split: paths for split, paths in found.items() if paths}
+    if not some:
+        raise InputError(f"{source} holds no questions of {NAME}; expected is {LAYOUT}")
+    return some
+
+
+def _files(folders: Iterable[Path]) -> list[Path]:
+    named = [(m, p) for f in folders if f.is_dir() for p in f.iterdir() if (m := _FILE.fullmatch(p.name)) and p.is_file()]
+    return [p for _, p in sorted(named, key=lambda pair: (int(pair[0][2]), pair[0][3], int(pair[0][4]), int(pair[0][5]), pair[1]))]
+
+
+def _read(path: Path, split: str, ledger: Ledger) -> _Item:
+    """Raises InputError, naming file and line, for a file that is cut off or otherwise not what it should be."""
+    found: dict[str, list[tuple[int, str]]] = {kind: [] for kind in _KINDS}
+    lines = _lines(path, split, ledger)
+    for number, line in enumerate(lines, 1):
+        kind, _, rest = line.strip().partition(" ")
+        if kind not in found:
+            raise InputError(f"{path}:{number} begins with {kind[:20]!r}, none of {', '.join(_KINDS)}; get the file again")
+        if kind == "SENTENCE" and not rest.strip():
+            ledger.remark(split, "sentences without a word", "left out")
+        else:
+            found[kind].append((number, rest))
+    for kind, count, wanted in (("SENTENCE", 0, "at least one"), ("QUESTION", 1, "one"), ("OPTION", OPTIONS, "four")):
+        if (count and len(found[kind]) != count) or not found[kind]:
+            raise InputError(f"{path}:{len(lines)} ends with {len(found[kind])} lines {kind}, not {wanted}; get the file again")
+    marked = [_option(path, number, text) for number, text in found["OPTION"]]
+    name = _FILE.fullmatch(path.name)
+    assert name is not None  # _files and _find took no other
+    return _Item(
+        path=path,
+        story=name[1],
+        number=name[5],
+        sentences=tuple(tidy(text) for _, text in found["SENTENCE"]),
+        question=tidy(found["QUESTION"][0][1]),
+        options=tuple(text for text, _ in marked),
+        correct=tuple(i for i, (_, right) in enumerate(marked) if right),
+    )
+
+
+def _lines(path: Path, split: str, ledger: Ledger) -> list[str]:
+    """The lines, without empty ones at the end."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error.strerror}); check its permissions") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("cp1252", errors="replace")
+        ledger.remark(split, "files that are not UTF-8", "read as Windows-1252")
+    return [line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]
+
+
+def _option(path: Path, number: int, text: str) -> tuple[str, bool]:
+    option, _, label = text.strip().rpartition(" ")
+    if label not in ("0", "1"):
+        raise InputError(f"{path}:{number}: the option ends with {label!r}, not with 0 or 1; get the file again")
+    if not option.strip():
+        raise InputError(f"{path}:{number}: the option has no words; get the file again")
+    return tidy(option), label == "1"
+
+
+def tidy(text: str) -> str:
+    """Words with single spaces between them, and none before punctuation: "so ,  um  , 25 $ ." is "so, um, 25 $."."""
+    joined = re.sub(r"\s+([.,;:?!]+)(?=\s|$|(?<=[.?!])[A-Za-z])", r"\1 ", " ".join(text.split()))
+    return " ".join(re.sub(r"(?<=[a-z]) '(?=(?:s|t|d|m|ll|re|ve)\b)", "'", joined).split())
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+
+def _draft(split: str, paths: Sequence[Path], ledger: Ledger) -> Draft:
+    """A passage a story; one a version where its questions do not agree about it, so that nothing is lost."""
+    items = [_read(path, split, ledger) for path in paths]
+    names = _names(items)
+    passages = [Passage(name, "", 0.0, "\n".join(told), "", "en") for (_, told), name in names.items()]
+    ledger.count(split, "passages", len(passages))
+    ledger.count(split, "questions", len(items))
+    kept: dict[str, tuple[_Item, Question]] = {}
+    for item in items:
+        if reason := _unusable(item, kept):
+            ledger.set_aside(split, "questions", f"{item.story}_{item.number}", reason, file=item.path.name)
+        else:
+            question = _question(item, names[item.story, item.sentences])
+            kept[question.id] = item, question
+    _remark(split, [item for item, _ in kept.values()], names, ledger)
+    return Draft(passages, [question for _, question in kept.values()])
+
+
+def _names(items: Iterable[_Item]) -> dict[tuple[str, tuple[str, ...]], str]:
+    """(story, sentences) -> id of its passage."""
+    names: dict[tuple[str, tuple[str, ...]], str] = {}
+    versions: Counter[str] = Counter()
+    for item in items:
+        if (item.story, item.sentences) not in names:
+            versions[item.story] += 1
+            version = versions[item.story]
+            names[item.story, item.sentences] = item.story + f"-version-{version}" * (version > 1)
+    return names
+
+
+def _unusable(item: _Item, kept: Mapping[str, tuple[_Item, Question]]) -> str:
+    if f"{item.story}_{item.number}" in kept:
+        return "there is another file of this question"
+    if not item.question:
+        return "the question has no words"
+    return "" if item.correct else "no option is marked as right"
+
+
+def _question(item: _Item, passage: str) -> Question:
+    return Question(
+        id=f"{item.story}_{item.number}",
+        passage=passage,
+        audio="",
+        seconds=0.0,
+        text=item.question,
+        speaker="",
+        language="en",
+        options=item.options,
+        correct=item.correct,
+    )
+
+
+def _remark(split: str, items: Sequence[_Item], names: Mapping[tuple[str, tuple[str, ...]], str], ledger: Ledger) -> None:
+    """What is odd about items that are kept."""
+    several = sum(len(item.correct) > 1 for item in items)
+    wanted = SEVERAL_RIGHT[split]
+    published = f"published {wanted}" + ("" if several == wanted else " (DIFFERENT)")
+    ledger.remark(split, "questions with several right options", f"all of them count ({published})", several)
+    versions = Counter(story for story, _ in names)
+    told = Counter(sentences for _, sentences in names)
+    asked = Counter((item.sentences, item.question, item.options) for item in items)
+    odd = {
+        "stories whose questions do not agree about their sentences": sum(n > 1 for n in versions.values()),
+        "stories that are told again under another name": sum(n - 1 for n in told.values()),
+        "questions that are asked again of the same story": sum(n - 1 for n in asked.values()),
+        "questions of which an option is given twice": sum(len(set(item.options)) < len(item.options) for item in items),
+    }
+    for what, number in odd.items():
+        if number:
+            ledger.remark(split, what, "kept, a passage a version" if "agree" in what else "kept", number)
