@@ -93,13 +93,18 @@ def _tests(c: Compilation) -> Printed:
 
 
 def _crossings(c: Compilation) -> Printed:
-    rows = [(x.textless, x.family, len(x.points), _range(x), told(x), f"{100 * x.share:.0f} %") for x in c.crossings]
+    rows = [(x.textless, family_name(x.family), len(x.points), _range(x), told(x), f"{100 * x.share:.0f} %") for x in c.crossings]
     note = (
         "The word error rate at which the cascade falls to the system without a transcript, on a fitted curve that never rises, "
         "with the middle 95 % of the resamples; the last column says in how many of them the lines cross in the range measured."
     )
     columns = ("without a transcript", "WER is varied by", "points", "WER measured", "they cross at", "in resamples")
     return Printed(f"{c.compared.corpus}: where the lines cross", columns, tuple(rows), note)
+
+
+def family_name(family: str) -> str:
+    """What the word error rate is varied by."""
+    return {"simulated": "simulated errors", "recognisers": "recognisers, clean", "all": "all of these"}.get(family, family)
 
 
 def _range(x: Crossing) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from speechssl.evaluation.comparison import WER, Compared
-from speechssl.evaluation.comparison_tables import Compilation, Printed, synthetic, tables_of, told
+from speechssl.evaluation.comparison_tables import Compilation, Printed, family_name, synthetic, tables_of, told
 from speechssl.evaluation.results import Row
 from speechssl.report.comparison_figures import crossing_figure
 from speechssl.report.page import Figure, Grid, Table, grid_of, write_parts
@@ -81,7 +81,7 @@ def _summary(c: Compilation) -> str:
     by_family = {x.family: x for x in reversed(c.crossings)}
     if x := by_family.get("simulated") or by_family.get("all") or next(iter(by_family.values()), None):
         where = told(x) if x.at is None else f"the cascade falls to {x.textless} at a word error rate of {told(x)}"
-        parts.append(f"{c.compared.corpus}, WER varied by {x.family}: {where}.")
+        parts.append(f"{c.compared.corpus}, WER varied by {family_name(x.family)}: {where}.")
     if c.tests:
         sure = sum(t.p_holm < 0.05 for t in c.tests)
         parts.append(f"{c.compared.corpus}: {sure} of {len(c.tests)} paired differences are certain (p < 0.05 after Holm).")
