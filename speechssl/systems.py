@@ -237,7 +237,7 @@ def load_dual(models: Path, encoder: SharedEncoder, name: str = "dual", bf16: bo
 
 def load_cascade(models: Path, engine: str, encoder: SharedEncoder, bf16: bool = False) -> CascadeSystem:
     """engine: `ctc`, `pocketsphinx`, or the folder or hub id of a Hugging Face recogniser."""
-    recogniser, made = load_recogniser(models, engine, encoder)
+    recogniser, made = recogniser_of(models, engine, encoder)
     model, layout, card = load_reader(part(models, "text-qa"))
     codec = TextCodec(_tokenizer(part(models, "text-qa"), model.embedding.num_embeddings))
     cards = {"asr": made, "text_qa": card["weights"]} | ({"bf16": True} if bf16 else {})
@@ -263,7 +263,7 @@ def _tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def load_recogniser(models: Path, engine: str, encoder: SharedEncoder) -> tuple[Recogniser, Any]:
+def recogniser_of(models: Path, engine: str, encoder: SharedEncoder) -> tuple[Recogniser, Any]:
     """With what made it. engine: as of `load_cascade`; `ctc-NAME` is a CTC head of that name in `models`."""
     if engine == "ctc" or (engine.startswith("ctc-") and not Path(engine).exists()):
         if not (models / engine).is_dir():

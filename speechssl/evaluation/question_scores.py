@@ -83,9 +83,19 @@ def write_scores(
     card: Mapping[str, Any],
 ) -> Path:
     """Write the lines and their card; the file. condition: as files are named. predictions: as `evaluate` leaves them."""
+    lines = [asdict(line) for line in lines_of(scored, corpus, predictions["transcripts"])]
+    return write_lines(out, system, condition, lines, corpus, card)
+
+
+def write_lines(
+    out: Path, system: str, condition: str, lines: Sequence[Mapping[str, Any]], corpus: Corpus, card: Mapping[str, Any]
+) -> Path:
+    """Write scores of any kind with their card; the file. lines: with `id`, `passage`, and scores in [0, 1] under their metrics.
+
+    card: `data`, `condition`, `snr_db` and what else made them; what there is to say of the corpus is added.
+    """
     path = out / "scores" / system / f"{condition}.jsonl"
-    lines = lines_of(scored, corpus, predictions["transcripts"])
-    text = "".join(json.dumps(asdict(line), ensure_ascii=False) + "\n" for line in lines)
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     write_text(path, text)
     write_json(path.with_suffix(".card.json"), dict(card) | about(corpus) | {"system": system, "lines": hash_bytes(text.encode())})
     return path

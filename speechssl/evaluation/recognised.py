@@ -17,7 +17,7 @@ from speechssl.audio import read_audio
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.noise import Condition, Distorter, parse_condition
-from speechssl.systems import load_recogniser, model_folder, shared_encoder
+from speechssl.systems import model_folder, recogniser_of, shared_encoder
 
 GIVEN = "given"  # the transcripts that the corpus brings along
 Pair = tuple[str, str]  # reference, recognised
@@ -36,7 +36,7 @@ def fit_on_corpus(
 ) -> str:
     """Fit `out`/confusions.json on what a recogniser makes of passages and questions, and say how it errs.
 
-    engine: as of `load_recogniser`, or `given`. A model of the same recogniser, data and settings is left alone.
+    engine: as of `recogniser_of`, or `given`. A model of the same recogniser, data and settings is left alone.
     Raises InputError for a test split, recordings without reference texts, or a recogniser that makes no errors.
     """
     if split.startswith("test"):
@@ -68,7 +68,7 @@ def _card(path: Path) -> Any:
 
 def _load(models: str, engine: str) -> tuple[Recogniser, Any]:
     folder = model_folder(models)
-    return load_recogniser(folder, engine, shared_encoder(folder))
+    return recogniser_of(folder, engine, shared_encoder(folder))
 
 
 def _given(records: Sequence[Passage | Question]) -> list[Pair]:
