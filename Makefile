@@ -1,7 +1,7 @@
 # Two commands: `make demo` and `make test`. Both make .venv with the pinned versions first.
 PYTHON ?= python3
 BIN := .venv/bin
-EXTRAS := synth,pocketsphinx,minilm,s3prl,ray,dev
+EXTRAS := synth,chinese,pocketsphinx,minilm,s3prl,ray,dev
 
 RECIPES := $(wildcard tests/recipes/test_*.py)
 

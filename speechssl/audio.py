@@ -47,6 +47,19 @@ def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
     return samples
 
 
+def read_native(path: Path | str) -> tuple[np.ndarray, int]:
+    """Read a whole file as float32 mono (N,) at its own rate in Hz, which comes second; a piece of speech may be silent or short.
+
+    Raises InputError for a file that is missing, empty, not audio, cut off or damaged.
+    """
+    path = Path(path)
+    with _opened(path) as file:
+        samples, rate = _collect(_mono_blocks(file, path, _promised(file, path))), int(file.samplerate)
+    if not len(samples):
+        raise InputError(f"{path} holds no samples; record or download it again")
+    return samples, rate
+
+
 def read_channels(path: Path | str, start: int = 0, frames: int = -1) -> tuple[np.ndarray, int]:
     """Read a file as it is, for others' code. Returns float32 (C, N) with its channels, and its rate in Hz. frames: -1 for all.
 

@@ -111,8 +111,12 @@ class WrittenSystem:
         raise ValueError(f"the system {self.name} does not listen; evaluate it on a prepared corpus")
 
     def hear_record(self, record: Passage | Question, samples: np.ndarray | None) -> Transcript:
-        """The words of the record, with their times where the manifest has them. Raises ValueError where nothing is written."""
-        text = record.text if self.name == "text" else record.transcript
+        """The words of the record, with their times where the manifest has them.
+
+        `cascade-given` takes the text of a record without a transcript: corpora transcribe passages alone, or questions alone.
+        Raises ValueError where nothing is written.
+        """
+        text = record.text if self.name == "text" else record.transcript or record.text
         if not text.strip():
             wanted = "reference text" if self.name == "text" else "transcript"
             raise ValueError(f"{record.id} has no {wanted} that the system {self.name} could read")

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from speechssl.errors import InputError
+from speechssl.hanzi import FORMS
 
 T = TypeVar("T")
 
@@ -32,15 +33,9 @@ _SPELLINGS = """
 """
 SPELLINGS = dict(pair.split("/") for pair in _SPELLINGS.split())
 
-# Variants of one character that corpora and recognisers mix freely; each group folds to its last member.
-_VARIANTS = """
-    爲為 裏裡 着著 臺台 羣群 峯峰 牀床 綫線 啓啟 衆眾 汙污 説說 麪麵 鷄雞 喫吃 祕秘 鑑鑒 蹟跡 菸煙 恆恒 痺痹
-"""
-VARIANTS = str.maketrans({group[0]: group[1] for group in _VARIANTS.split()})
-
 _RUN = r"(?:[0-9a-z\u00c0-\u024f]|(?<=[0-9])\.(?=[0-9]))+"  # letters and digits of the Latin script; 3.5 is one run
 _ZH_TOKEN = re.compile(rf"{_RUN}|\S")
-_PIECE, _ZH_PIECE = re.compile(r"\S+"), re.compile(r"[\u3400-\u9fff]|[^\s\u3400-\u9fff]+")
+_PIECE, _ZH_PIECE = re.compile(r"\S+"), re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+|[^\w\s]")
 _MARK = re.compile(r"(?<![0-9])\.|\.(?![0-9])|[^\w\s.]|_")  # punctuation and symbols, but not the point of a number
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _APOSTROPHES = str.maketrans("’‘ʼ", "'''")
@@ -53,8 +48,9 @@ def normalise(text: str, language: str) -> str:
     writes contractions out, drops hesitations, and turns number words into digits ("twenty one" and "21" are the same).
     Apply it to both sides. It joins successive digit words ("two three" becomes "23") but not successive digits ("2 3"
     stays), so a transcript of digit strings should be spelled out on both sides.
-    zh: NFKC, lower case, variants of a character folded (爲/為, 裏/裡, 着/著), punctuation removed, no white space but
-    between Latin runs. Simplified is not converted to traditional.
+    zh: NFKC (full-width letters and digits are plain ones), lower case, the forms of a character folded to one of them (爲 and 為
+    to 为, 裏 and 裡 to 里, 著 to 着: `hanzi.py`), punctuation removed, no white space but between Latin runs. Not folded: numerals
+    (三 is not 3), and words that differ by region (計程車, 出租车).
     Raises InputError for another language.
     """
     return _of_language(language, _normalise_en, _normalise_zh)(text)
@@ -66,8 +62,14 @@ def tokens(text: str, language: str) -> list[str]:
     return _of_language(language, plain.split(), _ZH_TOKEN.findall(plain))
 
 
+def error_metric(language: str) -> str:
+    """What errors over `tokens` are called: "wer", or "cer" in Chinese. Raises InputError for another language."""
+    return _of_language(language, "wer", "cer")
+
+
 def pieces(text: str, language: str) -> list[tuple[str, int]]:
-    """What is between white space (zh: every Chinese character is a piece by itself), as it stands, with its offset.
+    """What is between white space (zh: every Chinese character, every sign, every run of other letters or digits), as it stands,
+    with its offset.
 
     Raises InputError for another language.
     """
@@ -128,7 +130,7 @@ def _whisper() -> Callable[[str], str]:
 
 
 def _normalise_zh(text: str) -> str:
-    folded = unicodedata.normalize("NFKC", text).lower().translate(VARIANTS)
+    folded = unicodedata.normalize("NFKC", text).lower().translate(FORMS)
     return _joined(_ZH_TOKEN.findall(_MARK.sub(" ", folded)))
 
 

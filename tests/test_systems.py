@@ -107,7 +107,8 @@ def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(
         (found,) = system.answer_all([tuple(heard)])
         assert (found.start == found.start) == timed and found.text in heard[1].text
     with pytest.raises(ValueError, match="p has no transcript that the system cascade-given could read"):
-        given.hear_record(replace(passage, transcript=" "), None)
+        given.hear_record(replace(passage, text="", transcript=" "), None)
+    assert given.hear_record(replace(asked, transcript=""), None).text == "what did anna lose"
     with pytest.raises(ValueError, match="does not listen"):
         text.hear(np.zeros(16_000, np.float32))
 

@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.errors import InputError
+from speechssl.hanzi import FORMS
 from speechssl.text import (
     SPELLINGS,
-    VARIANTS,
     answer_tokens,
+    error_metric,
     normalise,
     normalise_answer,
+    pieces,
     spelt,
     tokens,
 )
@@ -34,14 +36,18 @@ ENGLISH = [
     ("well ... %", "well"),
 ]
 CHINESE = [
-    ("他為什麼在家裡?", "他為什麼在家裡"),
-    ("他爲什麼在家裏?", "他為什麼在家裡"),
-    ("著名,看着", "著名看著"),
+    ("他為什麼在家裡?", "他为什么在家里"),
+    ("他爲什麼在家裏?", "他为什么在家里"),
+    ("他为什么在家里？", "他为什么在家里"),
+    ("著名,看着", "着名看着"),
+    ("頭髮發霉", "头发发霉"),
+    ("Ａ１２３，％", "a123"),
+    ("三百公尺", "三百公尺"),
     ("「iPhone 15 Pro」上市", "iphone 15 pro上市"),
     ("3.5 公里", "3.5公里"),
     ("第三。5月", "第三5月"),
-    ("我 喜 歡 A B C", "我喜歡a b c"),
-    ("臺灣、台灣", "台灣台灣"),
+    ("我 喜 歡 A B C", "我喜欢a b c"),
+    ("臺灣、台灣、台湾", "台湾台湾台湾"),
     ("_ — …", ""),
 ]
 
@@ -94,6 +100,37 @@ def test_chinese_normal_form_is_stable_and_keeps_the_tokens(text: str) -> None:
     assert tokens(once, "zh") == tokens(text, "zh")
 
 
+@given(st.text(alphabet="".join(map(chr, FORMS)) + "".join(FORMS.values()), max_size=20))
+def test_a_text_and_its_simplified_form_are_the_same(text: str) -> None:
+    assert normalise(text, "zh") == normalise(text.translate(FORMS), "zh")
+    assert len(tokens(text, "zh")) == len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "wanted"),
+    [
+        (" Anna  lost it. ", "en", ["Anna", "lost", "it."]),
+        ("他 買了iPhone 15（新）。", "zh", ["他", "買", "了", "iPhone", "15", "（", "新", "）", "。"]),
+        ("", "zh", []),
+    ],
+)
+def test_pieces_stand_at_their_offsets(text: str, language: str, wanted: list[str]) -> None:
+    assert [piece for piece, _ in pieces(text, language)] == wanted
+    assert all(text[at:].startswith(piece) for piece, at in pieces(text, language))
+
+
+@given(st.text(max_size=30))
+def test_pieces_hold_every_character_that_is_not_white_space_once(text: str) -> None:
+    for language in ("en", "zh"):
+        assert "".join(piece for piece, _ in pieces(text, language)) == "".join(text.split())
+
+
+def test_errors_have_a_name_in_every_language() -> None:
+    assert (error_metric("en-gb"), error_metric("zh"), error_metric("cmn")) == ("wer", "cer", "cer")
+    with pytest.raises(InputError, match="'fr'"):
+        error_metric("fr")
+
+
 @given(st.text(max_size=30))
 def test_any_text_has_tokens_without_white_space(text: str) -> None:
     for language in ("en", "zh"):
@@ -102,13 +139,13 @@ def test_any_text_has_tokens_without_white_space(text: str) -> None:
 
 def test_language_tags_and_unknown_languages() -> None:
     assert normalise("colour", "en-GB") == normalise("colour", "en_us") == "color"
-    assert tokens("爲", "zh-TW") == ["為"]
+    assert tokens("爲", "zh-TW") == ["为"]
     with pytest.raises(InputError, match="'fr'; use en or zh"):
         normalise("bonjour", "fr")
 
 
 def test_tables_fold_once() -> None:
-    assert not set(VARIANTS) & set(map(ord, map(str, VARIANTS.values())))
+    assert len(FORMS) > 2900 and not {chr(form) for form in FORMS} & set(FORMS.values())
     assert not set(SPELLINGS) & set(SPELLINGS.values())
 
 

@@ -76,7 +76,7 @@ def scores(exp: Path) -> dict:
     conditions = list(dict.fromkeys((r.condition, r.snr_db) for r in rows))
     cells = {(r.system, r.metric, (r.condition, r.snr_db)): f"{r.value:.1f} [{r.low:.1f}, {r.high:.1f}]" for r in rows}
     lines = dict.fromkeys(
-        (r.metric, r.system) for r in sorted(rows, key=lambda r: ("ff1", "aos", "em", "f1", "wer").index(r.metric))
+        (r.metric, r.system) for r in sorted(rows, key=lambda r: ("ff1", "aos", "em", "f1", "wer", "cer").index(r.metric))
     )
     table = [[metric.upper(), system, *(cells.get((system, metric, c), "–") for c in conditions)] for metric, system in lines]
     names = [name if snr is None else f"{name} {snr:g} dB" for name, snr in conditions]

@@ -27,7 +27,7 @@ from speechssl.processes import agreed, is_main, main_first
 from speechssl.timing import FrameGrid
 from speechssl.training import Batch, TrainingOptions, check_share, fit
 
-_NO_LETTER = re.compile("[^a-z']")
+_NO_LETTER, _SIGN = re.compile("[^a-z']"), re.compile(r"[\W_]")
 MARGIN = 0.1  # seconds of context left around a cut segment
 
 
@@ -150,10 +150,9 @@ def _vocabulary(recordings: Sequence[_Recording], language: str) -> CtcVocabular
 
 
 def _spelt(words: Sequence[Span], language: str) -> tuple[Span, ...]:
-    """Words in the symbols of the vocabulary: lower-case letters and apostrophes in English."""
-    if language != "en":
-        return tuple(words)
-    spelt = (replace(w, text=_NO_LETTER.sub("", w.text.lower())) for w in words)
+    """Words in the symbols of the vocabulary: lower-case letters and apostrophes in English, no signs in other languages."""
+    left_out = _NO_LETTER if language == "en" else _SIGN
+    spelt = (replace(w, text=left_out.sub("", w.text.lower())) for w in words)
     return tuple(w for w in spelt if w.text.strip("'"))
 
 

@@ -14,6 +14,7 @@ from speechssl.cli.compare import add_compare
 from speechssl.cli.convert import add_convert
 from speechssl.cli.evaluate import add_evaluate
 from speechssl.cli.prepare import add_prepare
+from speechssl.cli.prepare_qa import spelt
 from speechssl.cli.pretrain import add_pretrain
 from speechssl.cli.report import add_report
 from speechssl.cli.shared import Help
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code: 0, or 2 after one sentence on what was wrong with the input."""
     parser = build_parser()
     try:
-        options = parse(parser, list(sys.argv[1:] if arguments is None else arguments))
+        options = parse(parser, spelt(list(sys.argv[1:] if arguments is None else arguments)))
         _quiet()
         options.run(options)
         leave()

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from speechssl.cli.choice import add_evaluate_choice
 from speechssl.cli.compare import add_confusions
 from speechssl.cli.shared import add_group, add_verb
 from speechssl.options import count, whole
@@ -45,6 +46,7 @@ def add_evaluate(verbs: Any) -> None:
     _add_qa(what)
     _add_predictions(what)
     _add_robustness(what)
+    add_evaluate_choice(what)
     add_confusions(what)
 
 

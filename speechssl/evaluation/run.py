@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from speechssl.corpora.records import first_passages, load_corpus, synthetic_note
+from speechssl.errors import InputError
 from speechssl.evaluation.results import append_rows, read_rows, table
 from speechssl.evaluation.spoken_qa import evaluate
 from speechssl.noise import Distorter, parse_condition
@@ -30,6 +31,9 @@ def run_evaluation(
     parsed = [parse_condition(c) for c in conditions]
     folder = model_folder(models)
     data = first_passages(load_corpus(corpus, split), passages)
+    transcripts = [*(p.transcript for p in data.passages.values()), *(q.transcript for q in data.questions)]
+    if "cascade-given" in systems and not any(transcripts):
+        raise InputError(f"{corpus / split} has no transcripts that cascade-given could read; take the system text")
     loaded = load_systems(folder, list(systems), bf16, errors=errors, seed=seed)
     name = folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
     rows = evaluate(loaded, data, parsed, out, Distorter(seed, tuple(voices)), workers, name)

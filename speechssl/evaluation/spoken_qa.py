@@ -24,6 +24,7 @@ from speechssl.evaluation.question_scores import write_scores
 from speechssl.evaluation.results import Row
 from speechssl.noise import Condition, Distorter
 from speechssl.qa.metrics import WordErrors, exact_match, frame_f1, overlap_score, token_f1, word_error_rate
+from speechssl.text import error_metric
 
 if TYPE_CHECKING:  # the report scores what was answered, and starts without torch
     from speechssl.qa.dual import TimedAnswer
@@ -238,7 +239,7 @@ def score(
     if predictions["transcripts"]:
         passages = [p for p in corpus.passages.values() if p.id in predictions["transcripts"] and p.text]
         if passages:
-            values["wer"] = _word_errors(passages, predictions["transcripts"], seed)
+            values[error_metric(passages[0].language)] = _word_errors(passages, predictions["transcripts"], seed)
     card = hash_json(dict(system.card))
 
     def row(metric: str, v: Interval) -> Row:
@@ -249,7 +250,7 @@ def score(
 
 
 def _word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str], seed: int) -> Interval:
-    """WER over the passages, at least one."""
+    """WER (zh: CER) over the passages, at least one."""
     errors = word_errors(passages, transcripts)
     return ratio_interval(errors.errors, errors.words, None, seed)
 

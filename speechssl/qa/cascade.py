@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import string
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +16,8 @@ from speechssl.asr.protocol import Recogniser, TimedWord, Transcript
 from speechssl.qa.dual import TimedAnswer
 from speechssl.qa.reader import Example, Reader
 
+_HANZI = re.compile(r"[\u3400-\u9fff]")
+
 
 @dataclass(frozen=True, eq=False)
 class TextCodec:
@@ -22,18 +26,29 @@ class TextCodec:
     tokenizer: PreTrainedTokenizerBase
 
     def encode(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids (S,) and the index of the word each belongs to (S,). Punctuation is dropped, letters are lower-cased."""
+        """Token ids (S,) and the index of the word each belongs to (S,). Punctuation around words is dropped, letters are
+        lower-cased. A Chinese word is one character, whatever the tokeniser would join.
+        """
         pieces = [self._pieces(w) for w in words]
         ids = np.array([i for piece in pieces for i in piece], np.int64)
         return ids, np.repeat(np.arange(len(words)), [len(piece) for piece in pieces])
 
     def _pieces(self, word: str) -> tuple[int, ...]:
-        return _pieces(self.tokenizer, word.lower().strip(string.punctuation))
+        return _pieces(self.tokenizer, _bare(word.lower()))
+
+
+def _bare(word: str) -> str:
+    """Without what is punctuation, of any script, at both ends."""
+    kept = [i for i, c in enumerate(word) if c not in string.punctuation and unicodedata.category(c)[0] != "P"]
+    return word[kept[0] : kept[-1] + 1] if kept else ""
 
 
 @lru_cache(maxsize=200_000)
 def _pieces(tokenizer: PreTrainedTokenizerBase, word: str) -> tuple[int, ...]:
-    return tuple(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) if word else ()
+    """A piece that only marks where a word begins says nothing in Chinese, where every character would have one."""
+    ids = tuple(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) if word else ()
+    marked = len(ids) > 1 and _HANZI.match(word) and tokenizer.convert_ids_to_tokens(ids[0]) in ("▁", "Ġ")
+    return ids[1:] if marked else ids
 
 
 def text_example(codec: TextCodec, question: Sequence[str], passage: Sequence[str], first: int, last: int) -> Example | None:

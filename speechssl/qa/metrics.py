@@ -113,6 +113,8 @@ class WordErrors:
 def word_error_rate(references: Sequence[str], hypotheses: Sequence[str], language: str = "en") -> WordErrors:
     """Word errors (zh: character errors, a Latin run is one) after `text.normalise`, by jiwer's alignment.
 
+    `text.error_metric` has the name of their rate: "wer", or "cer" in Chinese.
+
     An empty hypothesis deletes every word; words recognised where the reference is empty are insertions.
     Raises InputError when the lists differ in length or no reference has a word, ValueError by jiwer for what is not
     text.

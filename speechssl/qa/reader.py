@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from speechssl.qa.spans import SpanChoice, Window, WindowScores, best_span_of_windows, windows
+from speechssl.textlm.subwords import SubwordUnits
 from speechssl.training import Batch
 
 IGNORED = -1e4  # logit of positions that are not allowed; finite in bf16
@@ -43,30 +44,46 @@ class Layout:
         return ids, len(asked) + 2
 
 
-class SpanModel(nn.Module):
-    """Embedding table, text encoder, span head."""
+@dataclass(frozen=True)
+class Inputs:
+    """What a text encoder is given in the place of its own token ids."""
 
-    def __init__(self, encoder: PreTrainedModel, embedding: nn.Embedding) -> None:
-        super().__init__()
+    glances: bool  # Longformer
+    segments: bool
+
+    @classmethod
+    def of(cls, encoder: PreTrainedModel, width: int) -> Inputs:
+        """Takes the encoder's own embedding table, of this width, away."""
         accepted = inspect.signature(encoder.forward).parameters
-        self.glances = "global_attention_mask" in accepted
+        glances = "global_attention_mask" in accepted
         # inputs_embeds are given instead; Longformer still looks up its own padding, to fill its last attention window
-        rows = 1 + (getattr(encoder.config, "pad_token_id", None) or 0) if self.glances else 1
-        encoder.set_input_embeddings(nn.Embedding(rows, embedding.embedding_dim))
+        rows = 1 + (getattr(encoder.config, "pad_token_id", None) or 0) if glances else 1
+        encoder.set_input_embeddings(nn.Embedding(rows, width))
+        return cls(glances, "token_type_ids" in accepted and getattr(encoder.config, "type_vocab_size", 0) > 1)
+
+    def __call__(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> dict[str, torch.Tensor]:
+        """embedded: (B, S, E); mask, segments: (B, S). The encoder's keyword arguments."""
+        extra = {"token_type_ids": segments} if self.segments else {}
+        if self.glances:  # the question sees everything
+            extra["global_attention_mask"] = (1 - segments) * mask
+        return {"inputs_embeds": embedded, "attention_mask": mask, **extra}
+
+
+class SpanModel(nn.Module):
+    """Embedding table, text encoder, span head. subwords: added to the embedding of every token."""
+
+    def __init__(self, encoder: PreTrainedModel, embedding: nn.Embedding, subwords: SubwordUnits | None = None) -> None:
+        super().__init__()
+        self.inputs = Inputs.of(encoder, embedding.embedding_dim)
         self.encoder = encoder
         self.embedding = embedding
+        self.subwords = subwords
         self.head = nn.Linear(encoder.config.hidden_size, 2)
-        self.segments = "token_type_ids" in accepted and getattr(encoder.config, "type_vocab_size", 0) > 1
 
     def logits(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """ids, mask, segments: (B, S). Returns (B, S, 2): start and end logits; IGNORED outside [CLS] and the window."""
-        extra = {}
-        if self.segments:
-            extra["token_type_ids"] = segments
-        if self.glances:  # Longformer: the question sees everything
-            extra["global_attention_mask"] = (1 - segments) * mask
-        embedded = self.embedding(ids)
-        hidden = self.encoder(inputs_embeds=embedded, attention_mask=mask, **extra).last_hidden_state
+        embedded = self.embedding(ids) if self.subwords is None else self.embedding(ids) + self.subwords(ids)
+        hidden = self.encoder(**self.inputs(embedded, mask, segments)).last_hidden_state
         allowed = (segments * mask).bool()
         allowed[:, 0] = True
         return torch.where(allowed[..., None], self.head(hidden).float(), IGNORED)

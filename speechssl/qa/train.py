@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.artefacts import claim, read_json
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash, load_corpus
@@ -20,8 +21,10 @@ from speechssl.qa.dual import example
 from speechssl.qa.reader import Example, ExampleBatches, Layout, ShortFirst, SpanModel
 from speechssl.qa.weights import load_reader, save_reader
 from speechssl.text import pieces
+from speechssl.textlm.characters import character_encoder
 from speechssl.textlm.mapping import special_ids, symbol_encoder
 from speechssl.textlm.pretrained import load_text_encoder, without_dropout
+from speechssl.textlm.subwords import subword_units
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.training import TrainingOptions, check_share, fit
 from speechssl.units.extract import UnitExtractor
@@ -44,6 +47,9 @@ class QaOptions:
     short_window: int = 0  # passage tokens a window in the first `short_steps` steps; 0: none
     short_steps: int = 0
     noise: float = 0.0  # share of units replaced by random ones (DUAL)
+    subwords: str = "none"  # how words sound, beside what they are: pinyin or phones (text QA)
+    characters: bool = False  # the corpus's characters are the vocabulary (text QA)
+    split: str = "train"  # what is trained on
 
 
 def train_dual(
@@ -63,14 +69,14 @@ def train_dual(
     those of this corpus and extractor.
     """
     _check_shares(options)
-    made = _made_of(units, corpus, extractor)
+    made = made_of(units / options.split, corpus, extractor)
     begun = read_json(start / "card.json").get("weights") if start else None
     with claim(out, _made_from(corpus, options) | {"units": made, "assignment": assignment, "start": begun}):
         if agreed((out / "card.json").is_file()):
             return
         layout = _layout(options, *special_ids(extractor.codebook.size))
-        data = load_corpus(corpus, "train")
-        examples, left_out = dual_examples(data, load_units(units / "train"), extractor.grid)
+        data = load_corpus(corpus, options.split)
+        examples, left_out = dual_examples(data, load_units(units / options.split), extractor.grid)
         tell_set_aside(left_out, "DUAL's training")
         model = _go_on(start, made, extractor.codebook) if start else _new(options, extractor.codebook.size, assignment)
         card = {"what": "DUAL reader", "assignment": assignment, "units": made, "corpus": read_json(corpus / "card.json")}
@@ -78,15 +84,13 @@ def train_dual(
         _train(model, examples, layout, options, out, card | {"left_out": len(left_out)})
 
 
-def _made_of(units: Path, corpus: Path, extractor: UnitExtractor) -> dict[str, Any]:
-    """What the units were made from. Raises InputError unless that is this corpus, encoder and codebook."""
-    made = units_card(units / "train").get("made_from", {})
-    wanted = extractor.card | {"corpus": data_hash(corpus, "train")}
+def made_of(units: Path, corpus: Path, extractor: UnitExtractor) -> dict[str, Any]:
+    """What the units of a split were made from. Raises InputError unless that is this corpus, encoder and codebook."""
+    made = units_card(units).get("made_from", {})
+    wanted = extractor.card | {"corpus": data_hash(corpus, units.name)}
     wanted.pop("precision", None)  # units of a faster pass over the same layer are units of the same codebook
     if differing := [name for name, value in wanted.items() if made.get(name) != value]:
-        raise InputError(
-            f"the units in {units / 'train'} were made from another {' and another '.join(differing)}; extract them again"
-        )
+        raise InputError(f"the units in {units} were made from another {' and another '.join(differing)}; extract them again")
     return made
 
 
@@ -136,18 +140,29 @@ def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
     with claim(out, _made_from(corpus, options)):
         if agreed((out / "card.json").is_file()):
             return
-        model, tokenizer = load_text_encoder(options.text_encoder)
+        data = load_corpus(corpus, options.split)
+        encoder, table, tokenizer = _text_encoder(data, options)
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
         layout = _layout(options, tokenizer.cls_token_id, tokenizer.sep_token_id, pad)
-        examples, left_out = text_examples(load_corpus(corpus, "train"), TextCodec(tokenizer))
+        examples, left_out = text_examples(data, TextCodec(tokenizer))
         tell_set_aside(left_out, "training of text QA")
-        rows = model.get_input_embeddings().weight.detach()
-        table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
         torch.manual_seed(options.training.seed)
+        model = SpanModel(encoder, table, subword_units(tokenizer, options.subwords, table.num_embeddings, table.embedding_dim))
         if is_main():
             tokenizer.save_pretrained(out)
         card = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": read_json(corpus / "card.json")}
-        _train(SpanModel(model, table), examples, layout, options, out, card | {"left_out": len(left_out)})
+        card |= {"subwords": options.subwords, "characters": options.characters}
+        _train(model, examples, layout, options, out, card | {"left_out": len(left_out)})
+
+
+def _text_encoder(data: Corpus, options: QaOptions) -> tuple[PreTrainedModel, nn.Embedding, PreTrainedTokenizerBase]:
+    """Encoder, embedding table and tokeniser: those of the text encoder, or the characters of what is written in the corpus."""
+    model, tokenizer = load_text_encoder(options.text_encoder)
+    if options.characters:
+        texts = [*(p.written for p in data.passages.values()), *(q.written for q in data.questions)]
+        return character_encoder(model, tokenizer, texts, options.training.seed)
+    rows = model.get_input_embeddings().weight.detach()
+    return model, nn.Embedding.from_pretrained(rows.clone(), freeze=False), tokenizer
 
 
 def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
@@ -185,7 +200,9 @@ def _answer_words(passage: Passage, question: Question) -> tuple[list[str], tupl
 
 
 def _made_from(corpus: Path, options: QaOptions) -> dict[str, Any]:
-    return {"data": data_hash(corpus, "train"), "options": asdict(options)}
+    """Options that earlier versions did not have are named where they are used, so that what those began is gone on with."""
+    unused = {"subwords": "none", "characters": False, "split": "train"}.items()
+    return {"data": data_hash(corpus, options.split), "options": dict(o for o in asdict(options).items() if o not in unused)}
 
 
 def _layout(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
@@ -206,7 +223,7 @@ def _train(
     card: dict[str, Any],
 ) -> None:
     if not examples:
-        raise InputError("the train split has no answerable question that can be used; there is nothing to train on")
+        raise InputError(f"the split {options.split} has no answerable question that can be used; there is nothing to train on")
     if not options.dropout:
         without_dropout(model.encoder)
     longest = getattr(model.encoder.config, "max_position_embeddings", None)

@@ -6,21 +6,34 @@ everything else as it is. `safetensors` throughout.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from speechssl.artefacts import hash_files, read_json, replacing, write_json
 from speechssl.errors import InputError
 from speechssl.qa.reader import Layout, SpanModel
+from speechssl.textlm.subwords import SubwordUnits
 
 SCALE = ".row_scale"
+M = TypeVar("M", bound=nn.Module)
+Build: TypeAlias = Callable[[PreTrainedModel, nn.Embedding, dict[str, Any]], M]
+
+
+class Saved(Protocol):
+    """What `save_reader` asks of a model."""
+
+    encoder: PreTrainedModel
+    embedding: nn.Embedding
+
+    def state_dict(self) -> dict[str, torch.Tensor]: ...
 
 
 def quantise(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -48,12 +61,14 @@ def dequantise(packed: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     }
 
 
-def save_reader(folder: Path, model: SpanModel, layout: Layout, card: dict[str, Any]) -> None:
+def save_reader(folder: Path, model: Saved, layout: Layout, card: dict[str, Any]) -> None:
     """Write model.safetensors, config.json and, last, card.json."""
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / "model.safetensors") as temporary:
         save_file(quantise(model.state_dict()), temporary)
     config = model.encoder.config.to_dict() | {"symbols": list(model.embedding.weight.shape)}
+    if (subwords := getattr(model, "subwords", None)) is not None:
+        config["subwords"] = subwords.shape
     config.pop("_name_or_path", None)  # a path of the machine it was trained on
     write_json(folder / "config.json", config)
     write_json(folder / "card.json", card | {"layout": asdict(layout), "weights": hash_files([folder / "model.safetensors"])})
@@ -61,6 +76,16 @@ def save_reader(folder: Path, model: SpanModel, layout: Layout, card: dict[str, 
 
 def load_reader(folder: Path) -> tuple[SpanModel, Layout, dict[str, Any]]:
     """Raises InputError when a file is missing or damaged, weights are missing, or the card is another model's."""
+    return load_model(folder, lambda encoder, embedding, facts: SpanModel(encoder, embedding, facts["subword_units"]))
+
+
+def load_model(
+    folder: Path, build: Callable[[PreTrainedModel, nn.Embedding, dict[str, Any]], M]
+) -> tuple[M, Layout, dict[str, Any]]:
+    """What `save_reader` left. Raises as `load_reader`.
+
+    build: (encoder, embedding, facts) -> the model, without its weights; facts: the card, and `subword_units`, None without.
+    """
     card, config = read_json(folder / "card.json"), read_json(folder / "config.json")
     path = folder / "model.safetensors"
     try:
@@ -71,7 +96,10 @@ def load_reader(folder: Path) -> tuple[SpanModel, Layout, dict[str, Any]]:
         raise InputError(f"{path} is not the file its card describes; train or fetch the model again")
     try:
         rows, width = config.pop("symbols")
-        model = SpanModel(AutoModel.from_config(AutoConfig.for_model(**config)), nn.Embedding(rows, width))
+        shape = config.pop("subwords", None)
+        subwords = SubwordUnits.of_shape(rows, width, **shape) if shape else None
+        encoder = AutoModel.from_config(AutoConfig.for_model(**config))
+        model = build(encoder, nn.Embedding(rows, width), card | {"subword_units": subwords})
         layout = Layout(**card["layout"])
     except Exception as error:  # transformers and huggingface_hub have their own for a config that makes no sense
         raise InputError(

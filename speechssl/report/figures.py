@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from speechssl.report.series import PALETTE, Cell, Condition, Results, Series, decibels, metric_name
+from speechssl.report.series import METRICS, PALETTE, Cell, Condition, Results, Series, decibels, metric_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,8 +92,8 @@ def score_against_wer(results: Results, metric: str = "ff1") -> Drawing | None:
     A thin upright joins the points of one condition; lines join the conditions of one kind of noise. None where no
     cascade has both WER and score in two conditions, or where no system without a transcript is there to compare.
     """
-    cascades = [s for s in results.having("wer") if len(_common(results, s, metric)) > 1]
-    others = [s for s in results.having(metric) if s not in results.having("wer")]
+    cascades = [s for s in results.having(results.recognition) if len(_common(results, s, metric)) > 1]
+    others = [s for s in results.having(metric) if s not in results.having(results.recognition)]
     if not cascades or not others:
         return None
     above = max(len(name) for s in cascades for name in _short_names(_common(results, s, metric)).values())
@@ -158,7 +158,9 @@ def _lines(results: Results, metric: str, noise: str) -> list[tuple[Series, Poin
 
 def _common(results: Results, cascade: Series, metric: str) -> list[Condition]:
     """The conditions in which the cascade has both a word error rate and the score."""
-    return [c for c in results.conditions(metric) if results.get(cascade, metric, c) and results.get(cascade, "wer", c)]
+    return [
+        c for c in results.conditions(metric) if results.get(cascade, metric, c) and results.get(cascade, results.recognition, c)
+    ]
 
 
 def _bar(breakdown: Breakdown) -> Cell:
@@ -178,11 +180,12 @@ def _crossing_told(results: Results, cascades: Sequence[Series], others: Sequenc
     parts = []
     for cascade in cascades:
         for condition in _common(results, cascade, metric):
-            wer = results.cells[cascade, "wer", condition].value
+            wer = results.cells[cascade, results.recognition, condition].value
             scores = [(s, results.get(s, metric, condition)) for s in (*others, cascade)]
             told = ", ".join(f"{s.label} {cell.value:.1f}" for s, cell in scores if cell)
-            parts.append(f"{condition.label}, WER of {cascade.label} {wer:.1f}: {told}")
-    return f"{metric_name(metric)} against the word error rate of the cascade, both in percent. {'; '.join(parts)}."
+            parts.append(f"{condition.label}, {metric_name(results.recognition)} of {cascade.label} {wer:.1f}: {told}")
+    errors = METRICS[results.recognition][1].removesuffix(" of the transcript")
+    return f"{metric_name(metric)} against the {errors} of the cascade, both in percent. {'; '.join(parts)}."
 
 
 # ---- drawing -------------------------------------------------------------------------------------
@@ -226,7 +229,7 @@ def _draw_line(ax: Axes, xs: Sequence[float], cells: Sequence[Cell], series: Ser
 
 def _crossing_panel(ax: Axes, results: Results, cascade: Series, others: Sequence[Series], metric: str) -> None:
     common = _common(results, cascade, metric)
-    wer = {c: results.cells[cascade, "wer", c].value for c in common}
+    wer = {c: results.cells[cascade, results.recognition, c].value for c in common}
     far = max(max(wer.values()) * 1.06, 1.0)
     for series in (*others, cascade):
         for group, joined in _families(common):
@@ -238,7 +241,7 @@ def _crossing_panel(ax: Axes, results: Results, cascade: Series, others: Sequenc
         ax.plot([wer[condition]] * 2, [min(ys), max(ys)], color=MUTED, linewidth=0.8, linestyle=(0, (1.5, 2)), zorder=1)
     _name_conditions(ax, wer, far)
     ax.set_xlim(0, far)
-    ax.set_xlabel(f"WER of {cascade.label} (%)")
+    ax.set_xlabel(f"{metric_name(results.recognition)} of {cascade.label} (%)")
 
 
 def _families(conditions: Sequence[Condition]) -> list[tuple[list[Condition], bool]]:

@@ -266,7 +266,7 @@ def _figures(results: Results, breakdowns: Sequence[Breakdown]) -> list[Figure]:
     )
     found = [
         ("FF1 as the noise grows", snr, score_against_snr(results)),
-        ("FF1 against the word error rate of the cascade", crossing, score_against_wer(results)),
+        ("FF1 against the recognition errors of the cascade", crossing, score_against_wer(results)),
         ("FF1 by the length of the answer, clean speech", "Dark lines: 95 % intervals.", bars(results, breakdowns)),
     ]
     return [Figure(title, caption, drawing) for title, caption, drawing in found if drawing]

@@ -1,11 +1,16 @@
-"""What encoders reached on the published sets of SUPERB, as its leaderboard (superbbenchmark.org) has it.
+"""What others published, to be laid beside what is measured here.
 
-Percent; MTWV times 100. Only what is in CHECKED was compared with a second source; the rest is as it was noted down.
+Encoders on the sets of SUPERB, as its leaderboard (superbbenchmark.org) has it: percent; MTWV times 100. Only what is in CHECKED
+was compared with a second source; the rest is as it was noted down. Below them, systems on TOEFL-QA.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+
+from speechssl.artefacts import read_json
+from speechssl.evaluation.results import aligned
 
 MARK = "Published, on the published sets; not comparable with synthetic data."
 CHECKED = frozenset({"sid", "sd", "er"})  # tasks
@@ -47,3 +52,25 @@ LEARNING_RATES: Mapping[str, float] = {  # s3prl 0.4.18's own, which its leaderb
 def published() -> dict[str, dict[tuple[str, str], float]]:
     """Encoder -> (task, metric) -> value."""
     return {encoder: dict(zip(COLUMNS, values, strict=True)) for encoder, values in VALUES.items()}
+
+
+TOEFL_QA = (  # system, paper, accuracy on the test split in percent, as the table in the README of the data's repository has them
+    ("AMRNN, attention over memory", "Tseng et al. 2016, arXiv 1608.06378", 42.5),
+    ("MemN2N, end-to-end memory network", "Sukhbaatar et al. 2015, arXiv 1503.08895", 45.2),
+    ("HAM, hierarchical attention", "Fang et al. 2016, arXiv 1608.07775", 49.1),
+    ("QACNN, pre-trained on MovieQA", "Chung et al. 2018, arXiv 1711.05345", 56.1),
+)
+TOEFL_QA_SOURCE = (
+    "the README of github.com/iamyuanchung/TOEFL-QA, which does not say how questions with several right options count"
+)
+
+
+def published_choice(corpus: Path, split: str) -> str:
+    """A table of what was published on this corpus, to stand below ours; nothing where nothing was. split: ours."""
+    name = str(read_json(corpus / "card.json").get("corpus", ""))
+    if "".join(c for c in name.lower() if c.isalnum()) != "toeflqa":
+        return ""
+    lines = [["published, TOEFL-QA test", "accuracy (%)", "source"]]
+    lines += [[system, f"{value:.1f}", paper] for system, paper, value in TOEFL_QA]
+    ours = "" if split == "test" else f"; ours above are on {split}, which is not theirs"
+    return f"{aligned(lines)}\nFrom {TOEFL_QA_SOURCE}{ours}."

@@ -48,6 +48,7 @@ METRICS = {  # in the order of the page: short name, what it is
     "f1": ("F1", "token F1 of the answer's text"),
     "em": ("EM", "exact match of the answer's text"),
     "wer": ("WER", "word error rate of the transcript"),
+    "cer": ("CER", "character error rate of the transcript"),
     "acc": ("accuracy", "share of the recordings that are classified rightly"),
     "unit_error": ("unit error", "edits between the units of distorted and of clean speech, over the units of clean speech"),
     "per": ("PER", "phone error rate"),
@@ -122,6 +123,11 @@ class Results:
         """METRICS first, in their order; then the others by name."""
         found = {metric for _, metric, _ in self.cells}
         return tuple(m for m in METRICS if m in found) + tuple(sorted(found - set(METRICS)))
+
+    @property
+    def recognition(self) -> str:
+        """What recognition errors are counted in: words, or characters where nothing else was counted (Chinese)."""
+        return "cer" if self.having("cer") and not self.having("wer") else "wer"
 
     def conditions(self, metric: str) -> tuple[Condition, ...]:
         """Clean first, then by name, easiest signal-to-noise ratio first."""

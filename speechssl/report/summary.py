@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from speechssl.evaluation.results import LOWER_IS_BETTER
-from speechssl.report.series import Cell, Condition, Results, Series, decibels, metric_name
+from speechssl.report.series import METRICS, Cell, Condition, Results, Series, decibels, metric_name
 
 MOST = 4  # systems in one sentence
 
@@ -56,9 +56,10 @@ def _change(results: Results, metric: str, easy: Condition, hard: Condition) -> 
 
 def _wer(results: Results, hard: Condition) -> str:
     clean = Condition("clean")
-    pairs = [(s, results.get(s, "wer", clean), results.get(s, "wer", hard)) for s in results.having("wer")]
+    errors = results.recognition
+    pairs = [(s, results.get(s, errors, clean), results.get(s, errors, hard)) for s in results.having(errors)]
     told = [f"from {a.value:.1f} to {b.value:.1f} % for {s.label}" for s, a, b in pairs if a and b]
-    return f"The word error rate goes {_listed(told)}." if told else ""
+    return f"The {METRICS[errors][1].removesuffix(' of the transcript')} goes {_listed(told)}." if told else ""
 
 
 def _ranked(results: Results, metric: str, condition: Condition) -> list[tuple[Series, Cell]]:

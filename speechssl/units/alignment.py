@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from speechssl.corpora.records import read_lines
+from speechssl.corpora.textgrid import read_tiers
 from speechssl.errors import InputError, tell_set_aside
 
 Phone = tuple[str, float, float]
@@ -19,7 +20,6 @@ SILENCE = "sil"  # what an interval without a name is called
 PAUSES = ("", "_")  # names of silence: of MFA, of eSpeak
 OVERLAP = 0.02  # seconds, a frame: aligners that count in frames may let neighbours overlap by as much
 TIERS = re.compile(r"(^|\W)(phones?|phonemes?|phn|segments?)$", re.IGNORECASE)  # MFA writes "phones" or "SPEAKER - phones"
-TOKEN = re.compile(r'"((?:[^"]|"")*)"|\[\s*\d*\s*\]|(?<![\w.])([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w.])')
 
 
 def read_alignment(path: Path) -> dict[str, list[Phone]]:
@@ -76,45 +76,11 @@ def _of_lines(path: Path) -> Iterator[tuple[str, Callable[[], list[Phone]]]]:
 
 def read_textgrid(path: Path) -> list[Phone]:
     """The intervals of the tier of phones of a TextGrid, long or short, in UTF-8 or UTF-16."""
-    tiers = dict(_tiers(path))
+    tiers = dict(read_tiers(path))
     phones = [name for name in tiers if TIERS.search(name)] or (list(tiers) if len(tiers) == 1 else [])
     if len(phones) != 1:
         raise InputError(f"{path} has the interval tiers {', '.join(tiers) or 'none'}; give it one that is named phones")
     return checked(tiers[phones[0]], str(path))
-
-
-def _tiers(path: Path) -> Iterator[tuple[str, list[Phone]]]:
-    """Names and intervals of the interval tiers."""
-    tokens = iter(_tokens(path))
-    try:
-        if [next(tokens), next(tokens)] != ["ooTextFile", "TextGrid"]:
-            raise ValueError("no TextGrid")
-        _, _, count = (float(next(tokens)) for _ in range(3))
-        for _ in range(int(count)):
-            kind, name = next(tokens), next(tokens)
-            _, _, size = (float(next(tokens)) for _ in range(3))
-            if kind == "IntervalTier":
-                yield name, [_interval(tokens) for _ in range(int(size))]
-            else:  # points
-                _ = [(next(tokens), next(tokens)) for _ in range(int(size))]
-    except (StopIteration, ValueError, RuntimeError) as error:
-        raise InputError(f"cannot read {path} as a TextGrid; save it again from Praat as a text file") from error
-
-
-def _interval(tokens: Iterator[str]) -> Phone:
-    start, end = float(next(tokens)), float(next(tokens))
-    return next(tokens), start, end
-
-
-def _tokens(path: Path) -> list[str]:
-    """Texts and free-standing numbers, in order: all there is to either format of a TextGrid."""
-    try:
-        content = path.read_bytes()
-        text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path} as a TextGrid ({error}); save it again as UTF-8") from error
-    found = (m for m in TOKEN.finditer(text) if m[1] is not None or m[2] is not None)
-    return [m[2] if m[1] is None else m[1].replace('""', '"') for m in found]
 
 
 def checked(phones: Sequence[Phone], where: str) -> list[Phone]:

@@ -81,7 +81,7 @@ def test_a_bad_recording_is_set_aside_and_counted(corpus, encoder, tmp_path, cap
 
 
 def test_chinese_characters_become_the_vocabulary(mini_corpus, encoder, tmp_path):
-    root = with_words(mini_corpus(), [["你", 0.0, 0.2], ["好", 0.2, 0.4]], "zh")
+    root = with_words(mini_corpus(), [["你", 0.0, 0.2], ["好", 0.2, 0.4], ["，", 0.4, 0.41]], "zh")
     made = train_ctc(root, encoder, tmp_path / "ctc", options())
     assert set(made.vocabulary.symbols[1:]) == {"你", "好"} and made.vocabulary.separator == ""
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from speechssl.corpora.espeak import Voice, speak
+from speechssl.corpora.espeak import Voice, pronounce, speak
 from speechssl.corpora.minisqa.text import generate_passage
 from speechssl.corpora.minisqa.voices import reference, speakers
 from speechssl.errors import InputError, MissingExtra
@@ -153,3 +153,10 @@ def test_an_unknown_language_or_split_names_the_known(where, known):
 def test_a_phone_without_time_of_its_own_is_said():
     spoken = speak("a hill", Voice("v", "en-us", "m3"))
     assert "l" not in [p.text for p in spoken.phones] and [p for p in spoken.said if p != "_"] == ["a#", "h", "I", "l"]
+
+
+def test_words_are_pronounced_one_by_one_without_a_sound():
+    there, their, nothing, owl = pronounce(["there", "their", "", "owl"], "en-us")
+    assert there == their and there[0] == "D" and nothing == [] and owl == pronounce(["owl"], "en-us")[0] != there
+    with pytest.raises(ValueError, match="no voice 'xx'"):
+        pronounce(["a"], "xx")

@@ -87,6 +87,14 @@ def test_a_cascade_is_scored_on_its_words_too(corpus, tmp_path):
     )  # "boat" alone differs: one of three words is lost
 
 
+def test_a_chinese_corpus_has_character_errors(corpus, tmp_path):
+    for path in (corpus / "test").glob("*.jsonl"):
+        path.write_text(path.read_text().replace('"language": "en"', '"language": "zh"').replace("a red boat", "他買了"))
+    found = values(run([Oracle(text=True, name="cascade-x")], corpus, tmp_path / "out"))
+    assert found["cascade-x", "clean", None, "cer"] == (100, 3)
+    assert ("cascade-x", "clean", None, "wer") not in found and ("cascade-x", "clean", None, "em") in found
+
+
 @dataclass
 class Reads(Oracle):
     """Does not listen: what it keeps of a record is what is written."""

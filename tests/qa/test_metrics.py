@@ -95,6 +95,9 @@ def test_an_empty_gold_interval_is_refused() -> None:
         ("家裏", ["家裡"], "zh", 1, 1),
         ("臺北市", ["台北"], "zh", 0, 0.8),
         ("ABC 公司", ["abc公司。"], "zh", 1, 1),
+        ("台湾头发", ["臺灣頭髮"], "zh", 1, 1),
+        ("１９３２年", ["1932年"], "zh", 1, 1),
+        ("三年", ["3年"], "zh", 0, 0.5),  # numerals are not folded
     ],
 )
 def test_text_scores(predicted: str | None, gold: list[str], language: str, exact: float, f1: float) -> None:
@@ -150,3 +153,36 @@ def test_word_errors_of_unequal_lists_or_no_words() -> None:
         word_error_rate(["...", ""], ["a", "b"])
     with pytest.raises(InputError, match="no words"):
         word_error_rate([], [])
+
+
+HAN = st.text(alphabet="北京大学中山一年十，。 ", max_size=8)
+
+
+def drcd_scores(predicted: str, gold: list[str]) -> tuple[float, float]:
+    """EM and F1 as the scripts of DRCD and ODSQA count them: SQuAD's over characters, punctuation removed."""
+    bag, best = [c for c in predicted if c not in "，。 "], (0.0, 0.0)
+    for answer in gold:
+        wanted = [c for c in answer if c not in "，。 "]
+        shared = sum(min(bag.count(c), wanted.count(c)) for c in set(bag))
+        precision, recall = shared / max(len(bag), 1), shared / max(len(wanted), 1)
+        f1 = 2 * precision * recall / (precision + recall) if shared else 0.0
+        best = max(best[0], float(bag == wanted)), max(best[1], f1)
+    return best
+
+
+@given(HAN, st.lists(HAN, min_size=1, max_size=3))
+def test_chinese_answers_are_scored_as_drcd_does(predicted: str, gold: list[str]) -> None:
+    assume(all(c.strip("，。 ") for c in (predicted, *gold)))
+    wanted = drcd_scores(predicted, gold)
+    assert (exact_match(predicted, gold, "zh"), token_f1(predicted, gold, "zh")) == pytest.approx(wanted)
+
+
+@given(HAN, HAN)
+def test_the_script_of_an_answer_does_not_matter(predicted: str, gold: str) -> None:
+    traditional = str.maketrans("学", "學")
+    for score in (exact_match, token_f1):
+        assert score(predicted.translate(traditional), [gold], "zh") == score(predicted, [gold.translate(traditional)], "zh")
+
+
+def test_character_errors_do_not_see_the_script() -> None:
+    assert word_error_rate(["後來他說話"], ["后来他说活"], "zh").rate == pytest.approx(1 / 5)

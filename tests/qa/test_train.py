@@ -1,6 +1,7 @@
 """Training of the readers: what they are made from is written down, other inputs are refused, a killed run goes on."""
 
 import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -177,6 +178,23 @@ def test_without_times_the_answers_words_are_those_at_its_offset(language, writt
     passage = Passage("p", "", 0.0, "", "", language)
     question = Question("q", "p", "", 0.0, "", "", language, (Answer("elsewhere"), Answer(answer, char_start=start)))
     assert _answer_words(replace(passage, **{field: written}), question) == (words, span)
+
+
+def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
+    shutil.copytree(corpus / "train", corpus / "other")
+    (corpus / "train/questions.jsonl").write_text("")
+    train_text(corpus, tmp_path / "text", options(characters=True, split="other"))
+    model, layout, card = load_reader(tmp_path / "text")
+    assert model.embedding.num_embeddings == 3 + 1 + len({*"ab"}) and card["characters"] and card["options"]["split"] == "other"
+    assert layout.cls == model.embedding.num_embeddings - 3
+    with pytest.raises(InputError, match=r"made from other inputs \(.*characters"):
+        train_text(corpus, tmp_path / "text", options(split="other"))
+
+
+def test_what_was_begun_before_there_were_subwords_goes_on(corpus, tmp_path):
+    train_text(corpus, tmp_path / "text", options())
+    made = json.loads((tmp_path / "text/made_from.json").read_text())["options"]
+    assert not {"subwords", "characters", "split"} & set(made)
 
 
 def test_text_qa_takes_the_first_annotation_with_times(corpus, tmp_path):

@@ -15,6 +15,7 @@ from speechssl.artefacts import hash_files
 from speechssl.errors import InputError
 from speechssl.qa.reader import Layout, SpanModel, collate
 from speechssl.qa.weights import SCALE, dequantise, load_reader, quantise, save_reader
+from speechssl.textlm.subwords import SubwordUnits
 
 KINDS = ("bert", "roberta", "distilbert", "electra", "albert", "longformer", "modernbert")
 LAYOUT = Layout(cls=30, sep=31, pad=32, size=24, stride=12, question=6, answer=5)
@@ -96,6 +97,24 @@ def test_a_reader_comes_back(span_model, tmp_path, kind):
     model.load_state_dict(expected)
     with torch.no_grad():
         torch.testing.assert_close(loaded.logits(**batch), model.logits(**batch), atol=1e-6, rtol=1e-6)
+
+
+def test_a_reader_with_subword_units_comes_back(text_encoder, tmp_path):
+    encoder = text_encoder()
+    units = SubwordUnits(torch.randint(0, 5, (33, 3), generator=torch.Generator().manual_seed(0)), 4, 8, 32)
+    torch.nn.init.normal_(units.output.weight)
+    save_reader(tmp_path, SpanModel(encoder, nn.Embedding(33, 32), units).eval(), LAYOUT, {"what": "toy"})
+    model, _, _ = load_reader(tmp_path)
+    assert torch.equal(model.subwords.tokens, units.tokens) and model.subwords.shape == {"longest": 3, "units": 4, "width": 8}
+    batch = collate([LAYOUT.sequence(np.arange(4), np.arange(9))], LAYOUT.pad)
+    with torch.no_grad():
+        heard = model.logits(**batch)
+        model.subwords = None
+        assert not torch.allclose(heard, model.logits(**batch))
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"subwords": {"units": 4}}))
+    with pytest.raises(InputError, match="does not describe a reader"):
+        load_reader(tmp_path)
 
 
 def test_rounding_moves_the_logits_little(span_model, saved):

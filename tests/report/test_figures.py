@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -165,3 +166,8 @@ def test_series_are_told_apart_by_encoder_only_where_needed():
     results = arrange(rows, also=["dual", "cascade", "dual/wavlm", "new"])
     assert [s.label for s in results.series] == ["DUAL · hubert", "DUAL · wavlm", "Cascade", "new"]
     assert results.named("dual/wavlm") == results.series[1] and results.named("nobody") is None
+
+
+def test_a_chinese_cascade_is_drawn_against_its_character_errors():
+    drawing = score_against_wer(arrange([replace(r, metric="cer") if r.metric == "wer" else r for r in CROSSING]))
+    assert "CER of" in drawing.svg and "against the character error rate" in drawing.alt and "WER" not in drawing.svg

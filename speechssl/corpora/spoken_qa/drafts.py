@@ -57,14 +57,34 @@ def _hours(draft: Draft) -> dict[str, float]:
 
 
 def _facts(draft: Draft) -> dict[str, Any]:
-    """Answers that are times, and the share of questions with an answer that occurs in what is written of its passage."""
+    """Answers that are times, and the share of questions with an answer that occurs in what is read: transcripts, else texts.
+
+    In whole words (zh: characters), and as a string of letters, which "art" is in "part".
+    """
     answerable = [q for q in draft.questions if q.answers]
     if not answerable:
         return {}
-    written = {p.id: _tokens(p.written, p.language) for p in draft.passages}
-    inside = sum(any(f" {_tokens(a.text, q.language)} " in f" {written[q.passage]} " for a in q.answers) for q in answerable)
+    heard = {p.id: (p.transcript or p.text, p.language) for p in draft.passages}
     timed = sum(any(a.start is not None for a in q.answers) for q in answerable)
-    return {"answerable": len(answerable), "with_times": timed, "answer_in_context": inside / len(answerable)}
+    facts = {"answerable": len(answerable), "with_times": timed, "answer_in_context": _inside(answerable, heard)}
+    facts["answer_in_letters"] = _spelt_inside(answerable, {name: _letters(text) for name, (text, _) in heard.items()})
+    if any(p.transcript and p.text for p in draft.passages):
+        facts["answer_in_original"] = _inside(answerable, {p.id: (p.text, p.language) for p in draft.passages})
+    return facts
+
+
+def _inside(questions: Sequence[Question], contexts: Mapping[str, tuple[str, str]]) -> float:
+    """The share of questions with an answer that occurs in whole tokens. contexts: id of a passage -> text and language."""
+    tokens = {name: f" {_tokens(text, language)} " for name, (text, language) in contexts.items()}
+    return sum(any(f" {_tokens(a.text, q.language)} " in tokens[q.passage] for a in q.answers) for q in questions) / len(questions)
+
+
+def _spelt_inside(questions: Sequence[Question], contexts: Mapping[str, str]) -> float:
+    return sum(any(_letters(a.text) in contexts[q.passage] for a in q.answers) for q in questions) / len(questions)
+
+
+def _letters(text: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 def _tokens(text: str, language: str) -> str:

@@ -49,7 +49,8 @@ class Ledger:
         Raises AssertionError where kept and set aside do not make up what was read: a loader lost something.
         """
         splits = list(dict.fromkeys(split for split, _ in self.read))
-        return {"corpus": self.corpus, "splits": {s: self._split(s, hours.get(s, {}), more.get(s, {})) for s in splits}}
+        counted = {s: self._split(s, hours.get(s, {}), more.get(s, {})) for s in splits}
+        return {"corpus": self.corpus, "splits": counted, "absent": [s for s in self.published if s not in counted]}
 
     def _split(self, split: str, hours: Mapping[str, float], more: Mapping[str, Any]) -> dict[str, Any]:
         counted: dict[str, Any] = {kind: self._counts(split, kind) for kind in KINDS if self.read[split, kind]}
@@ -74,9 +75,11 @@ def described(report: Mapping[str, Any]) -> str:
         lines += [f"    {f['count']:,} {f['what']}: {f['done']}" for f in facts["found"]]
         lines += [f"    {number:,} set aside: {reason}" for reason, number in facts["set_aside"].items()]
         if (ceiling := facts.get("answer_in_context")) is not None:
+            letters = f" ({facts['answer_in_letters']:.1%} as a string of letters)" if "answer_in_letters" in facts else ""
             lines.append(
-                f"    {ceiling:.1%} of the questions have an answer that occurs in what is written: no extractive system gets more"
+                f"    {ceiling:.1%} of the questions have an answer that occurs in what is read{letters}: the ceiling of spans"
             )
+    lines += [f"  {split}: not in the source, left out" for split in report.get("absent", ())]
     return "\n".join(lines)
 
 

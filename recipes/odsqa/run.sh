@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# ODSQA (Mandarin): text QA on transcripts with and without pinyin, the cascade, DUAL, and English -> Chinese without Chinese questions.
+# Run from the repository root. Every stage skips what is done and goes on where it was killed.
+#   bash recipes/odsqa/run.sh recipes/odsqa/base.yaml exp/odsqa /data/ODSQA        the published settings (a GPU; see README.md)
+#   bash recipes/odsqa/run.sh recipes/odsqa/minisqa-zh.yaml exp/minisqa-zh         the same on synthetic Mandarin (an hour of 2 cores)
+#   bash recipes/odsqa/run.sh recipes/odsqa/smoke.yaml exp/odsqa-smoke             every stage on almost nothing (a minute)
+# Environment:
+#   ENGLISH=FOLDER          a prepared English corpus for the zero-shot reader, in the place of MiniSQA in English; base.yaml needs one:
+#                           speechssl prepare squad SQUAD FOLDER
+#   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/google-bert/bert-base-chinese, where the hub cannot be reached
+set -euo pipefail
+CONFIG=${1:-recipes/odsqa/minisqa-zh.yaml}
+EXP=${2:-exp/odsqa}
+SOURCE=${3:-}
+. recipes/spoken_qa.sh
+TRAIN=$(setting train)
+READERS="plain pinyin zero-shot"
+
+stage "1 corpus: ODSQA with its companions, or Mandarin of a text generator and espeak-ng"
+if [ -n "$SOURCE" ]; then
+  speechssl prepare odsqa "$SOURCE" "$EXP/corpus" $(with corpus)
+elif [ -n "$(setting synthetic)" ]; then
+  speechssl prepare minisqa "$EXP/corpus" $(with corpus)
+else
+  echo "speechssl: $CONFIG needs ODSQA; give its folder as the third argument (data/odsqa/README.md says where to get it), or take" \
+    "the synthetic corpus with recipes/odsqa/minisqa-zh.yaml" >&2
+  exit 2
+fi
+english=${ENGLISH:-}
+if [ -z "$english" ] && [ -n "$(setting synthetic)" ]; then
+  english=$EXP/corpus-en
+  speechssl prepare minisqa "$english" $(with corpus-en)
+fi
+
+stage "2 text QA on what is written: characters alone, and with their pinyin; English questions only"
+for reader in $READERS; do mkdir -p "$EXP/models/$reader"; done
+speechssl train text-qa "$EXP/corpus" "$EXP/models/plain/text-qa" --split "$TRAIN" --subwords none $(with text-qa)
+speechssl train text-qa "$EXP/corpus" "$EXP/models/pinyin/text-qa" --split "$TRAIN" --subwords pinyin $(with text-qa)
+if [ -n "$english" ]; then
+  multilingual=$(setting multilingual)
+  if [ -z "$multilingual" ]; then
+    multilingual=$EXP/multilingual
+    python recipes/odsqa/multilingual.py "$multilingual" "$EXP/corpus" "$english" $(with multilingual)
+  fi
+  speechssl train text-qa "$english" "$EXP/models/zero-shot/text-qa" --text-encoder "$multilingual" $(with zero-shot)
+  if [ -n "$(setting both)" ]; then # the same encoder on Chinese questions: what zero-shot falls short of
+    READERS="$READERS multilingual"
+    mkdir -p "$EXP/models/multilingual"
+    speechssl train text-qa "$EXP/corpus" "$EXP/models/multilingual/text-qa" --split "$TRAIN" --text-encoder "$multilingual" \
+      $(with zero-shot)
+  fi
+else
+  READERS="plain pinyin"
+  echo "left out: ENGLISH names no prepared English corpus, so there is no zero-shot reader"
+fi
+
+stage "3 encoder and units: HuBERT, k-means"
+if [ -n "$(setting listen)" ]; then
+  if [ -n "$(setting pretrain)" ]; then # an encoder that goes on with Mandarin
+    from=$(python -c "import sys; from speechssl.systems import model_folder; print(model_folder(sys.argv[1]))" "$(setting pretrain)")
+    speechssl pretrain hubert "$EXP/corpus" "$EXP/hubert" --teacher "$from/encoder" --start "$from/encoder" $(with hubert)
+    [ -e "$EXP/encoder" ] || ln -s hubert/encoder "$EXP/encoder"
+  fi
+  [ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
+  for reader in $READERS; do [ -e "$EXP/models/$reader/encoder" ] || ln -s ../../encoder "$EXP/models/$reader/encoder"; done
+  speechssl units fit "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/units.safetensors" --split "$TRAIN" $(with units)
+  speechssl units extract "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/units.safetensors" "$EXP/units" --split "$TRAIN" $(with extract)
+
+  stage "4 DUAL: a text encoder learns to answer from units"
+  speechssl train dual "$EXP/corpus" "$EXP/models/plain/units.safetensors" "$EXP/units" "$EXP/models/plain/dual" \
+    --encoder "$EXP/encoder" --split "$TRAIN" $(with dual)
+
+  stage "5 the cascade's recogniser: a CTC head that writes characters, unless the configuration names others"
+  if [[ " $(setting cascades) " == *" cascade-ctc "* ]]; then
+    speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/ctc" $(with ctc)
+    for reader in $READERS; do [ -e "$EXP/models/$reader/ctc" ] || ln -s ../plain/ctc "$EXP/models/$reader/ctc"; done
+  fi
+else
+  echo "left out: $CONFIG does not listen; stages 4 and 5 need recordings"
+fi
+
+stage "6 evaluation, split by split and reader by reader: EXP/SPLIT/READER"
+for split in $(setting splits); do
+  if [ ! -d "$EXP/corpus/$split" ]; then
+    echo "left out: $SOURCE has no $split"
+    continue
+  fi
+  for reader in $READERS; do
+    heard=$([ -z "$(setting listen)" ] || setting cascades)
+    [ "$reader" != plain ] || [ -z "$(setting listen)" ] || heard="dual $heard"
+    speechssl evaluate qa "$EXP/corpus" "$EXP/$split/$reader" --models "$EXP/models/$reader" --split "$split" \
+      --systems $heard $(setting written) $(with evaluate)
+    speechssl report "$EXP/$split/$reader" "$EXP/corpus" --split "$split" $(with report)
+  done
+done
+
+stage "7 one table of all readers"
+python recipes/odsqa/tables.py "$EXP" $(setting splits)

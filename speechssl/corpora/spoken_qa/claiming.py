@@ -1,0 +1,36 @@
+"""The folder of a corpus while it is made: begun, gone on with, left alone when finished, removed where nothing came of it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from speechssl.artefacts import read_json
+from speechssl.corpora.spoken_qa.drafts import begin
+from speechssl.errors import InputError
+
+
+@contextmanager
+def claimed(out: Path, corpus: str, source: Path, **settings: Any) -> Iterator[dict[str, Any] | None]:
+    """Gives the data report of a folder that was finished with these settings, else None: it is to be made.
+
+    A folder that is begun here is removed again on InputError, except where archives were unpacked into it.
+    """
+    fresh = not out.exists()
+    begin(out, corpus, source, **settings)
+    if (out / "card.json").is_file():
+        tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
+        yield dict(read_json(out / "data_report.json"))
+        return
+    try:
+        yield None
+    except InputError:
+        if fresh and not (out / "unpacked").exists():
+            shutil.rmtree(out)
+        raise

@@ -1,0 +1,91 @@
+"""The stages that loaders share: look whether it is done, read, record, speak, write. Nothing is written before all is read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from speechssl.artefacts import hash_files, read_json
+from speechssl.corpora.spoken_qa.drafts import Draft, begin, finish
+from speechssl.corpora.spoken_qa.ledger import Ledger
+from speechssl.corpora.spoken_qa.sounding import Sounds
+from speechssl.errors import InputError
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be prepared, from where, to where. files: name -> file that decides the content."""
+
+    corpus: str
+    source: Path
+    out: Path
+    files: Mapping[str, Path]
+    published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)  # what the card says
+    options: Mapping[str, Any] = field(default_factory=dict)  # what else decides the content
+    speak: bool = False
+    seed: int = 0
+    workers: int = 1
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        seed = {"seed": self.seed} if self.speak else {}
+        return {"files": {name: _stamp(path) for name, path in self.files.items()}, "speak": self.speak, **seed, **self.options}
+
+
+Read = Callable[[Ledger], Mapping[str, tuple[Draft, Sounds]]]
+
+
+def prepared(job: Job, read: Read) -> dict[str, Any]:
+    """The data report of the corpus in `job.out`, which is made unless it is there. read: split -> its texts and recordings.
+
+    Raises InputError where the folder holds something else, or what `read` raises, before anything is written.
+    """
+    if job.out.exists() and (not job.out.is_dir() or any(job.out.iterdir())):
+        begin(job.out, job.corpus, job.source, **job.settings)  # refuses another's folder
+        if (job.out / "card.json").is_file():
+            tqdm.write(f"{job.out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
+            report: dict[str, Any] = read_json(job.out / "data_report.json")
+            return report
+    ledger = Ledger(job.corpus, job.published)
+    found = read(ledger)
+    begin(job.out, job.corpus, job.source, **job.settings)
+    drafts = {split: sounds.record(job.out, split, draft, ledger, job.workers) for split, (draft, sounds) in found.items()}
+    if job.speak:
+        from speechssl.corpora.spoken_qa.speaking import speak_drafts
+
+        drafts = dict(speak_drafts(job.out, drafts, ledger, job.seed, job.workers))
+    for split, draft in drafts.items():
+        _tell_silent(split, draft, ledger)
+    made_from = {name: path.name for name, path in job.files.items()}
+    return finish(job.out, drafts, ledger, {**job.about, "files": made_from, "settings": job.settings})
+
+
+def _tell_silent(split: str, draft: Draft, ledger: Ledger) -> None:
+    silent = {"passages": sum(not p.audio for p in draft.passages), "questions": sum(not q.audio for q in draft.questions)}
+    for kind, number in silent.items():
+        if number:
+            ledger.remark(split, f"{kind} without recordings", "text only", number)
+
+
+def given(source: Path, layout: str) -> Path:
+    """The source, absolute. layout: what is expected. Raises InputError where nothing is there."""
+    if not source.exists():
+        raise InputError(f"{source} does not exist; {layout}")
+    return source.resolve()
+
+
+def nothing_found(source: Path, layout: str) -> InputError:
+    return InputError(f"{source} has no file of this corpus; {layout}")
+
+
+def _stamp(path: Path) -> str:
+    """Hash of a file, or of the sizes of a large one's parts: enough to see that it is another."""
+    if path.stat().st_size < 1 << 28:
+        return hash_files([path])
+    return f"{path.stat().st_size} bytes"

@@ -1,0 +1,199 @@
+"""Systems that choose between options: on units, on words heard or written, and baselines that do neither.
+
+A model folder holds `choice-units/` beside `encoder/` and `units.safetensors`, and `choice-text/` for words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from speechssl.asr.protocol import Recogniser, Transcript
+from speechssl.corpora.records import Passage, Question
+from speechssl.errors import InputError
+from speechssl.qa.cascade import TextCodec
+from speechssl.qa.choice import Choice, ChoiceReader, load_choice
+from speechssl.qa.choice_train import load_tokenizer, text_choice, written
+from speechssl.systems import SharedEncoder, model_folder, part, recogniser_of, shared_encoder
+from speechssl.timing import RunLength
+from speechssl.units.extract import UnitExtractor, extractor_of
+from speechssl.units.kmeans import load_codebook
+
+BASELINES = ("chance", "longest-option")
+WRITTEN = {"text": "text", "cascade-given": "given"}  # systems that read what is written, and what of it
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a system kept of a question's recordings."""
+
+    question: Any
+    options: tuple[Any, ...]
+    passage: Any
+
+
+class Hearer(Protocol):
+    """Hears every recording once, then scores the options of all questions."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def card(self) -> Mapping[str, Any]: ...
+    def hear(self, samples: np.ndarray) -> Any:
+        """samples: (N,) float32 at 16 kHz. What the system keeps of a recording."""
+        ...
+
+    def score_all(self, items: Sequence[Heard]) -> list[np.ndarray]:
+        """(O,) log-probabilities of the options of every question."""
+        ...
+
+
+@dataclass(frozen=True)
+class UnitsChooser:
+    """End to end."""
+
+    extractor: UnitExtractor
+    reader: ChoiceReader
+    card: Mapping[str, Any]
+    name: str = "units"
+
+    def hear(self, samples: np.ndarray) -> RunLength:
+        """samples: (N,) float32 at 16 kHz."""
+        return self.extractor.units(samples)
+
+    def score_all(self, items: Sequence[Heard]) -> list[np.ndarray]:
+        return self.reader.score_many([Choice(i.question.units, tuple(o.units for o in i.options), i.passage.units) for i in items])
+
+
+@dataclass(frozen=True)
+class CascadeChooser:
+    """Words that were recognised."""
+
+    recogniser: Recogniser
+    codec: TextCodec
+    reader: ChoiceReader
+    card: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"cascade-{self.recogniser.name}"
+
+    def hear(self, samples: np.ndarray) -> Transcript:
+        """samples: (N,) float32 at 16 kHz."""
+        return self.recogniser.transcribe(samples)
+
+    def score_all(self, items: Sequence[Heard]) -> list[np.ndarray]:
+        return self.reader.score_many(
+            [Choice(self._ids(i.question), tuple(map(self._ids, i.options)), self._ids(i.passage)) for i in items]
+        )
+
+    def _ids(self, transcript: Transcript) -> np.ndarray:
+        return self.codec.encode([word.text for word in transcript.words])[0]
+
+
+@dataclass(frozen=True)
+class WrittenChooser:
+    """Words that are written: of the reference (`text`), or of the recogniser whose output came with the corpus."""
+
+    name: str
+    source: str
+    codec: TextCodec
+    reader: ChoiceReader
+    card: Mapping[str, Any]
+
+    def score_written(self, pairs: Sequence[tuple[Question, Passage]]) -> list[np.ndarray]:
+        """Raises InputError for a passage of which nothing is written."""
+        return self.reader.score_many([self._choice(question, passage) for question, passage in pairs])
+
+    def _choice(self, question: Question, passage: Passage) -> Choice:
+        read = written(passage, self.source)
+        if not read:
+            kind, other = ("text", "cascade-ctc or units") if self.source == "text" else ("transcript", "text")
+            raise InputError(f"passage {passage.id} has no {kind}, which {self.name} reads; evaluate {other} on this corpus")
+        return text_choice(self.codec, written(question, self.source), question.options, read, question.language)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Chance, or the longest option."""
+
+    name: str
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return {"baseline": self.name}
+
+
+Chooser = Hearer | WrittenChooser | Baseline
+
+
+def load_choosers(models: Path | str, names: Sequence[str], bf16: bool = False) -> list[Chooser]:
+    """names: `units`, `cascade-<engine>` (see `systems.load_cascade`), `text`, `cascade-given`, and the baselines.
+
+    Raises InputError for a system that there is not, and for parts that are missing or do not belong together.
+    """
+    encoder = None
+    found: list[Chooser] = []
+    for name in names:
+        if name in BASELINES:
+            found.append(Baseline(name))
+        elif name in WRITTEN:
+            found.append(_load_written(_folder(models), name, bf16))
+        elif name == "units" or name.startswith("cascade-"):
+            encoder = encoder or shared_encoder(model_folder(models))
+            found.append(_load_hearer(model_folder(models), name, encoder, bf16))
+        else:
+            known = ("units", "cascade-ctc", "cascade-pocketsphinx", "cascade-<folder>", *WRITTEN)
+            raise InputError(f"there is no system {name!r}; choose {', '.join((*known, *BASELINES))}")
+    return found
+
+
+def _folder(models: Path | str) -> Path:
+    """Of models that only read: no encoder need be there."""
+    return Path(models) if (Path(models) / "choice-text").is_dir() else model_folder(models)
+
+
+def _load_hearer(models: Path, name: str, encoder: SharedEncoder, bf16: bool) -> Hearer:
+    if name == "units":
+        return _load_units(models, encoder, bf16)
+    recogniser, made = recogniser_of(models, name.removeprefix("cascade-"), encoder)
+    codec, reader, weights = _words(models, bf16)
+    return CascadeChooser(recogniser, codec, reader, {"asr": made, "choice_text": weights} | _fast(bf16))
+
+
+def _load_units(models: Path, encoder: SharedEncoder, bf16: bool) -> UnitsChooser:
+    extractor = extractor_of(encoder, load_codebook(models / "units.safetensors"))  # type: ignore[arg-type]
+    folder = _part(models, "choice-units", "units")
+    model, layout, card = load_choice(folder)
+    units = card.get("units")
+    if not isinstance(units, dict) or units.get("codebook") not in extractor.codebook.names:
+        raise InputError(f"{folder} was trained on other units than {models / 'units.safetensors'} gives; train it again")
+    made = {"choice_units": card["weights"], **extractor.card} | _fast(bf16)
+    return UnitsChooser(extractor, ChoiceReader(model, layout, bf16=bf16), made)
+
+
+def _load_written(models: Path, name: str, bf16: bool) -> WrittenChooser:
+    codec, reader, weights = _words(models, bf16)
+    return WrittenChooser(name, WRITTEN[name], codec, reader, {"choice_text": weights, "source": WRITTEN[name]} | _fast(bf16))
+
+
+def _words(models: Path, bf16: bool) -> tuple[TextCodec, ChoiceReader, str]:
+    folder = _part(models, "choice-text", "text")
+    model, layout, card = load_choice(folder)
+    codec = TextCodec(load_tokenizer(folder, model.embedding.num_embeddings))
+    return codec, ChoiceReader(model, layout, bf16=bf16), card["weights"]
+
+
+def _part(models: Path, name: str, kind: str) -> Path:
+    if not (folder := part(models, name)).is_dir():
+        how = "--units" if kind == "units" else "no --units"
+        raise InputError(f"{models} has no {name}/; train one (speechssl train choice, with {how})")
+    return folder
+
+
+def _fast(bf16: bool) -> dict[str, Any]:
+    return {"bf16": True} if bf16 else {}

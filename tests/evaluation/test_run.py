@@ -1,0 +1,39 @@
+"""One evaluation from the command line, on corpora that are text only."""
+
+from pathlib import Path
+
+import pytest
+
+from speechssl.corpora.records import Answer, Passage, Question, write_records
+from speechssl.errors import InputError
+from speechssl.evaluation.results import read_rows
+from speechssl.evaluation.run import run_evaluation
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """One passage as a recogniser wrote it, and a written question."""
+    root = tmp_path / "corpus"
+    write(root, Passage("p", "", 0.0, "", "", "en", transcript="anna lost a sliver lantern near oak field"))
+    (root / "card.json").write_text("{}")
+    return root
+
+
+def write(root: Path, passage: Passage) -> None:
+    write_records(root / "test/passages.jsonl", [passage])
+    asked = Question("q", "p", "", 0.0, "what did anna lose", "", "en", (Answer("a silver lantern"),))
+    write_records(root / "test/questions.jsonl", [asked])
+
+
+def test_transcripts_of_the_corpus_are_read_with_written_questions(corpus: Path, tmp_path: Path) -> None:
+    said = run_evaluation(corpus, tmp_path / "out", "minisqa-en", ["cascade-given"], ["clean"])
+    rows = {r.metric: r for r in read_rows(tmp_path / "out/results.jsonl")}
+    assert rows.keys() == {"em", "f1"} and "cascade-given" in said  # no reference: nothing to count word errors against
+    assert rows["f1"].value > 0 and rows["f1"].n == 1
+
+
+def test_a_corpus_without_transcripts_is_one_sentence(corpus: Path, tmp_path: Path) -> None:
+    write(corpus, Passage("p", "", 0.0, "anna lost a silver lantern", "", "en"))
+    with pytest.raises(InputError, match="has no transcripts that cascade-given could read; take the system text"):
+        run_evaluation(corpus, tmp_path / "out", "minisqa-en", ["cascade-given"], ["clean"])
+    assert not (tmp_path / "out").exists()

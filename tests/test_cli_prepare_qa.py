@@ -1,0 +1,60 @@
+"""The verbs of the spoken-QA corpora: what they are called, what they say, and how they end."""
+
+import json
+import sys
+from types import ModuleType
+
+import pytest
+
+from speechssl.cli import main
+from speechssl.cli.prepare_qa import VERBS, spelt
+from speechssl.corpora.spoken_qa.ledger import described
+
+CONTENT = {"data": [{"paragraphs": [{"context": "Rome.", "qas": [{"id": "q", "question": "", "answers": []}]}]}]}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_shows_the_layout_and_where_it_comes_from(verb, capsys):
+    with pytest.raises(SystemExit):
+        main(["prepare", verb, "--help"])
+    said = capsys.readouterr().out
+    assert "--speak" in said and "SOURCE/" in said and f"speechssl prepare {verb} " in said
+    assert any(place in said for place in ("github.com/", "github.io/", "huggingface.co/"))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_underscore_will_do_and_flags_reach_their_function(verb, tmp_path, monkeypatch, capsys):
+    report, seen = {"corpus": verb, "splits": {}}, {}
+
+    def prepare(source, out, speak=False, seed=0, workers=1):
+        seen.update(source=str(source), out=str(out), speak=speak, seed=seed, workers=workers)
+        return report
+
+    module = ModuleType("any")
+    setattr(module, f"prepare_{VERBS[verb].name or VERBS[verb].module}", prepare)
+    monkeypatch.setitem(sys.modules, f"speechssl.corpora.spoken_qa.{VERBS[verb].module}", module)
+    arguments = ["prepare", verb.replace("-", "_"), "a", str(tmp_path), "--speak", "--seed", "3", "--workers", "2"]
+    assert main(arguments) == 0
+    assert seen == {"source": "a", "out": str(tmp_path), "speak": True, "seed": 3, "workers": 2}
+    printed = capsys.readouterr().out
+    assert described(report) in printed and "data_report.json" in printed and "set_aside.jsonl" in printed
+
+
+def test_only_corpora_are_respelt():
+    assert spelt(["prepare", "toefl_qa", "spoken_squad"]) == ["prepare", "toefl-qa", "spoken_squad"]
+    assert spelt(["train", "toefl_qa"]) == ["train", "toefl_qa"] and spelt(["prepare"]) == ["prepare"] and spelt([]) == []
+
+
+def test_a_corpus_is_made_and_reported(tmp_path, capsys):
+    (tmp_path / "dev.json").write_text(json.dumps(CONTENT))
+    assert main(["prepare", "squad", str(tmp_path / "dev.json"), str(tmp_path / "out"), "--no-audio"]) == 0
+    said = capsys.readouterr().out
+    assert "dev questions: 1 read, 0 kept, 1 set aside" in said and "1 set aside: empty question" in said
+    assert json.loads((tmp_path / "out/set_aside.jsonl").read_text())["id"] == "q"
+
+
+@pytest.mark.parametrize("verb", ["odsqa", "spoken-squad", "heysquad", "squad", "drcd"])
+def test_another_folder_is_one_sentence_and_exit_code_2(verb, tmp_path, capsys):
+    assert main(["prepare", verb, str(tmp_path), str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert "has no file of this corpus; give " in said and said.count("\n") == 1 and not (tmp_path / "out").exists()
