@@ -24,7 +24,7 @@ def write_confusions(path: Path | str, model: Confusions, card: Mapping[str, Any
         "words": {w: [k.count, k.deleted, dict(k.taken_for)] for w, k in model.words.items()},
         "inserted": dict(model.inserted),
         "vocabulary": dict(model.vocabulary),
-        "distances": [round(d, 4) for d in model.distances],
+        "distances": list(model.distances),
         "rates": astuple(model.rates),
         "calibration": [[level, astuple(rates)] for level, rates in model.calibration],
     }

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import cycle
+from itertools import cycle, islice
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
@@ -32,7 +32,7 @@ PRIOR = 5.0  # occurrences that a word's rates are drawn towards those of rare w
 RARE = 3  # occurrences up to which a word is rare
 NEAR = 0.02  # normalised letter distance within which words are equally far
 LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, MOST)  # that the calibration is made at
-_ROUNDS, _WORDS = 3, 6_000  # of the calibration: corrections, and words simulated in each
+_ROUNDS, _WORDS, _TEXT = 3, 6_000, 100  # of the calibration: corrections, words simulated in each, words of a text
 
 Edit = tuple[str, int]  # what is said, and the index of the reference word it stands at (an insertion: after)
 
@@ -202,7 +202,7 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
         raise InputError(
             f"there is no error in {len(pairs)} recognised texts of {total} words; give more, or a recogniser that errs"
         )
-    words = {w: Word(n, deleted[w], dict(taken.get(w, {}))) for w, n in sorted(counts.items())}
+    words = {w: Word(n, deleted[w], dict(sorted(taken.get(w, {}).items()))) for w, n in sorted(counts.items())}
     vocabulary = Counter(str(found) for alignment in aligned for _, found in alignment if found is not None)
     model = Confusions(language, words, dict(sorted(inserted.items())), dict(sorted(vocabulary.items())), tuple(distances), rates)
     return replace(model, calibration=_calibrate(model, [a for a, _ in pairs]))
@@ -221,8 +221,9 @@ def _counted(wanted: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) ->
 
 def _calibrate(model: Confusions, references: Sequence[str]) -> tuple[tuple[float, Rates], ...]:
     """Rates to make so that those asked for are counted: corrected by what is counted on the texts of the fit."""
-    texts = [words for text in references if (words := said_words(text, model.language))]
-    some = [t for _, t in zip(range(0, _WORDS, max(1, sum(map(len, texts)) // len(texts))), cycle(texts))]
+    words = [word for text in references for word in said_words(text, model.language)]
+    every = list(islice(cycle(words), _WORDS))
+    some = [every[at : at + _TEXT] for at in range(0, len(every), _TEXT)]
     wanted = [tokens(" ".join(t), model.language) for t in some]
     found: list[tuple[float, Rates]] = []
     for level in LEVELS:
