@@ -13,10 +13,10 @@ from speechssl.options import count, whole
 
 QA = """systems x conditions on a corpus: predictions and results.jsonl
 
-Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc, cascade-ctc-NAME, cascade-pocketsphinx, cascade-MODEL (of
-Hugging Face), speechbert, speechbert-aligned (words cut where the manifest has them, a bound). These need no audio: text (text QA on
-the reference text, the topline), cascade-given (on the corpus's own transcripts), cascade-simulated@30 (on text with errors at a WER
-of 30 %, see `evaluate confusions`).
+Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc, cascade-ctc-NAME, cascade-pocketsphinx, cascade-MODEL
+(of Hugging Face), speechbert, speechbert-aligned (words cut where the manifest has them, a bound). Without audio: text (text QA
+on the reference text, the topline), cascade-given (on the corpus's own transcripts), cascade-simulated@30 (on the text with
+errors at a WER of 30 %, see `evaluate confusions`).
 Conditions: clean; noise at an SNR in dB as pink@10, babble@5, m+g+r@5 or kitchen.wav@5; reverb or reverb@0.6 (seconds); pitch@-2;
 band@1000-2000 (Hz); codec@mp3:16; and several in order, joined by +. What is in OUT stays, rows of the same cell are replaced.
 
