@@ -22,6 +22,43 @@ has() { # SPLIT
   [ -d "$EXP/corpus/$1" ] || { echo "left out: $SOURCE has no $1"; false; }
 }
 
+# The splits to be judged: those of the configuration, or, where the corpus has none of them, whatever it has but train.
+splits() {
+  local split there=
+  for split in $(setting splits); do [ ! -d "$EXP/corpus/$split" ] || there=yes; done
+  if [ -n "$there" ]; then setting splits; else (cd "$EXP/corpus" && ls -d */) | sed -n '/^train/d; s,/,,p'; fi
+}
+
+# Whether there is a split to train on. Where there is none, the small readers that the package carries answer in the place of those
+# that would be trained, if the configuration names them (shipped, or stand-in), and it is said.
+trains() { # WHAT
+  [ ! -d "$EXP/corpus/train" ] || return 0
+  local instead
+  instead=$(setting stand-in)
+  instead=${instead:-$(setting shipped)}
+  if [ -z "$instead" ]; then
+    echo "speechssl: $SOURCE has no train, which $CONFIG trains on; put it there, or try what there is with" \
+      "${CONFIG%/*}/smoke.yaml" >&2
+    exit 2
+  fi
+  echo "left out: $SOURCE has no train, so $1 is not trained; that of $instead answers as it is, which knows synthetic English only"
+  return 1
+}
+
+# Whether the words of the training passages have times: SpeechBERT and the recogniser that cuts its words learn from these.
+aligned() {
+  grep -qm1 '"words": \[\[' "$EXP/corpus/train/passages.jsonl" 2> /dev/null && return
+  echo "left out: SpeechBERT, for no word of the training passages has a time"
+  return 1
+}
+
+# Parts of a shipped set, into a folder of models that lacks them.
+borrow() { # SET FOLDER PART ...
+  local from
+  from=$(python -c "import sys; from speechssl.systems import model_folder; print(model_folder(sys.argv[1]))" "$1")
+  for part in "${@:3}"; do [ -e "$2/$part" ] || cp -r "$from/$part" "$2/$part"; done
+}
+
 # A folder of models with the encoder of the recipe in it, and with all that a shipped set has where the configuration names one.
 models() { # FOLDER
   mkdir -p "$1"

@@ -26,16 +26,28 @@ def test_help_shows_the_layout_and_where_it_comes_from(verb, capsys):
 def test_the_underscore_will_do_and_flags_reach_their_function(verb, tmp_path, monkeypatch, capsys):
     report, seen = {"corpus": verb, "splits": {}}, {}
 
-    def prepare(source, out, speak=False, seed=0, workers=1):
-        seen.update(source=str(source), out=str(out), speak=speak, seed=seed, workers=workers)
+    def prepare(source, out, speak=False, seed=0, workers=1, passages=None):
+        seen.update(source=str(source), out=str(out), speak=speak, seed=seed, workers=workers, passages=passages)
         return report
 
     module = ModuleType("any")
     setattr(module, f"prepare_{VERBS[verb].name or VERBS[verb].module}", prepare)
     monkeypatch.setitem(sys.modules, f"speechssl.corpora.spoken_qa.{VERBS[verb].module}", module)
-    arguments = ["prepare", verb.replace("-", "_"), "a", str(tmp_path), "--speak", "--seed", "3", "--workers", "2"]
+    arguments = [
+        "prepare",
+        verb.replace("-", "_"),
+        "a",
+        str(tmp_path),
+        "--speak",
+        "--seed",
+        "3",
+        "--workers",
+        "2",
+        "--passages",
+        "4",
+    ]
     assert main(arguments) == 0
-    assert seen == {"source": "a", "out": str(tmp_path), "speak": True, "seed": 3, "workers": 2}
+    assert seen == {"source": "a", "out": str(tmp_path), "speak": True, "seed": 3, "workers": 2, "passages": 4}
     printed = capsys.readouterr().out
     assert described(report) in printed and "data_report.json" in printed and "set_aside.jsonl" in printed
 

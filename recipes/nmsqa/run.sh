@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# NMSQA: DUAL on three codebooks, the cascade with two recognisers, the topline on the text; clean and in noise.
+# NMSQA: DUAL on three codebooks, the cascade with two recognisers, SpeechBERT, the topline on the text; clean and in noise.
 # Run from the repository root. Every stage skips what is done and goes on where it was killed.
 #   bash recipes/nmsqa/run.sh recipes/nmsqa/base.yaml exp/nmsqa /data/NMSQA     the published settings (a GPU; see README.md)
 #   bash recipes/nmsqa/run.sh recipes/nmsqa/smoke.yaml exp/nmsqa-smoke          shipped models on an invented miniature, two minutes
@@ -30,13 +30,13 @@ for K in $(setting codebooks); do
     [ -n "${LIBRISPEECH:-}" ] || echo "LIBRISPEECH names no folder: the codebook is fitted on the training passages, not as published"
     speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$of/units.safetensors" --clusters "$K" $(with units)
   fi
-  if has train; then speechssl units extract "$EXP/corpus" "$EXP/encoder" "$of/units.safetensors" "$EXP/units/$K" $(with extract); fi
+  if trains "DUAL of $K units"; then speechssl units extract "$EXP/corpus" "$EXP/encoder" "$of/units.safetensors" "$EXP/units/$K" $(with extract); fi
 done
 
 stage "3 DUAL: a text encoder of long sequences learns to answer from units, one reader a codebook"
 for K in $(setting codebooks); do
   of=$EXP/models/hubert-$K # a shipped set has a reader, from which training goes on
-  if has train; then
+  if [ -d "$EXP/corpus/train" ]; then
     speechssl train dual "$EXP/corpus" "$of/units.safetensors" "$EXP/units/$K" "$of/dual-$K" --encoder "$EXP/encoder" \
       $([ -d "$of/dual" ] && echo "--start $of/dual") $(with dual)
   fi
@@ -46,11 +46,18 @@ stage "4 the cascade's text QA, on the words of the training set"
 models "$EXP/models/cascade"
 [ -n "$(setting shipped)" ] || speechssl train text-qa "$EXP/corpus" "$EXP/models/cascade/text-qa" $(with text-qa)
 
-stage "5 evaluation, split by split: EXP/SPLIT"
-for split in $(setting splits); do
+stage "5 SpeechBERT: audio words, cut by a CTC head on the same encoder"
+if [ -z "$(setting shipped)" ] && aligned; then
+  speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$EXP/models/cascade/ctc" $(with ctc)
+  speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$EXP/models/cascade/speechbert" \
+    --recogniser "$EXP/models/cascade/ctc" $(with speechbert)
+fi
+
+stage "6 evaluation, split by split: EXP/SPLIT"
+for split in $(splits); do
   has "$split" || continue
   judge() { speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$EXP/models/$1" --systems "${@:2}" --split "$split" $(with evaluate); }
   for K in $(setting codebooks); do judge "hubert-$K" $(cd "$EXP/models/hubert-$K" && ls -d dual*); done
-  judge cascade $(setting cascades) text
+  judge cascade $(setting cascades) $([ ! -d "$EXP/models/cascade/speechbert" ] || echo speechbert) text
   speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
 done

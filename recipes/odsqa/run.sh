@@ -4,6 +4,7 @@
 #   bash recipes/odsqa/run.sh recipes/odsqa/base.yaml exp/odsqa /data/ODSQA        the published settings (a GPU; see README.md)
 #   bash recipes/odsqa/run.sh recipes/odsqa/minisqa-zh.yaml exp/minisqa-zh         the same on synthetic Mandarin (an hour of 2 cores)
 #   bash recipes/odsqa/run.sh recipes/odsqa/smoke.yaml exp/odsqa-smoke             every stage on almost nothing (a minute)
+#   bash recipes/odsqa/run.sh recipes/odsqa/smoke.yaml exp/odsqa-slice /data/ODSQA  and its readers on a slice of ODSQA, or any part
 # Environment:
 #   ENGLISH=FOLDER          a prepared English corpus for the zero-shot reader, in the place of MiniSQA in English; base.yaml needs one:
 #                           speechssl prepare squad SQUAD FOLDER
@@ -17,10 +18,19 @@ TRAIN=$(setting train)
 READERS="plain pinyin zero-shot"
 
 stage "1 corpus: ODSQA with its companions, or Mandarin of a text generator and espeak-ng"
-if [ -n "$SOURCE" ]; then
-  speechssl prepare odsqa "$SOURCE" "$EXP/corpus" $(with corpus)
-elif [ -n "$(setting synthetic)" ]; then
+if [ -n "$(setting synthetic)" ]; then
   speechssl prepare minisqa "$EXP/corpus" $(with corpus)
+  if [ -n "$SOURCE" ]; then
+    speechssl prepare odsqa "$SOURCE" "$EXP/odsqa" $(with odsqa)
+    echo "$CONFIG trains on synthetic Mandarin (MiniSQA) alone; on ODSQA its readers are judged as they are, across corpora"
+  fi
+elif [ -n "$SOURCE" ]; then
+  speechssl prepare odsqa "$SOURCE" "$EXP/corpus" $(with corpus)
+  if [ ! -d "$EXP/corpus/$TRAIN" ]; then
+    echo "speechssl: $SOURCE has no $TRAIN, which $CONFIG trains on; put it there, or judge what there is with readers of the" \
+      "synthetic corpus: recipes/odsqa/smoke.yaml or minisqa-zh.yaml" >&2
+    exit 2
+  fi
 else
   echo "speechssl: $CONFIG needs ODSQA; give its folder as the third argument (data/odsqa/README.md says where to get it), or take" \
     "the synthetic corpus with recipes/odsqa/minisqa-zh.yaml" >&2
@@ -80,19 +90,31 @@ else
 fi
 
 stage "6 evaluation, split by split and reader by reader: EXP/SPLIT/READER"
+audible() { [ -n "$(setting listen)" ] && ! grep -q '"audio": ""' "$1/passages.jsonl" "$1/questions.jsonl"; }
+judge() { # CORPUS SPLIT SYSTEM THAT READS ...
+  audible "$1/$2" || echo "left out: systems that listen, for $2 is text only (or $CONFIG does not listen)"
+  for reader in $READERS; do
+    heard=$(! audible "$1/$2" || setting cascades)
+    [ "$reader" != plain ] || ! audible "$1/$2" || heard="dual $heard"
+    speechssl evaluate qa "$1" "$EXP/$2/$reader" --models "$EXP/models/$reader" --split "$2" --systems $heard "${@:3}" $(with evaluate)
+    speechssl report "$EXP/$2/$reader" "$1" --split "$2" $(with report)
+  done
+}
+judged=
 for split in $(setting splits); do
   if [ ! -d "$EXP/corpus/$split" ]; then
     echo "left out: $SOURCE has no $split"
     continue
   fi
-  for reader in $READERS; do
-    heard=$([ -z "$(setting listen)" ] || setting cascades)
-    [ "$reader" != plain ] || [ -z "$(setting listen)" ] || heard="dual $heard"
-    speechssl evaluate qa "$EXP/corpus" "$EXP/$split/$reader" --models "$EXP/models/$reader" --split "$split" \
-      --systems $heard $(setting written) $(with evaluate)
-    speechssl report "$EXP/$split/$reader" "$EXP/corpus" --split "$split" $(with report)
-  done
+  judge "$EXP/corpus" "$split" $(setting written)
+  judged="$judged $split"
 done
+if [ -d "$EXP/odsqa" ]; then # beside the synthetic corpus
+  for split in $(cd "$EXP/odsqa" && ls -d */ | tr -d /); do
+    judge "$EXP/odsqa" "$split" cascade-given
+    judged="$judged $split"
+  done
+fi
 
 stage "7 one table of all readers"
-python recipes/odsqa/tables.py "$EXP" $(setting splits)
+python recipes/odsqa/tables.py "$EXP" $judged

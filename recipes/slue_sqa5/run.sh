@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SLUE-SQA-5: real speech on both sides; DUAL, cascades with two recognisers, and the topline on the text, by frame-F1.
+# SLUE-SQA-5: real speech on both sides; DUAL, cascades with two recognisers, SpeechBERT, and the topline on the text, by frame-F1.
 # Run from the repository root. Every stage skips what is done and goes on where it was killed.
 #   bash recipes/slue_sqa5/run.sh recipes/slue_sqa5/base.yaml exp/slue_sqa5 /data/slue-phase-2      the published settings (a GPU)
 #   bash recipes/slue_sqa5/run.sh recipes/slue_sqa5/smoke.yaml exp/slue_sqa5-smoke      on an invented miniature, two minutes
@@ -20,19 +20,32 @@ speechssl prepare slue-sqa5 "$SOURCE" "$EXP/corpus" $(with corpus)
 stage "2 units: HuBERT, k-means, then the whole fine-tuning set"
 [ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
 models "$MODELS"
-[ -n "${LIBRISPEECH:-}" ] || echo "LIBRISPEECH names no folder: the codebook is fitted on the fine-tuning set, not as published"
-speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$MODELS/units.safetensors" $(with units)
-speechssl units extract "$EXP/corpus" "$EXP/encoder" "$MODELS/units.safetensors" "$EXP/units" $(with extract)
+if trains "any reader"; then
+  [ -n "${LIBRISPEECH:-}" ] || echo "LIBRISPEECH names no folder: the codebook is fitted on the fine-tuning set, not as published"
+  speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$MODELS/units.safetensors" $(with units)
+  speechssl units extract "$EXP/corpus" "$EXP/encoder" "$MODELS/units.safetensors" "$EXP/units" $(with extract)
 
-stage "3 DUAL"
-speechssl train dual "$EXP/corpus" "$MODELS/units.safetensors" "$EXP/units" "$MODELS/dual" --encoder "$EXP/encoder" $(with dual)
+  stage "3 DUAL"
+  speechssl train dual "$EXP/corpus" "$MODELS/units.safetensors" "$EXP/units" "$MODELS/dual" --encoder "$EXP/encoder" $(with dual)
 
-stage "4 text QA on the words of the fine-tuning set, for the cascades and the topline"
-speechssl train text-qa "$EXP/corpus" "$MODELS/text-qa" $(with text-qa)
+  stage "4 text QA on the words of the fine-tuning set, for the cascades and the topline"
+  speechssl train text-qa "$EXP/corpus" "$MODELS/text-qa" $(with text-qa)
+else
+  borrow "$(setting stand-in)" "$MODELS" units.safetensors units.card.json dual text-qa
+fi
 
-stage "5 evaluation: EXP/SPLIT; FF1 is SLUE's frame-F1"
-for split in $(setting splits); do
+stage "5 SpeechBERT: audio words, cut by a CTC head on the same encoder"
+if [ -n "$(setting stand-in)" ]; then
+  borrow "$(setting stand-in)" "$MODELS" ctc speechbert
+elif aligned; then
+  speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$MODELS/ctc" $(with ctc)
+  speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$MODELS/speechbert" --recogniser "$MODELS/ctc" $(with speechbert)
+fi
+
+stage "6 evaluation: EXP/SPLIT; FF1 is SLUE's frame-F1"
+for split in $(splits); do
   has "$split" || continue
-  speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" $(with evaluate)
+  speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" \
+    --systems $(setting systems) $([ ! -d "$MODELS/speechbert" ] || echo speechbert) $(with evaluate)
   speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
 done

@@ -20,13 +20,15 @@ stage "2 text QA on the transcripts of the training set"
 mkdir -p "$EXP/models"
 if [ -n "${TEXT_QA:-}" ]; then
   [ -d "$EXP/models/text-qa" ] || cp -r "$TEXT_QA" "$EXP/models/text-qa"
-else
+elif trains "text QA"; then
   speechssl train text-qa "$EXP/corpus" "$EXP/models/text-qa" $(with text-qa)
+else
+  borrow "$(setting stand-in)" "$EXP/models" text-qa
 fi
 
 stage "3 evaluation on every test set that is there: EXP/SPLIT"
 topline=$(find "$SOURCE" -name dev-v1.1.json) # SQuAD's own text of the tests, which is not in the release
-for split in $(setting splits); do
+for split in $(splits); do
   has "$split" || continue
   speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$EXP/models" --systems cascade-given ${topline:+text} \
     --split "$split" $(with evaluate)
@@ -34,4 +36,4 @@ for split in $(setting splits); do
 done
 
 stage "4 F1 against word error rate, and the share of questions whose answer is in the transcript"
-python recipes/spoken_squad/tables.py "$EXP" $(setting splits)
+python recipes/spoken_squad/tables.py "$EXP" $(splits)

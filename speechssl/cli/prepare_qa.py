@@ -18,6 +18,7 @@ COMMON = """Any part of the corpus will do: splits that are not there are named 
 dropped in silence: OUT/data_report.json holds the counts beside the published ones, hours, what was odd and what was done about
 it, and OUT/set_aside.jsonl every item that was left out, and why. What is finished is left alone, what was killed goes on."""
 SPEAK = "synthesise passages, questions and options that have no recording (needs speechssl[synth]); they are marked as synthetic"
+SLICE = "only the first N passages with questions, of every split; the whole table is still counted against the published one"
 SILENT = "take the texts alone, whatever recordings there are"
 
 
@@ -156,7 +157,7 @@ Its audio was never published: with --speak it is synthesised.
         flags=_json_flags("zh"),
     ),
 }
-FLAGS = ("speak", "seed", "workers", "audio", "language")
+FLAGS = ("speak", "seed", "workers", "audio", "language", "passages")
 
 
 def add_spoken_qa(what: Any) -> None:
@@ -168,6 +169,7 @@ def add_spoken_qa(what: Any) -> None:
         )
         if corpus.flags:
             corpus.flags(verb)
+        verb.add_argument("--passages", type=count, metavar="N", help=SLICE)
         verb.add_argument("--speak", action="store_true", help=SPEAK)
         verb.add_argument("--seed", type=whole, default=0, help="of the voices of --speak")
         verb.add_argument("--workers", type=count, default=os.cpu_count() or 1, help="processes; the bytes do not depend on it")

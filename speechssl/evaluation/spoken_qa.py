@@ -107,14 +107,16 @@ def _is_done(path: Path, system: System, corpus: Corpus, condition: Condition, d
 
 
 def _run(systems: Sequence[System], corpus: Corpus, condition: Condition, out: Path, distorter: Distorter, workers: int) -> None:
-    heard, failed = _hear(systems, corpus, condition, distorter, workers)
-    if not heard:
-        first = next(iter(failed.values()))
-        raise InputError(
-            f"none of the {len(failed)} recordings could be heard in the condition {condition.label} ({first}); mend them"
-        )
+    found = _hear(systems, corpus, condition, distorter, workers)
     for system in systems:
-        mine = {i: h[system.name] for i, h in heard.items()}
+        mine = {i: h[system.name] for i, h in found.items() if not isinstance(h[system.name], Unheard)}
+        failed = {i: h[system.name].reason for i, h in found.items() if i not in mine}
+        if not mine:
+            first = next(iter(failed.values()))
+            raise InputError(
+                f"{system.name}: none of the {len(failed)} recordings could be heard in the condition {condition.label} ({first}); "
+                f"mend them"
+            )
         write_json(
             prediction_path(out, system, condition),
             {
@@ -145,10 +147,24 @@ def listens(system: System) -> bool:
     return getattr(system, "listens", True)
 
 
-def _heard(system: System, record: Passage | Question, samples: np.ndarray | None) -> Any:
-    """What a system keeps of a record. samples: (N,) float32 at 16 kHz, None where no system listens."""
+@dataclass(frozen=True)
+class Unheard:
+    """What a system could not hear or read, and why."""
+
+    reason: str
+
+
+def _heard(system: System, record: Passage | Question, samples: np.ndarray | Unheard | None) -> Any:
+    """What a system keeps of a record. samples: (N,) float32 at 16 kHz, why there are none, or None where no system listens."""
+    if not listens(system):
+        samples = None
+    if isinstance(samples, Unheard):
+        return samples
     hear_record = getattr(system, "hear_record", None)
-    return system.hear(samples) if hear_record is None else hear_record(record, samples)  # type: ignore[arg-type]
+    try:
+        return system.hear(samples) if hear_record is None else hear_record(record, samples)  # type: ignore[arg-type]
+    except (InputError, ValueError) as error:
+        return Unheard(str(error))
 
 
 def _plain(answer: TimedAnswer) -> dict[str, Any]:
@@ -158,25 +174,25 @@ def _plain(answer: TimedAnswer) -> dict[str, Any]:
 
 def _hear(
     systems: Sequence[System], corpus: Corpus, condition: Condition, distorter: Distorter, workers: int
-) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """What every system hears in every recording. Recordings that cannot be read are set aside with the reason."""
+) -> dict[str, dict[str, Any]]:
+    """What every system hears in every recording, by id and system; `Unheard` where it cannot, which is nothing to the others."""
     from speechssl.units.extract import single_threaded
 
     listening = any(map(listens, systems))
     records: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
 
-    def one(record: Passage | Question) -> dict[str, Any] | str:
+    def one(record: Passage | Question) -> dict[str, Any]:
+        samples: np.ndarray | Unheard | None = None
         try:
             samples = distorter.apply(read_audio(corpus.path(record)), condition, record.id) if listening else None
-            return {s.name: _heard(s, record, samples) for s in systems}
         except (InputError, ValueError) as error:
-            return str(error)
+            samples = Unheard(str(error))
+        return {s.name: _heard(s, record, samples) for s in systems}
 
     what = f"hearing, {condition.label}"
     with single_threaded(workers) as pool:
         found = list(tqdm(pool.map(one, records), total=len(records), desc=what, unit="file"))
-    pairs = list(zip([r.id for r in records], found, strict=True))
-    return {i: f for i, f in pairs if not isinstance(f, str)}, {i: f for i, f in pairs if isinstance(f, str)}
+    return dict(zip([r.id for r in records], found, strict=True))
 
 
 def asked_passages(corpus: Corpus) -> list[Passage]:

@@ -170,6 +170,30 @@ def test_bad_recordings_are_set_aside_counted_and_tried_again_when_mended(corpus
     assert values(run([Oracle()], corpus, tmp_path / "out"))["oracle", "clean", None, "ff1"] == (100, 2)
 
 
+def test_what_one_system_cannot_hear_is_no_loss_to_the_others(corpus, tmp_path, capsys):
+    class Picky(Oracle):
+        def hear(self, samples):
+            if not self.heard:
+                self.heard.append(samples)
+                raise ValueError("the first is too short")
+            return super().hear(samples)
+
+    spans = {"q1": (0.2, 0.6), "q2": (0, 1)}
+    picky = Picky(name="picky", spans=spans)
+    rows = evaluate([picky, Oracle()], load_corpus(corpus, "test"), [CLEAN], tmp_path / "out", Distorter(0), workers=1)
+    found = values(rows)
+    assert found["oracle", "clean", None, "ff1"] == (100, 2) and found["picky", "clean", None, "ff1"] == (50, 2)
+    failed = {n: json.loads((tmp_path / f"out/predictions/{n}/clean.json").read_text())["failed"] for n in ("oracle", "picky")}
+    assert failed == {"oracle": {}, "picky": {"p0": "the first is too short"}}
+    assert "picky, clean" in capsys.readouterr().err
+
+
+def test_who_reads_is_not_stopped_by_a_damaged_recording(corpus, tmp_path):
+    (corpus / "test/audio/p0.flac").write_bytes(b"no audio")
+    run([Oracle(spans={"q1": (0.2, 0.6), "q2": (0, 1)}), Reads()], corpus, tmp_path / "out")
+    assert json.loads((tmp_path / "out/predictions/text/clean.json").read_text())["failed"] == {}
+
+
 def test_nothing_heard_is_an_error_and_not_a_zero(corpus, tmp_path):
     for path in (corpus / "test/audio").iterdir():
         path.write_bytes(b"no audio")

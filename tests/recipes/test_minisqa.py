@@ -39,7 +39,7 @@ def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path)
     arguments = ("recipes/minisqa/run.sh", "recipes/minisqa/smoke.yaml", str(tmp_path))
     run(*arguments)
     rows = read_rows(tmp_path / "results.jsonl")
-    assert {r.system for r in rows} >= {"dual", "cascade-ctc", "cascade-pocketsphinx", "dual-scratch", "dual-random"}
+    assert {r.system for r in rows} >= {"dual", "cascade-ctc", "speechbert", "cascade-pocketsphinx", "dual-scratch", "dual-random"}
     assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"}
     assert all(0 <= r.value for r in rows)
     assert "<html" in (tmp_path / "report.html").read_text()
@@ -80,3 +80,18 @@ def test_what_ships_was_made_with_the_settings_of_the_recipe(part: str) -> None:
     assert card["recipe"].startswith("recipes/minisqa/run.sh") and card["scores"]
     made = card["corpus"]["settings"]
     assert (made["passages"]["train"], made["seed"]) == (section["corpus"]["passages"], section["corpus"]["seed"])
+
+
+def test_the_shipped_speechbert_was_made_with_the_settings_of_the_recipe() -> None:
+    card = read_json(model_folder("minisqa-en") / "speechbert" / "card.json")
+    section = yaml.safe_load((ROOT / "recipes/minisqa/base.yaml").read_text())["speechbert"]
+    options = {
+        f"{part}{name}": v for part, key in (("word_", "words"), ("mask_", "masked")) for name, v in card["options"][key].items()
+    }
+    options |= card["options"] | card["options"]["qa"] | card["options"]["qa"]["training"] | card["features"]
+    options["mask_window"] = card["options"]["masked_window"]
+    for name, value in section.items():
+        assert options[name.replace("-", "_")] == value, name
+    assert {part: done["steps"] for part, done in card["training"].items()} == {"words": 1500, "masked": 80, "spans": 250}
+    assert card["recipe"].startswith("recipes/minisqa/run.sh") and 60 < card["scores"]["ff1, clean"]["value"] < 90
+    assert card["start"] == read_json(model_folder("minisqa-en") / "text-qa" / "card.json")["weights"]

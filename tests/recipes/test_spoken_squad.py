@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from speechssl.cli import main
 from speechssl.evaluation.results import read_rows
+from speechssl.systems import model_folder
 
 from . import published
 
@@ -40,3 +42,19 @@ def test_smoke_run_lays_f1_beside_error_rates_and_ceilings(tmp_path: Path) -> No
     assert len(lines) == 4 and [line[2] for line in lines[::2]] == ["22.7", "54.8"]
     ceilings = [float(line[4]) for line in lines[::2]]
     assert ceilings[0] == 100 > ceilings[1]
+
+
+@published.speaks
+def test_without_a_training_set_the_shipped_reader_answers_and_it_is_said(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    assert main(["prepare", "miniature", "spoken-squad", str(corpus), "--test-passages", "2"]) == 0
+    for path in corpus.rglob("spoken_train*.json"):
+        path.unlink()
+    done = published.run("spoken_squad", "recipes/spoken_squad/smoke.yaml", str(tmp_path / "smoke"), str(corpus))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"left out: {corpus} has no train, so text QA is not trained; that of minisqa-en answers as it is" in done.stdout
+    (shipped,) = (model_folder("minisqa-en") / "text-qa").glob("model.safetensors")
+    assert (tmp_path / "smoke/models/text-qa/model.safetensors").read_bytes() == shipped.read_bytes()
+    assert read_rows(tmp_path / "smoke/test/results.jsonl")
+    done = published.run("spoken_squad", "recipes/spoken_squad/base.yaml", str(tmp_path / "base"), str(corpus))
+    assert done.returncode == 2 and f"{corpus} has no train, which recipes/spoken_squad/base.yaml trains on" in done.stderr

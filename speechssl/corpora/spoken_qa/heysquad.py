@@ -48,9 +48,16 @@ Row = dict[str, Any]
 
 
 def prepare_heysquad(
-    source: Path | str, out: Path | str, speak: bool = False, seed: int = 0, workers: int = 1, audio: bool = True
+    source: Path | str,
+    out: Path | str,
+    speak: bool = False,
+    seed: int = 0,
+    workers: int = 1,
+    audio: bool = True,
+    passages: int | None = None,
 ) -> dict[str, Any]:
-    """Write `out` and return its data report. speak: synthesise what has no recording; audio: take the recordings in the tables.
+    """Write `out` and return its data report. speak: synthesise what has no recording; audio: take the recordings in the tables;
+    passages: make only so many of every split.
 
     Raises InputError for a folder or file that is not of HeySQuAD, or a damaged file.
     """
@@ -60,7 +67,7 @@ def prepare_heysquad(
         raise nothing_found(found, LAYOUT)
     files = {path.relative_to(found).as_posix() if found.is_dir() else path.name: path for s in splits.values() for path in s}
     options = {} if audio else {"audio": False}
-    job = Job("heysquad", found, Path(out), files, _published(splits), ABOUT, options, speak, seed, workers)
+    job = Job("heysquad", found, Path(out), files, _published(splits), ABOUT, options, speak, seed, workers, passages)
 
     def read(ledger: Ledger) -> Mapping[str, tuple[Draft, Sounds]]:
         return {split: _read(split, paths, audio, ledger) for split, paths in splits.items()}
@@ -167,7 +174,8 @@ class Embedded:
 
     def record(self, out: Path, split: str, draft: Draft, ledger: Ledger, workers: int) -> Draft:
         wanted = {q.id for q in draft.questions}
-        jobs = [(out, split, path, {n: i for n, i in rows.items() if i in wanted}) for path, rows in self.places.items()]
+        rows = {path: {n: i for n, i in rows.items() if i in wanted} for path, rows in self.places.items()}
+        jobs = [(out, split, path, some) for path, some in rows.items() if some]
         heard = {name: one for found in in_parallel(_saved, jobs, workers) for name, one in found}
         return with_questions(split, with_passages(split, draft, {}, ledger), heard, ledger)
 
@@ -176,7 +184,7 @@ def _saved(job: tuple[Path, str, Path, Mapping[int, str]]) -> list[tuple[str, He
     """(id, its recording) for the rows that have one. job: corpus, split, table, ids by row; called in other processes."""
     out, split, path, wanted = job
     found = []
-    for number, row in enumerate(read_rows(path, ("audio",))):
+    for number, row in zip(range(max(wanted) + 1), read_rows(path, ("audio",)), strict=False):
         if number in wanted and row.get("audio"):
             found.append((wanted[number], _write(row["audio"], out, audio_name(split, "questions", wanted[number]), path)))
     return found

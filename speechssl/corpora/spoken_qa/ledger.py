@@ -7,24 +7,29 @@ up. What is odd about items that are kept (an answer without times, offsets that
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 Kind = Literal["passages", "questions"]
 KINDS: tuple[Kind, ...] = ("passages", "questions")
+T = TypeVar("T", bound=Hashable)
 Done = tuple[str, str]  # what was found, and what was done about it
 
 
 @dataclass
 class Ledger:
-    """Of one corpus. published: split -> kind -> the count that its paper or its owners state."""
+    """Of one corpus. published: split -> kind -> the count that its paper or its owners state.
+
+    first: how many passages of every split are wanted, None for all of them; see `slice`.
+    """
 
     corpus: str
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    first: int | None = None
     kept: Counter[tuple[str, Kind]] = field(default_factory=Counter)
     found: Counter[tuple[str, Done]] = field(default_factory=Counter)  # remarks on what was kept
-    aside: list[dict[str, Any]] = field(default_factory=list)  # the lines of set_aside.jsonl
+    aside: list[dict[str, Any]] = field(default_factory=list)  # the lines of set_aside.jsonl; one with a count is so many items
     read: Counter[tuple[str, Kind]] = field(default_factory=Counter)
 
     def count(self, split: str, kind: Kind, number: int = 1) -> None:
@@ -38,6 +43,22 @@ class Ledger:
     def set_aside(self, split: str, kind: Kind, name: str, reason: str, **more: Any) -> None:
         """An item that is not written. more: what else its line of set_aside.jsonl says."""
         self.aside.append({"split": split, "kind": kind, "id": name, "reason": reason, **more})
+
+    def slice(self, split: str, passages: Iterable[T], questions: Mapping[T, int]) -> Collection[T]:
+        """The passages that are wanted: the first ones, in their order, that have questions. The rest is set aside, counted.
+
+        questions: how many each passage has. All of them have been counted as read.
+        """
+        passages = list(passages)
+        if self.first is None:
+            return passages
+        wanted = [p for p in passages if questions.get(p)][: self.first]
+        asked = sum(questions.values()) - sum(questions[p] for p in wanted)
+        for kind, number in zip(KINDS, (len(passages) - len(wanted), asked), strict=True):
+            if number:
+                reason = f"beyond the first {self.first} passages with questions (--passages)"
+                self.aside.append({"split": split, "kind": kind, "count": number, "reason": reason})
+        return wanted
 
     def remark(self, split: str, what: str, done: str, number: int = 1) -> None:
         """Something odd about an item. what: "answers without times"; done: "scored by text only"."""
@@ -55,12 +76,14 @@ class Ledger:
     def _split(self, split: str, hours: Mapping[str, float], more: Mapping[str, Any]) -> dict[str, Any]:
         counted: dict[str, Any] = {kind: self._counts(split, kind) for kind in KINDS if self.read[split, kind]}
         remarks = [{"what": w, "count": n, "done": d} for (s, (w, d)), n in self.found.items() if s == split]
-        reasons = Counter(line["reason"] for line in self.aside if line["split"] == split)
+        reasons: Counter[str] = Counter()
+        for line in (line for line in self.aside if line["split"] == split):
+            reasons[line["reason"]] += line.get("count", 1)
         return {**counted, "hours": dict(hours), "found": remarks, "set_aside": dict(reasons), **more}
 
     def _counts(self, split: str, kind: Kind) -> dict[str, Any]:
         read, kept = self.read[split, kind], self.kept[split, kind]
-        aside = sum(line["split"] == split and line["kind"] == kind for line in self.aside)
+        aside = sum(line.get("count", 1) for line in self.aside if line["split"] == split and line["kind"] == kind)
         assert kept + aside == read, f"{self.corpus}, {split}: of {read} {kind} {kept} were kept and {aside} set aside"
         found: dict[str, Any] = {"read": read, "kept": kept, "set_aside": aside}
         published = self.published.get(split, {}).get(kind)

@@ -44,11 +44,12 @@ ABOUT = {
 }
 
 
-def prepare_nmsqa(source: Path, out: Path, speak: bool = False, workers: int = 1) -> dict[str, Any]:
+def prepare_nmsqa(source: Path, out: Path, speak: bool = False, workers: int = 1, passages: int | None = None) -> dict[str, Any]:
     """Prepare what there is of NMSQA and return the data report.
 
     source: a folder in any of the layouts, or one table of it. speak: synthesise what has no recording. workers: processes that
-    join and read recordings. Raises InputError, one sentence, for a folder in which nothing is known, and for damaged tables.
+    join and read recordings. passages: make only so many of every split. Raises InputError, one sentence, for a folder in which
+    nothing is known, and for damaged tables.
     """
     source, out = Path(source).resolve(), Path(out)
     root, only = (source.parent, source) if source.is_file() else (source, None)
@@ -57,18 +58,20 @@ def prepare_nmsqa(source: Path, out: Path, speak: bool = False, workers: int = 1
     if not find_files([root], only) and (only or not archives_in(root)):
         raise InputError(f"{source} holds no table of NMSQA; {LAYOUT}")
     made_from = stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)
-    with claimed(out, "nmsqa", source, speak=speak, made_from=made_from) as report:
+    sliced = {} if passages is None else {"passages": passages}
+    with claimed(out, "nmsqa", source, speak=speak, made_from=made_from, **sliced) as report:
         if report is not None:
             return report
         roots = [root] if only else unpacked(root, out)
         tables = find_files(roots, only)
         if not tables:
             raise InputError(f"{source} holds no table of NMSQA, nor do its archives; {LAYOUT}")
-        return _prepared(roots, tables, out, speak, workers)
+        return _prepared(roots, tables, out, speak, workers, Ledger("nmsqa", PUBLISHED, passages))
 
 
-def _prepared(roots: Sequence[Path], tables: Mapping[str, Files], out: Path, speak: bool, workers: int) -> dict[str, Any]:
-    ledger = Ledger("nmsqa", PUBLISHED)
+def _prepared(
+    roots: Sequence[Path], tables: Mapping[str, Files], out: Path, speak: bool, workers: int, ledger: Ledger
+) -> dict[str, Any]:
     splits = [read_split(name, files, roots, ledger) for name, files in tables.items()]
     check_common({s.name: s.asked_for for s in splits}, {s.name: s.recordings for s in splits}, roots[0])
     for missing in (name for name in SPLITS if name not in tables):

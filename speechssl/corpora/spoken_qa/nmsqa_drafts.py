@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ NOT_SAID = "the sentence with its answer is missing from its passage's recording
 def draft(split: Split, out: Path, ledger: Ledger, speak: bool, workers: int) -> Draft:
     """The records of a split: with audio where any question can be asked aloud, else text only."""
     _tell_sources(split, ledger)
+    split.keep(ledger.slice(split.name, split.passages, Counter(split.of_row.values())))
     remark_readings(split.rows, _remarking(split.name, ledger))
     asked = {split.of_row[row.id] for row in split.rows if split.question_recording(row)}
     if any(split.passages[name].audible for name in asked):

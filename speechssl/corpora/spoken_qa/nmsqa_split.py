@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -57,6 +57,11 @@ class Split:
         known = row.recording or str(self.files.questions.get(row.id, ""))
         names = (known, f"{known}-0", f"{known}_0", f"{known}-1") if known else ()
         return next((name for name in names if name in self.recordings), "")
+
+    def keep(self, passages: Collection[str]) -> None:
+        """Go on with these passages alone, and their questions."""
+        self.passages = {name: self.passages[name] for name in passages}
+        self.rows = [row for row in self.rows if self.of_row[row.id] in self.passages]
 
     @property
     def asked_for(self) -> list[str]:

@@ -49,9 +49,16 @@ ASKED = re.compile(r"^q(?![a-z])|quest|query", re.IGNORECASE)
 
 
 def prepare_odsqa(
-    source: Path | str, out: Path | str, speak: bool = False, seed: int = 0, workers: int = 1, audio: bool = True
+    source: Path | str,
+    out: Path | str,
+    speak: bool = False,
+    seed: int = 0,
+    workers: int = 1,
+    audio: bool = True,
+    passages: int | None = None,
 ) -> dict[str, Any]:
-    """Write `out` and return its data report. speak: synthesise what has no recording; audio: take the recordings beside the JSON.
+    """Write `out` and return its data report. speak: synthesise what has no recording; audio: take the recordings beside the JSON;
+    passages: make only so many of every split.
 
     Raises InputError for a folder or file that is not of ODSQA, or a damaged file.
     """
@@ -61,7 +68,7 @@ def prepare_odsqa(
         raise nothing_found(found, LAYOUT)
     sounds = _recordings(found) if audio and found.is_dir() else {}
     heard = {"recordings": sum(len(s) for kind in sounds.values() for s in kind.values())} if sounds else {}
-    job = Job("odsqa", found, Path(out), files, _published(files), ABOUT, heard, speak, seed, workers)
+    job = Job("odsqa", found, Path(out), files, _published(files), ABOUT, heard, speak, seed, workers, passages)
 
     def drafts(ledger: Ledger) -> Mapping[str, tuple[Draft, Takes]]:
         read = {name: read_squad(path) for name, path in files.items()}

@@ -31,10 +31,12 @@ class Job:
     speak: bool = False
     seed: int = 0
     workers: int = 1
+    passages: int | None = None  # only so many of every split
 
     @property
     def settings(self) -> dict[str, Any]:
         seed = {"seed": self.seed} if self.speak else {}
+        seed |= {} if self.passages is None else {"passages": self.passages}
         return {"files": {name: _stamp(path) for name, path in self.files.items()}, "speak": self.speak, **seed, **self.options}
 
 
@@ -52,7 +54,7 @@ def prepared(job: Job, read: Read) -> dict[str, Any]:
             tqdm.write(f"{job.out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
             report: dict[str, Any] = read_json(job.out / "data_report.json")
             return report
-    ledger = Ledger(job.corpus, job.published)
+    ledger = Ledger(job.corpus, job.published, job.passages)
     found = read(ledger)
     begin(job.out, job.corpus, job.source, **job.settings)
     drafts = {split: sounds.record(job.out, split, draft, ledger, job.workers) for split, (draft, sounds) in found.items()}

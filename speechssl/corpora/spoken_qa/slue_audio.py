@@ -45,7 +45,9 @@ def recordings(
 ) -> dict[Key, tuple[Path, float | str]]:
     """Path and seconds (or why it cannot be used) of what is there. Recordings in Parquet are written as FLAC into `out`."""
     made: dict[Key, tuple[Path, float | str]] = {}
-    jobs = [(path, group, out / split / "audio") for path in tables if path.suffix == ".parquet" for group in _groups(path)]
+    wanted = set(wanted)
+    groups = [(path, group) for path in tables if path.suffix == ".parquet" for group in _groups(path)]
+    jobs = [(*group, out / split / "audio", some) for group in groups if (some := wanted & _keys(*group))]
     for done in tqdm(in_parallel(writing, jobs, workers), f"writing {split}", len(jobs), unit="group", disable=not jobs):
         made |= done
     files = {key: path for key in wanted if key not in made and (path := found.get(*key, split)) is not None}
@@ -65,23 +67,31 @@ def _groups(path: Path) -> range:
     return range(parquet.ParquetFile(path).num_row_groups)
 
 
-def writing(job: tuple[Path, int, Path]) -> dict[Key, tuple[Path, float | str]]:
-    """A job for `in_parallel`: the recordings of a group of rows as FLAC, 16 kHz; those that are there already are left alone."""
-    path, group, folder = job
+def _keys(path: Path, group: int) -> set[Key]:
+    """What a group of rows is about."""
+    return {(kind, text_of(cells.get(f"{kind}_id"))) for cells in _batches(path, group, "id") for kind in KINDS}
+
+
+def writing(job: tuple[Path, int, Path, set[Key]]) -> dict[Key, tuple[Path, float | str]]:
+    """A job for `in_parallel`: the recordings of a group of rows, those that are wanted, as FLAC, 16 kHz; those that are there
+    already are left alone.
+    """
+    path, group, folder, wanted = job
     made: dict[Key, tuple[Path, float | str]] = {}
-    for cells in _batches(path, group):
+    for cells in _batches(path, group, "id", "audio"):
         for kind in KINDS:
             key, content = (kind, text_of(cells.get(f"{kind}_id"))), cells.get(f"{kind}_audio")
-            if key not in made and isinstance(content, Mapping) and content.get("bytes"):
+            if key in wanted and key not in made and isinstance(content, Mapping) and content.get("bytes"):
                 made[key] = _written(content["bytes"], folder / f"{safe_name(f'{kind}-{key[1]}')}.flac", f"{path}: {kind} {key[1]}")
     return made
 
 
-def _batches(path: Path, group: int) -> Iterator[dict[str, Any]]:
+def _batches(path: Path, group: int, *what: str) -> Iterator[dict[str, Any]]:
+    """Rows with these columns of documents and questions."""
     import pyarrow
     from pyarrow import parquet
 
-    columns = [name for name in columns_of(path) if name in {f"{kind}_{what}" for kind in KINDS for what in ("id", "audio")}]
+    columns = [name for name in columns_of(path) if name in {f"{kind}_{w}" for kind in KINDS for w in what}]
     try:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(16, row_groups=[group], columns=columns):

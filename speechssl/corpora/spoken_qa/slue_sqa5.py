@@ -8,6 +8,7 @@ one with some keeps what is whole. A blind test has no answers: its questions ar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -93,11 +94,14 @@ class Split:
         return any(d and isinstance(self.seconds("document", d), float) for d in heard)
 
 
-def prepare_slue_sqa5(source: Path, out: Path, speak: bool = False, workers: int = 1) -> dict[str, Any]:
+def prepare_slue_sqa5(
+    source: Path, out: Path, speak: bool = False, workers: int = 1, passages: int | None = None
+) -> dict[str, Any]:
     """Prepare what there is of SLUE-SQA-5 and return the data report.
 
     source: a folder in either layout, slue-sqa5.zip, or one table. speak: synthesise what has no recording. workers: processes that
-    read recordings. Raises InputError, one sentence, for a folder in which nothing is known, and for damaged tables.
+    read recordings. passages: make only so many documents of every split. Raises InputError, one sentence, for a folder in which
+    nothing is known, and for damaged tables.
     """
     source, out = Path(source).resolve(), Path(out)
     root, only = (source.parent, source) if source.is_file() and source.suffix != ".zip" else (source, None)
@@ -107,18 +111,21 @@ def prepare_slue_sqa5(source: Path, out: Path, speak: bool = False, workers: int
     if not (root.is_dir() and find_tables([root], only)) and (only or not packed):
         raise InputError(f"{source} holds no table of SLUE-SQA-5; {LAYOUT}")
     made_from = stamp(root, ".parquet", ".tsv", *ARCHIVES) if root.is_dir() else {"bytes": root.stat().st_size}
-    with claimed(out, "slue-sqa5", source, speak=speak, made_from=made_from) as report:
+    sliced = {} if passages is None else {"passages": passages}
+    with claimed(out, "slue-sqa5", source, speak=speak, made_from=made_from, **sliced) as report:
         if report is not None:
             return report
         roots = [root] if only else unpacked(root if root.is_dir() else root.parent, out, packed)
         tables = find_tables(roots, only)
         if not tables:
             raise InputError(f"{source} holds no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
-        return _prepared(roots, tables, out, speak, workers)
+        return _prepared(roots, tables, out, speak, workers, Ledger("slue-sqa5", PUBLISHED, passages))
 
 
-def _prepared(roots: Sequence[Path], tables: Mapping[str, Sequence[Path]], out: Path, speak: bool, workers: int) -> dict[str, Any]:
-    ledger, found = Ledger("slue-sqa5", PUBLISHED), Found(roots)
+def _prepared(
+    roots: Sequence[Path], tables: Mapping[str, Sequence[Path]], out: Path, speak: bool, workers: int, ledger: Ledger
+) -> dict[str, Any]:
+    found = Found(roots)
     splits = [_read(name, paths, ledger, speak) for name, paths in tables.items()]
     for missing in (name for name in SPLITS if name not in tables):
         ledger.count(missing, "questions", 0)
@@ -146,6 +153,9 @@ def _read(name: str, paths: Sequence[Path], ledger: Ledger, speak: bool) -> Spli
                 _take(row, rows, split)
     split.rows = list(rows.values())
     ledger.count(name, "passages", len(split.documents))
+    wanted = ledger.slice(name, split.documents, Counter(row.document for row in split.rows))
+    split.documents = {document: split.documents[document] for document in wanted}
+    split.rows = [row for row in split.rows if row.document in split.documents]
     return split
 
 

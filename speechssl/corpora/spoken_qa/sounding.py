@@ -58,7 +58,8 @@ class Takes:
 
     def record(self, out: Path, split: str, draft: Draft, ledger: Ledger, workers: int) -> Draft:
         if self.unused:
-            ledger.remark(split, "recordings of no passage or question", "not used", self.unused)
+            sliced = " of the slice" if ledger.first is not None else ""
+            ledger.remark(split, f"recordings of no passage or question{sliced}", "not used", self.unused)
         draft = with_passages(split, draft, _hear(out, split, "passages", self.passages, draft.passages, workers), ledger)
         return with_questions(split, draft, _hear(out, split, "questions", self.questions, draft.questions, workers), ledger)
 

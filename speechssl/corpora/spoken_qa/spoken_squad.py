@@ -40,9 +40,16 @@ Sounds = dict[tuple[int, int], dict[int, Path]]  # (article, paragraph) -> sente
 
 
 def prepare_spoken_squad(
-    source: Path | str, out: Path | str, speak: bool = False, seed: int = 0, workers: int = 1, audio: bool = True
+    source: Path | str,
+    out: Path | str,
+    speak: bool = False,
+    seed: int = 0,
+    workers: int = 1,
+    audio: bool = True,
+    passages: int | None = None,
 ) -> dict[str, Any]:
-    """Write `out` and return its data report. speak: synthesise what has no recording; audio: take the recordings beside the JSON.
+    """Write `out` and return its data report. speak: synthesise what has no recording; audio: take the recordings beside the JSON;
+    passages: make only so many of every split.
 
     Raises InputError for a folder or file that is not of Spoken-SQuAD, or a damaged file.
     """
@@ -54,7 +61,7 @@ def prepare_spoken_squad(
     heard = {"recordings": {split: sum(map(len, s.values())) for split, s in sounds.items()}} if sounds else {}
     original = _original(found)
     named = files | ({"original": original} if original else {})
-    job = Job("spoken-squad", found, Path(out), named, PUBLISHED, ABOUT, heard, speak, seed, workers)
+    job = Job("spoken-squad", found, Path(out), named, PUBLISHED, ABOUT, heard, speak, seed, workers, passages)
 
     def read(ledger: Ledger) -> Mapping[str, tuple[Draft, Takes]]:
         texts = originals(read_squad(original)) if original else None

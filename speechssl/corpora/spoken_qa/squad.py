@@ -57,12 +57,14 @@ def prepare_squad(
     workers: int = 1,
     audio: bool = True,
     language: str = "en",
+    passages: int | None = None,
 ) -> dict[str, Any]:
-    """Write `out` and return its data report. speak: synthesise what has no recording; audio: take the recordings beside the JSON.
+    """Write `out` and return its data report. speak: synthesise what has no recording; audio: take the recordings beside the JSON;
+    passages: make only so many of every split.
 
     Raises InputError for a source without such a file, a damaged file, or word times that are none.
     """
-    return _prepare("squad", source, out, language, speak, seed, workers, audio)
+    return _prepare("squad", source, out, language, speak, seed, workers, audio, passages)
 
 
 def prepare_drcd(
@@ -73,13 +75,22 @@ def prepare_drcd(
     workers: int = 1,
     audio: bool = True,
     language: str = "zh",
+    passages: int | None = None,
 ) -> dict[str, Any]:
     """`prepare_squad` for Mandarin."""
-    return _prepare("drcd", source, out, language, speak, seed, workers, audio)
+    return _prepare("drcd", source, out, language, speak, seed, workers, audio, passages)
 
 
 def _prepare(
-    corpus: str, source: Path | str, out: Path | str, language: str, speak: bool, seed: int, workers: int, audio: bool
+    corpus: str,
+    source: Path | str,
+    out: Path | str,
+    language: str,
+    speak: bool,
+    seed: int,
+    workers: int,
+    audio: bool,
+    passages: int | None,
 ) -> dict[str, Any]:
     found = given(Path(source), LAYOUT)
     answer_tokens("", language)  # refuses a language without rules
@@ -89,7 +100,8 @@ def _prepare(
     sounds = {split: _recordings(found, split) for split in files} if audio and found.is_dir() else {}
     heard = {"recordings": {split: len(s) for split, s in sounds.items()}} if any(sounds.values()) else {}
     about = ABOUT[corpus] | {"language": language}
-    job = Job(corpus, found, Path(out), files, _published(files), about, {"language": language, **heard}, speak, seed, workers)
+    options = {"language": language, **heard}
+    job = Job(corpus, found, Path(out), files, _published(files), about, options, speak, seed, workers, passages)
 
     def read(ledger: Ledger) -> Mapping[str, tuple[Draft, Takes]]:
         return {split: _read(split, path, found, language, sounds.get(split, {}), ledger) for split, path in files.items()}

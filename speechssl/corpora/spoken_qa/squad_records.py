@@ -68,8 +68,13 @@ def drafted(
     Set aside are empty passages and questions, questions whose every answer is empty or that have none without being marked
     impossible, and repetitions; everything else is kept and what is odd about it remarked. What a recogniser made nothing of is
     kept: it was asked, and nobody can answer it.
+    Of a slice (`Ledger.first`) nothing is made of the paragraphs beyond it.
     originals: their texts become `text`, and offsets then are those in them.
     """
+    ledger.count(split, "passages", len(paragraphs))
+    ledger.count(split, "questions", sum(len(p.asked) for p in paragraphs))
+    wanted = ledger.slice(split, range(len(paragraphs)), {i: len(p.asked) for i, p in enumerate(paragraphs)})
+    paragraphs = [paragraphs[i] for i in wanted]
     made = _Maker(split, style, ledger, originals or Originals())
     for paragraph in paragraphs:
         made.take(paragraph)
@@ -90,8 +95,6 @@ class _Maker:
     names: Counter[str] = field(default_factory=Counter)
 
     def take(self, paragraph: Paragraph) -> None:
-        self.ledger.count(self.split, "passages")
-        self.ledger.count(self.split, "questions", len(paragraph.asked))
         name = self.unique(paragraph.id or paragraph.place, self.passages, "passages")
         passage = self.passage(name, paragraph)
         if not passage.written.strip() and not self.style.heard_passages:

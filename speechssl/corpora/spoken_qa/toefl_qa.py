@@ -52,19 +52,21 @@ class _Item:
     correct: tuple[int, ...]
 
 
-def prepare_toefl_qa(source: Path, out: Path, speak: bool = False, workers: int = 1, seed: int = 0) -> dict[str, Any]:
+def prepare_toefl_qa(
+    source: Path, out: Path, speak: bool = False, workers: int = 1, seed: int = 0, passages: int | None = None
+) -> dict[str, Any]:
     """Prepare the splits that are there and return the data report. A folder finished from the same files is left alone.
 
     source: the repository, its folder data/, a split's folder, or one file. speak: have everything read by synthetic voices
-    (needs speechssl[synth]), drawn by the seed. Raises InputError where no such file is found, or one is broken (naming file and
-    line), before anything is written.
+    (needs speechssl[synth]), drawn by the seed. passages: make only so many stories of every split. Raises InputError where no such
+    file is found, or one is broken (naming file and line), before anything is written.
     """
     source, out = Path(source), Path(out)
-    ledger = Ledger(NAME, PUBLISHED)
+    ledger = Ledger(NAME, PUBLISHED, passages)
     files = _find(source, ledger)
     drafts = {split: _draft(split, paths, ledger) for split, paths in files.items()}
-    voices = {"seed": seed} if speak else {}
-    begin(out, NAME, source, files={s: hash_files(paths) for s, paths in files.items()}, speak=speak, **voices)
+    drawn = ({"seed": seed} if speak else {}) | ({} if passages is None else {"passages": passages})
+    begin(out, NAME, source, files={s: hash_files(paths) for s, paths in files.items()}, speak=speak, **drawn)
     if (out / "card.json").is_file():
         tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
         report: dict[str, Any] = read_json(out / "data_report.json")
@@ -72,6 +74,7 @@ def prepare_toefl_qa(source: Path, out: Path, speak: bool = False, workers: int 
     if speak:
         drafts = speak_drafts(out, drafts, ledger, seed, workers)
     command = f"speechssl prepare toefl-qa {source} {out}" + f" --speak --seed {seed}" * speak
+    command += "" if passages is None else f" --passages {passages}"
     return finish(out, drafts, ledger, {"made_by": command, "source": "github.com/iamyuanchung/TOEFL-QA"})
 
 
@@ -176,7 +179,9 @@ def _draft(split: str, paths: Sequence[Path], ledger: Ledger) -> Draft:
             question = _question(item, names[item.story, item.sentences])
             kept[question.id] = item, question
     _remark(split, [item for item, _ in kept.values()], names, ledger)
-    return Draft(passages, [question for _, question in kept.values()])
+    asked = Counter(question.passage for _, question in kept.values())
+    wanted = set(ledger.slice(split, (p.id for p in passages), asked))
+    return Draft([p for p in passages if p.id in wanted], [q for _, q in kept.values() if q.passage in wanted])
 
 
 def _names(items: Iterable[_Item]) -> dict[tuple[str, tuple[str, ...]], str]:
@@ -214,7 +219,7 @@ def _question(item: _Item, passage: str) -> Question:
 
 
 def _remark(split: str, items: Sequence[_Item], names: Mapping[tuple[str, tuple[str, ...]], str], ledger: Ledger) -> None:
-    """What is odd about items that are kept."""
+    """What is odd about items that can be used, those beyond a slice among them."""
     several = sum(len(item.correct) > 1 for item in items)
     wanted = SEVERAL_RIGHT[split]
     published = f"published {wanted}" + ("" if several == wanted else " (DIFFERENT)")

@@ -143,3 +143,10 @@ def test_another_folder_is_one_sentence(tmp_path, source):
     with pytest.raises(InputError, match="row 0, has no question; give the folder"):
         prepare_heysquad(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_of_a_slice_only_its_recordings_are_written(source, tmp_path):
+    facts = prepare_heysquad(source, tmp_path / "out", passages=1)["splits"]["train"]
+    assert [q.id for q in load_corpus(tmp_path / "out", "train").questions] == ["q1", "q2", "q1#2"]
+    assert len(list((tmp_path / "out/train/audio").glob("*.flac"))) == 3
+    assert facts["questions"] == {"read": 4, "kept": 3, "set_aside": 1, "published": 71_990, "agrees": False}

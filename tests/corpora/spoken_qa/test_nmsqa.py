@@ -594,3 +594,19 @@ def test_a_real_recording_as_the_fifth_sentence(tmp_path):
     original = resample(samples, rate, SAMPLE_RATE)[round(7.44 * SAMPLE_RATE) :][: len(said)]
     assert np.corrcoef(said, original)[0, 1] > 0.98  # half a sample off at most: the rate changes from 22,050 to 24,000 Hz
     assert found.facts["questions"]["read"] == 10_570 and found.aside(nmsqa_drafts.NO_RECORDING) >= 76
+
+
+def test_a_slice_is_joined_alone(tmp_path):
+    root = tmp_path / "nmsqa"
+    mini.write_table(root / "dev.parquet", [mini.row(k, passage) for passage in ("0_0", "0_1") for k in range(2)])
+    for passage in ("0_0", "0_1"):
+        mini.write_sentences(root / "dev_audios", f"context-{passage}_{{}}")
+        for k in range(2):
+            mini.write_question(root / "dev_audios", f"question-{passage}_{k}")
+    _, corpus = prepared(root, tmp_path, passages=1)
+    assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-1"] and all(heard(corpus, q) for q in corpus.questions)
+    assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 1
+    report = read_json(tmp_path / "out/data_report.json")["splits"]["dev"]
+    assert report["questions"]["read"] == 4 and report["set_aside"] == {
+        "beyond the first 1 passages with questions (--passages)": 3
+    }

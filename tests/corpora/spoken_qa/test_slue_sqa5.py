@@ -286,3 +286,10 @@ def test_a_folder_without_tables_says_what_was_expected(tmp_path):
 def test_words_are_found_in_their_order_and_one_that_is_missing_loses_none():
     words = [Span(w, 0, 1) for w in ("a", "b", "nowhere", "a")]
     assert places("a b a", words) == [0, 2, None, 4]
+
+
+def test_of_a_slice_only_its_recordings_are_written(hub, tmp_path):
+    facts, corpus = prepared(hub, tmp_path, passages=1)
+    assert list(corpus.passages) == ["doc1"] and [q.id for q in corpus.questions] == ["squad-0", "squad-1"]
+    assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 3
+    assert (facts["passages"], facts["questions"]["read"]) == ({"read": 2, "kept": 1, "set_aside": 1}, 3)
