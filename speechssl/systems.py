@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from speechssl.artefacts import read_json
+from speechssl.artefacts import hash_files, read_json
+from speechssl.asr.confusion_files import read_confusions
 from speechssl.asr.ctc import CtcRecogniser
 from speechssl.asr.protocol import Recogniser, TimedWord, Transcript
 from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
@@ -29,6 +30,8 @@ from speechssl.errors import InputError
 from speechssl.qa.cascade import Cascade, TextCodec, answer_transcripts
 from speechssl.qa.dual import Dual, TimedAnswer
 from speechssl.qa.reader import Reader
+from speechssl.qa.simulated import PREFIX as SIMULATED
+from speechssl.qa.simulated import SimulatedSystem, parse_rate
 from speechssl.qa.speechbert.system import load_speechbert
 from speechssl.qa.weights import load_reader
 from speechssl.text import joiner, pieces
@@ -275,13 +278,16 @@ def _tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
 
 
 def recogniser_of(models: Path, engine: str, encoder: SharedEncoder) -> tuple[Recogniser, Any]:
-    if engine == "ctc":
-        if not (models / "ctc").is_dir():
+    """With what made it. engine: as of `load_cascade`; `ctc-NAME` is a CTC head of that name in `models`."""
+    if engine == "ctc" or (engine.startswith("ctc-") and not Path(engine).exists()):
+        if not (models / engine).is_dir():
             raise InputError(
-                f"{models} has no ctc/; train one (speechssl train ctc), or give another recogniser with --asr, or --system dual"
+                f"{models} has no {engine}/; train one (speechssl train ctc), or give another recogniser with --asr, "
+                "or --system dual"
             )
-        recogniser = CtcRecogniser.load(models / "ctc", encoder)
-        return recogniser, read_json(models / "ctc" / "card.json").get("weights", encoder.hash)
+        recogniser = CtcRecogniser.load(models / engine, encoder)
+        recogniser.name = engine
+        return recogniser, read_json(models / engine / "card.json").get("weights", encoder.hash)
     if engine == "pocketsphinx":
         from speechssl.asr.pocketsphinx import PocketSphinxRecogniser
 
@@ -291,18 +297,38 @@ def recogniser_of(models: Path, engine: str, encoder: SharedEncoder) -> tuple[Re
     return HuggingFaceRecogniser(engine), engine
 
 
-def load_systems(models: Path, names: list[str], bf16: bool = False, encoder: SharedEncoder | None = None) -> list[System]:
+def load_simulated(models: Path, name: str, bf16: bool = False, errors: Path | None = None, seed: int = 0) -> SimulatedSystem:
+    """name: `cascade-simulated@30` for a word error rate of 30 %. errors: of `evaluate confusions`; None: that of the models."""
+    path, wer = errors or part(models, "confusions.json"), parse_rate(name)
+    if not path.is_file():
+        raise InputError(f"{path} is not there, which {name} makes its errors with; fit it with `speechssl evaluate confusions`")
+    read, confusions = load_written(models, "text", bf16), read_confusions(path)
+    cards = dict(read.card) | {"reads": f"text with {name.removeprefix('cascade-')}", "errors": hash_files([path]), "seed": seed}
+    return SimulatedSystem(read.codec, read.reader, confusions, wer, cards, seed)
+
+
+def load_systems(
+    models: Path,
+    names: list[str],
+    bf16: bool = False,
+    encoder: SharedEncoder | None = None,
+    errors: Path | None = None,
+    seed: int = 0,
+) -> list[System]:
     """names: `dual` (or `dual-...`, a reader folder of that name), `cascade-ctc`, `cascade-pocketsphinx`, `cascade-<model>`; and
-    `speechbert` and `speechbert-aligned`; and what does not listen: `text`, `cascade-given` (`WrittenSystem`).
+    `speechbert` and `speechbert-aligned`; `cascade-ctc-NAME` has the CTC head of that name; and what does not listen: `text`,
+    `cascade-given` (`WrittenSystem`), `cascade-simulated@30` (`SimulatedSystem`).
 
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or AMX, slower on one without.
-    encoder: of these models, where it has been loaded already.
+    encoder: of these models, where it has been loaded already. errors, seed: of what is simulated, see `load_simulated`.
     """
-    listening = [name for name in names if name not in WRITTEN]
+    listening = [name for name in names if name not in WRITTEN and not name.startswith(SIMULATED)]
     encoder = encoder or (shared_encoder(models) if listening else None)
     systems: list[System] = []
     for name in names:
-        if name in WRITTEN or encoder is None:
+        if name.startswith(SIMULATED):
+            systems.append(load_simulated(models, name, bf16, errors, seed))
+        elif name in WRITTEN or encoder is None:
             systems.append(load_written(models, name, bf16))
         elif name == "dual" or name.startswith("dual-"):
             systems.append(load_dual(models, encoder, name, bf16))
@@ -312,7 +338,8 @@ def load_systems(models: Path, names: list[str], bf16: bool = False, encoder: Sh
             systems.append(load_cascade(models, name.removeprefix("cascade-"), encoder, bf16))
         else:
             raise InputError(
-                f"there is no system {name!r}; choose dual, speechbert, cascade-ctc, cascade-MODEL, text, cascade-given"
+                f"there is no system {name!r}; choose dual, speechbert, cascade-ctc, cascade-MODEL, text, cascade-given, "
+                "cascade-simulated@WER"
             )
     return systems
 

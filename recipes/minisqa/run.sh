@@ -55,9 +55,16 @@ speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with evaluate)
 speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with assignments) # and the two of equal steps
 speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with pocketsphinx)
 
-stage "9 report"
+stage "9 the comparison: WER varied by noise, by smaller recognisers and by simulated errors; where the lines cross"
+speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-small" $(with ctc-small)
+speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-tiny" $(with ctc-tiny)
+speechssl evaluate confusions "$EXP/corpus" "$EXP/errors" --models "$MODELS" $(with confusions)
+speechssl evaluate qa "$EXP/corpus" "$EXP/sweep" --models "$MODELS" --errors "$EXP/errors/confusions.json" $(with sweep)
+speechssl compare "$EXP" "$EXP/sweep" --out "$EXP/compare" $(with compare)
+
+stage "10 report"
 python recipes/minisqa/tables.py "$EXP"
 speechssl report "$EXP" "$EXP/corpus" --tables "$EXP"/tables/units.json "$EXP"/tables/assignments.json
 
-stage "10 what ships: $EXP/minisqa-en, to be copied to speechssl/models/"
+stage "11 what ships: $EXP/minisqa-en, to be copied to speechssl/models/"
 python recipes/minisqa/ship.py "$EXP" "$EXP/minisqa-en"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from speechssl import __version__
 from speechssl.artefacts import unusable
 from speechssl.cli.answer import add_answer
+from speechssl.cli.compare import add_compare
 from speechssl.cli.convert import add_convert
 from speechssl.cli.evaluate import add_evaluate
 from speechssl.cli.prepare import add_prepare
@@ -79,6 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_units(verbs)
     add_train(verbs)
     add_evaluate(verbs)
+    add_compare(verbs)
     add_superb(verbs)
     add_report(verbs)
     add_answer(verbs)

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.cli.choice import add_evaluate_choice
+from speechssl.cli.compare import add_confusions
 from speechssl.cli.shared import add_group, add_verb
 from speechssl.options import count, whole
 
 QA = """systems x conditions on a corpus: predictions and results.jsonl
 
-Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc, cascade-pocketsphinx, cascade-MODEL (of Hugging Face);
-speechbert, speechbert-aligned (words cut where the manifest has them, a bound);
-text (text QA on the reference text, the topline) and cascade-given (on the transcripts that the corpus has) need no audio.
+Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc, cascade-ctc-NAME, cascade-pocketsphinx, cascade-MODEL
+(of Hugging Face), speechbert, speechbert-aligned (words cut where the manifest has them, a bound). Without audio: text (text QA
+on the reference text, the topline), cascade-given (on the corpus's own transcripts), cascade-simulated@30 (on the text with
+errors at a WER of 30 %, see `evaluate confusions`).
 Conditions: clean; noise at an SNR in dB as pink@10, babble@5, m+g+r@5 or kitchen.wav@5; reverb or reverb@0.6 (seconds); pitch@-2;
 band@1000-2000 (Hz); codec@mp3:16; and several in order, joined by +. What is in OUT stays, rows of the same cell are replaced.
 
@@ -47,6 +49,7 @@ def add_evaluate(verbs: Any) -> None:
     _add_predictions(what)
     _add_robustness(what)
     add_evaluate_choice(what)
+    add_confusions(what)
 
 
 BF16 = "the text encoders read in bfloat16: fast with AVX512-BF16 or AMX, slow without"
@@ -65,8 +68,9 @@ def _add_qa(what: Any) -> None:
     verb.add_argument("--split", default="test", help="train, dev or test")
     verb.add_argument("--passages", type=whole, help="only the first N passages")
     verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
+    verb.add_argument("--errors", type=Path, help="confusions.json of what is simulated; default: that in --models")
     verb.add_argument("--bf16", action="store_true", help=BF16)
-    verb.add_argument("--seed", type=whole, default=0, help="of the noise and of the bootstrap")
+    verb.add_argument("--seed", type=whole, default=0, help="of the noise, simulated errors and the bootstrap")
     verb.add_argument("--workers", type=count, default=2, help="threads")
 
 
@@ -74,7 +78,9 @@ def _evaluate_qa(o: argparse.Namespace) -> None:
     from speechssl.evaluation.run import run_evaluation
 
     print(
-        run_evaluation(o.corpus, o.out, o.models, o.systems, o.conditions, o.split, o.passages, o.voices, o.seed, o.workers, o.bf16)
+        run_evaluation(
+            o.corpus, o.out, o.models, o.systems, o.conditions, o.split, o.passages, o.voices, o.seed, o.workers, o.bf16, o.errors
+        )
     )
 
 

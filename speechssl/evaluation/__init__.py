@@ -4,6 +4,10 @@ results: one row a measured value, in `results.jsonl`. bootstrap: intervals and 
 spoken_qa, run, listening: systems x conditions on questions, and the report.
 choice, choosers: the same for questions with options.
 
+question_scores: what is kept of every question for comparisons; answer_types: the rule for kinds of answers.
+recognised: the errors of a recogniser, fitted. comparison: systems paired on the same questions; crossing: where their lines cross;
+error_analysis: which answers are missed; comparison_tables, comparing: what is written of it.
+
 The robustness grid, encoders x tasks x conditions:
 
     subjects            encoders, and how each task is made ready for one

@@ -7,7 +7,6 @@ with the next one. What reads only what is written, or nothing, is evaluated onc
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,13 +15,14 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.artefacts import hash_json, read_json, write_json, write_text
+from speechssl.artefacts import hash_json, read_json, write_json
 from speechssl.asr.protocol import Transcript
 from speechssl.audio import read_audio
 from speechssl.bootstrap import Interval, mean_interval, ratio_interval
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.evaluation.choosers import Baseline, Chooser, Heard, Hearer, WrittenChooser, load_choosers
+from speechssl.evaluation.question_scores import write_lines
 from speechssl.evaluation.results import Row, append_rows, read_rows, table
 from speechssl.evaluation.spoken_qa import prediction_path, word_errors
 from speechssl.noise import Condition, Distorter, parse_condition
@@ -182,8 +182,9 @@ class Run:
         predictions = read_json(path)
         tell_set_aside(predictions["failed"], f"{system.name}, {condition.label} (their questions count as not answered)")
         scored = score_choices(predictions, self.corpus)
-        lines = (json.dumps(asdict(s)) + "\n" for s in scored)
-        write_text(self.out / "scores" / system.name / f"{path.stem}.jsonl", "".join(lines))
+        made = {name: predictions[name] for name in ("made_from", "data", "seed")}
+        made |= {"condition": condition.short, "snr_db": condition.snr_db}
+        write_lines(self.out, system.name, path.stem, [asdict(s) for s in scored], self.corpus, made)
         values = {"set_accuracy": _mean(scored, "set_accuracy", self.distorter.seed)}
         if any(s.accuracy is not None for s in scored):
             values["accuracy"] = _mean(scored, "accuracy", self.distorter.seed)

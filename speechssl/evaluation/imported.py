@@ -16,7 +16,7 @@ from speechssl.artefacts import hash_files, read_json, write_json
 from speechssl.corpora.records import Corpus, data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.evaluation.results import append_rows, read_rows, table
-from speechssl.evaluation.spoken_qa import prediction_path, score
+from speechssl.evaluation.spoken_qa import keep_scores, prediction_path, score
 from speechssl.noise import Condition, parse_condition
 
 FIELDS = ("text", "start", "end")
@@ -49,6 +49,7 @@ def import_predictions(corpus: Path, out: Path, file: Path, name: str, split: st
     }
     _write(out, system, heard, kept)
     append_rows(out / "results.jsonl", score(kept, data, heard, system, seed, ""))
+    keep_scores(out, kept, data, heard, system, "")
     left = sum(q.id not in answers for q in data.answerable)
     said = f"{len(answers):,} answers of {name}; {left:,} questions have none and count as not answered\n"
     return said + table(read_rows(out / "results.jsonl"))

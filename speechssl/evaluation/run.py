@@ -25,15 +25,16 @@ def run_evaluation(
     seed: int = 0,
     workers: int = 2,
     bf16: bool = False,
+    errors: Path | None = None,
 ) -> str:
-    """Evaluate, append the rows, and return the table of everything in `out`/results.jsonl."""
+    """Evaluate, append the rows, and return the table of everything in `out`/results.jsonl. errors: see `load_simulated`."""
     parsed = [parse_condition(c) for c in conditions]
     folder = model_folder(models)
     data = first_passages(load_corpus(corpus, split), passages)
     transcripts = [*(p.transcript for p in data.passages.values()), *(q.transcript for q in data.questions)]
     if "cascade-given" in systems and not any(transcripts):
         raise InputError(f"{corpus / split} has no transcripts that cascade-given could read; take the system text")
-    loaded = load_systems(folder, list(systems), bf16)
+    loaded = load_systems(folder, list(systems), bf16, errors=errors, seed=seed)
     name = folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
     rows = evaluate(loaded, data, parsed, out, Distorter(seed, tuple(voices)), workers, name)
     append_rows(out / "results.jsonl", rows)

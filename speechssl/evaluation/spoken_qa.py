@@ -20,6 +20,7 @@ from speechssl.audio import read_audio
 from speechssl.bootstrap import Interval, mean_interval, ratio_interval
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.evaluation.question_scores import write_scores
 from speechssl.evaluation.results import Row
 from speechssl.noise import Condition, Distorter
 from speechssl.qa.metrics import WordErrors, exact_match, frame_f1, overlap_score, token_f1, word_error_rate
@@ -73,7 +74,18 @@ def evaluate(
             predictions = read_json(prediction_path(out, system, condition))
             tell_set_aside(predictions["failed"], f"{system.name}, {condition.label} (their questions count as not answered)")
             rows += score(predictions, corpus, condition, system, distorter.seed, encoder_name)
+            keep_scores(out, predictions, corpus, condition, system, encoder_name)
     return rows
+
+
+def keep_scores(
+    out: Path, predictions: Mapping[str, Any], corpus: Corpus, condition: Condition, system: Named, encoder: str
+) -> None:
+    """What `compare` reads."""
+    card = {name: predictions[name] for name in ("made_from", "data", "seed")}
+    card |= {"condition": condition.short, "snr_db": condition.snr_db, "encoder": encoder}
+    name = prediction_path(out, system, condition).stem
+    write_scores(out, system.name, name, score_questions(predictions, corpus), corpus, predictions, card)
 
 
 def prediction_path(out: Path, system: Named, condition: Condition) -> Path:

@@ -131,7 +131,7 @@ def build_report(
         provenance=_provenance(rows, provenance or {}),
         blocks=blocks(superb),
         heading="In noise, task by task" if superb and not others else "Results",
-        grids=[_told(_grid(results, metric), synthetic) for metric in results.metrics] + [_panel_grid(panel) for panel in found],
+        grids=[_told(grid_of(results, metric), synthetic) for metric in results.metrics] + [_panel_grid(panel) for panel in found],
         figures=[Figure(*figure) for figure in superb_figures(superb)] + _figures(results, breakdowns) + _robustness_figures(found),
         tables=[(table, _printed(table)) for table in tables],
         examples=[(e, _lanes(e, results)) for e in examples],
@@ -140,6 +140,32 @@ def build_report(
         download=_csv(rows),
         palette=PALETTE,
     )
+    write_text(out, page)
+
+
+def write_parts(
+    out: Path | str,
+    title: str,
+    summary: str,
+    provenance: Mapping[str, str],
+    grids: Sequence[Grid],
+    figures: Sequence[Figure],
+    tables: Sequence[Table],
+    synthetic: str = "",
+) -> None:
+    """A page of parts that are put together elsewhere, whole or not at all. Raises InputError when a table is ragged."""
+    _check((), tables)
+    nothing: dict[str, Any] = {"commentary": (), "blocks": (), "examples": (), "rows": (), "columns": COLUMNS, "download": ""}
+    parts = {
+        "title": title,
+        "summary": summary,
+        "synthetic": synthetic,
+        "provenance": provenance,
+        "grids": grids,
+        "figures": figures,
+        "heading": "Results",
+    }
+    page = _template().render(**parts, **nothing, tables=[(table, _printed(table)) for table in tables], palette=PALETTE)
     write_text(out, page)
 
 
@@ -184,7 +210,8 @@ def _check(examples: Sequence[Example], tables: Sequence[Table]) -> None:
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def _grid(results: Results, metric: str) -> Grid:
+def grid_of(results: Results, metric: str) -> Grid:
+    """One metric of the results."""
     conditions, series = results.conditions(metric), results.having(metric)
     columns = {c: [cell for s in series if (cell := results.get(s, metric, c))] for c in conditions}
     best = {c: _best(cells, metric) for c, cells in columns.items()}
@@ -203,7 +230,7 @@ def _told(grid: Grid, synthetic: str) -> Grid:
 
 def _panel_grid(panel: Panel) -> Grid:
     """A task of a robustness grid: a line an encoder."""
-    return replace(_grid(panel.results, panel.metric), name=panel.label)
+    return replace(grid_of(panel.results, panel.metric), name=panel.label)
 
 
 def _best(cells: Sequence[Cell], metric: str) -> str | None:

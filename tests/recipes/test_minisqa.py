@@ -43,6 +43,9 @@ def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path)
     assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"}
     assert all(0 <= r.value for r in rows)
     assert "<html" in (tmp_path / "report.html").read_text()
+    compared = read_json(tmp_path / "compare" / "compare.json")["corpora"][0]
+    assert {c["system"] for c in compared["cells"]} >= {"dual", "cascade-ctc", "cascade-ctc-small", "text", "cascade-simulated@30"}
+    assert {x["family"] for x in compared["crossings"]} >= {"simulated", "noise, cascade-ctc"}
     made = {p: p.read_bytes() for p in tmp_path.rglob("*.safetensors")}
     trained = {p: p.stat().st_mtime_ns for p in made if not {"encoder", "minisqa-en"} & set(p.parts)}  # these two are copied again
     assert len(trained) > 10

@@ -1,0 +1,267 @@
+"""Systems beside each other on the same questions: what `evaluate` left, read and drawn together.
+
+All scores of a corpus are drawn together by passage (`resampling`): differences of systems and of conditions are paired, and so is
+the word error rate that a score is set against. p-values are two-sided, and adjusted by Holm over all tests of a comparison.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from speechssl.artefacts import hash_bytes, read_json
+from speechssl.bootstrap import RESAMPLES
+from speechssl.errors import InputError
+from speechssl.evaluation.question_scores import read_lines
+from speechssl.evaluation.resampling import Estimate, combined, holm, resampled
+from speechssl.superb.tasks import Scored
+
+METRICS = ("ff1", "f1", "em", "aos", "set_accuracy", "accuracy")  # the first that a corpus has is compared, where none is named
+WER = "wer"
+SIMULATED, REFERENCE = "cascade-simulated", "text"  # systems that read the reference, with errors and without
+Where = tuple[str, float | None]  # condition and its SNR in dB
+CLEAN: Where = ("clean", None)
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What one system scored in one condition of one corpus. lines: by question."""
+
+    system: str
+    condition: Where
+    lines: Mapping[str, Mapping[str, Any]]
+    card: Mapping[str, Any]
+    path: Path
+
+    @property
+    def corpus(self) -> str:
+        return f"{self.card['corpus']} {self.card['split']}"
+
+    def values(self, metric: str) -> dict[str, float]:
+        """The score of every question that has one."""
+        return {i: float(line[metric]) for i, line in self.lines.items() if line.get(metric) is not None}
+
+    @property
+    def recognises(self) -> bool:
+        """Whether it has a transcript whose errors are known."""
+        return any(line.get("passage_words") for line in self.lines.values())
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """Points by which one system is better than another in one condition. p_holm: adjusted over the family."""
+
+    first: str
+    second: str
+    condition: Where
+    difference: Estimate
+    p_holm: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """One corpus. estimates: by system, condition and metric, drawn together; of the metric and WER."""
+
+    corpus: str
+    metric: str
+    scores: tuple[Scores, ...]
+    estimates: Mapping[tuple[str, Where, str], Estimate]
+
+    @property
+    def systems(self) -> list[str]:
+        return list(dict.fromkeys(s.system for s in self.scores))
+
+    @property
+    def conditions(self) -> list[Where]:
+        """Clean first, then by name, from the quietest noise to the loudest."""
+        found = {s.condition for s in self.scores}
+        return sorted(found, key=lambda c: (c[0] != "clean", c[0], -(c[1] or 0.0)))
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return self.scores[0].card
+
+    def get(self, system: str, condition: Where, metric: str = "") -> Estimate | None:
+        return self.estimates.get((system, condition, metric or self.metric))
+
+    def of(self, system: str, condition: Where) -> Scores | None:
+        return next((s for s in self.scores if (s.system, s.condition) == (system, condition)), None)
+
+    @property
+    def textless(self) -> list[str]:
+        """The systems without a transcript."""
+        reading = {s.system for s in self.scores if s.recognises}
+        return [s for s in self.systems if s not in reading]
+
+    @property
+    def recognisers(self) -> list[str]:
+        """The cascades that listen: not those that read the reference, with simulated errors or without."""
+        return [s for s in self.systems if s not in self.textless and not reads_reference(s)]
+
+
+def reads_reference(system: str) -> bool:
+    return system == REFERENCE or system.startswith((SIMULATED, f"{REFERENCE} ("))
+
+
+# ---- reading
+
+
+def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[Scores]:
+    """The scores below folders that `evaluate` wrote to. systems: only these; none: all.
+
+    A system that is in several folders is told apart by them. Raises InputError where there are no scores, or they are damaged.
+    """
+    found = [scores for folder in folders for scores in _read_folder(folder)]
+    if missing := [s for s in systems if s not in {f.system for f in found}]:
+        known = ", ".join(dict.fromkeys(f.system for f in found))
+        raise InputError(f"there are no scores of the system {missing[0]!r}; there are {known}")
+    return _told_apart([f for f in found if not systems or f.system in systems])
+
+
+def _read_folder(folder: Path) -> list[Scores]:
+    paths = sorted(folder.glob("scores/*/*.jsonl"))
+    if not paths:
+        raise InputError(
+            f"{folder} holds no scores of questions; give the command that evaluated into it again (what was answered is kept)"
+        )
+    return [_read_scores(path) for path in paths]
+
+
+def _read_scores(path: Path) -> Scores:
+    lines, card = read_lines(path), read_json(path.with_suffix(".card.json"))
+    wanted = ("corpus", "split", "data", "condition")
+    if not isinstance(card, dict) or any(not isinstance(card.get(name), str) for name in wanted):
+        raise InputError(f"{path.with_suffix('.card.json')} does not say what was scored ({', '.join(wanted)}); evaluate again")
+    if card.get("lines") not in (None, hash_bytes(path.read_bytes())):
+        raise InputError(f"{path} was changed after it was written; evaluate again")
+    for line in lines:
+        if not isinstance(line.get("passage"), str) or any(not _is_score(line.get(metric)) for metric in METRICS):
+            raise InputError(f"{path} has no passage or no score in [0, 1] for the question {line['id']}; evaluate again")
+    snr = card.get("snr_db")
+    where = (card["condition"], None if snr is None else float(snr))
+    return Scores(str(card.get("system", path.parent.name)), where, {line["id"]: line for line in lines}, card, path)
+
+
+def _is_score(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float)) and 0 <= value <= 1)
+
+
+def _told_apart(found: Sequence[Scores]) -> list[Scores]:
+    """One name a folder, for systems that several folders have for the same condition of a corpus."""
+    folders: dict[tuple[str, str, Where], list[Path]] = {}
+    for f in found:
+        folders.setdefault((f.corpus, f.system, f.condition), []).append(f.path.parents[2])
+    several = {system for (_, system, _), some in folders.items() if len(some) > 1}
+    return [replace(f, system=f"{f.system} ({f.path.parents[2].name})") if f.system in several else f for f in found]
+
+
+# ---- comparing
+
+
+def compare(
+    found: Sequence[Scores], metric: str = "", common: bool = False, seed: int = 0, resamples: int = RESAMPLES
+) -> list[Compared]:
+    """Draw what belongs together, corpus by corpus. metric: one of METRICS; "": of each corpus the first that it has.
+
+    common: compare on the questions that all systems of a corpus have.
+    Raises InputError for systems of one corpus that were scored on other data or other questions, and where nothing has the metric.
+    """
+    by_corpus: dict[str, list[Scores]] = {}
+    for scores in found:
+        by_corpus.setdefault(scores.corpus, []).append(scores)
+    compared = [c for some in by_corpus.values() if (c := _compare_corpus(some, metric, common, seed, resamples))]
+    if not compared:
+        raise InputError(f"nothing that was evaluated has {metric or 'a score'}; choose another --metric ({', '.join(METRICS)})")
+    return compared
+
+
+def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: int, resamples: int) -> Compared | None:
+    wanted = [metric] if metric else METRICS
+    chosen = next((m for m in wanted if any(s.values(m) for s in found)), None)
+    if chosen is None:
+        return None
+    having = [s for s in found if s.values(chosen)]
+    _check_data(having)
+    kept = _on_the_same(having, chosen, common)
+    cells = {(s.system, s.condition, chosen): _items(s, s.values(chosen)) for s in kept}
+    cells |= {(s.system, s.condition, WER): _words(s) for s in kept if s.recognises}
+    return Compared(kept[0].corpus, chosen, tuple(sorted(kept, key=_order)), resampled(cells, seed, resamples))
+
+
+def _order(scores: Scores) -> tuple[bool, bool, float, str]:
+    """Systems without a transcript, cascades, the reference text, and simulated errors from few to many."""
+    rate = re.search(r"@([0-9.]+)", scores.system) if scores.system.startswith(SIMULATED) else None
+    return scores.recognises, reads_reference(scores.system), float(rate[1]) if rate else 0.0, scores.system
+
+
+def _check_data(found: Sequence[Scores]) -> None:
+    first = found[0]
+    for other in found:
+        if other.card["data"] != first.card["data"]:
+            raise InputError(
+                f"{first.path} and {other.path} were scored on different manifests of {first.corpus}; evaluate both on one"
+            )
+
+
+def _on_the_same(found: Sequence[Scores], metric: str, common: bool) -> list[Scores]:
+    """With the questions that all of them have."""
+    ids = [s.values(metric).keys() for s in found]
+    shared = set.intersection(*map(set, ids))
+    different = next((s for s, some in zip(found, ids, strict=True) if set(some) != set(ids[0])), None)
+    if different and not (common and shared):
+        raise InputError(
+            f"{found[0].path} and {different.path} were scored on different questions ({len(ids[0])} and "
+            f"{len(different.values(metric))}, {len(shared)} in common); evaluate both on the same, leave one out (--systems), or "
+            "compare on those in common (--common)"
+        )
+    return [replace(s, lines={i: line for i, line in s.lines.items() if i in shared}) for s in found]
+
+
+def _items(scores: Scores, values: Mapping[str, float]) -> list[Scored]:
+    return [Scored(i, str(line["passage"]), values[i], 1.0) for i, line in scores.lines.items()]
+
+
+def _words(scores: Scores) -> list[Scored]:
+    """Errors and words of every passage, at the first of its questions."""
+    seen: set[str] = set()
+    items = []
+    for i, line in scores.lines.items():
+        first = line["passage"] not in seen
+        seen.add(line["passage"])
+        errors, words = (line.get("passage_errors") or 0, line.get("passage_words") or 0) if first else (0, 0)
+        items.append(Scored(i, str(line["passage"]), float(errors), float(words)))
+    return items
+
+
+def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] = ()) -> list[list[PairedTest]]:
+    """The tests of every corpus, adjusted together. pairs: of systems; none: every system without a transcript against every other,
+    or all pairs where that gives none. Raises InputError for a pair that no corpus has.
+    """
+    chosen = list(pairs)
+    found = [_corpus_tests(c, chosen or default_pairs(c)) for c in compared]
+    for first, second in chosen:
+        if not any((t.first, t.second) == (first, second) for some in found for t in some):
+            known = ", ".join(dict.fromkeys(s for c in compared for s in c.systems))
+            raise InputError(f"{first} and {second} were not scored in one condition of a corpus; the systems are {known}")
+    adjusted = iter(holm([t.difference.p_value for some in found for t in some]))
+    return [[replace(t, p_holm=next(adjusted)) for t in some] for some in found]
+
+
+def default_pairs(c: Compared) -> list[tuple[str, str]]:
+    pairs = list(combinations(c.systems, 2))
+    told = [(a, b) if a in c.textless else (b, a) for a, b in pairs if a in c.textless or b in c.textless]
+    return told or pairs
+
+
+def _corpus_tests(c: Compared, pairs: Sequence[tuple[str, str]]) -> list[PairedTest]:
+    found = []
+    for first, second in pairs:
+        for condition in c.conditions:
+            a, b = c.get(first, condition), c.get(second, condition)
+            if a and b:
+                found.append(PairedTest(first, second, condition, combined(lambda x, y: 100 * (x - y), a, b)))
+    return found

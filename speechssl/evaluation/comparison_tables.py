@@ -1,0 +1,213 @@
+"""A comparison as JSON and as tables, which the page and Markdown have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from speechssl.bootstrap import Interval
+from speechssl.evaluation.comparison import WER, Compared, PairedTest, Where
+from speechssl.evaluation.crossing import Crossing
+from speechssl.evaluation.error_analysis import Analysis, Bin
+from speechssl.evaluation.resampling import Estimate
+
+NEVER = "they do not cross in the range measured"
+
+
+@dataclass(frozen=True, eq=False)
+class Compilation:
+    """All there is to say of one corpus. bins: by system without a transcript, family, and "passage" or "sentence"."""
+
+    compared: Compared
+    tests: Sequence[PairedTest]
+    crossings: Sequence[Crossing]
+    bins: Mapping[tuple[str, str, str], Sequence[Bin]]
+    analyses: Sequence[Analysis]
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A table with its title and a note."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    note: str = ""
+
+
+def where_name(where: Where) -> str:
+    name, snr = where
+    return name if snr is None else f"{name} {snr:g} dB"
+
+
+def points(v: Interval) -> str:
+    """Percent with its interval."""
+    p = v.percent
+    return f"{p.value:.1f} [{p.low:.1f}, {p.high:.1f}]"
+
+
+# ---- tables
+
+
+def tables_of(c: Compilation) -> list[Printed]:
+    found = [_scores(c.compared, c.compared.metric), _scores(c.compared, WER), _tests(c), _crossings(c), *_bins(c)]
+    every = [t for t in (*found, *(_analysis(c.compared, a) for a in c.analyses)) if t.rows]
+    return [replace(t, note=f"{t.note} {synthetic(c.compared)}".strip()) for t in every]
+
+
+def synthetic(c: Compared) -> str:
+    """What tables of a corpus say where a synthesiser spoke some of it."""
+    return f"Synthetic speech: {c.card['synthetic']}." if c.card.get("synthetic") else ""
+
+
+def _scores(c: Compared, metric: str) -> Printed:
+    conditions = [w for w in c.conditions if any(c.get(s, w, metric) for s in c.systems)]
+    rows = [
+        (system, *(points(e.interval) if (e := c.get(system, w, metric)) else "–" for w in conditions))
+        for system in c.systems
+        if any(c.get(system, w, metric) for w in conditions)
+    ]
+    n = next(iter(c.estimates.values())).n
+    title = f"{c.corpus}: {_name(metric)}"
+    items = f"the passages of {n} questions" if metric == WER else f"{n} questions"
+    return Printed(title, ("system", *map(where_name, conditions)), tuple(rows), f"Percent with 95 % intervals; {items}.")
+
+
+def _name(metric: str) -> str:
+    return {"ff1": "FF1", "aos": "AOS", "f1": "F1", "em": "EM", WER: "WER"}.get(metric, metric.replace("_", " "))
+
+
+def _tests(c: Compilation) -> Printed:
+    rows = []
+    for t in c.tests:
+        v = t.difference.interval
+        p = (f"{t.difference.p_value:.4f}", f"{t.p_holm:.4f}")
+        rows.append((t.first, t.second, where_name(t.condition), f"{v.value:+.1f} [{v.low:+.1f}, {v.high:+.1f}]", *p))
+    note = (
+        "Points of the first over the second on the same questions, with 95 % intervals; paired bootstrap by passage, two-sided; "
+        "p (Holm) is adjusted over all tests of this comparison."
+    )
+    columns = ("first", "second", "condition", "difference", "p", "p (Holm)")
+    return Printed(f"{c.compared.corpus}: paired differences, {_name(c.compared.metric)}", columns, tuple(rows), note)
+
+
+def _crossings(c: Compilation) -> Printed:
+    rows = [(x.textless, family_name(x.family), len(x.points), _range(x), told(x), f"{100 * x.share:.0f} %") for x in c.crossings]
+    note = (
+        "The word error rate at which the cascade falls to the system without a transcript, on a fitted curve that never rises, "
+        "with the middle 95 % of the resamples; the last column says in how many of them the lines cross in the range measured."
+    )
+    columns = ("without a transcript", "WER is varied by", "points", "WER measured", "they cross at", "in resamples")
+    return Printed(f"{c.compared.corpus}: where the lines cross", columns, tuple(rows), note)
+
+
+def family_name(family: str) -> str:
+    """What the word error rate is varied by."""
+    return {"simulated": "simulated errors", "recognisers": "recognisers, clean", "all": "all of these"}.get(family, family)
+
+
+def _range(x: Crossing) -> str:
+    return f"{100 * x.low_wer:.1f}-{100 * x.high_wer:.1f} %"
+
+
+def told(x: Crossing) -> str:
+    """Where, or that they do not."""
+    if x.at is None:
+        ahead = x.textless if x.ahead == "textless" else "the cascade"
+        return f"{NEVER}: {ahead} is ahead throughout"
+    low = "below the range" if x.low is None else f"{100 * x.low:.1f}"
+    high = "above the range" if x.high is None else f"{100 * x.high:.1f}"
+    return f"{100 * x.at:.1f} % [{low}, {high}]"
+
+
+def _bins(c: Compilation) -> list[Printed]:
+    found = []
+    for (textless, family, what), bins in c.bins.items():
+        rows = []
+        for b in bins:
+            v = b.difference
+            gap = f"{100 * v.value:+.1f} [{100 * v.low:+.1f}, {100 * v.high:+.1f}]"
+            rows.append((b.name, b.cascade.n, f"{100 * b.wer:.1f}", points(b.cascade), points(b.textless), gap))
+        columns = (f"WER of the {what}", "questions", "WER of these passages (%)", family, textless, "difference")
+        note = f"All conditions pooled; every {what} counts in the range of its own word error rate, a question once a condition."
+        title = f"{c.compared.corpus}: {_name(c.compared.metric)} by the WER of the {what}, {family} and {textless}"
+        found.append(Printed(title, columns, tuple(rows), note))
+    return found
+
+
+def _analysis(c: Compared, a: Analysis) -> Printed:
+    systems = [s for s in c.systems if any(s in b.scores for b in a.buckets)]
+    rows = [(b.name, b.n, *(points(b.scores[s]) if s in b.scores else "–" for s in systems)) for b in a.buckets]
+    by = f"{a.by} ({a.recogniser})" if a.recogniser else a.by
+    note = f"{_name(c.metric)} in percent with 95 % intervals, {where_name(a.condition)}."
+    return Printed(f"{c.corpus}: by {by}", (a.by, "n", *systems), tuple(rows), note)
+
+
+def markdown(tables: Sequence[Printed]) -> str:
+    """Tables to paste: a heading, the note, the table."""
+    return "\n".join(f"## {t.title}\n\n{t.note}\n\n{_grid(t)}\n" for t in tables)
+
+
+def _grid(t: Printed) -> str:
+    lines = [t.columns, tuple("---" for _ in t.columns), *t.rows]
+    return "\n".join("| " + " | ".join(_cell(v) for v in line) + " |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    text = "–" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+# ---- compare.json
+
+
+def as_json(c: Compilation) -> dict[str, Any]:
+    """Fractions, not percent; differences in points."""
+    about = {name: c.compared.card.get(name) for name in ("corpus", "split", "data", "synthetic", "languages")}
+    return about | {
+        "metric": c.compared.metric,
+        "cells": [
+            {"system": s, "condition": where_name(w), "metric": metric, **estimate(e)}
+            for (s, w, metric), e in c.compared.estimates.items()
+        ],
+        "tests": [_test(t) for t in c.tests],
+        "crossings": [_crossing(x) for x in c.crossings],
+        "by_own_wer": [
+            {"textless": textless, "family": family, "of": what, "bins": [asdict(b) for b in bins]}
+            for (textless, family, what), bins in c.bins.items()
+        ],
+        "errors": [
+            {
+                "by": a.by,
+                "condition": where_name(a.condition),
+                "recogniser": a.recogniser,
+                "buckets": [{"name": b.name, "n": b.n, "scores": {s: asdict(v) for s, v in b.scores.items()}} for b in a.buckets],
+            }
+            for a in c.analyses
+        ],
+    }
+
+
+def estimate(e: Estimate) -> dict[str, Any]:
+    return asdict(e.interval)
+
+
+def _test(t: PairedTest) -> dict[str, Any]:
+    about = {"first": t.first, "second": t.second, "condition": where_name(t.condition)}
+    return about | estimate(t.difference) | {"p_value": t.difference.p_value, "p_holm": t.p_holm}
+
+
+def _crossing(x: Crossing) -> dict[str, Any]:
+    about = {"textless": x.textless, "family": x.family, "at": x.at, "low": x.low, "high": x.high, "share": x.share}
+    places = [
+        {
+            "system": p.system,
+            "condition": where_name(p.condition),
+            "wer": p.wer.value,
+            "cascade": p.cascade.value,
+            "textless": p.textless.value,
+        }
+        for p in x.points
+    ]
+    return about | {"told": told(x), "wer_measured": [x.low_wer, x.high_wer], "points": places}
