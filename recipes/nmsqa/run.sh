@@ -44,10 +44,13 @@ done
 
 stage "4 the cascade's text QA, on the words of the training set"
 models "$EXP/models/cascade"
+[ -z "$(setting shipped)" ] || echo "that of $(setting shipped), as it is"
 [ -n "$(setting shipped)" ] || speechssl train text-qa "$EXP/corpus" "$EXP/models/cascade/text-qa" $(with text-qa)
 
 stage "5 SpeechBERT: audio words, cut by a CTC head on the same encoder"
-if [ -z "$(setting shipped)" ] && aligned; then
+if [ -n "$(setting shipped)" ]; then
+  echo "that of $(setting shipped), as it is"
+elif aligned; then
   speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$EXP/models/cascade/ctc" $(with ctc)
   speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$EXP/models/cascade/speechbert" \
     --recogniser "$EXP/models/cascade/ctc" $(with speechbert)

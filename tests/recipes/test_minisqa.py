@@ -59,7 +59,7 @@ def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path)
 def test_demo_runs_on_a_few_passages(tmp_path: Path) -> None:
     run("recipes/demo/run.sh", EXP=str(tmp_path), PASSAGES="2", SPHINX_PASSAGES="1", SEED="5")
     rows = read_rows(tmp_path / "results.jsonl")
-    assert {r.system for r in rows} == {"dual", "cascade-ctc", "cascade-pocketsphinx"}
+    assert {r.system for r in rows} == {"dual", "cascade-ctc", "speechbert", "cascade-pocketsphinx"}
     assert {r.snr_db for r in rows if r.condition == "pink"} == {20, 10, 5, 0}
     page = (tmp_path / "report.html").read_text()
     assert page.count("<audio") >= 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -34,6 +35,18 @@ def run(*arguments: str, code: int = 0) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
+PASSAGE = {"id": "1-1", "context": "王先生住在台北。"}
+QUESTION = {"id": "1-1-1", "question": "王先生住在哪裡?", "answers": [{"id": "1", "text": "台北", "answer_start": 5}]}
+
+
+def odsqa(folder: Path) -> Path:
+    """The test with text questions, of one passage, as it is published: without recordings and without anything to train on."""
+    folder.mkdir()
+    content = {"data": [{"title": "王", "id": "1", "paragraphs": [PASSAGE | {"qas": [QUESTION]}]}]}
+    (folder / "ODSQA_textq_test-v1.1.json").write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
 def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path) -> None:
     shown = run("recipes/odsqa/smoke.yaml", str(tmp_path))
     found = {reader: read_rows(tmp_path / "test" / reader / "results.jsonl") for reader in ("plain", "pinyin", "zero-shot")}
@@ -47,13 +60,19 @@ def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path) 
     assert read_json(tmp_path / "models/pinyin/text-qa/card.json")["subwords"] == "pinyin"
     made = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
     assert len(made) > 8
-    assert run("recipes/odsqa/smoke.yaml", str(tmp_path)).count("\n| text |") == 3
+    shown = run("recipes/odsqa/smoke.yaml", str(tmp_path), str(odsqa(tmp_path / "source")))
+    assert shown.count("\n| text |") == 3 and "judged as they are, across corpora" in shown
+    rows = read_rows(tmp_path / "test-textq/plain/results.jsonl")
+    assert {r.system for r in rows} == {"dual", "cascade-ctc", "cascade-given"}
+    assert "Synthetic speech: 1 of 1 passages" in (tmp_path / "test-textq/plain/report.html").read_text()
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")} == made
 
 
 def test_the_published_settings_want_the_corpus(tmp_path: Path) -> None:
     said = run("recipes/odsqa/base.yaml", str(tmp_path / "out"), code=2)
     assert "base.yaml needs ODSQA; give its folder as the third argument" in said and not (tmp_path / "out/corpus").exists()
+    said = run("recipes/odsqa/base.yaml", str(tmp_path / "other"), str(odsqa(tmp_path / "source")), code=2)
+    assert "has no train-tts, which recipes/odsqa/base.yaml trains on" in said
 
 
 @pytest.mark.parametrize("name", ["base", "minisqa-zh", "smoke"])
