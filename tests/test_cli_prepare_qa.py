@@ -1,13 +1,15 @@
 """The verbs of the spoken-QA corpora: what they are called, what they say, and how they end."""
 
+import argparse
 import json
 import sys
+from inspect import signature
 from types import ModuleType
 
 import pytest
 
 from speechssl.cli import main
-from speechssl.cli.prepare_qa import VERBS, spelt
+from speechssl.cli.prepare_qa import FLAGS, VERBS, add_spoken_qa, spelt
 from speechssl.corpora.spoken_qa.ledger import described
 
 CONTENT = {"data": [{"paragraphs": [{"context": "Rome.", "qas": [{"id": "q", "question": "", "answers": []}]}]}]}
@@ -50,6 +52,15 @@ def test_the_underscore_will_do_and_flags_reach_their_function(verb, tmp_path, m
     assert seen == {"source": "a", "out": str(tmp_path), "speak": True, "seed": 3, "workers": 2, "passages": 4}
     printed = capsys.readouterr().out
     assert described(report) in printed and "data_report.json" in printed and "set_aside.jsonl" in printed
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_flag_is_ignored(verb):
+    """A function is given those alone of the flags that it takes."""
+    parser = argparse.ArgumentParser()
+    add_spoken_qa(parser.add_subparsers())
+    given = vars(parser.parse_args([verb, "a", "b"]))
+    assert set(FLAGS) & given.keys() <= signature(VERBS[verb].function).parameters.keys()
 
 
 def test_only_corpora_are_respelt():

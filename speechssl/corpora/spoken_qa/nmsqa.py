@@ -23,7 +23,7 @@ from speechssl.corpora.spoken_qa.claiming import claimed
 from speechssl.corpora.spoken_qa.drafts import finish
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.corpora.spoken_qa.nmsqa_drafts import draft
-from speechssl.corpora.spoken_qa.nmsqa_files import SPLITS, Files, find_files
+from speechssl.corpora.spoken_qa.nmsqa_files import Files, find_files
 from speechssl.corpora.spoken_qa.nmsqa_split import read_split
 from speechssl.corpora.spoken_qa.recordings import check_common, stamp
 from speechssl.errors import InputError
@@ -44,12 +44,14 @@ ABOUT = {
 }
 
 
-def prepare_nmsqa(source: Path, out: Path, speak: bool = False, workers: int = 1, passages: int | None = None) -> dict[str, Any]:
+def prepare_nmsqa(
+    source: Path, out: Path, speak: bool = False, workers: int = 1, seed: int = 0, passages: int | None = None
+) -> dict[str, Any]:
     """Prepare what there is of NMSQA and return the data report.
 
-    source: a folder in any of the layouts, or one table of it. speak: synthesise what has no recording. workers: processes that
-    join and read recordings. passages: make only so many of every split. Raises InputError, one sentence, for a folder in which
-    nothing is known, and for damaged tables.
+    source: a folder in any of the layouts, or one table of it. speak: synthesise what has no recording, in voices drawn by the
+    seed. workers: processes that join and read recordings. passages: make only so many of every split. Raises InputError, one
+    sentence, for a folder in which nothing is known, and for damaged tables.
     """
     source, out = Path(source).resolve(), Path(out)
     root, only = (source.parent, source) if source.is_file() else (source, None)
@@ -58,28 +60,25 @@ def prepare_nmsqa(source: Path, out: Path, speak: bool = False, workers: int = 1
     if not find_files([root], only) and (only or not archives_in(root)):
         raise InputError(f"{source} holds no table of NMSQA; {LAYOUT}")
     made_from = stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)
-    sliced = {} if passages is None else {"passages": passages}
-    with claimed(out, "nmsqa", source, speak=speak, made_from=made_from, **sliced) as report:
+    drawn = ({"seed": seed} if speak else {}) | ({} if passages is None else {"passages": passages})
+    with claimed(out, "nmsqa", source, speak=speak, made_from=made_from, **drawn) as report:
         if report is not None:
             return report
         roots = [root] if only else unpacked(root, out)
         tables = find_files(roots, only)
         if not tables:
             raise InputError(f"{source} holds no table of NMSQA, nor do its archives; {LAYOUT}")
-        return _prepared(roots, tables, out, speak, workers, Ledger("nmsqa", PUBLISHED, passages))
+        return _prepared(roots, tables, out, speak, workers, seed, Ledger("nmsqa", PUBLISHED, passages))
 
 
 def _prepared(
-    roots: Sequence[Path], tables: Mapping[str, Files], out: Path, speak: bool, workers: int, ledger: Ledger
+    roots: Sequence[Path], tables: Mapping[str, Files], out: Path, speak: bool, workers: int, seed: int, ledger: Ledger
 ) -> dict[str, Any]:
     splits = [read_split(name, files, roots, ledger) for name, files in tables.items()]
     check_common({s.name: s.asked_for for s in splits}, {s.name: s.recordings for s in splits}, roots[0])
-    for missing in (name for name in SPLITS if name not in tables):
-        ledger.count(missing, "questions", 0)
-        ledger.remark(missing, f"tables of {missing} in the source", "nothing was made of it", number=0)
     drafts = {split.name: draft(split, out, ledger, speak, workers) for split in splits}
     if speak:
         from speechssl.corpora.spoken_qa.speaking import speak_drafts
 
-        drafts = speak_drafts(out, drafts, ledger, workers=workers)
+        drafts = speak_drafts(out, drafts, ledger, seed, workers)
     return finish(out, drafts, ledger, ABOUT)

@@ -49,6 +49,7 @@ LONGER = (
 )
 UNREAD_GRIDS = ("alignments (TextGrid) that cannot be read", "left out")
 NO_ANSWERS = "its answers are missing from the source"
+TIMES_ALONE = "its answers are times alone, and there is no recording to which they apply"
 NO_QUESTION = "its question is empty and there is no recording of it"
 NO_RECORDING = "the release has no recording of it"
 NOT_FOUND = "its recording is not in the source"
@@ -90,6 +91,7 @@ def _written_draft(split: Split, ledger: Ledger) -> Draft:
     questions: list[Question] = []
     for row in split.rows:
         reason = ITS_PASSAGE if split.of_row[row.id] not in passages else NO_QUESTION if not row.question.strip() else ""
+        reason = reason or (TIMES_ALONE if row.times and not row.texts else "")
         if not _is_answered(row, split.name, ledger):
             continue
         if reason:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from speechssl.corpora.spoken_qa.tables import check_columns, columns_of, intervals, list_of, read_parquet, text_of
+from speechssl.corpora.spoken_qa.tables import check_columns, columns_of, intervals, list_of, number_of, read_parquet, text_of
 from speechssl.errors import InputError
 
 NEEDED = ("id", "context", "question", "answers")
@@ -81,7 +81,13 @@ def _row(cells: Mapping[str, Any], answers: Mapping[str, Any] | None) -> Row:
 def _texts(answers: Mapping[str, Any]) -> tuple[tuple[str, int | None], ...]:
     texts, offsets = list_of(answers.get("text")), list_of(answers.get("answer_start"))
     offsets += [None] * (len(texts) - len(offsets))
-    return tuple((text_of(t), o if isinstance(o, int) else None) for t, o in zip(texts, offsets, strict=False))
+    return tuple((text_of(t), _offset(o)) for t, o in zip(texts, offsets, strict=False))
+
+
+def _offset(value: Any) -> int | None:
+    """A table in which one row lacks its offsets has those of all rows as floating-point numbers."""
+    number = number_of(value)
+    return int(number) if number is not None and number.is_integer() else None
 
 
 def _times(answers: Mapping[str, Any], segment: str) -> Iterator[Timed]:

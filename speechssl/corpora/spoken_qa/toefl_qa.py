@@ -66,7 +66,7 @@ def prepare_toefl_qa(
     files = _find(source, ledger)
     drafts = {split: _draft(split, paths, ledger) for split, paths in files.items()}
     drawn = ({"seed": seed} if speak else {}) | ({} if passages is None else {"passages": passages})
-    begin(out, NAME, source, files={s: hash_files(paths) for s, paths in files.items()}, speak=speak, **drawn)
+    begin(out, NAME, source.resolve(), files={s: hash_files(paths) for s, paths in files.items()}, speak=speak, **drawn)
     if (out / "card.json").is_file():
         tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
         report: dict[str, Any] = read_json(out / "data_report.json")
@@ -83,6 +83,8 @@ def prepare_toefl_qa(
 
 def _find(source: Path, ledger: Ledger) -> dict[str, list[Path]]:
     """The files of every split that has some, in the order of their numbers. Raises InputError where there are none."""
+    if not source.exists():
+        raise InputError(f"{source} does not exist; give the folder of {NAME} with {LAYOUT}")
     folders = [source, source / "data"]
     found = {split: _files(f / split for f in folders) for split in SPLITS}
     loose = _files([source]) or ([source] if source.is_file() and _FILE.fullmatch(source.name) else [])

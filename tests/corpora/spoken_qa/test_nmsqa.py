@@ -8,7 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from speechssl.artefacts import read_json
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample
@@ -155,7 +157,23 @@ def test_without_recordings_a_split_is_text_only_and_its_times_are_not_lost(dev,
     kept = read_json(tmp_path / "out/dev/released_times.json")
     assert kept["id-0_0-2"] == [{"segment": "context-0_0_2", "in_segment": [1.2, 1.7], "in_passage": [1.2, 1.7]}]
     assert not found.facts["questions"]["agrees"] and "published 10,570 (DIFFERENT)" in described(found.report)
-    assert "0 tables of train in the source" in described(found.report)
+    assert found.report["absent"] == ["train", "test"] and "train: not in the source" in described(found.report)
+
+
+def test_offsets_that_are_floating_point_numbers_are_offsets(tmp_path):
+    """One row without any makes pandas write them so."""
+    table = tmp_path / "dev.parquet"
+    answers = {"text": ["the old mill", "a lamp"], "answer_start": [20.0, float("nan")]}
+    parquet.write_table(pa.Table.from_pylist([mini.row(0) | {"answers": answers}]), table)
+    assert [row.texts for row in parquet_rows(table)] == [(("the old mill", 20), ("a lamp", None))]
+
+
+def test_answers_that_are_times_alone_are_set_aside_where_there_is_nothing_to_hear(tmp_path):
+    rows = [mini.row(0), mini.row(1, answers={"text": [], "answer_start": []})]
+    mini.write_table(tmp_path / "alone" / "dev.parquet", rows)
+    found, corpus = prepared(tmp_path / "alone", tmp_path)
+    assert [q.id for q in corpus.questions] == ["id-0_0-0"]
+    assert found.facts["set_aside"] == {nmsqa_drafts.TIMES_ALONE: 1}
 
 
 # ---- sentences that are missing

@@ -156,8 +156,8 @@ def test_a_broken_file_is_named_with_its_line_and_nothing_is_written(source, tmp
 
 def test_a_folder_of_something_else_is_told_what_was_expected(tmp_path):
     write(tmp_path / "x" / "train", "story.txt")
-    for source in (tmp_path / "x", tmp_path / "absent"):
-        with pytest.raises(InputError, match=r"holds no questions of TOEFL-QA; expected is data/\{train,dev,test\}"):
+    for source, why in ((tmp_path / "x", "holds no questions of TOEFL-QA; expected is"), (tmp_path / "absent", "does not exist")):
+        with pytest.raises(InputError, match=why + r".* data/\{train,dev,test\}"):
             prepare_toefl_qa(source, tmp_path / "out")
 
 
