@@ -68,9 +68,9 @@ def prepare_toefl_qa(
     """Prepare the splits that are there and return the data report. A folder finished from the same files is left alone.
 
     source: the repository, a folder above it, its folder data/, a split's folder, or one file. speak: have everything read by
-    synthetic voices (needs speechssl[synth]), drawn by the seed. passages: make only so many stories of every split. A broken file is
-    set aside. Raises InputError where there is no such file, one may not be opened, or none can be used (naming the first of them, and
-    why), before anything is written.
+    synthetic voices (needs speechssl[synth]), drawn by the seed. passages: make only so many stories of every split. A broken file
+    is set aside. Raises InputError, before anything is written, where there is no such file, one may not be opened, or none can be
+    used (naming the first of them, and why).
     """
     source, out = Path(source), Path(out)
     ledger = Ledger(CORPUS, PUBLISHED, passages)
@@ -123,7 +123,7 @@ def _in_order(paths: Iterable[Path]) -> list[Path]:
 
 
 def _read(path: Path, split: str, ledger: Ledger) -> _Item:
-    """Raises _Broken for a file that is cut off or otherwise not what it should be, InputError for one that may not be opened."""
+    """Raises _Broken for a file that is cut off or otherwise not what it should be."""
     found: dict[str, list[tuple[int, str]]] = {kind: [] for kind in _KINDS}
     lines = _lines(path, split, ledger)
     for number, line in enumerate(lines, 1):
@@ -152,7 +152,7 @@ def _read(path: Path, split: str, ledger: Ledger) -> _Item:
 
 
 def _lines(path: Path, split: str, ledger: Ledger) -> list[str]:
-    """The lines, without empty ones at the end."""
+    """The lines, without empty ones. Raises InputError for a file that may not be opened."""
     try:
         data = path.read_bytes()
     except OSError as error:
