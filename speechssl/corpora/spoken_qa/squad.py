@@ -47,6 +47,8 @@ PUBLISHED = {  # by the name of the published file
 }
 SPLITS = {"train": re.compile(r"train"), "dev": re.compile(r"dev|valid"), "test": re.compile(r"test")}
 SEGMENT = re.compile(r"(.+)_(\d+)")
+ENOUGH = 200  # paragraphs that tell what a file is written in
+CHINESE, LETTER = re.compile(r"[\u3400-\u9fff]"), re.compile(r"[^\W\d_]")
 
 
 def prepare_squad(
@@ -144,10 +146,9 @@ def _read(split: str, path: Path, source: Path, language: str, sounds: Mapping[s
 
 def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) -> None:
     """Raises InputError for Chinese that would be taken for another language: its tokens and its voices would be wrong."""
-    letters = [
-        letter for p in paragraphs for text in (p.context, *(q.text for q in p.asked)) for letter in text if letter.isalpha()
-    ]
-    if language != "zh" and 2 * sum("\u3400" <= letter <= "\u9fff" for letter in letters) > len(letters):
+    texts = [text for p in paragraphs[:ENOUGH] for text in (p.context, *(q.text for q in p.asked))]
+    chinese, letters = (sum(len(pattern.findall(text)) for text in texts) for pattern in (CHINESE, LETTER))
+    if language != "zh" and 2 * chinese > letters:
         raise InputError(
             f"{path} is mostly in Chinese characters, which the rules of {language!r} do not fit; use `speechssl prepare drcd`, "
             "or say --language zh"

@@ -149,7 +149,7 @@ def test_recordings_of_nothing_are_counted(tmp_path, squad_json, recording):
 def test_a_folder_of_something_else_is_not_written_into(source, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine.txt").write_text("mine")
-    with pytest.raises(InputError, match="is not empty and not a squad corpus; choose another folder"):
+    with pytest.raises(InputError, match="is not empty and not the squad corpus; choose another folder"):
         prepare_squad(source, tmp_path / "out")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["mine.txt"]
 
