@@ -22,9 +22,9 @@ def claim_settings(out: Path, wanted: dict[str, Any], name: str) -> None:
     begun = out / "settings.json"
     if begun.is_file():
         if read_json(begun) != json.loads(json.dumps(wanted)):
-            raise InputError(f"{out} holds a {name} corpus made with other settings (see {begun}); choose another folder")
+            raise InputError(f"{out} holds the {name} corpus made with other settings (see {begun}); choose another folder")
     elif out.is_dir() and any(out.iterdir()):
-        raise InputError(f"{out} is not empty and not a {name} corpus; choose another folder")
+        raise InputError(f"{out} is not empty and not the {name} corpus; choose another folder")
     else:
         write_json(begun, wanted)
 

@@ -260,7 +260,7 @@ def test_other_settings_are_refused(corpora, change):
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="is not empty and not a MiniSQA corpus; choose another folder"):
+    with pytest.raises(InputError, match="is not empty and not the MiniSQA corpus; choose another folder"):
         prepare(tmp_path, settings())
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
 

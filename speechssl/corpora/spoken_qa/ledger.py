@@ -56,7 +56,7 @@ class Ledger:
         asked = sum(questions.values()) - sum(questions[p] for p in wanted)
         for kind, number in zip(KINDS, (len(passages) - len(wanted), asked), strict=True):
             if number:
-                reason = f"beyond the first {self.first} passages with questions (--passages)"
+                reason = f"beyond the first {self.first} passage{'s' * (self.first > 1)} with questions (--passages)"
                 self.aside.append({"split": split, "kind": kind, "count": number, "reason": reason})
         return wanted
 
@@ -95,7 +95,7 @@ def described(report: Mapping[str, Any]) -> str:
     lines = [f"{report['corpus']}:"]
     for split, facts in report["splits"].items():
         lines += [f"  {split} {kind}: {_counts(facts[kind], facts['hours'].get(kind))}" for kind in KINDS if kind in facts]
-        lines += [f"    {f['count']:,} {f['what']}: {f['done']}" for f in facts["found"]]
+        lines += [f"    {f['what']}: {f['count']:,}; {f['done']}" for f in facts["found"]]
         lines += [f"    {number:,} set aside: {reason}" for reason, number in facts["set_aside"].items()]
         if (ceiling := facts.get("answer_in_context")) is not None:
             letters = f" ({facts['answer_in_letters']:.1%} as a string of letters)" if "answer_in_letters" in facts else ""

@@ -24,7 +24,7 @@ from speechssl.corpora.spoken_qa.drafts import finish
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.corpora.spoken_qa.nmsqa_drafts import draft
 from speechssl.corpora.spoken_qa.nmsqa_files import Files, find_files
-from speechssl.corpora.spoken_qa.nmsqa_split import read_split
+from speechssl.corpora.spoken_qa.nmsqa_split import Split, read_split
 from speechssl.corpora.spoken_qa.recordings import check_common, stamp
 from speechssl.errors import InputError
 
@@ -51,7 +51,7 @@ def prepare_nmsqa(
 
     source: a folder in any of the layouts, or one table of it. speak: synthesise what has no recording, in voices drawn by the
     seed. workers: processes that join and read recordings. passages: make only so many of every split. Raises InputError, one
-    sentence, for a folder in which nothing is known, and for damaged tables.
+    sentence, for a folder in which nothing is known, and for damaged tables where no split is left.
     """
     source, out = Path(source).resolve(), Path(out)
     root, only = (source.parent, source) if source.is_file() else (source, None)
@@ -74,7 +74,7 @@ def prepare_nmsqa(
 def _prepared(
     roots: Sequence[Path], tables: Mapping[str, Files], out: Path, speak: bool, workers: int, seed: int, ledger: Ledger
 ) -> dict[str, Any]:
-    splits = [read_split(name, files, roots, ledger) for name, files in tables.items()]
+    splits = _readable(roots, tables, ledger)
     check_common({s.name: s.asked_for for s in splits}, {s.name: s.recordings for s in splits}, roots[0])
     drafts = {split.name: draft(split, out, ledger, speak, workers) for split in splits}
     if speak:
@@ -82,3 +82,20 @@ def _prepared(
 
         drafts = speak_drafts(out, drafts, ledger, seed, workers)
     return finish(out, drafts, ledger, ABOUT)
+
+
+def _readable(roots: Sequence[Path], tables: Mapping[str, Files], ledger: Ledger) -> list[Split]:
+    """The splits whose tables can be read; the others are told. Raises InputError where none can."""
+    splits: list[Split] = []
+    errors: dict[str, InputError] = {}
+    for name, files in tables.items():
+        try:
+            splits.append(read_split(name, files, roots, ledger))
+        except InputError as error:
+            errors[name] = error
+    if not splits:
+        raise next(iter(errors.values()))
+    for name, why in errors.items():
+        ledger.count(name, "questions", 0)
+        ledger.remark(name, f"splits that cannot be read ({name})", f"nothing was made of it: {why}")
+    return splits

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from speechssl.corpora.spoken_qa.nmsqa_answers import answers_of
 from speechssl.corpora.spoken_qa.tables import check_columns, columns_of, intervals, list_of, number_of, read_parquet, text_of
-from speechssl.errors import InputError
 
-NEEDED = ("id", "context", "question", "answers")
+QUESTIONS = ("question", "question_text", "question_normalized_text")  # columns, the first that says something
+RECORDED = "question_audio_path"
+IDS = ("id", "question_id", "qid", "hash")
 SEGMENT = re.compile(r"(.+)[-_](\d+)")
 NUMBERS = re.compile(r"\d+(_\d+)+")  # derived tables leave out what stands before them
 
@@ -51,31 +53,37 @@ class Row:
 
 
 def parquet_rows(path: Path) -> Iterator[Row]:
-    """Raises InputError for a file that is damaged or is no table of NMSQA."""
-    check_columns(path, columns_of(path), NEEDED, "NMSQA")
+    """Whatever columns there are beside the questions. Raises InputError for a file that is damaged or is no table of NMSQA."""
+    columns = columns_of(path)
+    if RECORDED not in columns and not any(name in columns for name in QUESTIONS):
+        check_columns(path, columns, QUESTIONS[:1], "NMSQA")
     for cells in read_parquet(path):
-        if not isinstance(cells["answers"], (dict, type(None))):
-            raise InputError(f"{path} has answers that are no record of lists; give the published file")
-        yield _row(cells, cells["answers"])
+        yield _row(cells, answers_of(cells))
 
 
 def _row(cells: Mapping[str, Any], answers: Mapping[str, Any] | None) -> Row:
     segment = stem(cells.get("content_segment_audio_path"))
     passage = stem(cells.get("content_full_audio_path")) or passage_of(segment)
-    said = text_of(cells.get("content_segment_text"))
+    said = _said(cells, "content_segment_text", "content_segment_normalized_text")
+    context = _said(cells, "context", "passage", "content_full_text", "content_text")
     return Row(
-        text_of(cells["id"]),
+        _said(cells, *IDS),
         passage,
-        stem(cells.get("question_audio_path")),
-        text_of(cells["context"]),
-        text_of(cells["question"]),
-        None if answers is None or answers.get("text") is None else _texts(answers),
+        stem(cells.get(RECORDED)),
+        context if context or segment else said,
+        _said(cells, *QUESTIONS),
+        None if answers is None else _texts(answers),
         tuple(_times(answers or {}, "" if segment == passage else segment)),
         text_of(cells.get("content_audio_speaker")),
         text_of(cells.get("question_audio_speaker")),
         {segment: said} if segment and said else {},
         len(list_of((answers or {}).get("audio_full_neg_answer_start"))),
     )
+
+
+def _said(cells: Mapping[str, Any], *names: str) -> str:
+    """The first of some columns that says something."""
+    return next((text for name in names if (text := text_of(cells.get(name))).strip()), "")
 
 
 def _texts(answers: Mapping[str, Any]) -> tuple[tuple[str, int | None], ...]:

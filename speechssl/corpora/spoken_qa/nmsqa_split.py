@@ -12,12 +12,16 @@ from speechssl.corpora.records import Span
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.corpora.spoken_qa.nmsqa_csv import About, csv_rows, read_about
 from speechssl.corpora.spoken_qa.nmsqa_files import Files, listed
-from speechssl.corpora.spoken_qa.nmsqa_rows import Row, by_passage, parquet_rows, segment_of
+from speechssl.corpora.spoken_qa.nmsqa_rows import SEGMENT, Row, by_passage, parquet_rows, segment_of
 from speechssl.corpora.spoken_qa.nmsqa_times import Layout
 from speechssl.corpora.spoken_qa.recordings import Recordings, find_recordings
 
 RENAMED = ("questions with the id of another question", "kept, a number added to the id")
 TWICE = "it repeats another row"
+TOLD = (
+    "questions whose table has no text of the passage",
+    "their passage's text is that of its sentences, as far as their rows have it",
+)
 NAMELESS = "it has neither an id nor a recording"
 
 
@@ -70,10 +74,10 @@ class Split:
 
 
 def read_split(name: str, files: Files, roots: Sequence[Path], ledger: Ledger) -> Split:
-    """The rows that can be used, each with its passage."""
+    """The rows that can be used, each with its passage. Raises InputError, before anything is counted, for damaged tables."""
     about = read_about(files.about)
     rows: dict[str, Row] = {}
-    for row in _rows(files, about):
+    for row in list(_rows(files, about)):  # a table that cannot be read leaves nothing counted
         ledger.count(name, "questions")
         row = replace(row, id=row.id or row.recording)
         if row.id in rows and row != rows[row.id]:
@@ -84,7 +88,7 @@ def read_split(name: str, files: Files, roots: Sequence[Path], ledger: Ledger) -
         else:
             rows[row.id] = row
     recordings = find_recordings(roots, name)
-    split = Split(name, files, recordings, about, list(rows.values()), {}, {})
+    split = Split(name, files, recordings, about, _with_contexts(rows.values(), name, ledger), {}, {})
     _find_passages(split)
     ledger.count(name, "passages", len(split.passages))
     return split
@@ -97,19 +101,36 @@ def _rows(files: Files, about: Mapping[str, About]) -> Iterator[Row]:
         yield from parquet_rows(path)
 
 
+def _with_contexts(rows: Collection[Row], name: str, ledger: Ledger) -> list[Row]:
+    """The rows; one without a context gets the texts of its passage's sentences, in their order."""
+    said: dict[str, dict[tuple[int, str], str]] = {}
+    for row in rows:
+        for segment, text in row.segments.items():
+            number = SEGMENT.fullmatch(segment)
+            said.setdefault(row.passage, {})[int(number[2]) if number else -1, segment] = text
+    texts = {passage: " ".join(text for _, text in sorted(found.items())) for passage, found in said.items()}
+    bare = sum(not row.context.strip() for row in rows)
+    if bare:
+        ledger.remark(name, *TOLD, number=bare)
+    return [row if row.context.strip() else replace(row, context=texts.get(row.passage, "")) for row in rows]
+
+
 def _find_passages(split: Split) -> None:
     """Passages by their recording, or else by the recording of the question, or else by their text."""
     segments = by_passage(split.recordings)
-    by_text = {row.context: row.passage for row in reversed(split.rows) if row.passage}
+    by_text = {row.context: row.passage for row in reversed(split.rows) if row.passage and row.context.strip()}
     for row in split.rows:
         question = row.recording or str(split.files.questions.get(row.id, ""))
-        asked = question.removeprefix("question-").rpartition("_")[0] if question.startswith("question-") else ""
-        name = (
-            row.passage or by_text.get(row.context) or (f"context-{asked}" if asked else f"text-{hash_bytes(row.context.encode())}")
-        )
+        about = _asked_about(question) if question.startswith("question-") or f"{question[:-1]}c" in segments else ""
+        name = row.passage or by_text.get(row.context) or about or f"text-{hash_bytes(row.context.encode())}"
         split.of_row[row.id] = name
         if name not in split.passages:
             split.passages[name] = _spoken(name, row, split, segments.get(name, {}))
+
+
+def _asked_about(question: str) -> str:
+    """The passage of a question, both as their recordings are called."""
+    return f"{question[:-1]}c" if question.endswith("-q") else f"context-{question[9:].rpartition('_')[0]}"
 
 
 def _spoken(name: str, row: Row, split: Split, found: Mapping[int, str]) -> Spoken:

@@ -11,7 +11,7 @@ WAV, FLAC, MP3 or OGG. With the times of a passage's words its answers get times
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.corpora.spoken_qa.preparing import Job, given, nothing_found, prepared
 from speechssl.corpora.spoken_qa.sounding import Take, Takes, audio_files, take_of
 from speechssl.corpora.spoken_qa.squad_records import Style, drafted
-from speechssl.corpora.spoken_qa.squad_schema import is_squad, read_squad
+from speechssl.corpora.spoken_qa.squad_schema import Paragraph, is_squad, read_squad
 from speechssl.corpora.spoken_qa.word_times import read_words, with_times
 from speechssl.errors import InputError
 from speechssl.text import answer_tokens
@@ -47,6 +47,8 @@ PUBLISHED = {  # by the name of the published file
 }
 SPLITS = {"train": re.compile(r"train"), "dev": re.compile(r"dev|valid"), "test": re.compile(r"test")}
 SEGMENT = re.compile(r"(.+)_(\d+)")
+ENOUGH = 200  # paragraphs that tell what a file is written in
+CHINESE, LETTER = re.compile(r"[\u3400-\u9fff]"), re.compile(r"[^\W\d_]")
 
 
 def prepare_squad(
@@ -62,7 +64,7 @@ def prepare_squad(
     """Write `out` and return its data report. speak: synthesise what has no recording; audio: take the recordings beside the JSON;
     passages: make only so many of every split.
 
-    Raises InputError for a source without such a file, a damaged file, or word times that are none.
+    Raises InputError for a source without such a file, a damaged file, Chinese that is called English, or word times that are none.
     """
     return _prepare("squad", source, out, language, speak, seed, workers, audio, passages)
 
@@ -134,10 +136,23 @@ def _published(files: Mapping[str, Path]) -> dict[str, dict[str, int]]:
 
 
 def _read(split: str, path: Path, source: Path, language: str, sounds: Mapping[str, Path], ledger: Ledger) -> tuple[Draft, Takes]:
-    draft, _ = drafted(split, read_squad(path), Style(language), ledger)
+    paragraphs = read_squad(path)
+    _check_language(path, paragraphs, language)
+    draft, _ = drafted(split, paragraphs, Style(language), ledger)
     takes = _takes(draft, sounds)
     folder = _audio_folder(source, split)
     return (_timed(split, draft, takes, folder, ledger) if takes.passages else draft), takes
+
+
+def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) -> None:
+    """Raises InputError for Chinese that would be taken for another language: its tokens and its voices would be wrong."""
+    texts = [text for p in paragraphs[:ENOUGH] for text in (p.context, *(q.text for q in p.asked))]
+    chinese, letters = (sum(len(pattern.findall(text)) for text in texts) for pattern in (CHINESE, LETTER))
+    if language != "zh" and 2 * chinese > letters:
+        raise InputError(
+            f"{path} is mostly in Chinese characters, which the rules of {language!r} do not fit; use `speechssl prepare drcd`, "
+            "or say --language zh"
+        )
 
 
 def _audio_folder(source: Path, split: str) -> Path:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,12 @@ from speechssl.artefacts import hash_files, read_json
 from speechssl.corpora.records import Passage, Question
 from speechssl.corpora.spoken_qa.drafts import Draft, begin, finish
 from speechssl.corpora.spoken_qa.ledger import Ledger
+from speechssl.corpora.spoken_qa.recordings import files_below
 from speechssl.corpora.spoken_qa.speaking import speak_drafts
 from speechssl.errors import InputError
 
 NAME = "TOEFL-QA"
+CORPUS = "toefl-qa"  # as the verb and the report have it
 SPLITS = ("train", "dev", "test")
 PUBLISHED = {
     "train": {"passages": 150, "questions": 717},
@@ -52,21 +54,32 @@ class _Item:
     correct: tuple[int, ...]
 
 
+class _Broken(Exception):
+    """A file that is no question, why, and in which line (from 1; 0 where there is none)."""
+
+    def __init__(self, reason: str, line: int) -> None:
+        super().__init__(reason)
+        self.reason, self.line = reason, line
+
+
 def prepare_toefl_qa(
     source: Path, out: Path, speak: bool = False, workers: int = 1, seed: int = 0, passages: int | None = None
 ) -> dict[str, Any]:
     """Prepare the splits that are there and return the data report. A folder finished from the same files is left alone.
 
-    source: the repository, its folder data/, a split's folder, or one file. speak: have everything read by synthetic voices
-    (needs speechssl[synth]), drawn by the seed. passages: make only so many stories of every split. Raises InputError where no such
-    file is found, or one is broken (naming file and line), before anything is written.
+    source: the repository, a folder above it, its folder data/, a split's folder, or one file. speak: have everything read by
+    synthetic voices (needs speechssl[synth]), drawn by the seed. passages: make only so many stories of every split. A broken file
+    is set aside. Raises InputError, before anything is written, where there is no such file, one may not be opened, or none can be
+    used (naming the first of them, and why).
     """
     source, out = Path(source), Path(out)
-    ledger = Ledger(NAME, PUBLISHED, passages)
+    ledger = Ledger(CORPUS, PUBLISHED, passages)
     files = _find(source, ledger)
     drafts = {split: _draft(split, paths, ledger) for split, paths in files.items()}
+    if not any(draft.questions for draft in drafts.values()):
+        raise _nothing(source, ledger)
     drawn = ({"seed": seed} if speak else {}) | ({} if passages is None else {"passages": passages})
-    begin(out, NAME, source.resolve(), files={s: hash_files(paths) for s, paths in files.items()}, speak=speak, **drawn)
+    begin(out, CORPUS, source.resolve(), files={s: hash_files(paths) for s, paths in files.items()}, speak=speak, **drawn)
     if (out / "card.json").is_file():
         tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
         report: dict[str, Any] = read_json(out / "data_report.json")
@@ -82,47 +95,53 @@ def prepare_toefl_qa(
 
 
 def _find(source: Path, ledger: Ledger) -> dict[str, list[Path]]:
-    """The files of every split that has some, in the order of their numbers. Raises InputError where there are none."""
+    """The files of every split that has some, in the order of their numbers. Raises InputError where there are none.
+
+    A split's lie in a folder of its name, wherever that is below the source; others count in the source itself, or if they are all.
+    """
     if not source.exists():
         raise InputError(f"{source} does not exist; give the folder of {NAME} with {LAYOUT}")
-    folders = [source, source / "data"]
-    found = {split: _files(f / split for f in folders) for split in SPLITS}
-    loose = _files([source]) or ([source] if source.is_file() and _FILE.fullmatch(source.name) else [])
+    paths = [path for _, path in files_below([source], "")] if source.is_dir() else [source]
+    found: dict[str, list[Path]] = {split: [] for split in (*SPLITS, "")}
+    for path in _in_order(paths):
+        folder = path.resolve().parent.name
+        found[folder if folder in SPLITS else ""].append(path)
+    loose = found.pop("")
+    if any(found.values()):
+        loose = [path for path in loose if path.parent == source]
     if loose:
-        split = loose[0].resolve().parent.name
-        if split not in SPLITS:
-            split = "test"
-            ledger.remark(split, "questions in no folder train, dev or test", "taken for test", len(loose))
-        found[split] += loose
+        ledger.remark("test", "questions in no folder train, dev or test", "taken for test", len(loose))
+        found["test"] += loose
     some = {split: paths for split, paths in found.items() if paths}
     if not some:
         raise InputError(f"{source} holds no questions of {NAME}; expected is {LAYOUT}")
     return some
 
 
-def _files(folders: Iterable[Path]) -> list[Path]:
-    named = [(m, p) for f in folders if f.is_dir() for p in f.iterdir() if (m := _FILE.fullmatch(p.name)) and p.is_file()]
+def _in_order(paths: Iterable[Path]) -> list[Path]:
+    """Those that are called as a question is."""
+    named = [(match, path) for path in paths if (match := _FILE.fullmatch(path.name))]
     return [p for _, p in sorted(named, key=lambda pair: (int(pair[0][2]), pair[0][3], int(pair[0][4]), int(pair[0][5]), pair[1]))]
 
 
 def _read(path: Path, split: str, ledger: Ledger) -> _Item:
-    """Raises InputError, naming file and line, for a file that is cut off or otherwise not what it should be."""
+    """Raises _Broken for a file that is cut off or otherwise not what it should be."""
     found: dict[str, list[tuple[int, str]]] = {kind: [] for kind in _KINDS}
     lines = _lines(path, split, ledger)
     for number, line in enumerate(lines, 1):
         kind, _, rest = line.strip().partition(" ")
         if kind not in found:
-            raise InputError(f"{path}:{number} begins with {kind[:20]!r}, none of {', '.join(_KINDS)}; get the file again")
+            raise _Broken(f"a line begins with {kind[:20]!r}, none of {', '.join(_KINDS)}", number)
         if kind == "SENTENCE" and not rest.strip():
             ledger.remark(split, "sentences without a word", "left out")
         else:
             found[kind].append((number, rest))
     for kind, count, wanted in (("SENTENCE", 0, "at least one"), ("QUESTION", 1, "one"), ("OPTION", OPTIONS, "four")):
         if (count and len(found[kind]) != count) or not found[kind]:
-            raise InputError(f"{path}:{len(lines)} ends with {len(found[kind])} lines {kind}, not {wanted}; get the file again")
-    marked = [_option(path, number, text) for number, text in found["OPTION"]]
+            raise _Broken(f"it has {len(found[kind])} lines {kind}, not {wanted}", len(lines))
+    marked = [_option(number, text) for number, text in found["OPTION"]]
     name = _FILE.fullmatch(path.name)
-    assert name is not None  # _files and _find took no other
+    assert name is not None  # _in_order took no other
     return _Item(
         path=path,
         story=name[1],
@@ -135,7 +154,7 @@ def _read(path: Path, split: str, ledger: Ledger) -> _Item:
 
 
 def _lines(path: Path, split: str, ledger: Ledger) -> list[str]:
-    """The lines, without empty ones at the end."""
+    """The lines, without empty ones. Raises InputError for a file that may not be opened."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -148,12 +167,12 @@ def _lines(path: Path, split: str, ledger: Ledger) -> list[str]:
     return [line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]
 
 
-def _option(path: Path, number: int, text: str) -> tuple[str, bool]:
+def _option(number: int, text: str) -> tuple[str, bool]:
     option, _, label = text.strip().rpartition(" ")
     if label not in ("0", "1"):
-        raise InputError(f"{path}:{number}: the option ends with {label!r}, not with 0 or 1; get the file again")
+        raise _Broken(f"an option ends with {label[:20]!r}, not with 0 or 1", number)
     if not option.strip():
-        raise InputError(f"{path}:{number}: the option has no words; get the file again")
+        raise _Broken("an option has no words", number)
     return tidy(option), label == "1"
 
 
@@ -168,11 +187,11 @@ def tidy(text: str) -> str:
 
 def _draft(split: str, paths: Sequence[Path], ledger: Ledger) -> Draft:
     """A passage a story; one a version where its questions do not agree about it, so that nothing is lost."""
-    items = [_read(path, split, ledger) for path in paths]
+    items = list(_whole(split, paths, ledger))
     names = _names(items)
     passages = [Passage(name, "", 0.0, "\n".join(told), "", "en") for (_, told), name in names.items()]
     ledger.count(split, "passages", len(passages))
-    ledger.count(split, "questions", len(items))
+    ledger.count(split, "questions", len(paths))
     kept: dict[str, tuple[_Item, Question]] = {}
     for item in items:
         if reason := _unusable(item, kept):
@@ -184,6 +203,22 @@ def _draft(split: str, paths: Sequence[Path], ledger: Ledger) -> Draft:
     asked = Counter(question.passage for _, question in kept.values())
     wanted = set(ledger.slice(split, (p.id for p in passages), asked))
     return Draft([p for p in passages if p.id in wanted], [q for _, q in kept.values() if q.passage in wanted])
+
+
+def _whole(split: str, paths: Iterable[Path], ledger: Ledger) -> Iterator[_Item]:
+    """What the files say; a broken one is set aside."""
+    for path in paths:
+        try:
+            yield _read(path, split, ledger)
+        except _Broken as error:
+            ledger.set_aside(split, "questions", path.stem, error.reason, file=path.name, line=error.line)
+
+
+def _nothing(source: Path, ledger: Ledger) -> InputError:
+    first = ledger.aside[0]
+    line = f", line {first['line']}" if first.get("line") else ""
+    where = f"{first['split']}/{first['file']}{line}"
+    return InputError(f"{source} holds no question of {NAME} that can be used (of {where}: {first['reason']}); get the files again")
 
 
 def _names(items: Iterable[_Item]) -> dict[tuple[str, tuple[str, ...]], str]:

@@ -388,6 +388,80 @@ def test_bad_rows_are_kept_or_set_aside_and_all_are_counted(dev, tmp_path):
     assert by_id["id-0_0-1"].answers == () and found.remarks(nmsqa_drafts.UNANSWERED[0]) == 1
 
 
+def write_plain(path, rows):
+    """A table with the columns and types of its rows."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pa.Table.from_pylist(rows), path)
+
+
+@pytest.mark.parametrize("form", ["record", "list", "json record", "json list", "columns", "flat columns"])
+def test_answers_are_read_in_any_form(dev, tmp_path, form):
+    rows = [mini.row(k) for k in range(4)]
+    for row in rows:
+        answers = row.pop("answers")
+        record = {name: [value] if name.startswith("audio") else value[:1] for name, value in answers.items() if value}
+        record = {name: values[0] if name.startswith("audio") else values for name, values in record.items()}
+        one = {name: values[0] for name, values in record.items()}
+        forms = {
+            "record": {"answers": record},
+            "list": {"answers": [one]},
+            "json record": {"answers": json.dumps(record)},
+            "json list": {"answers": json.dumps([one])},
+            "columns": {f"answers.{name}": values for name, values in record.items()},
+            "flat columns": {("answer" if name == "text" else name): v for name, v in one.items()} | {"answer_start": None},
+        }
+        row |= forms[form]
+    write_plain(dev / "dev.parquet", rows)
+    _, corpus = prepared(dev, tmp_path)
+    assert len(corpus.questions) == 4 and all(heard(corpus, q) for q in corpus.questions)
+    for k, question in enumerate(corpus.questions):
+        (answer,) = question.answers
+        assert answer.text == mini.ANSWERS[k][0] and (answer.char_start is None) == (form == "flat columns")
+
+
+def test_without_a_column_of_answers_every_question_is_set_aside(dev, tmp_path):
+    rows = [mini.row(k) for k in range(4)]
+    mini.write_table(dev / "dev.parquet", [{n: v for n, v in row.items() if n != "answers"} for row in rows])
+    found, corpus = prepared(dev, tmp_path)
+    assert not corpus.questions and found.aside(nmsqa_drafts.NO_ANSWERS) == 4
+
+
+def test_without_a_column_of_contexts_the_sentences_are_the_text(dev, tmp_path):
+    rows = [{n: v for n, v in mini.row(k).items() if n not in ("context", "title")} for k in (2, 0, 1)]
+    mini.write_table(dev / "dev.parquet", rows)
+    found, corpus = prepared(dev, tmp_path)
+    assert [p.text for p in corpus.passages.values()] == [" ".join(mini.SENTENCES[:3])]
+    assert len(corpus.questions) == 3 and all(heard(corpus, q) for q in corpus.questions)
+    assert found.remarks(nmsqa_split.TOLD[0]) == 3
+    rows = [{n: v for n, v in row.items() if not n.startswith("content_segment_")} for row in rows]
+    mini.write_table(dev / "dev.parquet", rows)  # nor any text: what is heard is enough
+    prepare_nmsqa(dev, tmp_path / "bare")
+    bare = load_corpus(tmp_path / "bare", "dev")
+    assert [p.text for p in bare.passages.values()] == [""] and [q.audio for q in bare.questions] == [
+        q.audio for q in corpus.questions
+    ]
+
+
+def test_a_table_of_questions_and_answers_finds_its_passages_by_the_names_of_the_recordings(tmp_path):
+    root, names = tmp_path / "nmsqa", ("id", "question", "answers", "question_audio_path")
+    rows = [mini.row(k, question_audio_path="squad-a1-q.mp3") for k in (0,)]
+    mini.write_table(root / "test.parquet", [{n: row[n] for n in names} for row in rows])
+    mini.write_sentences(root / "test_audios", "squad-a1-c-{}")
+    mini.write_question(root / "test_audios", "squad-a1-q")
+    _, corpus = prepared(root, tmp_path, "test")
+    assert list(corpus.passages) == ["squad-a1-c"] and heard(corpus, corpus.questions[0])
+
+
+def test_a_table_that_cannot_be_read_fails_alone(dev, tmp_path):
+    mini.write_table(dev / "train.parquet", [{"id": "1", "text": "x"}])
+    (dev / "test.parquet").write_bytes(b"PAR1 and then nothing")
+    found, corpus = prepared(dev, tmp_path)
+    assert len(corpus.questions) == 4
+    told = described(found.report)
+    assert "nothing was made of it" in told and "test.parquet is not a whole Parquet file" in told
+    assert "train.parquet has no question" in told and not (tmp_path / "out/test").exists()
+
+
 # ---- the other layouts
 
 
@@ -539,7 +613,7 @@ def test_damage_is_one_sentence_and_leaves_nothing(dev, tmp_path, name, content,
 
 def test_a_table_of_something_else_is_refused(dev, tmp_path):
     mini.write_table(dev / "dev.parquet", [{"id": "1", "text": "x"}])
-    with pytest.raises(InputError, match=r"dev.parquet has no context, question, answers, which a table of NMSQA has"):
+    with pytest.raises(InputError, match=r"dev.parquet has no question, which a table of NMSQA has"):
         prepare_nmsqa(dev, tmp_path / "out")
 
 
@@ -625,6 +699,4 @@ def test_a_slice_is_joined_alone(tmp_path):
     assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-1"] and all(heard(corpus, q) for q in corpus.questions)
     assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 1
     report = read_json(tmp_path / "out/data_report.json")["splits"]["dev"]
-    assert report["questions"]["read"] == 4 and report["set_aside"] == {
-        "beyond the first 1 passages with questions (--passages)": 3
-    }
+    assert report["questions"]["read"] == 4 and report["set_aside"] == {"beyond the first 1 passage with questions (--passages)": 3}

@@ -17,7 +17,7 @@ from speechssl.errors import InputError
 
 
 def reason(n):
-    return f"beyond the first {n} passages with questions (--passages)"
+    return f"beyond the first {n} passage{'s' * (n > 1)} with questions (--passages)"
 
 
 @given(st.lists(st.integers(0, 4), max_size=8), st.one_of(st.none(), st.integers(1, 9)))

@@ -116,6 +116,21 @@ def test_another_folder_is_one_sentence(tmp_path, source):
     assert not (tmp_path / "out").exists()
 
 
+def test_chinese_is_not_taken_for_english(tmp_path, squad_json):
+    path = squad_json(tmp_path / "dev.json", ("在歐洲 the EU", [("1", "歐洲在哪裡？", [("歐洲", 1)])]))
+    with pytest.raises(
+        InputError, match=r"dev.json is mostly in Chinese characters.*`speechssl prepare drcd`, or say --language zh$"
+    ):
+        prepare_squad(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    prepare_squad(path, tmp_path / "out", language="zh")
+    assert load_corpus(tmp_path / "out", "dev").questions[0].language == "zh"
+    path = squad_json(tmp_path / "test.json", ("A 梵語 word.", [("1", "Which?", [("梵語", 2)])]))
+    prepare_squad(path, tmp_path / "english")  # that quotes some
+    squad_json(tmp_path / "train.json", ("", []))
+    prepare_squad(tmp_path / "train.json", tmp_path / "empty")
+
+
 def test_a_language_without_rules_is_refused_before_anything_is_written(source, tmp_path):
     with pytest.raises(InputError, match="no text rules for the language 'fr'"):
         prepare_squad(source, tmp_path / "out", language="fr")
@@ -134,7 +149,7 @@ def test_recordings_of_nothing_are_counted(tmp_path, squad_json, recording):
 def test_a_folder_of_something_else_is_not_written_into(source, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine.txt").write_text("mine")
-    with pytest.raises(InputError, match="is not empty and not a squad corpus; choose another folder"):
+    with pytest.raises(InputError, match="is not empty and not the squad corpus; choose another folder"):
         prepare_squad(source, tmp_path / "out")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["mine.txt"]
 

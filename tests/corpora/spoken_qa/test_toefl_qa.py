@@ -134,24 +134,60 @@ def test_tidy(written, tidied):
 # ---- what is wrong
 
 
-@pytest.mark.parametrize(
-    ("text", "where"),
-    [
-        (lines()[:-3], r"tpo_1-lecture_1_1:7: the option ends with 'go'"),
-        (lines()[: lines().index("OPTION to go")], r"tpo_1-lecture_1_1:6 ends with 3 lines OPTION, not four"),
-        (lines() + "QUESTION again\n", r"tpo_1-lecture_1_1:8 ends with 2 lines QUESTION, not one"),
-        (lines([]), r"tpo_1-lecture_1_1:5 ends with 0 lines SENTENCE"),
-        (lines() + "PARAGRAPH x\n", r"tpo_1-lecture_1_1:8 begins with 'PARAGRAPH'"),
-        (lines(options=["1", "b 0", "c 0", "d 0"]), r"tpo_1-lecture_1_1:4: the option has no words"),
-        ("", r"tpo_1-lecture_1_1:0 ends with 0 lines SENTENCE"),
-        (b"\x89PNG\r\n\x1a\n\x00", r"tpo_1-lecture_1_1:1 begins with"),
-    ],
-)
-def test_a_broken_file_is_named_with_its_line_and_nothing_is_written(source, tmp_path, text, where):
+BROKEN = [
+    (lines()[:-3], "an option ends with 'go', not with 0 or 1", 7),
+    (lines()[: lines().index("OPTION to go")], "it has 3 lines OPTION, not four", 6),
+    (lines(options=["a 1", "b 0", "c 0", "d 0", "e 0"]), "it has 5 lines OPTION, not four", 8),
+    (lines() + "QUESTION again\n", "it has 2 lines QUESTION, not one", 8),
+    (lines([]), "it has 0 lines SENTENCE, not at least one", 5),
+    (lines() + "PARAGRAPH x\n", "a line begins with 'PARAGRAPH', none of SENTENCE, QUESTION, OPTION", 8),
+    (lines(options=["1", "b 0", "c 0", "d 0"]), "an option has no words", 4),
+    ("", "it has 0 lines SENTENCE, not at least one", 0),
+    (b"\x89PNG\r\n\x1a\n\x00", "a line begins with '\u2030PNG', none of SENTENCE, QUESTION, OPTION", 1),
+]
+
+
+@pytest.mark.parametrize(("text", "reason", "line"), BROKEN)
+def test_a_broken_file_is_set_aside_with_its_line_and_the_others_are_kept(source, tmp_path, text, reason, line):
     write(source / "data" / "dev", "tpo_1-lecture_1_1", text)
-    with pytest.raises(InputError, match=where):
-        prepare_toefl_qa(source, tmp_path / "out")
+    report = prepare_toefl_qa(source, tmp_path / "out")
+    assert [json.loads(told) for told in (tmp_path / "out" / "set_aside.jsonl").read_text().splitlines()] == [
+        {
+            "split": "dev",
+            "kind": "questions",
+            "id": "tpo_1-lecture_1_1",
+            "reason": reason,
+            "file": "tpo_1-lecture_1_1",
+            "line": line,
+        }
+    ]
+    counts = report["splits"]["dev"]["questions"]
+    assert (counts["read"], counts["kept"], counts["set_aside"]) == (3, 2, 1)
+    assert f"1 set aside: {reason}" in described(report) and len(questions(tmp_path / "out", "dev")) == 2
+
+
+@pytest.mark.parametrize(("text", "reason", "line"), [*BROKEN, (lines(question=""), "the question has no words", 0)])
+def test_a_folder_in_which_nothing_can_be_used_is_refused_and_nothing_is_written(tmp_path, text, reason, line):
+    write(tmp_path / "x" / "dev", "tpo_1-lecture_1_1", text)
+    write(tmp_path / "x" / "dev", "tpo_1-lecture_1_2", lines(options=["a 0", "b 0", "c 0", "d 0"]))
+    where = "dev/tpo_1-lecture_1_1" + f", line {line}" * bool(line)
+    with pytest.raises(InputError, match=re.escape(f"x holds no question of TOEFL-QA that can be used (of {where}: {reason})")):
+        prepare_toefl_qa(tmp_path / "x", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_folders_above_the_repository_are_searched_but_not_a_corpus_that_was_prepared_there(source, tmp_path):
+    write(source / "copies", "tpo_8-lecture_1_1")  # of no split
+    report = prepare_toefl_qa(tmp_path, tmp_path / "out")
+    assert (
+        report["corpus"] == "toefl-qa" and [report["splits"][s]["questions"]["read"] for s in ("train", "dev", "test")] == [3] * 3
+    )
+    write(tmp_path / "out" / "dev", "tpo_9-lecture_1_1")
+    assert prepare_toefl_qa(tmp_path, tmp_path / "out") == report
+    loose = prepare_toefl_qa(source / "copies" / "..", tmp_path / "other")
+    assert loose["splits"]["test"]["questions"]["read"] == 3
+    write(tmp_path / "alone" / "some" / "folder", "tpo_8-lecture_1_1")
+    assert list(prepare_toefl_qa(tmp_path / "alone", tmp_path / "third")["splits"]) == ["test"]
 
 
 def test_a_folder_of_something_else_is_told_what_was_expected(tmp_path):

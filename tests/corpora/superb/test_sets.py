@@ -92,7 +92,7 @@ def test_a_folder_that_holds_something_else_is_refused_before_reading(source, tm
     (tmp_path / "out/se").mkdir(parents=True)
     (tmp_path / "out/se/thesis.txt").write_text("mine")
     monkeypatch.setattr(sets, "measured", lambda *_: pytest.fail("this is in vain"))
-    with pytest.raises(InputError, match="is not empty and not a voicebank-demand corpus"):
+    with pytest.raises(InputError, match="is not empty and not the voicebank-demand corpus"):
         prepare_voicebank_demand(source, tmp_path / "out")
 
 
