@@ -24,9 +24,9 @@ def claimed(out: Path, corpus: str, source: Path, **settings: Any) -> Iterator[d
     """
     fresh = not out.exists()
     begin(out, corpus, source, **settings)
-    if (out / "card.json").is_file():
-        tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
-        yield dict(read_json(out / "data_report.json"))
+    report = finished(out)
+    if report is not None:
+        yield report
         return
     try:
         yield None
@@ -34,3 +34,11 @@ def claimed(out: Path, corpus: str, source: Path, **settings: Any) -> Iterator[d
         if fresh and not (out / "unpacked").exists():
             shutil.rmtree(out)
         raise
+
+
+def finished(out: Path) -> dict[str, Any] | None:
+    """The data report of a folder that was begun with these settings and is whole, which is said; else None."""
+    if not (out / "card.json").is_file():
+        return None
+    tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
+    return dict(read_json(out / "data_report.json"))

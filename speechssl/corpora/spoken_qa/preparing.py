@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
-from speechssl.artefacts import hash_files, read_json
+from speechssl.artefacts import hash_files
+from speechssl.corpora.spoken_qa.claiming import finished
 from speechssl.corpora.spoken_qa.drafts import Draft, begin, finish
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.corpora.spoken_qa.sounding import Sounds
@@ -50,9 +48,7 @@ def prepared(job: Job, read: Read) -> dict[str, Any]:
     """
     if job.out.exists() and (not job.out.is_dir() or any(job.out.iterdir())):
         begin(job.out, job.corpus, job.source, **job.settings)  # refuses another's folder
-        if (job.out / "card.json").is_file():
-            tqdm.write(f"{job.out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
-            report: dict[str, Any] = read_json(job.out / "data_report.json")
+        if (report := finished(job.out)) is not None:
             return report
     ledger = Ledger(job.corpus, job.published, job.passages)
     found = read(ledger)

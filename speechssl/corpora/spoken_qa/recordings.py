@@ -95,9 +95,13 @@ def check_common(used: Mapping[str, Iterable[str]], recordings: Mapping[str, Rec
 
 
 def safe_name(name: str) -> str:
-    """A name for a file: what may not stand in one is replaced, and a hash keeps such names apart."""
-    plain = re.sub(r"[^\w.#=+-]", "_", name)
-    return name if plain == name and not name.startswith(".") else f"{plain.lstrip('.')[:80]}-{hash_bytes(name.encode())[:8]}"
+    """An id as the name of a file: itself where every file system takes it as it is, else a short form with a hash.
+
+    File systems may not tell upper case from lower case, so that an id with capitals is not taken as it is.
+    """
+    if re.fullmatch(r"[a-z0-9_][a-z0-9._-]{0,99}", name):
+        return name
+    return f"{re.sub('[^a-z0-9_-]+', '_', name.lower())[:60]}.{hash_bytes(name.encode('utf-8', 'surrogatepass'))[:10]}"
 
 
 def below(path: Path, out: Path) -> str:

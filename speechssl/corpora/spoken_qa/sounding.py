@@ -6,7 +6,6 @@ recording with a hole (a segment that is missing or damaged) is not made: all th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,20 +13,19 @@ from typing import Any, Protocol, TypeVar
 
 from tqdm import tqdm
 
-from speechssl.artefacts import hash_bytes
 from speechssl.audio import duration
 from speechssl.corpora.making import in_parallel
 from speechssl.corpora.records import Passage, Question
 from speechssl.corpora.spoken_qa.drafts import Draft
 from speechssl.corpora.spoken_qa.joining import write_joined
 from speechssl.corpora.spoken_qa.ledger import Kind, Ledger
+from speechssl.corpora.spoken_qa.recordings import safe_name
 from speechssl.errors import InputError
 
 R = TypeVar("R", Passage, Question)
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
 FEW = 8  # recordings that are done sooner than other processes are there
 STAYS = (".wav", ".flac")  # their headers state the length; that of an MP3 may be an estimate
-NAME = re.compile(r"[\w.-]{1,100}")  # what every file system takes as it is
 
 
 @dataclass(frozen=True)
@@ -86,11 +84,6 @@ def take_of(segments: Mapping[int, Path], first: int = 0) -> Take:
     return Take(tuple(present), last + 1 - first - len(present))
 
 
-def file_name(name: str) -> str:
-    """An id as the name of a file: itself where every file system takes it, else what is left of it and a hash."""
-    return name if NAME.fullmatch(name) else f"{re.sub(r'[^A-Za-z0-9]+', '-', name)[:40]}-{hash_bytes(name.encode())[:8]}"
-
-
 def with_passages(split: str, draft: Draft, heard: Mapping[str, Heard], ledger: Ledger) -> Draft:
     """The draft with audio of its passages. Where any has some, those without are set aside with their questions."""
     if not heard:
@@ -111,7 +104,7 @@ def with_questions(split: str, draft: Draft, heard: Mapping[str, Heard], ledger:
 
 def audio_name(split: str, kind: Kind, name: str) -> str:
     """Where a recording is written, below the corpus. A passage and a question may have one id."""
-    return f"{split}/audio/{kind[0]}-{file_name(name)}.flac"
+    return f"{split}/audio/{kind[0]}-{safe_name(name)}.flac"
 
 
 def _sounding(split: str, kind: Kind, records: Iterable[R], heard: Mapping[str, Heard], ledger: Ledger) -> Iterator[R]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from speechssl.artefacts import hash_bytes, hash_json, read_json, write_json
+from speechssl.artefacts import hash_json, read_json, write_json
 from speechssl.audio import write_flac
 from speechssl.corpora.espeak import Voice, speak
 from speechssl.corpora.making import in_parallel
@@ -27,6 +27,7 @@ from speechssl.corpora.records import Answer, Passage, Question, Span
 from speechssl.corpora.spoken_qa.drafts import PARTS, Draft
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.corpora.spoken_qa.reading import Reading, read_aloud, timed
+from speechssl.corpora.spoken_qa.recordings import safe_name
 
 VERSION = 1  # of how texts are read; parts of another version are spoken again
 SPOKEN = "spoken by espeak-ng (synthetic)"
@@ -48,7 +49,7 @@ class _Group:
     @property
     def part(self) -> Path:
         """Where what was spoken is written down, last of all: it marks the group as done."""
-        return self.out / self.split / PARTS / f"{file_name(self.passage.id)}.json"
+        return self.out / self.split / PARTS / f"{safe_name(self.passage.id)}.json"
 
     @property
     def made_from(self) -> str:
@@ -112,13 +113,6 @@ def heard_in(split: str) -> str:
     return "test"
 
 
-def file_name(name: str) -> str:
-    """What a record is called as a file: its id, or a short form with a hash where that will not do."""
-    if re.fullmatch(r"[a-z0-9_][a-z0-9._-]{0,99}", name):
-        return name
-    return f"{re.sub('[^a-z0-9_-]+', '_', name.lower())[:60]}.{hash_bytes(name.encode('utf-8', 'surrogatepass'))[:10]}"
-
-
 # ---- speaking, in one of many processes ----------------------------------------------------------
 
 
@@ -151,12 +145,12 @@ def _speak_passage(group: _Group) -> tuple[dict[str, Any], Reading | None]:
         reading = read_aloud(passage.written, voice, language)
     except ValueError as error:
         return {"reason": f"the passage cannot be spoken: {error}"}, None
-    return _recorded(group, reading, voice, f"passages/{file_name(passage.id)}"), reading
+    return _recorded(group, reading, voice, f"passages/{safe_name(passage.id)}"), reading
 
 
 def _speak_question(group: _Group, question: Question, passage: str, reading: Reading | None) -> dict[str, Any]:
     """passage: who reads it."""
-    name, language = f"questions/{file_name(question.id)}", _language(question)
+    name, language = f"questions/{safe_name(question.id)}", _language(question)
     try:
         voice = group.reader(f"{group.passage.id} {question.id}", language, passage)
         asked = None if question.audio else read_aloud(question.written, voice, language)

@@ -8,17 +8,15 @@ The text of a passage has a sentence a line.
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
-from speechssl.artefacts import hash_files, read_json
+from speechssl.artefacts import hash_files
 from speechssl.corpora.records import Passage, Question
+from speechssl.corpora.spoken_qa.claiming import finished
 from speechssl.corpora.spoken_qa.drafts import Draft, begin, finish
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.corpora.spoken_qa.recordings import files_below
@@ -80,9 +78,7 @@ def prepare_toefl_qa(
         raise _nothing(source, ledger)
     drawn = ({"seed": seed} if speak else {}) | ({} if passages is None else {"passages": passages})
     begin(out, CORPUS, source.resolve(), files={s: hash_files(paths) for s, paths in files.items()}, speak=speak, **drawn)
-    if (out / "card.json").is_file():
-        tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
-        report: dict[str, Any] = read_json(out / "data_report.json")
+    if (report := finished(out)) is not None:
         return report
     if speak:
         drafts = speak_drafts(out, drafts, ledger, seed, workers)

@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from speechssl.audio import resample
 from speechssl.corpora.records import Passage, Question
 from speechssl.corpora.spoken_qa.drafts import Draft
 from speechssl.corpora.spoken_qa.ledger import Ledger
-from speechssl.corpora.spoken_qa.sounding import Take, Takes, file_name, take_of
+from speechssl.corpora.spoken_qa.sounding import Take, Takes, take_of
 
 
 def draft(*names):
@@ -79,12 +77,3 @@ def test_without_any_recording_all_stays_text(tmp_path):
 def test_numbered_segments(tmp_path, numbers, first, missing):
     take = take_of({n: tmp_path / str(n) for n in reversed(numbers)}, first)
     assert [int(p.name) for p in take.paths] == numbers and take.missing == missing
-
-
-@settings(max_examples=50)
-@given(st.text(min_size=1), st.text(min_size=1))
-def test_names_of_files_are_safe_and_different(one, other):
-    for name in (one, other):
-        made = file_name(name)
-        assert "/" not in made and "\0" not in made and 0 < len(made.encode("utf-8", "surrogatepass")) <= 255
-    assert one == other or file_name(one) != file_name(other)

@@ -12,7 +12,7 @@ from speechssl.corpora.records import Answer, Passage, Question, Span, load_corp
 from speechssl.corpora.spoken_qa import speaking
 from speechssl.corpora.spoken_qa.drafts import PARTS, Draft, begin, finish
 from speechssl.corpora.spoken_qa.ledger import Ledger
-from speechssl.corpora.spoken_qa.speaking import file_name, heard_in, speak_drafts
+from speechssl.corpora.spoken_qa.speaking import heard_in, speak_drafts
 from speechssl.errors import MissingExtra
 
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
@@ -200,14 +200,3 @@ def test_a_part_of_another_text_is_spoken_again(tmp_path):
     speak_drafts(tmp_path, first, Ledger("tried"))
     changed = speak_drafts(tmp_path, {"train": Draft([passage(text="Carthage fell.")], [])}, Ledger("tried"))
     assert [w.text for w in changed["train"].passages[0].words] == ["Carthage", "fell."]
-
-
-@pytest.mark.parametrize("name", ["p", "tpo_1-lecture_2", "5733be284776f41900661182"])
-def test_plain_ids_name_their_files(name):
-    assert file_name(name) == name
-
-
-def test_other_ids_have_names_of_their_own():
-    names = ["a/b", "a_b", "A_b", "../a", ".", "", "x" * 300, "問題", "問題二", "a b", "\ud800"]
-    files = [file_name(n) for n in names]
-    assert len(set(map(str.lower, files))) == len(names) and all("/" not in f and 0 < len(f) < 120 and f != "." for f in files)
