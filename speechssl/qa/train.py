@@ -217,7 +217,7 @@ def _answer_words(passage: Passage, question: Question) -> tuple[list[str], tupl
 
 def _made_from(corpus: Path, options: QaOptions) -> dict[str, Any]:
     """Options that earlier versions did not have are named where they are used, so that what those began is gone on with."""
-    unused = {"subwords": "none", "characters": False, "split": "train"}.items()
+    unused = {"subwords": "none", "characters": False, "split": "train", "question": 120, "gradient_checkpointing": False}.items()
     return {"data": data_hash(corpus, options.split), "options": dict(o for o in asdict(options).items() if o not in unused)}
 
 

@@ -228,3 +228,11 @@ def test_questions_without_units_or_times_are_left_out(corpus, tmp_path):
     units = {name: RunLength.of_frames(np.arange(GRID.frames(16_000)) // 3) for name in ("p0", "q0", "p1")}
     examples, left_out = dual_examples(data, units, GRID)
     assert len(examples) == 1 and left_out == {"q1": "no units of q1", "q2": "no units of q2"}
+
+
+def test_what_earlier_versions_began_is_gone_on_with(corpus):
+    """Options that they did not have are not named where they are not used."""
+    found = train._made_from(corpus, options())["options"]
+    later = {"subwords", "characters", "split", "question", "gradient_checkpointing"}
+    assert not later & found.keys() and found["window"] == 16
+    assert train._made_from(corpus, options(question=60))["options"]["question"] == 60
