@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional
 
 from speechssl.qa.choice import Choice
-from speechssl.qa.reader import Layout, collate
+from speechssl.qa.reader import Layout, collate, drawn_at
 from speechssl.qa.spans import Window
 from speechssl.training import Batch
 
@@ -68,12 +68,8 @@ class ChoiceBatches:
     symbols: int = 0  # by one of these ids, 0..symbols - 1
 
     def __call__(self, step: int) -> Batch:
-        epoch_steps = max(len(self.examples) // self.size, 1)
-        epoch, index = divmod(step, epoch_steps)
-        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.examples))
-        rng = np.random.default_rng([self.seed, epoch, index])
-        examples = [self.examples[i] for i in order[index * self.size : (index + 1) * self.size]]
-        return self._padded(rng, examples)
+        numbers, rng = drawn_at(step, len(self.examples), self.size, self.seed)
+        return self._padded(rng, [self.examples[i] for i in numbers])
 
     def _padded(self, rng: np.random.Generator, examples: Sequence[ChoiceExample]) -> Batch:
         drawn = [self._draw(rng, example) for example in examples]

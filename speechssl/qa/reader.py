@@ -144,6 +144,16 @@ class Example:
     last: int
 
 
+def drawn_at(step: int, examples: int, size: int, seed: int) -> tuple[np.ndarray, np.random.Generator]:
+    """Which of so many examples are in the batch of a step, (size,) or fewer, and the generator of what is random about them.
+
+    Every epoch has an order of its own and leaves out what does not fill a batch.
+    """
+    epoch, index = divmod(step, max(examples // size, 1))
+    order = np.random.default_rng([seed, epoch]).permutation(examples)
+    return order[index * size : (index + 1) * size], np.random.default_rng([seed, epoch, index])
+
+
 @dataclass(frozen=True)
 class ExampleBatches:
     """Batches of windows, a function of (seed, step) only; `empty` of them do not hold the answer and point at [CLS]."""
@@ -157,11 +167,8 @@ class ExampleBatches:
     symbols: int = 0  # by one of these ids, 0..symbols - 1
 
     def __call__(self, step: int) -> Batch:
-        epoch_steps = max(len(self.examples) // self.size, 1)
-        epoch, index = divmod(step, epoch_steps)
-        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.examples))
-        rng = np.random.default_rng([self.seed, epoch, index])
-        chosen = [self.examples[i] for i in order[index * self.size : (index + 1) * self.size]]
+        numbers, rng = drawn_at(step, len(self.examples), self.size, self.seed)
+        chosen = [self.examples[i] for i in numbers]
         drawn = [self._draw(rng, example) for example in chosen]
         batch = collate([sequence for sequence, _, _ in drawn], self.layout.pad)
         batch["first"] = torch.tensor([first for _, first, _ in drawn])
