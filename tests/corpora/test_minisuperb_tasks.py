@@ -133,7 +133,7 @@ def test_trials_are_part_of_the_card(corpus):
 
 def test_sentences_of_another_seed_are_refused(tmp_path):
     prepare(tmp_path, Settings({"asr": (1, 1, 1)}, seed=5))
-    with pytest.raises(InputError, match="sentences holds a MiniSUPERB corpus made with other settings"):
+    with pytest.raises(InputError, match="sentences holds the MiniSUPERB corpus made with other settings"):
         prepare(tmp_path, Settings({"pr": (1, 1, 1)}, seed=6))
     assert not (tmp_path / "pr").exists()
 
