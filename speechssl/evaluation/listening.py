@@ -200,7 +200,7 @@ def _as_table(path: Path, values: Any) -> Table:
 def provenance(corpus: Path) -> dict[str, str]:
     """Where, when and with what the numbers were made."""
     card = read_json(corpus / "card.json")
-    data = f"{card.get('corpus')} {card.get('manifests')} ({card.get('synthetic', 'recorded speech')})"
+    data = f"{card.get('corpus')} {card.get('manifests')} ({card.get('synthetic', 'speech or text as the corpus has it')})"
     return {"Data": data, "Made by": str(card.get("made_by", ""))} | machine()
 
 

@@ -71,7 +71,7 @@ def _figures(c: Compilation, number: int) -> list[Figure]:
 def _about(c: Compared) -> str:
     n = next(iter(c.estimates.values())).n
     passages = len({line["passage"] for line in c.scores[0].lines.values()})
-    made = c.card.get("synthetic") or "recorded speech or text"
+    made = c.card.get("synthetic") or "speech or text as the corpus has it"
     return f"{n} questions about {passages} passages, {c.card.get('data')}; {made}"
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from speechssl.audio import read_audio
 from speechssl.corpora.miniature.making import CORPORA, Settings, make_miniature
+from speechssl.corpora.records import synthetic_note
 from speechssl.errors import InputError
 
 pytestmark = pytest.mark.skipif(not find_spec("espeakng_loader"), reason='needs pip install "speechssl[synth]"')
@@ -144,3 +145,17 @@ def test_bad_requests_are_one_sentence_and_leave_nothing(made: dict[str, Path], 
         with pytest.raises(InputError, match="is there and not this miniature; choose another folder or delete it"):
             make_miniature(place, Settings("toefl-qa", FEW, 2))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.txt"]
+
+
+@pytest.mark.parametrize("name", ["nmsqa", "odsqa", "toefl-qa", "spoken-squad", "slue-sqa5"])
+def test_what_is_prepared_from_a_miniature_says_that_it_is_invented(name: str, tmp_path: Path) -> None:
+    from speechssl.cli import main
+
+    assert (
+        main(
+            ["prepare", "miniature", name, str(tmp_path / "tree"), "--passages", "1", "--dev-passages", "1", "--test-passages", "1"]
+        )
+        == 0
+    )
+    assert main(["prepare", name, str(tmp_path / "tree"), str(tmp_path / "corpus")]) == 0
+    assert synthetic_note(tmp_path / "corpus").startswith("Synthetic speech: an invented miniature")
