@@ -80,22 +80,28 @@ if [ -n "$(setting listen)" ]; then
   speechssl train dual "$EXP/corpus" "$EXP/models/plain/units.safetensors" "$EXP/units" "$EXP/models/plain/dual" \
     --encoder "$EXP/encoder" --split "$TRAIN" $(with dual)
 
-  stage "5 the cascade's recogniser: a CTC head that writes characters, unless the configuration names others"
-  if [[ " $(setting cascades) " == *" cascade-ctc "* ]]; then
-    speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/ctc" $(with ctc)
+  stage "5 a CTC head that writes characters, for the cascade (unless the configuration names other recognisers) and to cut audio words"
+  if [[ " $(setting cascades) " == *" cascade-ctc "* ]] || [ -n "$(setting speechbert)" ]; then
+    speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/ctc" --split "$TRAIN" $(with ctc)
     for reader in $READERS; do [ -e "$EXP/models/$reader/ctc" ] || ln -s ../plain/ctc "$EXP/models/$reader/ctc"; done
   fi
+
+  stage "6 SpeechBERT: audio characters, read by the text BERT of the cascade"
+  if [ -n "$(setting speechbert)" ]; then
+    speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/speechbert" --split "$TRAIN" \
+      --recogniser "$EXP/models/plain/ctc" --start "$EXP/models/plain/text-qa" $(with speechbert)
+  fi
 else
-  echo "left out: $CONFIG does not listen; stages 4 and 5 need recordings"
+  echo "left out: $CONFIG does not listen; stages 4 to 6 need recordings"
 fi
 
-stage "6 evaluation, split by split and reader by reader: EXP/SPLIT/READER"
+stage "7 evaluation, split by split and reader by reader: EXP/SPLIT/READER"
 audible() { [ -n "$(setting listen)" ] && ! grep -q '"audio": ""' "$1/passages.jsonl" "$1/questions.jsonl"; }
 judge() { # CORPUS SPLIT SYSTEM THAT READS ...
   audible "$1/$2" || echo "left out: systems that listen, for $2 is text only (or $CONFIG does not listen)"
   for reader in $READERS; do
     heard=$(! audible "$1/$2" || setting cascades)
-    [ "$reader" != plain ] || ! audible "$1/$2" || heard="dual $heard"
+    [ "$reader" != plain ] || ! audible "$1/$2" || heard="dual $([ ! -d "$EXP/models/plain/speechbert" ] || echo speechbert) $heard"
     speechssl evaluate qa "$1" "$EXP/$2/$reader" --models "$EXP/models/$reader" --split "$2" --systems $heard "${@:3}" $(with evaluate)
     speechssl report "$EXP/$2/$reader" "$1" --split "$2" $(with report)
   done
@@ -116,5 +122,17 @@ if [ -d "$EXP/odsqa" ]; then # beside the synthetic corpus
   done
 fi
 
-stage "7 one table of all readers"
+stage "8 what pinyin is worth: the errors of the CTC head, simulated at several rates, and a paired test at each"
+if [ -n "$(setting simulated)" ]; then
+  speechssl evaluate confusions "$EXP/corpus" "$EXP/errors" --models "$EXP/models/plain" $(with confusions)
+  for reader in plain pinyin; do
+    speechssl evaluate qa "$EXP/corpus" "$EXP/errors/$reader" --models "$EXP/models/$reader" --errors "$EXP/errors/confusions.json" \
+      --systems $(setting simulated) $(with simulated)
+  done
+  speechssl compare "$EXP/errors/plain" "$EXP/errors/pinyin" --out "$EXP/errors/compare" $(with compare)
+else
+  echo "left out: $CONFIG simulates no errors"
+fi
+
+stage "9 tables: all readers; errors that are simulated"
 python recipes/odsqa/tables.py "$EXP" $judged

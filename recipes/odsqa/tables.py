@@ -1,12 +1,14 @@
-"""The table of the recipe: systems and readers beside each other, clean and in noise, with what is published.
+"""The tables of the recipe: systems and readers beside each other, clean and in noise, with what is published; and characters
+against characters with pinyin where errors are simulated.
 
-python recipes/odsqa/tables.py EXP SPLIT [SPLIT ...]     reads EXP/SPLIT/READER/results.jsonl, writes EXP/SPLIT/tables/readers.json
+python recipes/odsqa/tables.py EXP SPLIT [SPLIT ...]     reads EXP/SPLIT/READER/results.jsonl, writes EXP/SPLIT/tables/readers.json;
+                                                         reads EXP/errors, writes EXP/errors/tables/errors.json
 """
 
 import sys
 from pathlib import Path
 
-from speechssl.artefacts import write_json
+from speechssl.artefacts import read_json, write_json
 from speechssl.evaluation.results import Row, read_rows
 
 METRICS = ("ff1", "aos", "em", "f1", "cer")
@@ -32,9 +34,27 @@ def _lines(reader: str, results: tuple[Row, ...]) -> list[list[str]]:
     lines = []
     for system, condition in dict.fromkeys((s, c) for s, c, _ in cells):
         values = [_cell(cells.get((system, condition, metric))) for metric in METRICS]
-        label = "–" if system.startswith("dual") else READERS[reader]
+        label = "–" if system.startswith(("dual", "speechbert")) else READERS[reader]
         lines.append([system, label, condition, *values, PUBLISHED.get(reader, "–") if system == "text" else "–"])
     return lines
+
+
+def errors(folder: Path) -> dict:
+    """Rows: a rate of errors; what each reader makes of it, and by how much pinyin is better (tested in pairs by passage)."""
+    found = {name: read_rows(folder / name / "results.jsonl") for name in ("plain", "pinyin")}
+    cells = {name: {(r.system, r.metric): r for r in rows} for name, rows in found.items()}
+    gains = {test["first"]: test for corpus in read_json(folder / "compare/compare.json")["corpora"] for test in corpus["tests"]}
+    rows = []
+    for system in dict.fromkeys(r.system for r in found["plain"]):
+        values = [_cell(cells[name].get((system, metric))) for metric in ("em", "f1") for name in found]
+        gain = gains.get(f"{system} (pinyin)")
+        rows.append([system, _cell(cells["plain"].get((system, "cer"))), *values, _gain(gain) if gain else "–"])
+    columns = ["what is read", "CER", *(f"{m}, {READERS[n]}" for m in ("EM", "F1") for n in found), "gain in F1, p (Holm)"]
+    return {"title": "Errors of the recogniser, simulated", "columns": columns, "rows": rows, "note": "Percent, 95 % intervals."}
+
+
+def _gain(test: dict) -> str:
+    return f"{test['value']:+.1f} [{test['low']:+.1f}, {test['high']:+.1f}], {test['p_holm']:.3f}"
 
 
 def _condition(row: Row) -> str:
@@ -52,9 +72,14 @@ def markdown(table: dict) -> str:
 
 def main(exp: Path, splits: list[str]) -> None:
     for folder in (exp / split for split in splits if (exp / split).is_dir()):
-        table = readers(folder)
-        write_json(folder / "tables" / "readers.json", table)
-        print(f"{folder}: {table['title'].lower()}. {table['note']}\n\n{markdown(table)}\n")
+        _tell(folder, "readers", readers(folder))
+    if (exp / "errors/compare/compare.json").is_file():
+        _tell(exp / "errors", "errors", errors(exp / "errors"))
+
+
+def _tell(folder: Path, name: str, table: dict) -> None:
+    write_json(folder / "tables" / f"{name}.json", table)
+    print(f"{folder}: {table['title'].lower()}. {table['note']}\n\n{markdown(table)}\n")
 
 
 if __name__ == "__main__":

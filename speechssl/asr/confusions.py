@@ -5,7 +5,8 @@ was substituted, by what, and how often it was deleted; which words were inserte
 the odds of a word's being substituted are those of the fit times a, those of its being deleted times b, where a and b are such
 that the expected rates of this text are what is asked for: words that are hard stay harder than others, and the shares of
 substitutions, deletions and insertions are those of the fit. A word that was seen too rarely is substituted by a word of the
-recognised vocabulary that is about as far from it by letters as a real confusion (the distance is drawn from the fit).
+recognised vocabulary that is about as far from it by letters (zh: of its pinyin with the tone) as a real confusion (the distance
+is drawn from the fit).
 
 Of errors side by side fewer may be counted than were made, so that `calibration` says which rates to make for those asked for.
 The random part of a text depends on the seed and its id alone: errors at a low rate are among those at a higher one.
@@ -25,6 +26,7 @@ from rapidfuzz.process import cdist
 
 from speechssl.artefacts import hash_json
 from speechssl.errors import InputError
+from speechssl.pinyin import syllables
 from speechssl.text import spelt, tokens
 
 MOST = 0.8  # word error rate that can be asked for
@@ -39,7 +41,16 @@ Edit = tuple[str, int]  # what is said, and the index of the reference word it s
 
 def said_words(text: str, language: str) -> list[str]:
     """What the model counts: en: words as a recogniser of letters spells them; zh: characters, a Latin run kept as one."""
-    return tokens(text, language) if language.lower().startswith(("zh", "cmn")) else spelt(text).split()
+    return tokens(text, language) if _chinese(language) else spelt(text).split()
+
+
+def _chinese(language: str) -> bool:
+    return language.lower().startswith(("zh", "cmn"))
+
+
+def _letters(word: str, language: str) -> str:
+    """What distances are counted on."""
+    return syllables(word) if _chinese(language) else word
 
 
 @dataclass(frozen=True)
@@ -159,7 +170,9 @@ class Confusions:
         """A recognised word that is as far from it as a real confusion; among those by how often they were recognised."""
         if word not in self.cache:
             others = [w for w in self.vocabulary if w != word]
-            self.cache[word] = others, cdist([word], others, scorer=Levenshtein.normalized_distance)[0]
+            others_spelt = [self._spelling[w] for w in others]
+            distances = cdist([_letters(word, self.language)], others_spelt, scorer=Levenshtein.normalized_distance)[0]
+            self.cache[word] = others, distances
         others, distances = self.cache[word]
         if not others or not self.distances:
             return word
@@ -167,6 +180,10 @@ class Confusions:
         gaps = np.abs(distances - wanted)
         near = np.flatnonzero(gaps <= gaps.min() + NEAR)
         return _drawn(*_cumulated({others[i]: self.vocabulary[others[i]] for i in near}), second)
+
+    @cached_property
+    def _spelling(self) -> dict[str, str]:
+        return {word: _letters(word, self.language) for word in self.vocabulary}
 
     @cached_property
     def _insertions(self) -> tuple[list[str], np.ndarray]:
@@ -197,7 +214,10 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
         elif found != wanted:
             taken.setdefault(wanted, Counter())[found] += 1
     total = counts.total()
-    distances = sorted(Levenshtein.normalized_distance(w, v) for w, some in taken.items() for v in some.elements())
+    spelling = {w: _letters(w, language) for w in {*taken, *(v for some in taken.values() for v in some)}}
+    distances = sorted(
+        Levenshtein.normalized_distance(spelling[w], spelling[v]) for w, some in taken.items() for v in some.elements()
+    )
     if not rates.wer or not total:
         raise InputError(
             f"there is no error in {len(pairs)} recognised texts of {total} words; give more, or a recogniser that errs"

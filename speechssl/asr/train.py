@@ -104,19 +104,19 @@ class SegmentBatches:
         return " ".join(w.text for w in words)
 
 
-def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptions) -> CtcRecogniser:
-    """Train (once) and save a recogniser in `out`; features are kept in `out`/features until it is done.
+def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptions, split: str = "train") -> CtcRecogniser:
+    """Train (once) on a split and save a recogniser in `out`; features are kept in `out`/features until it is done.
 
     Recordings that cannot be read are set aside and listed. Raises InputError where `out` was made from other inputs.
     """
     check_share(options.batch)
-    with claim(out, {"data": data_hash(corpus, "train"), "encoder": encoder.hash, "options": asdict(options)}):
+    with claim(out, {"data": data_hash(corpus, split), "encoder": encoder.hash, "options": asdict(options)}):
         if agreed((out / "card.json").is_file()):
             return CtcRecogniser.load(out, encoder)
         torch.manual_seed(options.training.seed)
-        data = first_passages(load_corpus(corpus, "train"), options.passages)
+        data = first_passages(load_corpus(corpus, split), options.passages)
         if not data.passages:
-            raise InputError(f"{corpus / 'train'} has no passages; prepare the corpus with some")
+            raise InputError(f"{corpus / split} has no passages; prepare the corpus with some")
         language = next(iter(data.passages.values())).language
         with main_first():
             features, recordings = _features(data, language, encoder, out / "features", options)

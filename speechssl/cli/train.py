@@ -96,6 +96,7 @@ def _add_ctc(what: Any) -> None:
     verb.add_argument(
         "--layer", type=_layer, default="5", help="of the encoder that the head reads, or all: a weighted sum, as SUPERB"
     )
+    verb.add_argument("--split", default="train", help="of the corpus")
     verb.add_argument("--longest", type=amount, default=8.0, help="seconds of a stretch of speech in training")
     verb.add_argument("--passages", type=whole, default=800, help="training passages; their questions come along")
     verb.add_argument("--batch", type=count, default=16, help="sequences a step, of all processes together")
@@ -113,5 +114,5 @@ def _train_ctc(o: argparse.Namespace) -> None:
 
     layer = None if o.layer == "all" else int(o.layer)
     options = CtcOptions(training_options(o), layer, o.passages, o.batch, o.longest, o.lstm_width)
-    train_ctc(o.corpus, load_encoder(o.encoder), o.out, options)
+    train_ctc(o.corpus, load_encoder(o.encoder), o.out, options, o.split)
     print(f"{o.out}: CTC head")

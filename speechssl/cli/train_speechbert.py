@@ -29,6 +29,7 @@ def add_speechbert(what: Any) -> None:
     verb.add_argument("--layer", type=whole, default=5, help="of the encoder")
     verb.add_argument("--recogniser", type=Path, help="folder of `speechssl train ctc` with this encoder, that cuts words")
     verb.add_argument("--start", type=Path, help="reader of `speechssl train text-qa` to go on from; default: the text encoder")
+    verb.add_argument("--split", default="train", help="of the corpus")
     verb.add_argument("--passages", type=count, help="training passages, their questions come along; default: all")
     _word_flags(verb)
     qa_flags(verb)

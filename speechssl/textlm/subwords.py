@@ -19,7 +19,8 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from speechssl.corpora.espeak import pronounce
-from speechssl.errors import InputError, MissingExtra
+from speechssl.errors import InputError
+from speechssl.pinyin import parts
 
 Subwords = Literal["none", "pinyin", "phones"]
 SUBWORDS: tuple[str, ...] = get_args(Subwords)
@@ -83,19 +84,8 @@ def subword_units(tokenizer: PreTrainedTokenizerBase, kind: str, rows: int, out:
 
 
 def _pinyin(tokenizer: PreTrainedTokenizerBase) -> Mapping[int, list[str]]:
-    """Token id -> initial, final and tone of each of its characters: 北 is b-, -ei, 3."""
-    try:
-        from pypinyin import Style, lazy_pinyin
-    except ImportError as error:
-        raise MissingExtra("sub-word units of Chinese", "chinese") from error
-
-    def units(text: str) -> list[str]:
-        initials = lazy_pinyin(text, Style.INITIALS, strict=False)
-        finals = lazy_pinyin(text, Style.FINALS_TONE3, strict=False, neutral_tone_with_five=True)
-        parts = ((f"{i}-", f"-{f.rstrip('12345')}", f[-1:]) for i, f in zip(initials, finals, strict=True))
-        return [unit for three in parts for unit in three if unit.strip("-")]
-
-    return {token: units(text) for token, text in _texts(tokenizer, _HANZI.fullmatch)}
+    """Token id -> initial, final and tone of each of its characters."""
+    return {token: parts(text) for token, text in _texts(tokenizer, _HANZI.fullmatch)}
 
 
 def _phones(tokenizer: PreTrainedTokenizerBase) -> Mapping[int, list[str]]:

@@ -111,6 +111,18 @@ def test_chinese_errs_by_character():
     assert word_error_rate(texts, said, "zh").rate == pytest.approx(0.3, abs=0.025)  # of 3,600 characters
 
 
+def test_a_chinese_character_that_the_fit_has_not_seen_is_taken_for_one_that_sounds_alike():
+    pytest.importorskip("pypinyin")
+    alike = {"是": "事", "市": "式", "城": "成", "人": "仁", "在": "再"}
+    texts = ["是市城人在" * 40] * 5
+    heard = ["".join(alike[c] if i % 4 == 0 else c for i, c in enumerate(t)) for t in texts]
+    heard[0] += "公山水天地大小"  # words that may be said, too, of which one only sounds like the unseen 工
+    texts[0] += "公山水天地大小"
+    model = fit_confusions(list(zip(texts, heard, strict=True)), "zh")
+    said = [w for i in range(30) for w, _ in model.simulate(["工"] * 10, 0.5, f"{i}")]
+    assert set(said) == {"工", "公"} and said.count("公") > 100
+
+
 @pytest.mark.parametrize("wer", [0.0, -0.1, 0.81, float("nan")])
 def test_rates_out_of_range_are_refused(model, wer):
     with pytest.raises(InputError, match="cannot be simulated"):

@@ -16,7 +16,7 @@ TEXT = "他在北京，買了 iPhone。"
 def test_tokens_are_characters_from_the_commonest_and_the_specials_follow(tmp_path):
     character_tokenizer([TEXT, "北北"]).save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    assert tokenizer.convert_ids_to_tokens([0, 1]) == ["[UNK]", "北"]
+    assert tokenizer.convert_ids_to_tokens([0, 1, 2]) == ["[UNK]", "[MASK]", "北"] and tokenizer.mask_token_id == 1
     assert [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id] == [len(tokenizer) - n for n in (3, 2, 1)]
     assert tokenizer.tokenize(" 北京 iPhone龜") == ["北", "京", "i", "p", "h", "o", "n", "e", "[UNK]"]
 
@@ -29,8 +29,10 @@ def test_nothing_written_is_refused():
 def test_characters_begin_as_words_of_the_encoder(text_encoder, tokenizer):
     encoder, table, characters = character_encoder(text_encoder(), tokenizer, ["anna在北京"], seed=3)
     source = {tuple(row.tolist()) for row in encoder.get_input_embeddings().weight}
-    assert table.num_embeddings == len(characters) == 1 + 5 + 3
-    assert len({tuple(row.tolist()) for row in table.weight} & source) == 9
+    assert table.num_embeddings == len(characters) == 2 + 5 + 3
+    assert len({tuple(row.tolist()) for row in table.weight} & source) == 10
+    masked = encoder.get_input_embeddings().weight[tokenizer.mask_token_id]
+    assert table.weight[characters.mask_token_id].equal(masked)
     with pytest.raises(InputError, match="too few for"):
         character_encoder(text_encoder(), tokenizer, map(chr, range(0x4E00, 0x4F00)))
 

@@ -69,14 +69,14 @@ def train_speechbert(
     """
     _check_shares(options)
     begun = read_json(start / "card.json").get("weights") if start else None
-    made = {"features": features.card, "recogniser": recogniser_card, "start": begun, "data": data_hash(corpus, "train")}
+    made = {"features": features.card, "recogniser": recogniser_card, "start": begun, "data": data_hash(corpus, options.qa.split)}
     with claim(out, made | {"options": asdict(options)}):
         if agreed((out / "card.json").is_file()):
             return
         text = text_half(options.qa, start)
         layout = layout_of(options.qa, CLS, SEP, PAD)
         check_positions(text.reader, layout, options.qa)
-        data = first_passages(load_corpus(corpus, "train"), options.passages)
+        data = first_passages(load_corpus(corpus, options.qa.split), options.passages)
         with main_first():
             table = hear_corpus(data, features, recogniser, out / "features")
         encoder, facts = _train(data, table, text, layout, options, out / "checkpoints")
