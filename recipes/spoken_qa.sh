@@ -1,4 +1,6 @@
 # What the recipes of published spoken-QA corpora have in common; their run.sh, which set CONFIG, EXP and SOURCE, source it.
+type -P speechssl > /dev/null \
+  || { echo "speechssl: the command is not on the PATH; run \`make .venv/ready\` and \`source .venv/bin/activate\` first" >&2; exit 2; }
 stage() { echo "== $1"; }
 with() { echo "--config $CONFIG --stage $1"; }
 setting() { python recipes/settings.py "$CONFIG" "$1"; }

@@ -89,6 +89,8 @@ def read_json(path: Path | str) -> Any:
     """Raises InputError when the file is missing or is not JSON."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"cannot read {path} as JSON (there is no such file); check the path") from error
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path} as JSON ({error}); make it again with the command that wrote it") from error
 

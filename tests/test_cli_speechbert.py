@@ -66,3 +66,9 @@ def test_parts_that_do_not_fit_are_one_sentence(encoder: str, more: list, said: 
     message = capsys.readouterr().err
     assert said in message and message.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_what_ships_goes_by_its_name(asked: list, tmp_path: Path) -> None:
+    verb = ["train", "speechbert", "corpus", "minisqa-en/encoder", str(tmp_path)]
+    assert main([*verb, "--recogniser", "minisqa-en/ctc", "--start", "minisqa-en/text-qa"]) == 0
+    assert asked[0][4] is not None and asked[0][6] == MODELS / "text-qa"

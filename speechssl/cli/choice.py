@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from speechssl.cli.shared import ENCODERS, add_verb, training_flags, training_options
+from speechssl.cli.shared import ENCODERS, add_verb, trained, training_flags, training_options
 from speechssl.errors import InputError
 from speechssl.options import count, share, whole
 
@@ -42,7 +42,7 @@ def add_train_choice(what: Any) -> None:
     verb.add_argument("--codebook", type=Path, help="file of `speechssl units fit`")
     verb.add_argument("--encoder", help=f"that of the units: {ENCODERS}")
     verb.add_argument("--assignment", default="most-frequent", help="most-frequent, least-frequent, random, re-init or scratch")
-    verb.add_argument("--start", type=Path, help="reader of the same symbols to go on from; default: the text encoder")
+    verb.add_argument("--start", type=trained, help="reader of the same symbols to go on from; default: the text encoder")
     verb.add_argument("--noise", type=share, default=0.0, help="share of units replaced by random ones in training")
     verb.add_argument("--text-encoder", default="minilm", help="folder, hub id, or minilm (needs speechssl[minilm])")
     verb.add_argument("--combine", default="attention", help="of windows: attention or log-sum-exp")
@@ -92,7 +92,7 @@ def add_evaluate_choice(what: Any) -> None:
     verb.add_argument("--models", default="minisqa-en", help="model folder with choice-units/, choice-text/")
     verb.add_argument("--systems", nargs="+", default=["text", "chance", "longest-option"], help="see above")
     verb.add_argument("--conditions", nargs="+", default=["clean"], help="see above")
-    verb.add_argument("--split", default="dev", help="train, dev or test")
+    verb.add_argument("--split", default="dev", help="train, dev, test, or any other that the corpus has")
     verb.add_argument("--passages", type=whole, help="only the first N passages")
     verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
     verb.add_argument("--bf16", action="store_true", help="the text encoders read in bfloat16")

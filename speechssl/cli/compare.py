@@ -26,7 +26,7 @@ is tested against every other. A sweep of the word error rate is several conditi
 recognisers, or cascade-simulated@WER. Leaves compare.json, tables.md and compare.html in --out.
 
   speechssl compare exp/mine exp/sweep --out exp/compare
-  speechssl compare exp/nmsqa exp/odsqa --pairs dual,cascade-ctc --metric f1
+  speechssl compare exp/nmsqa/dev exp/nmsqa/test --pairs dual,cascade-ctc --metric ff1
 """
 
 

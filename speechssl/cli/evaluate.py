@@ -44,7 +44,7 @@ Leaves OUT/results.jsonl, degradation.json and tables.md; `speechssl report OUT`
 
 
 def add_evaluate(verbs: Any) -> None:
-    what = add_group(verbs, "evaluate", "spoken QA under conditions; the robustness grid")
+    what = add_group(verbs, "evaluate", "spoken QA and multiple choice under conditions, answers of your own; the robustness grid")
     _add_qa(what)
     _add_predictions(what)
     _add_robustness(what)
@@ -65,7 +65,7 @@ def _add_qa(what: Any) -> None:
         "--conditions", nargs="+", default=["clean", "pink@20", "pink@10", "pink@5", "pink@0", "reverb"],
         help="see above",
     )  # fmt: skip
-    verb.add_argument("--split", default="test", help="train, dev or test")
+    verb.add_argument("--split", default="test", help="train, dev, test, or any other that the corpus has")
     verb.add_argument("--passages", type=whole, help="only the first N passages")
     verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
     verb.add_argument("--errors", type=Path, help="confusions.json of what is simulated; default: that in --models")
@@ -91,7 +91,7 @@ def _add_predictions(what: Any) -> None:
     verb.add_argument("file", type=Path, help="JSON of question -> answer")
     verb.add_argument("--name", required=True, help="what tables call the system")
     verb.add_argument("--condition", default="clean", help="in which it heard, written as for `evaluate qa`")
-    verb.add_argument("--split", default="test", help="train, dev or test")
+    verb.add_argument("--split", default="test", help="train, dev, test, or any other that the corpus has")
     verb.add_argument("--seed", type=whole, default=0, help="of the bootstrap")
 
 

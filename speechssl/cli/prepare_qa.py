@@ -83,7 +83,7 @@ VERBS = {
         "the folder data, or that which holds it",
         """TOEFL-QA: stories of the TOEFL listening test with multiple choice (github.com/iamyuanchung/TOEFL-QA)
 
-  SOURCE/data/train|dev|test/tpo_1-conversation_1_1.txt, ...          SENTENCE, QUESTION and four OPTION lines
+  SOURCE/data/train|dev|test/tpo_1-conversation_1_1, ...              SENTENCE, QUESTION and four OPTION lines
 
 Its audio was never published: with --speak it is synthesised.
 
@@ -109,10 +109,11 @@ Its audio was never published: with --speak it is synthesised.
         "the folder that was unpacked",
         """SLUE-SQA-5: real speech on both sides (huggingface.co/datasets/asapp/slue-phase-2)
 
-  SOURCE/slue-sqa5_fine-tune.tsv, slue-sqa5_dev.tsv, slue-sqa5_test.tsv, slue-sqa5_verified_test.tsv
-  SOURCE/fine-tune|dev|test|verified_test/question|document/*.flac or *.wav, .../word2time/*.txt
+  SOURCE/train-*.parquet, validation-*.parquet, test-*.parquet, verified_test-*.parquet (recordings inside), or the unpacked zip:
+  SOURCE/slue-sqa5_fine-tune.tsv, slue-sqa5_dev.tsv, slue-sqa5_test.tsv, slue-sqa5_verified-test.tsv
+  SOURCE/fine-tune|dev|test/question|document/*.wav, .../word2time/*.txt
 
-  speechssl prepare slue-sqa5 slue-sqa5 corpora/slue_sqa5
+  speechssl prepare slue-sqa5 slue-phase-2 corpora/slue_sqa5
 """,
     ),
     "heysquad": SpokenQA(

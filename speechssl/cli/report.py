@@ -23,7 +23,7 @@ def add_report(verbs: Any) -> None:
     verb = add_verb(verbs, "report", _report, REPORT)
     verb.add_argument("out", type=Path, help="folder that `evaluate` wrote to; gets report.html")
     verb.add_argument("corpus", type=Path, nargs="?", help="prepared corpus of the questions; none for a robustness grid or SUPERB")
-    verb.add_argument("--split", default="test", help="train, dev or test")
+    verb.add_argument("--split", default="test", help="train, dev, test, or any other that the corpus has")
     verb.add_argument("--examples", type=whole, default=20, help="questions to listen to")
     verb.add_argument(
         "--conditions", nargs="+", default=["clean", "pink@5"], help="the examples are taken from these, as far as evaluated"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from speechssl.options import amount, config_parser, count, weight, whole
@@ -20,6 +21,8 @@ class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFo
         if isinstance(action.default, list):
             shown = " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in action.default)
             return f"{action.help} (default: {shown})" if shown else action.help
+        if action.default == "":
+            return action.help
         return super()._get_help_string(action)
 
 
@@ -27,6 +30,12 @@ def add_verb(verbs: Any, name: str, run: Handler, about: str) -> argparse.Argume
     verb = verbs.add_parser(name, help=about.splitlines()[0], description=about, parents=[config_parser()], formatter_class=Help)
     verb.set_defaults(run=run)
     return verb
+
+
+def trained(name: str) -> Path:
+    """The type of an option: a folder of something trained, or one that ships by its name, such as minisqa-en/text-qa."""
+    shipped = Path(__file__).parent.parent / "models" / name
+    return shipped if (shipped / "card.json").is_file() else Path(name)
 
 
 def add_group(verbs: Any, name: str, about: str) -> Any:

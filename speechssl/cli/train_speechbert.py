@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.cli.qa_flags import qa_flags, qa_options
-from speechssl.cli.shared import ENCODERS, add_verb
+from speechssl.cli.shared import ENCODERS, add_verb, trained
 from speechssl.options import amount, count, weight, whole
 
 SPEECHBERT = """train SpeechBERT: a text encoder that reads audio words
@@ -27,8 +27,8 @@ def add_speechbert(what: Any) -> None:
     verb.add_argument("encoder", help=f"what audio words are made of: {ENCODERS}; or mfcc, as published")
     verb.add_argument("out", type=Path, help="folder for the trained model")
     verb.add_argument("--layer", type=whole, default=5, help="of the encoder")
-    verb.add_argument("--recogniser", type=Path, help="folder of `speechssl train ctc` with this encoder, that cuts words")
-    verb.add_argument("--start", type=Path, help="reader of `speechssl train text-qa` to go on from; default: the text encoder")
+    verb.add_argument("--recogniser", type=trained, help="folder of `speechssl train ctc` with this encoder, that cuts words")
+    verb.add_argument("--start", type=trained, help="reader of `speechssl train text-qa` to go on from; default: the text encoder")
     verb.add_argument("--split", default="train", help="of the corpus")
     verb.add_argument("--passages", type=count, help="training passages, their questions come along; default: all")
     _word_flags(verb)

@@ -124,6 +124,8 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
 
 def _read_folder(folder: Path) -> list[Scores]:
     paths = sorted(folder.glob("scores/*/*.jsonl"))
+    if not paths and (below := sorted({p.parents[2] for p in folder.glob("**/scores/*/*.jsonl")})):
+        raise InputError(f"{folder} holds no scores of questions itself; name those below it that do: {' '.join(map(str, below))}")
     if not paths:
         raise InputError(
             f"{folder} holds no scores of questions; give the command that evaluated into it again (what was answered is kept)"

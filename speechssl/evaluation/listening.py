@@ -164,7 +164,7 @@ def _example(
         gold=tuple((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None),
         answer_text=question.answers[0].text,
         predictions=tuple(
-            _prediction(system, p, question, 100 * (scores[system][question.id].ff1 or 0.0))
+            _prediction(system, p, question, scores[system][question.id].ff1)
             for system, p in answers.items()
             if question.id in p["answers"]
         ),
@@ -172,7 +172,7 @@ def _example(
     )
 
 
-def _prediction(system: str, predictions: dict[str, Any], question: Question, ff1: float) -> Prediction:
+def _prediction(system: str, predictions: dict[str, Any], question: Question, ff1: float | None) -> Prediction:
     found = predictions["answers"][question.id]
     some = found["start"] is not None and found["end"] > found["start"]
     return Prediction(
@@ -180,7 +180,7 @@ def _prediction(system: str, predictions: dict[str, Any], question: Question, ff
         found["start"] if some else None,
         found["end"] if some else None,
         found["confidence"],
-        ff1,
+        None if ff1 is None else 100 * ff1,
         predictions["transcripts"].get(question.passage),
         found["text"],
     )
@@ -201,7 +201,8 @@ def provenance(corpus: Path) -> dict[str, str]:
     """Where, when and with what the numbers were made."""
     card = read_json(corpus / "card.json")
     data = f"{card.get('corpus')} {card.get('manifests')} ({card.get('synthetic', 'speech or text as the corpus has it')})"
-    return {"Data": data, "Made by": str(card.get("made_by", ""))} | machine()
+    made_by = {"Made by": str(card["made_by"])} if card.get("made_by") else {}
+    return {"Data": data} | made_by | machine()
 
 
 def machine() -> dict[str, str]:

@@ -16,13 +16,14 @@ Audio = tuple[bytes, str]  # encoded sound and its MIME type, as `waveform.encod
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one system answered. start, end: seconds in the passage, None where it found nothing. ff1: percent."""
+    """What one system answered. start, end: seconds in the passage, None where it found nothing. ff1: percent, or
+    None where it is judged by its text alone."""
 
     system: str
     start: float | None
     end: float | None
     confidence: float | None
-    ff1: float
+    ff1: float | None
     transcript: str | None = None  # what the system heard, where it makes a transcript
     answer_text: str | None = None
 

@@ -244,6 +244,9 @@ def test_one_system_in_two_folders_is_told_apart(tmp_path):
 def test_folders_without_scores_are_named(tmp_path):
     with pytest.raises(InputError, match="holds no scores of questions; give the command that evaluated into it again"):
         read_results([tmp_path])
+    write(tmp_path / "dev", "dual", scored(0.5, 0))
+    with pytest.raises(InputError, match="itself; name those below it that do: .*dev"):
+        read_results([tmp_path])
 
 
 @pytest.mark.parametrize(

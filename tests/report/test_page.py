@@ -70,6 +70,12 @@ def page(tmp_path: Path, *arguments: object, **options: object) -> str:
     return (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+def test_an_answer_without_times_is_not_judged_by_them(tmp_path):
+    read = Prediction("text", None, None, 0.9, None, "He read a book.", "a book")
+    html = page(tmp_path, [], [example(predictions=(read,))])
+    assert "<b>–</b>" in html and "<b>0</b>" not in html and "what it read" in html
+
+
 BREAKDOWNS = [
     Breakdown(system="dual", bucket=b, value=v, low=v - 3, high=v + 3, n=9) for b, v in (("< 1 s", 30.0), ("> 1 s", 50.0))
 ]
