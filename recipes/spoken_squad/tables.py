@@ -22,7 +22,8 @@ def lines(exp: Path, splits: list[str]) -> list[list[str]]:
         inside = "–" if ceiling is None else f"{100 * ceiling:.1f}"
         for system in dict.fromkeys(name for name, _ in rows):
             values = [_cell(rows.get((system, metric))) for metric in ("wer", "em", "f1")]
-            found.append([split, system, f"{WER[split]:.1f}" if split in WER else "–", values[0], inside, *values[1:]])
+            heard = [f"{WER[split]:.1f}" if split in WER else "–", values[0], inside]
+            found.append([split, system, *(["–"] * 3 if system == "text" else heard), *values[1:]])  # text reads no transcript
     return found
 
 

@@ -56,7 +56,7 @@ def write_report(
             f"{out / 'results.jsonl'} holds neither SUPERB nor a robustness grid; name the corpus of the questions as well"
         )
     if corpus is None or chosen:
-        about = provenance(corpus) if corpus else machine()
+        about = provenance(corpus, split) if corpus else machine()
         build_report(out / "report.html", rows, (), (), printed, about, artefacts=artefacts)
         return
     data = load_corpus(corpus, split)
@@ -68,7 +68,7 @@ def write_report(
         examples += _examples(data, condition, answers, share, distorter, seed)
     clean = found.get(Condition("clean"), {})
     bars = [cast(Breakdown, b) for system, p in clean.items() for b in by_length(_answered(p, data), system, seed)]
-    about = provenance(corpus)
+    about = provenance(corpus, split)
     build_report(out / "report.html", rows, examples, bars, printed, about, artefacts=artefacts, synthetic=synthetic_note(corpus))
 
 
@@ -197,12 +197,14 @@ def _as_table(path: Path, values: Any) -> Table:
         raise InputError(f"{path} is not a table (an object with title, columns and rows); {error}") from error
 
 
-def provenance(corpus: Path) -> dict[str, str]:
+def provenance(corpus: Path, split: str) -> dict[str, str]:
     """Where, when and with what the numbers were made."""
     card = read_json(corpus / "card.json")
-    data = f"{card.get('corpus')} {card.get('manifests')} ({card.get('synthetic', 'speech or text as the corpus has it')})"
+    hashes = card.get("manifests")
+    manifests = ", ".join(f"{name} {value}" for name, value in hashes.items()) if isinstance(hashes, dict) else hashes
+    data = f"{card.get('corpus')} {manifests} ({card.get('synthetic', 'speech or text as the corpus has it')})"
     made_by = {"Made by": str(card["made_by"])} if card.get("made_by") else {}
-    return {"Data": data} | made_by | machine()
+    return {"Data": data, "Split": split} | made_by | machine()
 
 
 def machine() -> dict[str, str]:
