@@ -36,6 +36,8 @@ def import_predictions(corpus: Path, out: Path, file: Path, name: str, split: st
     condition: that in which they were made. Questions without a prediction count as not answered. Raises InputError for a file that
     does not hold predictions, or one of a question that the split does not ask.
     """
+    if Path(name).name != name:  # a folder is called so
+        raise InputError(f"{name!r} cannot be the name of a system; give a --name without slashes")
     data, heard = load_corpus(corpus, split), parse_condition(condition)
     answers = _answers(file, data)
     system = Imported(name, {"imported": hash_files([file])})

@@ -45,6 +45,12 @@ def test_times_are_scored_by_time_and_both_by_both(corpus, tmp_path):
     }
 
 
+def test_a_name_is_no_path(corpus, tmp_path):
+    with pytest.raises(InputError, match="'mine/2' cannot be the name of a system; give a --name without slashes"):
+        scores(corpus, tmp_path, {"a": "boat"}, "mine/2")
+    assert not (tmp_path / "out").exists()
+
+
 def test_other_predictions_of_the_same_name_are_not_replaced(corpus, tmp_path):
     scores(corpus, tmp_path, {"a": "boat"})
     scores(corpus, tmp_path, {"a": "boat"})
