@@ -7,7 +7,7 @@ the word error rate that a score is set against. p-values are two-sided, and adj
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -153,12 +153,24 @@ def _is_score(value: Any) -> bool:
 
 
 def _told_apart(found: Sequence[Scores]) -> list[Scores]:
-    """One name a folder, for systems that several folders have for the same condition of a corpus."""
-    folders: dict[tuple[str, str, Where], list[Path]] = {}
+    """One name a folder, where several have a system for one condition of a corpus: as much of its path as it takes."""
+    folders: dict[tuple[str, str, Where], set[Path]] = {}
     for f in found:
-        folders.setdefault((f.corpus, f.system, f.condition), []).append(f.path.parents[2])
-    several = {system for (_, system, _), some in folders.items() if len(some) > 1}
-    return [replace(f, system=f"{f.system} ({f.path.parents[2].name})") if f.system in several else f for f in found]
+        folders.setdefault((f.corpus, f.system, f.condition), set()).add(_folder(f))
+    several = {(corpus, system) for (corpus, system, _), some in folders.items() if len(some) > 1}
+    names = _shortest({_folder(f) for f in found if (f.corpus, f.system) in several})
+    return [replace(f, system=f"{f.system} ({names[_folder(f)]})") if (f.corpus, f.system) in several else f for f in found]
+
+
+def _folder(scores: Scores) -> Path:
+    return scores.path.parents[2].resolve()
+
+
+def _shortest(paths: Collection[Path]) -> dict[Path, str]:
+    """The last parts of every path, as many as make all of them different."""
+    longest = max((len(p.parts) for p in paths), default=0)
+    tails = ({p: "/".join(p.parts[-parts:]) for p in paths} for parts in range(1, longest + 1))
+    return next((t for t in tails if len(set(t.values())) == len(paths)), {})
 
 
 # ---- comparing

@@ -241,6 +241,13 @@ def test_one_system_in_two_folders_is_told_apart(tmp_path):
     assert c.systems == ["dual (first)", "dual (second)"]
 
 
+def test_folders_of_one_name_are_told_apart_by_those_above(tmp_path):
+    for name in ("first/dev", "second/dev"):
+        write(tmp_path / name, "dual", scored(0.5, 0))
+    (c,) = compare(read_results([tmp_path / "first/dev", tmp_path / "second/dev"]))
+    assert c.systems == ["dual (first/dev)", "dual (second/dev)"]
+
+
 def test_folders_without_scores_are_named(tmp_path):
     with pytest.raises(InputError, match="holds no scores of questions; give the command that evaluated into it again"):
         read_results([tmp_path])
