@@ -57,7 +57,8 @@ def write_report(
         )
     if corpus is None or chosen:
         about = provenance(corpus, split) if corpus else machine()
-        build_report(out / "report.html", rows, (), (), printed, about, artefacts=artefacts)
+        spoken = synthetic_note(corpus) if corpus else ""
+        build_report(out / "report.html", rows, (), (), printed, about, artefacts=artefacts, synthetic=spoken)
         return
     data = load_corpus(corpus, split)
     found = _found(out, corpus, split, conditions)

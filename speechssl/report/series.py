@@ -47,6 +47,8 @@ METRICS = {  # in the order of the page: short name, what it is
     "aos": ("AOS", "audio overlap score: intersection over union of the two time spans"),
     "f1": ("F1", "token F1 of the answer's text"),
     "em": ("EM", "exact match of the answer's text"),
+    "set_accuracy": ("set accuracy", "share of the questions for which all right options and no other are chosen"),
+    "accuracy": ("accuracy", "share of the questions with one right option for which it is chosen"),
     "wer": ("WER", "word error rate of the transcript"),
     "cer": ("CER", "character error rate of the transcript"),
     "acc": ("accuracy", "share of the recordings that are classified rightly"),

@@ -76,6 +76,12 @@ def test_an_answer_without_times_is_not_judged_by_them(tmp_path):
     assert "<b>–</b>" in html and "<b>0</b>" not in html and "what it read" in html
 
 
+def test_multiple_choice_is_told_before_its_word_errors(tmp_path):
+    some = [Row("units", "", "clean", None, m, v, v, v, 2, 0, "") for m, v in (("wer", 20.0), ("set_accuracy", 50.0))]
+    html = page(tmp_path, some)
+    assert "Units reaches set accuracy 50.0" in html and html.index(">set accuracy<") < html.index(">WER<")
+
+
 BREAKDOWNS = [
     Breakdown(system="dual", bucket=b, value=v, low=v - 3, high=v + 3, n=9) for b, v in (("< 1 s", 30.0), ("> 1 s", 50.0))
 ]
