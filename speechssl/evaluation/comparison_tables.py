@@ -95,10 +95,17 @@ def _tests(c: Compilation) -> Printed:
 def _crossings(c: Compilation) -> Printed:
     rows = [(x.textless, family_name(x.family), len(x.points), _range(x), told(x), f"{100 * x.share:.0f} %") for x in c.crossings]
     note = (
-        f"The {c.compared.errors} at which the cascade falls to the system without a transcript, on a fitted curve that never rises, "
-        "with the middle 95 % of the resamples; the last column says in how many of them the lines cross in the range measured."
+        f"The {c.compared.errors} at which the cascade falls to the system without a transcript, on a fitted curve that never "
+        "rises, with the middle 95 % of the resamples; the last column says in how many the lines cross in the range measured."
     )
-    columns = ("without a transcript", f"{c.compared.errors} is varied by", "points", f"{c.compared.errors} measured", "they cross at", "in resamples")
+    columns = (
+        "without a transcript",
+        f"{c.compared.errors} is varied by",
+        "points",
+        f"{c.compared.errors} measured",
+        "they cross at",
+        "in resamples",
+    )
     return Printed(f"{c.compared.corpus}: where the lines cross", columns, tuple(rows), note)
 
 

@@ -48,12 +48,19 @@ class Analysis:
 def analyses(c: Compared, condition: Where) -> list[Analysis]:
     """All tables that the lines of a condition give: those with a single bucket say nothing and are left out."""
     lines = next((s.lines for s in c.scores if s.condition == condition), {})
-    found = [Analysis(by, condition, _buckets(c, condition, lines, name_of, order)) for by, name_of, order in _sortings(lines, c.errors)]
+    found = [
+        Analysis(by, condition, _buckets(c, condition, lines, name_of, order)) for by, name_of, order in _sortings(lines, c.errors)
+    ]
     for recogniser in c.recognisers:
         if (heard := c.of(recogniser, condition)) and any(line.get("sentence_wer") is not None for line in heard.lines.values()):
             name_of, order = _ranges("sentence_wer", RATES, _percent)
             found.append(
-                Analysis(f"{c.errors} of the answer's sentence", condition, _buckets(c, condition, heard.lines, name_of, order), recogniser)
+                Analysis(
+                    f"{c.errors} of the answer's sentence",
+                    condition,
+                    _buckets(c, condition, heard.lines, name_of, order),
+                    recogniser,
+                )
             )
     return [a for a in found if len(a.buckets) > 1]
 

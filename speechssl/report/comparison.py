@@ -63,7 +63,9 @@ def _figures(c: Compilation, number: int) -> list[Figure]:
         crossings = [x for x in c.crossings if x.textless == textless]
         drawing = crossing_figure(crossings, c.compared.metric, c.compared.errors, f"cross-{number}-{place}") if crossings else None
         if drawing:
-            title = f"{metric_name(c.compared.metric)} against the {c.compared.errors}, {textless} and cascades, {c.compared.corpus}"
+            title = (
+                f"{metric_name(c.compared.metric)} against the {c.compared.errors}, {textless} and cascades, {c.compared.corpus}"
+            )
             figures.append(Figure(title, CAPTION, drawing))
     return figures
 

@@ -18,7 +18,8 @@ from speechssl.evaluation.choice import evaluate_choice
 from speechssl.evaluation.choosers import Baseline, WrittenChooser, load_choosers
 from speechssl.evaluation.comparing import run_comparison
 from speechssl.evaluation.comparison import compare, read_results
-from speechssl.evaluation.results import read_rows
+from speechssl.evaluation.listening import write_report
+from speechssl.evaluation.results import append_rows, read_rows
 from speechssl.noise import Distorter, parse_condition
 from speechssl.qa.cascade import TextCodec
 from speechssl.report.published import published_choice
@@ -233,6 +234,15 @@ def test_what_was_published_stands_beside_its_own_corpus_alone(tmp_path):
     assert "ours above" not in published_choice(tmp_path, "test")
     write_json(tmp_path / "card.json", {"corpus": "minisqa"})
     assert published_choice(tmp_path, "dev") == ""
+
+
+def test_what_was_published_stands_in_the_report(corpus, tmp_path):
+    out = tmp_path / "out"
+    append_rows(out / "results.jsonl", run([Baseline("chance")], corpus, out))
+    for name, there in (("toy", False), ("toefl-qa", True)):
+        write_json(corpus / "card.json", {"corpus": name})
+        write_report(out, corpus, "dev", 2, ["clean"], 0, [])
+        assert ("QACNN" in (out / "report.html").read_text()) is there
 
 
 # ---- the real questions

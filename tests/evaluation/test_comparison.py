@@ -334,6 +334,22 @@ def test_errors_in_chinese_are_of_characters(tmp_path):
     assert json.loads((tmp_path / "out/compare.json").read_text())["corpora"][0]["error_rate"] == "CER"
 
 
+@pytest.mark.parametrize(
+    ("corpus", "split", "told", "not_told"),
+    [
+        ("toefl-qa", "dev", "QACNN", "DUAL"),
+        ("nmsqa", "dev", "54.2", "56.0"),
+        ("slue_sqa5", "verified_test", "62.3", "HuBERT-128"),
+        ("mini", "test", "HuBERT-128", "QACNN"),  # nothing was published on it
+    ],
+)
+def test_what_was_published_on_the_corpus_stands_at_the_end(tmp_path, corpus, split, told, not_told):
+    write(tmp_path, "dual", scored(0.5, 0), corpus=corpus, split=split)
+    run_comparison([tmp_path], tmp_path / "out")
+    published = (tmp_path / "out/tables.md").read_text().split("## Published")[1]
+    assert told in published and not_told not in published
+
+
 def test_names_cannot_break_the_page(tmp_path):
     write(tmp_path, "<b>|", scored(0.5, 0), corpus="<script>")
     run_comparison([tmp_path], tmp_path / "out")
