@@ -65,12 +65,13 @@ class PairedTest:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One corpus. estimates: by system, condition and metric, drawn together; of the metric and WER."""
+    """One corpus. estimates: by system, condition and metric, drawn together; of the metric and WER. aside: systems without it."""
 
     corpus: str
     metric: str
     scores: tuple[Scores, ...]
     estimates: Mapping[tuple[str, Where, str], Estimate]
+    aside: tuple[str, ...] = ()
 
     @property
     def systems(self) -> list[str]:
@@ -210,7 +211,8 @@ def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: in
     kept = _on_the_same(having, chosen, common)
     cells = {(s.system, s.condition, chosen): _items(s, s.values(chosen)) for s in kept}
     cells |= {(s.system, s.condition, WER): _words(s) for s in kept if s.recognises}
-    return Compared(kept[0].corpus, chosen, tuple(sorted(kept, key=_order)), resampled(cells, seed, resamples))
+    aside = tuple(dict.fromkeys(s.system for s in found if s not in having))
+    return Compared(kept[0].corpus, chosen, tuple(sorted(kept, key=_order)), resampled(cells, seed, resamples), aside)
 
 
 def _order(scores: Scores) -> tuple[bool, bool, float, str]:

@@ -71,7 +71,9 @@ def _scores(c: Compared, metric: str) -> Printed:
     n = next(iter(c.estimates.values())).n
     title = f"{c.corpus}: {c.errors if metric == WER else _name(metric)}"
     items = f"the passages of {n} questions" if metric == WER else f"{n} questions"
-    return Printed(title, ("system", *map(where_name, conditions)), tuple(rows), f"Percent with 95 % intervals; {items}.")
+    aside = f" Left out, for they have none: {', '.join(c.aside)}." if c.aside and metric == c.metric else ""
+    note = f"Percent with 95 % intervals; {items}.{aside}"
+    return Printed(title, ("system", *map(where_name, conditions)), tuple(rows), note)
 
 
 def _name(metric: str) -> str:

@@ -234,6 +234,7 @@ def test_systems_without_the_metric_stand_aside(tmp_path):
     assert compare(read_results([tmp_path]))[0].systems == ["a"]
     (c,) = compare(read_results([tmp_path]), "set_accuracy")
     assert c.get("choice-units", CLEAN).value == 0.5 and not analyses(c, CLEAN)
+    assert c.aside == ("a",) and "Left out, for they have none: choice-units." in run_comparison([tmp_path], tmp_path / "out")
     with pytest.raises(InputError, match="nothing that was evaluated has em"):
         compare(read_results([tmp_path]), "em")
 
