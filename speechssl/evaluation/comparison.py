@@ -19,6 +19,7 @@ from speechssl.errors import InputError
 from speechssl.evaluation.question_scores import read_lines
 from speechssl.evaluation.resampling import Estimate, combined, holm, resampled
 from speechssl.superb.tasks import Scored
+from speechssl.text import error_metric
 
 METRICS = ("ff1", "f1", "em", "aos", "set_accuracy", "accuracy")  # the first that a corpus has is compared, where none is named
 WER = "wer"
@@ -64,12 +65,13 @@ class PairedTest:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One corpus. estimates: by system, condition and metric, drawn together; of the metric and WER."""
+    """One corpus. estimates: by system, condition and metric, drawn together; of the metric and WER. aside: systems without it."""
 
     corpus: str
     metric: str
     scores: tuple[Scores, ...]
     estimates: Mapping[tuple[str, Where, str], Estimate]
+    aside: tuple[str, ...] = ()
 
     @property
     def systems(self) -> list[str]:
@@ -90,6 +92,12 @@ class Compared:
 
     def of(self, system: str, condition: Where) -> Scores | None:
         return next((s for s in self.scores if (s.system, s.condition) == (system, condition)), None)
+
+    @property
+    def errors(self) -> str:
+        """What errors over the units of its language are called: WER, or CER where all of it is Chinese."""
+        names = {error_metric(language) for language in self.card.get("languages") or ("en",)}
+        return names.pop().upper() if len(names) == 1 else "WER"
 
     @property
     def textless(self) -> list[str]:
@@ -115,7 +123,8 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
 
     A system that is in several folders is told apart by them. Raises InputError where there are no scores, or they are damaged.
     """
-    found = [scores for folder in folders for scores in _read_folder(folder)]
+    different = {folder.resolve(): folder for folder in folders}.values()
+    found = [scores for folder in different for scores in _read_folder(folder)]
     if missing := [s for s in systems if s not in {f.system for f in found}]:
         known = ", ".join(dict.fromkeys(f.system for f in found))
         raise InputError(f"there are no scores of the system {missing[0]!r}; there are {known}")
@@ -154,9 +163,22 @@ def _told_apart(found: Sequence[Scores]) -> list[Scores]:
     """One name a folder, for systems that several folders have for the same condition of a corpus."""
     folders: dict[tuple[str, str, Where], list[Path]] = {}
     for f in found:
-        folders.setdefault((f.corpus, f.system, f.condition), []).append(f.path.parents[2])
+        folders.setdefault((f.corpus, f.system, f.condition), []).append(_folder(f))
     several = {system for (_, system, _), some in folders.items() if len(some) > 1}
-    return [replace(f, system=f"{f.system} ({f.path.parents[2].name})") if f.system in several else f for f in found]
+    names = _short([_folder(f) for f in found if f.system in several])
+    return [replace(f, system=f"{f.system} ({names[_folder(f)]})") if f.system in several else f for f in found]
+
+
+def _folder(scores: Scores) -> Path:
+    return scores.path.parents[2].resolve()
+
+
+def _short(folders: Sequence[Path]) -> dict[Path, str]:
+    """As many of the last parts of every folder's path as tell them all apart."""
+    different, parts = set(folders), 1
+    while len({folder.parts[-parts:] for folder in different}) < len(different):
+        parts += 1
+    return {folder: str(Path(*folder.parts[-parts:])) for folder in different}
 
 
 # ---- comparing
@@ -189,7 +211,8 @@ def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: in
     kept = _on_the_same(having, chosen, common)
     cells = {(s.system, s.condition, chosen): _items(s, s.values(chosen)) for s in kept}
     cells |= {(s.system, s.condition, WER): _words(s) for s in kept if s.recognises}
-    return Compared(kept[0].corpus, chosen, tuple(sorted(kept, key=_order)), resampled(cells, seed, resamples))
+    aside = tuple(dict.fromkeys(s.system for s in found if s not in having))
+    return Compared(kept[0].corpus, chosen, tuple(sorted(kept, key=_order)), resampled(cells, seed, resamples), aside)
 
 
 def _order(scores: Scores) -> tuple[bool, bool, float, str]:
