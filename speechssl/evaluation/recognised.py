@@ -17,7 +17,8 @@ from speechssl.audio import read_audio
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.noise import Condition, Distorter, parse_condition
-from speechssl.systems import model_folder, recogniser_of, shared_encoder
+from speechssl.shipped import model_folder
+from speechssl.systems import recogniser_of, shared_encoder
 
 GIVEN = "given"  # the transcripts that the corpus brings along
 Pair = tuple[str, str]  # reference, recognised

@@ -23,7 +23,7 @@ from speechssl.evaluation.results import append_rows, read_rows
 from speechssl.noise import Distorter, parse_condition
 from speechssl.qa.cascade import TextCodec
 from speechssl.report.published import published_choice
-from speechssl.systems import model_folder
+from speechssl.shipped import model_folder
 
 CORRECT = [[0], [2], [1, 3], [3]]
 OPTIONS = ["a", "bb", "ccc", "dddd"]

@@ -21,12 +21,12 @@ missing = [name for name in NEEDS if util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
 
 
-def run(*arguments: str, code: int = 0) -> str:
+def run(*arguments: str, code: int = 0, **environment: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "recipes/odsqa/run.sh", *arguments],
         cwd=ROOT,
-        env=os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1"},
+        env=os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1"} | environment,
         capture_output=True,
         text=True,
         timeout=900,
@@ -47,8 +47,8 @@ def odsqa(folder: Path) -> Path:
     return folder
 
 
-def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path) -> None:
-    shown = run("recipes/odsqa/smoke.yaml", str(tmp_path))
+def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
+    shown = run("recipes/odsqa/smoke.yaml", str(tmp_path), PATH=quick)
     found = {reader: read_rows(tmp_path / "test" / reader / "results.jsonl") for reader in ("plain", "pinyin", "zero-shot")}
     assert {r.system for r in found["plain"]} == {"dual", "speechbert", "cascade-ctc", "text"}
     assert {r.system for r in found["pinyin"]} == {r.system for r in found["zero-shot"]} == {"cascade-ctc", "text"}
@@ -62,7 +62,7 @@ def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path) 
     assert read_json(tmp_path / "models/pinyin/text-qa/card.json")["subwords"] == "pinyin"
     made = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
     assert len(made) > 8
-    shown = run("recipes/odsqa/smoke.yaml", str(tmp_path), str(odsqa(tmp_path / "source")))
+    shown = run("recipes/odsqa/smoke.yaml", str(tmp_path), str(odsqa(tmp_path / "source")), PATH=quick)
     assert shown.count("\n| text |") == 3 and "judged as they are, across corpora" in shown
     rows = read_rows(tmp_path / "test-textq/plain/results.jsonl")
     assert {r.system for r in rows} == {"dual", "speechbert", "cascade-ctc", "cascade-given"}
