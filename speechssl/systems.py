@@ -24,7 +24,7 @@ from speechssl.asr.ctc import CtcRecogniser
 from speechssl.asr.protocol import Recogniser, TimedWord, Transcript
 from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
 from speechssl.corpora.records import Passage, Question
-from speechssl.encoders.loading import SHIPPED, load_encoder
+from speechssl.encoders.loading import load_encoder
 from speechssl.encoders.speech_encoder import Chunking, SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.qa.cascade import Cascade, TextCodec, answer_transcripts
@@ -34,12 +34,12 @@ from speechssl.qa.simulated import PREFIX as SIMULATED
 from speechssl.qa.simulated import SimulatedSystem, parse_rate
 from speechssl.qa.speechbert.system import load_speechbert
 from speechssl.qa.weights import load_reader
+from speechssl.shipped import DEFAULT, model_folder
 from speechssl.text import joiner, pieces
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.extract import extractor_of
 from speechssl.units.kmeans import load_codebook
 
-DEFAULT = "minisqa-en"
 ENGINES = ("ctc", "pocketsphinx")
 SPEECHBERT = ("speechbert", "speechbert-aligned")
 WRITTEN = ("text", "cascade-given")  # systems that read and do not listen
@@ -197,17 +197,6 @@ class SharedEncoder:
         if layer not in self.last.states:
             self.last.states[layer] = encode(samples)
         return self.last.states[layer]
-
-
-def model_folder(name: str | Path = DEFAULT) -> Path:
-    """A shipped set of models by name, or a folder. Raises InputError where there is neither."""
-    for folder in (Path(name), SHIPPED / str(name)):
-        if (folder / "encoder").is_dir() or (folder / "text-qa").is_dir():
-            return folder
-    known = sorted(p.parent.name for p in SHIPPED.glob("*/encoder"))
-    raise InputError(
-        f"{name} is neither a folder with encoder/ or text-qa/ in it nor a shipped model; shipped: {', '.join(known) or 'none'}"
-    )
 
 
 def part(models: Path, name: str) -> Path:

@@ -8,7 +8,7 @@ import pytest
 
 from speechssl.artefacts import read_json
 from speechssl.cli import main
-from speechssl.systems import model_folder
+from speechssl.shipped import model_folder
 
 MODELS = model_folder("minisqa-en")
 

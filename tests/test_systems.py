@@ -11,7 +11,8 @@ import torch
 
 from speechssl.corpora.records import Passage, Question, Span
 from speechssl.errors import InputError
-from speechssl.systems import SharedEncoder, load_systems, model_folder
+from speechssl.shipped import model_folder
+from speechssl.systems import SharedEncoder, load_systems
 from speechssl.units.kmeans import Codebook, load_codebook
 
 

@@ -25,9 +25,9 @@ from speechssl.encoders.generic import TransformersEngine
 from speechssl.encoders.speech_encoder import Engine, SpeechEncoder, hash_weights
 from speechssl.errors import InputError
 from speechssl.hub import checkpoint_folder
+from speechssl.shipped import SHIPPED
 from speechssl.timing import FrameGrid
 
-SHIPPED = Path(__file__).parent.parent / "models"
 MODEL_TYPES = ("hubert", "wav2vec2", "wavlm", "data2vec-audio")
 DECISIVE = (  # of a config, beside what the shapes of the weights say
     *("conv_kernel", "conv_stride", "num_attention_heads", "do_stable_layer_norm", "feat_extract_norm"),

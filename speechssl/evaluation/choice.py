@@ -22,12 +22,14 @@ from speechssl.bootstrap import Interval, mean_interval, ratio_interval
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.evaluation.choosers import Baseline, Chooser, Heard, Hearer, WrittenChooser, load_choosers
-from speechssl.evaluation.question_scores import write_lines
+from speechssl.evaluation.question_scores import choice_lines, write_lines
 from speechssl.evaluation.results import Row, append_rows, read_rows, table
 from speechssl.evaluation.spoken_qa import prediction_path, word_errors
 from speechssl.noise import Condition, Distorter, parse_condition
 from speechssl.qa.choice import chosen
 from speechssl.qa.choice_metrics import ScoredChoice, longest_options, score_chance, score_choice
+from speechssl.qa.choice_train import written
+from speechssl.text import error_metric
 from speechssl.units.extract import single_threaded
 
 CLEAN = parse_condition("clean")
@@ -182,14 +184,14 @@ class Run:
         predictions = read_json(path)
         tell_set_aside(predictions["failed"], f"{system.name}, {condition.label} (their questions count as not answered)")
         scored = score_choices(predictions, self.corpus)
+        transcripts = self._read(system) if isinstance(system, WrittenChooser) else predictions["transcripts"]
         made = {name: predictions[name] for name in ("made_from", "data", "seed")}
         made |= {"condition": condition.short, "snr_db": condition.snr_db}
-        write_lines(self.out, system.name, path.stem, [asdict(s) for s in scored], self.corpus, made)
+        write_lines(self.out, system.name, path.stem, choice_lines(scored, self.corpus, transcripts), self.corpus, made)
         values = {"set_accuracy": _mean(scored, "set_accuracy", self.distorter.seed)}
         if any(s.accuracy is not None for s in scored):
             values["accuracy"] = _mean(scored, "accuracy", self.distorter.seed)
-        if (errors := self._wer(predictions["transcripts"])) is not None:
-            values["wer"] = errors
+        values |= self._errors(transcripts)
         card = hash_json(dict(system.card))
         heard = "" if isinstance(system, Baseline) else self.encoder_name
         label, snr, seed = condition.short, condition.snr_db, self.distorter.seed
@@ -199,13 +201,19 @@ class Run:
 
         return [row(metric, interval.percent) for metric, interval in values.items()]
 
-    def _wer(self, transcripts: Mapping[str, str]) -> Interval | None:
+    def _read(self, system: WrittenChooser) -> dict[str, str]:
+        """What a system that does not listen reads of every passage."""
+        return {q.passage: written(self.corpus.passages[q.passage], system.source) for q in self.corpus.choices}
+
+    def _errors(self, transcripts: Mapping[str, str]) -> dict[str, Interval]:
+        """WER (zh: CER) over the passages; nothing where no text or no transcript is known."""
         asked = {q.passage for q in self.corpus.choices}
         passages = [p for p in self.corpus.passages.values() if p.id in asked & transcripts.keys() and p.text]
         if not passages:
-            return None
+            return {}
         errors = word_errors(passages, transcripts)
-        return ratio_interval(errors.errors, errors.words, None, self.distorter.seed)
+        interval = ratio_interval(errors.errors, errors.words, None, self.distorter.seed)
+        return {error_metric(passages[0].language): interval}
 
 
 def score_choices(predictions: Mapping[str, Any], corpus: Corpus) -> list[ScoredChoice]:

@@ -18,7 +18,8 @@ from speechssl.errors import InputError
 from speechssl.qa.cascade import TextCodec
 from speechssl.qa.choice import Choice, ChoiceReader, load_choice
 from speechssl.qa.choice_train import load_tokenizer, text_choice, written
-from speechssl.systems import SharedEncoder, model_folder, part, recogniser_of, shared_encoder
+from speechssl.shipped import model_folder
+from speechssl.systems import SharedEncoder, part, recogniser_of, shared_encoder
 from speechssl.timing import RunLength
 from speechssl.units.extract import UnitExtractor, extractor_of
 from speechssl.units.kmeans import load_codebook

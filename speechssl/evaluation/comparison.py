@@ -7,7 +7,7 @@ the word error rate that a score is set against. p-values are two-sided, and adj
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -19,6 +19,7 @@ from speechssl.errors import InputError
 from speechssl.evaluation.question_scores import read_lines
 from speechssl.evaluation.resampling import Estimate, combined, holm, resampled
 from speechssl.superb.tasks import Scored
+from speechssl.text import error_metric
 
 METRICS = ("ff1", "f1", "em", "aos", "set_accuracy", "accuracy")  # the first that a corpus has is compared, where none is named
 WER = "wer"
@@ -64,12 +65,13 @@ class PairedTest:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One corpus. estimates: by system, condition and metric, drawn together; of the metric and WER."""
+    """One corpus. estimates: by system, condition and metric, drawn together; of the metric and WER. aside: systems without it."""
 
     corpus: str
     metric: str
     scores: tuple[Scores, ...]
     estimates: Mapping[tuple[str, Where, str], Estimate]
+    aside: tuple[str, ...] = ()
 
     @property
     def systems(self) -> list[str]:
@@ -90,6 +92,12 @@ class Compared:
 
     def of(self, system: str, condition: Where) -> Scores | None:
         return next((s for s in self.scores if (s.system, s.condition) == (system, condition)), None)
+
+    @property
+    def errors(self) -> str:
+        """What errors over the units of its language are called: WER, or CER where all of it is Chinese."""
+        names = {error_metric(language) for language in self.card.get("languages") or ("en",)}
+        return names.pop().upper() if len(names) == 1 else "WER"
 
     @property
     def textless(self) -> list[str]:
@@ -115,7 +123,8 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
 
     A system that is in several folders is told apart by them. Raises InputError where there are no scores, or they are damaged.
     """
-    found = [scores for folder in folders for scores in _read_folder(folder)]
+    different = {folder.resolve(): folder for folder in folders}.values()
+    found = [scores for folder in different for scores in _read_folder(folder)]
     if missing := [s for s in systems if s not in {f.system for f in found}]:
         known = ", ".join(dict.fromkeys(f.system for f in found))
         raise InputError(f"there are no scores of the system {missing[0]!r}; there are {known}")
@@ -153,12 +162,12 @@ def _is_score(value: Any) -> bool:
 
 
 def _told_apart(found: Sequence[Scores]) -> list[Scores]:
-    """One name a folder, where several have a system for one condition of a corpus: as much of its path as it takes."""
-    folders: dict[tuple[str, str, Where], set[Path]] = {}
+    """One name a folder, for systems that several folders have for the same condition of a corpus."""
+    folders: dict[tuple[str, str, Where], list[Path]] = {}
     for f in found:
-        folders.setdefault((f.corpus, f.system, f.condition), set()).add(_folder(f))
+        folders.setdefault((f.corpus, f.system, f.condition), []).append(_folder(f))
     several = {(corpus, system) for (corpus, system, _), some in folders.items() if len(some) > 1}
-    names = _shortest({_folder(f) for f in found if (f.corpus, f.system) in several})
+    names = _short([_folder(f) for f in found if (f.corpus, f.system) in several])
     return [replace(f, system=f"{f.system} ({names[_folder(f)]})") if (f.corpus, f.system) in several else f for f in found]
 
 
@@ -166,11 +175,12 @@ def _folder(scores: Scores) -> Path:
     return scores.path.parents[2].resolve()
 
 
-def _shortest(paths: Collection[Path]) -> dict[Path, str]:
-    """The last parts of every path, as many as make all of them different."""
-    longest = max((len(p.parts) for p in paths), default=0)
-    tails = ({p: "/".join(p.parts[-parts:]) for p in paths} for parts in range(1, longest + 1))
-    return next((t for t in tails if len(set(t.values())) == len(paths)), {})
+def _short(folders: Sequence[Path]) -> dict[Path, str]:
+    """As many of the last parts of every folder's path as tell them all apart."""
+    different, parts = set(folders), 1
+    while len({folder.parts[-parts:] for folder in different}) < len(different):
+        parts += 1
+    return {folder: str(Path(*folder.parts[-parts:])) for folder in different}
 
 
 # ---- comparing
@@ -203,7 +213,8 @@ def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: in
     kept = _on_the_same(having, chosen, common)
     cells = {(s.system, s.condition, chosen): _items(s, s.values(chosen)) for s in kept}
     cells |= {(s.system, s.condition, WER): _words(s) for s in kept if s.recognises}
-    return Compared(kept[0].corpus, chosen, tuple(sorted(kept, key=_order)), resampled(cells, seed, resamples))
+    aside = tuple(dict.fromkeys(s.system for s in found if s not in having))
+    return Compared(kept[0].corpus, chosen, tuple(sorted(kept, key=_order)), resampled(cells, seed, resamples), aside)
 
 
 def _order(scores: Scores) -> tuple[bool, bool, float, str]:

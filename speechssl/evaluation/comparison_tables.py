@@ -69,13 +69,15 @@ def _scores(c: Compared, metric: str) -> Printed:
         if any(c.get(system, w, metric) for w in conditions)
     ]
     n = next(iter(c.estimates.values())).n
-    title = f"{c.corpus}: {_name(metric)}"
+    title = f"{c.corpus}: {c.errors if metric == WER else _name(metric)}"
     items = f"the passages of {n} questions" if metric == WER else f"{n} questions"
-    return Printed(title, ("system", *map(where_name, conditions)), tuple(rows), f"Percent with 95 % intervals; {items}.")
+    aside = f" Left out, for they have none: {', '.join(c.aside)}." if c.aside and metric == c.metric else ""
+    note = f"Percent with 95 % intervals; {items}.{aside}"
+    return Printed(title, ("system", *map(where_name, conditions)), tuple(rows), note)
 
 
 def _name(metric: str) -> str:
-    return {"ff1": "FF1", "aos": "AOS", "f1": "F1", "em": "EM", WER: "WER"}.get(metric, metric.replace("_", " "))
+    return {"ff1": "FF1", "aos": "AOS", "f1": "F1", "em": "EM"}.get(metric, metric.replace("_", " "))
 
 
 def _tests(c: Compilation) -> Printed:
@@ -95,10 +97,17 @@ def _tests(c: Compilation) -> Printed:
 def _crossings(c: Compilation) -> Printed:
     rows = [(x.textless, family_name(x.family), len(x.points), _range(x), told(x), f"{100 * x.share:.0f} %") for x in c.crossings]
     note = (
-        "The word error rate at which the cascade falls to the system without a transcript, on a fitted curve that never rises, "
-        "with the middle 95 % of the resamples; the last column says in how many of them the lines cross in the range measured."
+        f"The {c.compared.errors} at which the cascade falls to the system without a transcript, on a fitted curve that never "
+        "rises, with the middle 95 % of the resamples; the last column says in how many the lines cross in the range measured."
     )
-    columns = ("without a transcript", "WER is varied by", "points", "WER measured", "they cross at", "in resamples")
+    columns = (
+        "without a transcript",
+        f"{c.compared.errors} is varied by",
+        "points",
+        f"{c.compared.errors} measured",
+        "they cross at",
+        "in resamples",
+    )
     return Printed(f"{c.compared.corpus}: where the lines cross", columns, tuple(rows), note)
 
 
@@ -129,9 +138,10 @@ def _bins(c: Compilation) -> list[Printed]:
             v = b.difference
             gap = f"{100 * v.value:+.1f} [{100 * v.low:+.1f}, {100 * v.high:+.1f}]"
             rows.append((b.name, b.cascade.n, f"{100 * b.wer:.1f}", points(b.cascade), points(b.textless), gap))
-        columns = (f"WER of the {what}", "questions", "WER of these passages (%)", family, textless, "difference")
-        note = f"All conditions pooled; every {what} counts in the range of its own word error rate, a question once a condition."
-        title = f"{c.compared.corpus}: {_name(c.compared.metric)} by the WER of the {what}, {family} and {textless}"
+        rate = c.compared.errors
+        columns = (f"{rate} of the {what}", "questions", f"{rate} of these passages (%)", family, textless, "difference")
+        note = f"All conditions pooled; every {what} counts in the range of its own {rate}, a question once a condition."
+        title = f"{c.compared.corpus}: {_name(c.compared.metric)} by the {rate} of the {what}, {family} and {textless}"
         found.append(Printed(title, columns, tuple(rows), note))
     return found
 
@@ -167,6 +177,7 @@ def as_json(c: Compilation) -> dict[str, Any]:
     about = {name: c.compared.card.get(name) for name in ("corpus", "split", "data", "synthetic", "languages")}
     return about | {
         "metric": c.compared.metric,
+        "error_rate": c.compared.errors,
         "cells": [
             {"system": s, "condition": where_name(w), "metric": metric, **estimate(e)}
             for (s, w, metric), e in c.compared.estimates.items()

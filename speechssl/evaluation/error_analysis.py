@@ -48,12 +48,19 @@ class Analysis:
 def analyses(c: Compared, condition: Where) -> list[Analysis]:
     """All tables that the lines of a condition give: those with a single bucket say nothing and are left out."""
     lines = next((s.lines for s in c.scores if s.condition == condition), {})
-    found = [Analysis(by, condition, _buckets(c, condition, lines, name_of, order)) for by, name_of, order in _sortings(lines)]
+    found = [
+        Analysis(by, condition, _buckets(c, condition, lines, name_of, order)) for by, name_of, order in _sortings(lines, c.errors)
+    ]
     for recogniser in c.recognisers:
         if (heard := c.of(recogniser, condition)) and any(line.get("sentence_wer") is not None for line in heard.lines.values()):
             name_of, order = _ranges("sentence_wer", RATES, _percent)
             found.append(
-                Analysis("WER of the answer's sentence", condition, _buckets(c, condition, heard.lines, name_of, order), recogniser)
+                Analysis(
+                    f"{c.errors} of the answer's sentence",
+                    condition,
+                    _buckets(c, condition, heard.lines, name_of, order),
+                    recogniser,
+                )
             )
     return [a for a in found if len(a.buckets) > 1]
 
@@ -61,11 +68,13 @@ def analyses(c: Compared, condition: Where) -> list[Analysis]:
 Sorting = tuple[Callable[[Line], str | None], Sequence[str]]
 
 
-def _sortings(lines: Mapping[str, Line]) -> list[tuple[str, Callable[[Line], str | None], Sequence[str]]]:
+def _sortings(lines: Mapping[str, Line], errors: str) -> list[tuple[str, Callable[[Line], str | None], Sequence[str]]]:
     relations = Counter(str(line.get("relation") or "") for line in lines.values())
-    kept = [r for r, n in relations.most_common(MOST) if r and n >= FEWEST]
+    del relations[""]
+    kept = [r for r, n in relations.most_common(MOST) if n >= FEWEST]
     named = {r: r.replace("_", " ") for r in kept}
-    others = f"{len(relations) - len(kept)} others"
+    rest = len(relations) - len(kept)
+    others = f"{rest} other{'s' * (rest > 1)}"
     return [
         ("type of the answer", lambda line: line.get("type"), TYPES),
         (
@@ -77,7 +86,7 @@ def _sortings(lines: Mapping[str, Line]) -> list[tuple[str, Callable[[Line], str
             "length of the answer",
             *_ranges("answer_seconds", LENGTHS, lambda a, b: f"{a:g}-{b:g} s" if b < 1e9 else f"over {a:g} s"),
         ),
-        ("words of the answer", *_ranges("answer_words", WORDS, _count)),
+        ("characters of the answer" if errors == "CER" else "words of the answer", *_ranges("answer_words", WORDS, _count)),
         ("place in the passage", *_ranges("position", PLACES, lambda a, b: f"{100 * a:.0f}-{100 * b:.0f} %")),
     ]
 
@@ -144,7 +153,7 @@ def by_own_wer(c: Compared, textless: str, family: str, sentences: bool = False)
     names = [_percent(a, b) for a, b in pairwise(RATES)]
     found: dict[str, list[tuple[Line, float, float]]] = {}
     for line, cascade, other in (pair for s in mine for pair in _pairs(c, s, textless)):
-        wer = line["sentence_wer"] if sentences else line["passage_errors"] / line["passage_words"]
+        wer = line.get("sentence_wer") if sentences else line["passage_errors"] / line["passage_words"]
         if wer is not None:
             found.setdefault(names[min(sum(wer >= edge for edge in RATES), len(names)) - 1], []).append((line, cascade, other))
     return [_bin(name, found[name]) for name in names if name in found]

@@ -19,9 +19,11 @@ from speechssl.errors import InputError
 from speechssl.evaluation.results import read_rows
 from speechssl.evaluation.spoken_qa import Scored, by_length, score_questions
 from speechssl.noise import Condition, Distorter, parse_condition
+from speechssl.report import published_qa
 from speechssl.report.examples import Example, Prediction
 from speechssl.report.figures import Breakdown
 from speechssl.report.page import Table, build_report
+from speechssl.report.published_qa import published_columns, published_rows
 from speechssl.report.robustness import of_grid
 from speechssl.report.superb import read_artefacts
 from speechssl.report.superb_rows import of_superb
@@ -49,7 +51,7 @@ def write_report(
     """
     rows = read_rows(out / "results.jsonl")
     artefacts = read_artefacts(out, rows)
-    printed = [*_degradation(out), *(_table(t) for t in tables)]
+    printed = [*_degradation(out), *(_table(t) for t in tables), *_published(corpus, split)]
     chosen = _are_choices(out)
     if corpus is None and not chosen and not of_grid(rows)[0] and not of_superb(rows, artefacts):
         raise InputError(
@@ -116,6 +118,13 @@ def _degradation(out: Path) -> list[Table]:
     if not isinstance(values, dict) or not isinstance(values.get("tables"), list):
         raise InputError(f"{path} is not what `speechssl evaluate robustness` writes; run it again")
     return [_as_table(path, t) for t in values["tables"]]
+
+
+def _published(corpus: Path | None, split: str) -> list[Table]:
+    """What others reached on the corpus, where anything was published."""
+    card = read_json(corpus / "card.json") if corpus else {}
+    rows = published_rows([f"{card.get('corpus')} {split}"])
+    return [Table(published_qa.TITLE, *published_columns(rows), published_qa.MARK)] if rows else []
 
 
 def _predictions(out: Path, condition: Condition) -> Answers:

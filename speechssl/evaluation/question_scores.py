@@ -19,6 +19,7 @@ from speechssl.artefacts import hash_bytes, read_json, write_json, write_text
 from speechssl.corpora.records import Corpus, Passage, Question
 from speechssl.errors import InputError
 from speechssl.evaluation.answer_types import answer_type
+from speechssl.qa.choice_metrics import ScoredChoice
 from speechssl.text import answer_tokens, pieces, tokens
 
 AROUND = 10  # words on either side of an answer, where no sentence can be made out
@@ -143,6 +144,28 @@ def _line(score: Score, question: Question, passage: Passage, errors: Alignment 
         len(errors.places) if errors else None,
         errors.words if errors else None,
     )
+
+
+def choice_lines(scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Of multiple choice: the scores, what there is to say of the right option (the first), and the errors in the passage.
+
+    Where the answer stands in the passage is not known. transcripts: of the passages by id; none for a system without any.
+    """
+    questions = {q.id: q for q in corpus.choices}
+    asked = dict.fromkeys(questions[s.id].passage for s in scored) if transcripts else {}
+    aligned = {i: align(corpus.passages[i], transcripts.get(i, "")) for i in asked}
+    return [asdict(s) | _about_choice(questions[s.id], aligned.get(s.passage)) for s in scored]
+
+
+def _about_choice(question: Question, errors: Alignment | None) -> dict[str, Any]:
+    right = question.options[question.correct[0]]
+    return {
+        "answer_words": len(answer_tokens(right, question.language)),
+        "type": answer_type(question.written, right, question.language),
+        "relation": question.relation,
+        "passage_errors": len(errors.places) if errors else None,
+        "passage_words": errors.words if errors else None,
+    }
 
 
 def align(passage: Passage, transcript: str) -> Alignment | None:

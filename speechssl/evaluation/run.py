@@ -10,7 +10,8 @@ from speechssl.errors import InputError
 from speechssl.evaluation.results import append_rows, read_rows, table
 from speechssl.evaluation.spoken_qa import evaluate
 from speechssl.noise import Distorter, parse_condition
-from speechssl.systems import load_systems, model_folder
+from speechssl.shipped import model_folder
+from speechssl.systems import load_systems
 
 
 def run_evaluation(

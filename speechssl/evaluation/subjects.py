@@ -16,10 +16,11 @@ from speechssl.artefacts import read_json
 from speechssl.asr.train import CtcOptions, train_ctc
 from speechssl.corpora.records import first_passages, load_corpus
 from speechssl.corpora.utterances import load_labelled
-from speechssl.encoders.loading import SHIPPED, load_encoder
+from speechssl.encoders.loading import load_encoder
 from speechssl.errors import InputError
 from speechssl.evaluation.grid import Setting
 from speechssl.evaluation.grid_tasks import Limited, qa_tasks, units_task
+from speechssl.shipped import SHIPPED
 from speechssl.superb.classify import ClassifierOptions, train_classifier
 from speechssl.superb.tasks import TrainedTask
 from speechssl.superb.trained import load_classification, load_recognition

@@ -12,9 +12,9 @@ from torch import nn
 from tqdm import tqdm
 
 from speechssl.artefacts import replacing
-from speechssl.encoders.loading import SHIPPED
 from speechssl.errors import InputError
 from speechssl.processes import is_main
+from speechssl.shipped import SHIPPED
 
 NAME = "label_head.safetensors"
 

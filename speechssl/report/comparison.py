@@ -38,15 +38,15 @@ def write_page(out: Path, found: Sequence[Compilation], further: Sequence[Printe
 
 
 def _is_grid(c: Compared, t: Printed) -> bool:
-    return t.title in [f"{c.corpus}: {metric_name(metric)}" for metric in (c.metric, WER)]
+    return t.title in [f"{c.corpus}: {metric_name(metric)}" for metric in (c.metric, c.errors.lower())]
 
 
 def rows_of(c: Compared) -> list[Row]:
     """The estimates as rows of results, percent."""
     rows = []
     for (system, (condition, snr), metric), e in c.estimates.items():
-        v = e.interval.percent
-        rows.append(Row(system, "", condition, snr, metric, v.value, v.low, v.high, v.n, 0, ""))
+        v, name = e.interval.percent, c.errors.lower() if metric == WER else metric
+        rows.append(Row(system, "", condition, snr, name, v.value, v.low, v.high, v.n, 0, ""))
     return rows
 
 
@@ -61,9 +61,11 @@ def _figures(c: Compilation, number: int) -> list[Figure]:
     figures = []
     for place, textless in enumerate(c.compared.textless):
         crossings = [x for x in c.crossings if x.textless == textless]
-        drawing = crossing_figure(crossings, c.compared.metric, f"cross-{number}-{place}") if crossings else None
+        drawing = crossing_figure(crossings, c.compared.metric, c.compared.errors, f"cross-{number}-{place}") if crossings else None
         if drawing:
-            title = f"{metric_name(c.compared.metric)} against the word error rate, {textless} and cascades, {c.compared.corpus}"
+            title = (
+                f"{metric_name(c.compared.metric)} against the {c.compared.errors}, {textless} and cascades, {c.compared.corpus}"
+            )
             figures.append(Figure(title, CAPTION, drawing))
     return figures
 
@@ -80,8 +82,8 @@ def _summary(c: Compilation) -> str:
     parts = []
     by_family = {x.family: x for x in reversed(c.crossings)}
     if x := by_family.get("simulated") or by_family.get("all") or next(iter(by_family.values()), None):
-        where = told(x) if x.at is None else f"the cascade falls to {x.textless} at a word error rate of {told(x)}"
-        parts.append(f"{c.compared.corpus}, WER varied by {family_name(x.family)}: {where}.")
+        where = told(x) if x.at is None else f"the cascade falls to {x.textless} at a {c.compared.errors} of {told(x)}"
+        parts.append(f"{c.compared.corpus}, {c.compared.errors} varied by {family_name(x.family)}: {where}.")
     if c.tests:
         sure = sum(t.p_holm < 0.05 for t in c.tests)
         parts.append(f"{c.compared.corpus}: {sure} of {len(c.tests)} paired differences are certain (p < 0.05 after Holm).")

@@ -24,8 +24,9 @@ HEIGHT, LINE = 4.0, 0.19  # inches: of the figure without its legend, of a line 
 APART = 8.0  # points of WER between conditions that are both named
 
 
-def crossing_figure(found: Sequence[Crossing], metric: str, name: str) -> Drawing | None:
-    """found: of one system without a transcript; None where they have no family of their own. name: unique on the page.
+def crossing_figure(found: Sequence[Crossing], metric: str, errors: str, name: str) -> Drawing | None:
+    """found: of one system without a transcript; None where they have no family of their own. errors: WER or CER. name: unique
+    on the page.
 
     A line is the fitted curve of a family, which never rises; a bar at the foot the interval in which it crosses.
     """
@@ -42,10 +43,10 @@ def crossing_figure(found: Sequence[Crossing], metric: str, name: str) -> Drawin
             _place(ax, x, series[x.family], 1.6 + 2.4 * place)
         ax.set_xlim(-0.012 * far, far)
         ax.set_ylim(0, min(108.0, _top(shown)))
-        ax.set_xlabel("Word error rate of the cascade's recogniser (%)")
+        ax.set_xlabel(f"{errors} of the cascade's recogniser (%)")
         ax.set_ylabel(f"{metric_name(metric)} (%)")
         svg = svg_of(figure, name)
-    return Drawing(svg, _alt(shown, metric))
+    return Drawing(svg, _alt(shown, metric, errors))
 
 
 def _label(family: str) -> str:
@@ -124,10 +125,10 @@ def _top(found: Sequence[Crossing]) -> float:
     return max(10.0, 10.0 * (int(max(ends) * 1.04 / 10) + 1))
 
 
-def _alt(found: Sequence[Crossing], metric: str) -> str:
+def _alt(found: Sequence[Crossing], metric: str, errors: str) -> str:
     parts = []
     for x in found:
         values = [[100 * e.value for e in (p.wer, p.cascade, p.textless)] for p in x.points]
         places = ", ".join(f"{wer:.1f}: {a:.1f} and {b:.1f}" for wer, a, b in values)
-        parts.append(f"{_label(x.family)}: they cross at {told(x)}; WER, cascade and {x.textless}: {places}")
-    return f"{metric_name(metric)} against the word error rate, in percent. " + ". ".join(parts) + "."
+        parts.append(f"{_label(x.family)}: they cross at {told(x)}; {errors}, cascade and {x.textless}: {places}")
+    return f"{metric_name(metric)} against the {errors}, in percent. " + ". ".join(parts) + "."

@@ -5,10 +5,15 @@ Percent. "noted" is as it was noted down from the paper and was not compared wit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from speechssl.report.published import TOEFL_QA
+
 MARK = (
     "Published figures, on the published recordings and with models of their size: orientation, not comparable with other data "
     "(synthetic speech above all) or other scorers."
 )
+TITLE = "Published, for orientation"
 COLUMNS = ("corpus", "system", "WER", "FF1", "AOS", "F1", "EM", "accuracy", "source")
 DUAL = "DUAL, arXiv 2203.04911"
 ROWS: tuple[tuple[str, str, float | None, float | None, float | None, float | None, float | None, float | None, str], ...] = (
@@ -28,16 +33,24 @@ ROWS: tuple[tuple[str, str, float | None, float | None, float | None, float | No
     ("slue-sqa-5 test", "DUAL", None, 21.8, None, None, None, None, "SLUE phase 2"),
     ("spoken-squad test", "SpeechBERT", None, None, None, 64.1, 51.2, None, "SpeechBERT, arXiv 1910.11559, noted"),
     ("spoken-squad test", "cascade", 22.7, None, None, 68.2, 56.3, None, "SpeechBERT, arXiv 1910.11559, noted"),
-    ("toefl-qa test", "published baselines, best", None, None, None, None, None, 56.1, "noted"),
-    ("toefl-qa test", "published baselines, worst", None, None, None, None, None, 42.5, "noted"),
+    *(("toefl-qa test", system, None, None, None, None, None, value, paper) for system, paper, value in TOEFL_QA),
 )
 
 
-def published_rows(corpora: list[str]) -> list[tuple[object, ...]]:
-    """Those about the corpora of the comparison (names as in their cards), or about NMSQA where none of them was published."""
-    known = {row[0] for row in ROWS}
-    names = {_plain(name) for name in known} & {_plain(c) for c in corpora} or {_plain("nmsqa dev"), _plain("nmsqa test")}
-    return [row for row in ROWS if _plain(row[0]) in names]
+def published_rows(corpora: Sequence[str]) -> list[tuple[object, ...]]:
+    """Those about corpora and splits ("nmsqa dev", names as in their cards); of a split without any, all of its corpus."""
+    found = [[row for row in ROWS if _plain(row[0]) == _plain(c)] or _of_corpus(c) for c in corpora]
+    return list(dict.fromkeys(row for some in found for row in some))
+
+
+def _of_corpus(name: str) -> list[tuple[object, ...]]:
+    return [row for row in ROWS if _plain(row[0]).rsplit(" ", 1)[0] == _plain(name).rsplit(" ", 1)[0]]
+
+
+def published_columns(rows: Sequence[tuple[object, ...]]) -> tuple[tuple[str, ...], tuple[tuple[object, ...], ...]]:
+    """The columns in which any of the rows has something, and the rows without the others."""
+    filled = [i for i in range(len(COLUMNS)) if any(row[i] is not None for row in rows)]
+    return tuple(COLUMNS[i] for i in filled), tuple(tuple(row[i] for i in filled) for row in rows)
 
 
 def _plain(name: str) -> str:

@@ -12,8 +12,9 @@ import torchaudio.compliance.kaldi as kaldi
 
 from speechssl.artefacts import hash_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.loading import SHIPPED, load_encoder
+from speechssl.encoders.loading import load_encoder
 from speechssl.encoders.speech_encoder import SpeechEncoder
+from speechssl.shipped import SHIPPED
 from speechssl.timing import FrameGrid
 from speechssl.units.mfcc import coefficients
 

@@ -20,8 +20,8 @@ from safetensors.numpy import load_file, save_file
 from tqdm import tqdm
 
 from speechssl.artefacts import hash_bytes, read_json, replacing, write_json
-from speechssl.encoders.loading import SHIPPED
 from speechssl.errors import InputError
+from speechssl.shipped import SHIPPED
 from speechssl.units.nearest import Nearest
 
 SUFFIX = ".safetensors"

@@ -9,16 +9,21 @@ import numpy as np
 import pytest
 
 from speechssl.artefacts import write_json
+from speechssl.asr.protocol import TimedWord, Transcript
 from speechssl.audio import write_flac
 from speechssl.cli import main
 from speechssl.corpora.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.evaluation.choice import evaluate_choice
 from speechssl.evaluation.choosers import Baseline, WrittenChooser, load_choosers
-from speechssl.evaluation.results import read_rows
+from speechssl.evaluation.comparing import run_comparison
+from speechssl.evaluation.comparison import compare, read_results
+from speechssl.evaluation.listening import write_report
+from speechssl.evaluation.results import append_rows, read_rows
 from speechssl.noise import Distorter, parse_condition
+from speechssl.qa.cascade import TextCodec
 from speechssl.report.published import published_choice
-from speechssl.systems import model_folder
+from speechssl.shipped import model_folder
 
 CORRECT = [[0], [2], [1, 3], [3]]
 OPTIONS = ["a", "bb", "ccc", "dddd"]
@@ -114,9 +119,36 @@ def test_a_line_a_question_is_left_beside_the_predictions(corpus, tmp_path):
     lines = [json.loads(x) for x in path.read_text().splitlines()]
     assert path.stem == next((tmp_path / "out/predictions/ears").glob("*.json")).stem
     two = {"id": "q2", "passage": "p1", "set_accuracy": 0.0, "accuracy": None}
+    two |= {"answer_words": 1, "type": "other", "relation": "", "passage_errors": None, "passage_words": None}
     assert lines[2] == two | {"options": 4, "correct": [1, 3], "chosen": [0, 1]}
     chance = json.loads((tmp_path / "out/scores/chance/clean.jsonl").read_text().splitlines()[2])
     assert chance == two | {"set_accuracy": pytest.approx(1 / 6), "options": 4, "correct": [1, 3], "chosen": None}
+
+
+@dataclass
+class Recogniser(Ears):
+    """Writes two of the three words of every passage, wrong where it is noisy."""
+
+    name: str = "cascade-ears"
+    said: str = "a red"
+
+    def hear(self, samples):
+        return Transcript(tuple(TimedWord(w, 0.0, 1.0, 1.0) for w in self.said.split()))
+
+
+class Readers:
+    def score_many(self, items):
+        return [np.log([0.1, 0.2, 0.3, 0.4]) for _ in items]
+
+
+def test_word_errors_stand_beside_choices_and_are_compared(corpus, tmp_path, tokenizer):
+    reading = WrittenChooser("text", "text", TextCodec(tokenizer), Readers(), {})
+    rows = values(run([Ears(name="units"), Recogniser(), reading, Baseline("chance")], corpus, tmp_path / "out"))
+    assert rows["cascade-ears", "clean", None, "wer"][0] == pytest.approx(100 / 3) and rows["text", "clean", None, "wer"][0] == 0
+    (c,) = compare(read_results([tmp_path / "out"]))
+    assert (c.textless, c.recognisers) == (["chance", "units"], ["cascade-ears"])
+    assert [c.get(s, ("clean", None), "wer").value for s in ("cascade-ears", "text")] == [pytest.approx(1 / 3), 0]
+    assert run_comparison([tmp_path / "out"], tmp_path / "compare")
 
 
 def test_a_killed_run_goes_on_with_the_next_condition(corpus, tmp_path):
@@ -202,6 +234,15 @@ def test_what_was_published_stands_beside_its_own_corpus_alone(tmp_path):
     assert "ours above" not in published_choice(tmp_path, "test")
     write_json(tmp_path / "card.json", {"corpus": "minisqa"})
     assert published_choice(tmp_path, "dev") == ""
+
+
+def test_what_was_published_stands_in_the_report(corpus, tmp_path):
+    out = tmp_path / "out"
+    append_rows(out / "results.jsonl", run([Baseline("chance")], corpus, out))
+    for name, there in (("toy", False), ("toefl-qa", True)):
+        write_json(corpus / "card.json", {"corpus": name})
+        write_report(out, corpus, "dev", 2, ["clean"], 0, [])
+        assert ("QACNN" in (out / "report.html").read_text()) is there
 
 
 # ---- the real questions

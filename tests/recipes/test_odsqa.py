@@ -21,12 +21,12 @@ missing = [name for name in NEEDS if util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
 
 
-def run(*arguments: str, code: int = 0) -> str:
+def run(*arguments: str, code: int = 0, **environment: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "recipes/odsqa/run.sh", *arguments],
         cwd=ROOT,
-        env=os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1"},
+        env=os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1"} | environment,
         capture_output=True,
         text=True,
         timeout=900,
@@ -47,23 +47,25 @@ def odsqa(folder: Path) -> Path:
     return folder
 
 
-def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path) -> None:
-    shown = run("recipes/odsqa/smoke.yaml", str(tmp_path))
+def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
+    shown = run("recipes/odsqa/smoke.yaml", str(tmp_path), PATH=quick)
     found = {reader: read_rows(tmp_path / "test" / reader / "results.jsonl") for reader in ("plain", "pinyin", "zero-shot")}
-    assert {r.system for r in found["plain"]} == {"dual", "cascade-ctc", "text"}
+    assert {r.system for r in found["plain"]} == {"dual", "speechbert", "cascade-ctc", "text"}
     assert {r.system for r in found["pinyin"]} == {r.system for r in found["zero-shot"]} == {"cascade-ctc", "text"}
     for rows in found.values():
         assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "cer"}
         assert next(r.value for r in rows if (r.system, r.metric) == ("text", "cer")) == 0
     assert all("<html" in (tmp_path / "test" / reader / "report.html").read_text() for reader in found)
-    assert shown.count("\n| text |") == 3 and len(read_json(tmp_path / "test/tables/readers.json")["rows"]) == 7
+    assert shown.count("\n| text |") == 3 and len(read_json(tmp_path / "test/tables/readers.json")["rows"]) == 8
+    told = read_json(tmp_path / "errors/tables/errors.json")["rows"]
+    assert [row[0] for row in told] == ["cascade-simulated@20"] and "–" not in told[0]
     assert read_json(tmp_path / "models/pinyin/text-qa/card.json")["subwords"] == "pinyin"
     made = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
     assert len(made) > 8
-    shown = run("recipes/odsqa/smoke.yaml", str(tmp_path), str(odsqa(tmp_path / "source")))
+    shown = run("recipes/odsqa/smoke.yaml", str(tmp_path), str(odsqa(tmp_path / "source")), PATH=quick)
     assert shown.count("\n| text |") == 3 and "judged as they are, across corpora" in shown
     rows = read_rows(tmp_path / "test-textq/plain/results.jsonl")
-    assert {r.system for r in rows} == {"dual", "cascade-ctc", "cascade-given"}
+    assert {r.system for r in rows} == {"dual", "speechbert", "cascade-ctc", "cascade-given"}
     assert "Synthetic speech: 1 of 1 passages" in (tmp_path / "test-textq/plain/report.html").read_text()
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")} == made
 
@@ -82,5 +84,9 @@ def test_every_configuration_has_the_sections_that_the_script_asks_for(name: str
     if sections["recipe"].get("listen"):
         wanted |= {"units", "extract", "dual"}
     if sections["recipe"].get("synthetic"):
-        wanted |= {"corpus-en", "multilingual", "hubert", "ctc"}
+        wanted |= {"corpus-en", "multilingual", "hubert"}
+    if "speechbert" in sections["recipe"]:
+        wanted |= {"ctc", "speechbert"}
+    if "simulated" in sections["recipe"]:
+        wanted |= {"confusions", "simulated", "compare"}
     assert wanted <= set(sections)

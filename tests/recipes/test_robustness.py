@@ -19,7 +19,7 @@ from speechssl.artefacts import read_json
 from speechssl.cli import build_parser
 from speechssl.evaluation.results import read_rows
 from speechssl.options import take_defaults, verbs_of
-from speechssl.systems import model_folder
+from speechssl.shipped import model_folder
 
 ROOT = Path(__file__).parents[2]
 TRAININGS = ("continual", "continual-dat-binary", "continual-dat-multi", "continual-more")

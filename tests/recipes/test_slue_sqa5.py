@@ -39,8 +39,8 @@ def test_without_the_corpus_it_says_what_to_give(tmp_path: Path) -> None:
 
 
 @published.speaks
-def test_smoke_run_trains_all_parts_and_judges_every_split(tmp_path: Path) -> None:
-    published.smoke("slue_sqa5", tmp_path)
+def test_smoke_run_trains_all_parts_and_judges_every_split(tmp_path: Path, quick: str) -> None:
+    published.smoke("slue_sqa5", tmp_path, quick)
     assert read_json(tmp_path / "models/units.card.json")["K"] == 20
     assert {read_json(tmp_path / f"models/{part}/card.json")["training"]["steps"] for part in ("dual", "text-qa")} == {2}
     for split in published.sections("slue_sqa5", "smoke")["recipe"]["splits"]:

@@ -8,7 +8,7 @@ import pytest
 
 from speechssl.cli import main
 from speechssl.evaluation.results import read_rows
-from speechssl.systems import model_folder
+from speechssl.shipped import model_folder
 
 from . import published
 
@@ -30,8 +30,8 @@ def test_without_the_corpus_it_says_what_to_give(tmp_path: Path) -> None:
 
 
 @published.speaks
-def test_smoke_run_lays_f1_beside_error_rates_and_ceilings(tmp_path: Path) -> None:
-    said = published.smoke("spoken_squad", tmp_path)
+def test_smoke_run_lays_f1_beside_error_rates_and_ceilings(tmp_path: Path, quick: str) -> None:
+    said = published.smoke("spoken_squad", tmp_path, quick)
     for split in TESTS:
         found = {(r.system, r.metric): r for r in read_rows(tmp_path / split / "results.jsonl")}
         assert {(s, m) for s in ("cascade-given", "text") for m in ("em", "f1")} <= set(found)

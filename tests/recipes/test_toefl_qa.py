@@ -36,8 +36,8 @@ def test_without_the_corpus_it_says_what_to_give(tmp_path: Path) -> None:
 
 
 @published.speaks
-def test_smoke_run_chooses_on_units_and_on_words(tmp_path: Path) -> None:
-    said = published.smoke("toefl_qa", tmp_path)
+def test_smoke_run_chooses_on_units_and_on_words(tmp_path: Path, quick: str) -> None:
+    said = published.smoke("toefl_qa", tmp_path, quick)
     rows = {(r.system, r.metric): r.value for r in read_rows(tmp_path / "dev/results.jsonl")}
     assert {(system, "set_accuracy") for system in SYSTEMS} | {("units", "accuracy"), ("cascade-ctc", "wer")} <= set(rows)
     assert rows["chance", "accuracy"] == 25

@@ -121,7 +121,7 @@ def test_a_codebook_of_an_older_card_is_not_fitted_again(mini_corpus, tmp_path, 
 
 
 def test_the_codebook_that_ships_is_used_as_it_is():
-    from speechssl.encoders.loading import SHIPPED
+    from speechssl.shipped import SHIPPED
 
     book = load_codebook(SHIPPED / "minisqa-en/units.safetensors")
     features = load_features_of(book, "minisqa-en/encoder")

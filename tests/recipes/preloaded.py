@@ -1,0 +1,116 @@
+"""`speechssl` in a process that has made its imports already: most of a small command's time, and a recipe gives dozens of them.
+
+`commands` gives a folder with a program `speechssl` for the front of PATH. The program hands its arguments, folder, environment
+and open files to a server, which forks; the fork runs `speechssl.cli.main` and its exit code comes back. Where a test kills a
+recipe the real command is used.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import gc
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CLIENT = """#!{python} -SE
+import array, json, os, socket, struct, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({path!r})
+    content = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    files = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))]
+    server.sendmsg([struct.pack("!I", len(content))], files)
+    server.sendall(content)
+    sys.exit((server.recv(1) or b"\\xff")[0])
+"""
+
+
+@contextmanager
+def commands(folder: Path, **environment: str) -> Iterator[Path]:
+    """folder: short enough for the name of a socket. environment: what libraries read when they are imported."""
+    path = str(folder / "socket")
+    program = folder / "speechssl"
+    program.write_text(CLIENT.format(python=sys.executable, path=path))
+    program.chmod(0o755)
+    server = subprocess.Popen(
+        [sys.executable, __file__, path], env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert server.stdin and server.stdout
+    try:
+        assert server.stdout.readline() == b"ready\n"
+        yield folder
+    finally:
+        server.kill()
+        server.wait()
+        server.stdin.close()
+        server.stdout.close()
+
+
+def serve(path: str) -> None:
+    import transformers.models.auto.modeling_auto
+    import transformers.models.bert.modeling_bert
+    import transformers.models.hubert.modeling_hubert  # noqa: F401
+
+    import speechssl.evaluation.comparing
+    import speechssl.evaluation.listening
+    import speechssl.qa.speechbert.train
+    import speechssl.report  # noqa: F401
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        gc.freeze()  # a fork copies what it touches
+        print("ready", flush=True)
+        while True:
+            asked, _ = listener.accept()
+            if os.fork() == 0:  # waits for the command
+                listener.close()
+                if (command := os.fork()) == 0:
+                    _become(asked)
+                    return
+                code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
+                asked.sendall(bytes([code if code >= 0 else 128 - code]))
+                os._exit(0)
+            asked.close()
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def _become(asked: socket.socket) -> None:
+    """Take on the arguments, folder, environment and files of the program that asked."""
+    head, about, *_ = asked.recvmsg(4, socket.CMSG_SPACE(12))
+    (size,) = struct.unpack("!I", head)
+    content = b""
+    while len(content) < size:
+        content += asked.recv(size - len(content))
+    files = array.array("i", about[0][2])
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    asked.close()
+    arguments, folder, environment = json.loads(content)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["speechssl", *arguments]
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
+    from speechssl.cli import main
+
+    try:
+        code = main()
+    except SystemExit as end:  # of argparse
+        code = end.code if isinstance(end.code, int) else 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # to free what was imported would copy it first
