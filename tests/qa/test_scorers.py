@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import string
 from fractions import Fraction
 
@@ -30,6 +31,13 @@ WORDS = (
     "—",
     "'s",
     "(b)",
+    "a—b",
+    "_a_",
+    "É",
+    "ß",
+    "\u200b",
+    "٣",
+    "中",
     " ",
     "\n",
 )
@@ -38,9 +46,11 @@ ticks = st.integers(0, 60)
 
 
 def squad_words(text: str) -> list[str]:
-    """Lower case, then punctuation, then articles, then white space: the order of the script matters ("a." is an article)."""
-    kept = [c for c in text.lower() if c not in set(string.punctuation)]
-    return [word for word in "".join(kept).split() if word not in ("a", "an", "the")]
+    """Lower case, then punctuation, then articles, then white space: the order of the script matters ("a." is an article, and so
+    is the "a" of "a—b").
+    """
+    kept = "".join(c for c in text.lower() if c not in set(string.punctuation))
+    return "".join(" " if part in ("a", "an", "the") else part for part in re.split(r"(\W)", kept)).split()
 
 
 def squad_scores(predicted: str, gold: list[str]) -> tuple[float, float]:

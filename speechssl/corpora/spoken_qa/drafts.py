@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from speechssl.artefacts import hash_files, read_json, write_json
 from speechssl.corpora.making import claim_settings, write_lines
 from speechssl.corpora.records import Passage, Question, write_records
 from speechssl.corpora.spoken_qa.ledger import Ledger
+from speechssl.errors import InputError
 from speechssl.text import answer_tokens
 
 MINIATURE = "invented miniature"  # stands in the title of the README of a tree of `prepare miniature`
@@ -30,6 +32,20 @@ class Draft:
 def begin(out: Path, corpus: str, source: Path | str, **settings: Any) -> None:
     """Claim the folder before anything is written into it. Raises InputError where it holds something else."""
     claim_settings(out, {"corpus": corpus, "source": str(source), **settings}, corpus)
+
+
+def check_used(drafts: Mapping[str, Draft], ledger: Ledger, source: Path | str) -> None:
+    """Raises InputError where nothing was read, or questions were and none of them can be used: the layout is another one."""
+    if any(draft.questions for draft in drafts.values()):
+        return
+    asked = sum(number for (_, kind), number in ledger.read.items() if kind == "questions")
+    if not asked and any(draft.passages for draft in drafts.values()):
+        return
+    reasons: Counter[str] = Counter()
+    for line in (line for line in ledger.aside if line["kind"] == "questions"):
+        reasons[line["reason"]] += line.get("count", 1)
+    why = "; ".join(f"{number:,} x {reason}" for reason, number in reasons.most_common(3)) or "its files are empty"
+    raise InputError(f"{source} holds no question of {ledger.corpus} that can be used ({why}); give the published files")
 
 
 def finish(out: Path, drafts: Mapping[str, Draft], ledger: Ledger, about: Mapping[str, Any]) -> dict[str, Any]:

@@ -74,12 +74,16 @@ class Ledger:
         return {"corpus": self.corpus, "splits": counted, "absent": [s for s in self.published if s not in counted]}
 
     def _split(self, split: str, hours: Mapping[str, float], more: Mapping[str, Any]) -> dict[str, Any]:
-        counted: dict[str, Any] = {kind: self._counts(split, kind) for kind in KINDS if self.read[split, kind]}
+        counted: dict[str, Any] = {kind: self._counts(split, kind) for kind in KINDS if self._counted(split, kind)}
         remarks = [{"what": w, "count": n, "done": d} for (s, (w, d)), n in self.found.items() if s == split]
         reasons: Counter[str] = Counter()
         for line in (line for line in self.aside if line["split"] == split):
             reasons[line["reason"]] += line.get("count", 1)
         return {**counted, "hours": dict(hours), "found": remarks, "set_aside": dict(reasons), **more}
+
+    def _counted(self, split: str, kind: Kind) -> bool:
+        """Whether there is any, or should be."""
+        return bool(self.read[split, kind]) or kind in self.published.get(split, {})
 
     def _counts(self, split: str, kind: Kind) -> dict[str, Any]:
         read, kept = self.read[split, kind], self.kept[split, kind]

@@ -20,7 +20,7 @@ from typing import Any
 
 from speechssl.corpora.spoken_qa.archives import ARCHIVES, archives_in, unpacked
 from speechssl.corpora.spoken_qa.claiming import claimed
-from speechssl.corpora.spoken_qa.drafts import finish
+from speechssl.corpora.spoken_qa.drafts import check_used, finish
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.corpora.spoken_qa.nmsqa_drafts import draft
 from speechssl.corpora.spoken_qa.nmsqa_files import Files, find_files
@@ -77,6 +77,7 @@ def _prepared(
     splits = _readable(roots, tables, ledger)
     check_common({s.name: s.asked_for for s in splits}, {s.name: s.recordings for s in splits}, roots[0])
     drafts = {split.name: draft(split, out, ledger, speak, workers) for split in splits}
+    check_used(drafts, ledger, roots[0])
     if speak:
         from speechssl.corpora.spoken_qa.speaking import speak_drafts
 

@@ -38,6 +38,7 @@ SOURCES = {"squad": ("SQuAD", 51), "newsqa": ("NewsQA", 104), "quac": ("QuAC", 1
 UNHEARD = ("recordings of no whole passage with a question", "not used: the split is text only")
 SILENT = ("questions without audio or times in the release", "kept as text")
 HOLES = ("passages of which the release misses segments", "joined from those it has; no time is shifted")
+MISSING = (HOLES[0], "kept as text, which is whole")
 MUTE = (
     "questions of a split without recordings",
     "text only unless --speak reads them; times are kept as released, in released_times.json",
@@ -86,6 +87,8 @@ def _tell_sources(split: Split, ledger: Ledger) -> None:
 def _written_draft(split: Split, ledger: Ledger) -> Draft:
     """A split without audio."""
     passages = {p.id: Passage(p.id, "", 0.0, p.text, p.speaker, "en") for p in split.passages.values() if p.text.strip()}
+    if holed := sum(bool(passage.holes) for passage in split.passages.values()):
+        ledger.remark(split.name, *MISSING, number=holed)
     for name in split.passages.keys() - passages.keys():
         ledger.set_aside(split.name, "passages", name, NO_TEXT)
     questions: list[Question] = []

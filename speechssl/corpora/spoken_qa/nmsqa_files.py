@@ -88,7 +88,7 @@ def _choose(files: Files, split: str) -> None:
         files.spans = published
     elif split != "test":
         files.spans = files.spans[:1]
-    if len(files.parquet) > 1 and not all("-of-" in path.name for path in files.parquet):
+    if len(files.parquet) > 1 and not all("-of-" in path.name or path.stem.isdecimal() for path in files.parquet):
         first, second = files.parquet[:2]
         raise InputError(f"{first} and {second} are both tables of {split}; leave one of them in the folder")
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from speechssl.artefacts import hash_files
+from speechssl.corpora.spoken_qa.archives import archives_in
 from speechssl.corpora.spoken_qa.claiming import finished
-from speechssl.corpora.spoken_qa.drafts import Draft, begin, finish
+from speechssl.corpora.spoken_qa.drafts import Draft, begin, check_used, finish
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.corpora.spoken_qa.sounding import Sounds
 from speechssl.errors import InputError
@@ -52,6 +53,8 @@ def prepared(job: Job, read: Read) -> dict[str, Any]:
             return report
     ledger = Ledger(job.corpus, job.published, job.passages)
     found = read(ledger)
+    check_used({split: draft for split, (draft, _) in found.items()}, ledger, job.source)
+    _tell_packed(job, found, ledger)
     begin(job.out, job.corpus, job.source, **job.settings)
     drafts = {split: sounds.record(job.out, split, draft, ledger, job.workers) for split, (draft, sounds) in found.items()}
     if job.speak:
@@ -62,6 +65,15 @@ def prepared(job: Job, read: Read) -> dict[str, Any]:
         _tell_silent(split, draft, ledger)
     made_from = {name: path.name for name, path in job.files.items()}
     return finish(job.out, drafts, ledger, {**job.about, "files": made_from, "settings": job.settings})
+
+
+def _tell_packed(job: Job, splits: Iterable[str], ledger: Ledger) -> None:
+    """Where no recordings were found and archives lie there: the published ones of recordings are to be unpacked first."""
+    if not job.options.get("recordings") and (packed := [path.name for path in archives_in(job.source)]):
+        for split in splits:
+            ledger.remark(
+                split, f"archives that are packed ({', '.join(packed)})", "not read; unpack those of recordings", len(packed)
+            )
 
 
 def _tell_silent(split: str, draft: Draft, ledger: Ledger) -> None:

@@ -61,12 +61,12 @@ def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, li
     """By split. Raises InputError for a damaged Parquet file. Tables of SLUE's other tasks are passed over."""
     found: dict[str, list[Path]] = {}
     for _, path in files_below(roots, ".parquet", ".tsv"):
-        split = split_of(path.stem)
+        split = split_of(path.parent.name if path.stem.isdecimal() else path.stem)
         if split and (only is None or path == only) and set(NEEDED) <= set(_columns(path)):
             found.setdefault(split, []).append(path)
     for split, paths in found.items():
         paths[:] = [path for path in paths if "blind" not in path.stem] or paths
-        if len(paths) > 1 and not all("-of-" in path.name for path in paths):
+        if len(paths) > 1 and not all("-of-" in path.name or path.stem.isdecimal() for path in paths):
             raise InputError(f"{paths[0]} and {paths[1]} are both tables of {split}; leave one of them in the folder")
     return {split: found[split] for split in SPLITS if split in found}
 

@@ -19,7 +19,7 @@ from speechssl.artefacts import write_json
 from speechssl.corpora.records import Answer, Passage, Question, Span
 from speechssl.corpora.spoken_qa.archives import ARCHIVES, archives_in, unpacked
 from speechssl.corpora.spoken_qa.claiming import claimed
-from speechssl.corpora.spoken_qa.drafts import Draft, finish
+from speechssl.corpora.spoken_qa.drafts import Draft, check_used, finish
 from speechssl.corpora.spoken_qa.ledger import Done, Ledger
 from speechssl.corpora.spoken_qa.recordings import below, stamp
 from speechssl.corpora.spoken_qa.slue_audio import Found, Key, recordings
@@ -132,6 +132,7 @@ def _prepared(
         wanted = [("document", d) for d in split.documents] + [("question", r.recording) for r in split.rows]
         split.made = recordings(split.name, tables[split.name], dict.fromkeys(wanted), found, out, workers)
         drafts[split.name] = _draft(split, found, out)
+    check_used(drafts, ledger, roots[0])
     if speak:
         from speechssl.corpora.spoken_qa.speaking import speak_drafts
 

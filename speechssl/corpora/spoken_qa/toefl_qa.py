@@ -125,7 +125,7 @@ def _read(path: Path, split: str, ledger: Ledger) -> _Item:
     found: dict[str, list[tuple[int, str]]] = {kind: [] for kind in _KINDS}
     lines = _lines(path, split, ledger)
     for number, line in enumerate(lines, 1):
-        kind, _, rest = line.strip().partition(" ")
+        kind, rest = (*line.split(maxsplit=1), "")[:2]
         if kind not in found:
             raise _Broken(f"a line begins with {kind[:20]!r}, none of {', '.join(_KINDS)}", number)
         if kind == "SENTENCE" and not rest.strip():
@@ -164,7 +164,7 @@ def _lines(path: Path, split: str, ledger: Ledger) -> list[str]:
 
 
 def _option(number: int, text: str) -> tuple[str, bool]:
-    option, _, label = text.strip().rpartition(" ")
+    option, label = ("", *text.rsplit(maxsplit=1))[-2:]
     if label not in ("0", "1"):
         raise _Broken(f"an option ends with {label[:20]!r}, not with 0 or 1", number)
     if not option.strip():

@@ -419,11 +419,44 @@ def test_answers_are_read_in_any_form(dev, tmp_path, form):
         assert answer.text == mini.ANSWERS[k][0] and (answer.char_start is None) == (form == "flat columns")
 
 
-def test_without_a_column_of_answers_every_question_is_set_aside(dev, tmp_path):
-    rows = [mini.row(k) for k in range(4)]
-    mini.write_table(dev / "dev.parquet", [{n: v for n, v in row.items() if n != "answers"} for row in rows])
-    found, corpus = prepared(dev, tmp_path)
-    assert not corpus.questions and found.aside(nmsqa_drafts.NO_ANSWERS) == 4
+def test_without_a_column_of_answers_a_split_is_set_aside_and_nothing_else_is_refused(dev, tmp_path):
+    rows = [{n: v for n, v in mini.row(k).items() if n != "answers"} for k in range(4)]
+    mini.write_table(dev / "test.parquet", rows)
+    report = prepare_nmsqa(dev, tmp_path / "both")
+    assert mini.Found(report, "test").aside(nmsqa_drafts.NO_ANSWERS) == 4 and report["splits"]["dev"]["questions"]["kept"] == 4
+    (dev / "test.parquet").rename(dev / "dev.parquet")
+    with pytest.raises(
+        InputError, match=r"holds no question of nmsqa that can be used \(4 x its answers are missing from the source\)"
+    ):
+        prepare_nmsqa(dev, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_without_rows_is_refused_or_counted_as_none(dev, tmp_path):
+    mini.write_table(dev / "test.parquet", [mini.row(0)])
+    table = parquet.read_table(dev / "test.parquet")
+    parquet.write_table(table.slice(0, 0), dev / "test.parquet")
+    report = prepare_nmsqa(dev, tmp_path / "both")
+    assert report["splits"]["test"]["questions"] == {"read": 0, "kept": 0, "set_aside": 0, "published": 171, "agrees": False}
+    (dev / "dev.parquet").unlink()
+    with pytest.raises(InputError, match=r"that can be used \(its files are empty\)"):
+        prepare_nmsqa(dev, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_shards_that_are_numbers_belong_together(tmp_path):
+    """As the branch refs/convert/parquet of Hugging Face has them."""
+    for k in range(2):
+        mini.write_table(tmp_path / "nmsqa/default/dev" / f"000{k}.parquet", [mini.row(k)])
+    _, corpus = prepared(tmp_path / "nmsqa", tmp_path)
+    assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-1"]
+
+
+def test_sentences_that_the_release_misses_are_counted_without_recordings_too(tmp_path):
+    mini.write_table(tmp_path / "nmsqa/train.parquet", [mini.row(k, p) for p in ("0_0", "0_1") for k in range(2)])
+    mini.write_json(tmp_path / "nmsqa/train_segment_id.json", {"0_0": ["0", "1", "2", "3"], "0_1": ["1", "2"]})
+    found, corpus = prepared(tmp_path / "nmsqa", tmp_path, "train")
+    assert found.remarks(nmsqa_drafts.HOLES[0]) == 1 and len(corpus.questions) == 4
 
 
 def test_without_a_column_of_contexts_the_sentences_are_the_text(dev, tmp_path):

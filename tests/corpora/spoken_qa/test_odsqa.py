@@ -181,3 +181,11 @@ def test_the_real_text_questions(shared, tmp_path):
     assert round(facts["answer_in_context"], 3) == 0.998 and facts["answer_in_letters"] == 1
     corpus = load_corpus(tmp_path / "out", "test-textq")
     assert sum(len(q.answers) for q in corpus.questions) == 2_842
+
+
+def test_an_archive_of_recordings_that_was_not_unpacked_is_told(source, tmp_path, recording):
+    (source / "audio_data.zip").write_bytes(b"never opened")
+    told = described(prepare_odsqa(source, tmp_path / "out"))
+    assert told.count("archives that are packed (audio_data.zip): 1; not read; unpack those of recordings") == 2
+    recording(source / "audio_data/1147-1-1.wav")
+    assert "packed" not in described(prepare_odsqa(source, tmp_path / "unpacked"))

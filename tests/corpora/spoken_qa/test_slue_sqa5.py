@@ -293,3 +293,25 @@ def test_of_a_slice_only_its_recordings_are_written(hub, tmp_path):
     assert list(corpus.passages) == ["doc1"] and [q.id for q in corpus.questions] == ["squad-0", "squad-1"]
     assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 3
     assert (facts["passages"], facts["questions"]["read"]) == ({"read": 2, "kept": 1, "set_aside": 1}, 3)
+
+
+def test_what_holds_no_question_that_can_be_used_is_refused(hub, tmp_path):
+    table = hub / "sqa5/validation-00000-of-00001.parquet"
+    rows = parquet.read_table(table)
+    parquet.write_table(rows.drop_columns(["answer_spans"]), table)
+    with pytest.raises(
+        InputError, match=r"holds no question of slue-sqa5 that can be used \(3 x its answers are not in the source"
+    ):
+        prepare_slue_sqa5(hub, tmp_path / "out")
+    parquet.write_table(rows.slice(0, 0), table)
+    with pytest.raises(InputError, match=r"that can be used \(its files are empty\)"):
+        prepare_slue_sqa5(hub, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_shards_that_are_numbers_are_of_the_split_of_their_folder(tmp_path):
+    """As the branch refs/convert/parquet of Hugging Face has them."""
+    for k in range(2):
+        write_table(tmp_path / "hub/sqa5/validation" / f"000{k}.parquet", [row(k)])
+    _, corpus = prepared(tmp_path / "hub", tmp_path)
+    assert [q.id for q in corpus.questions] == ["squad-0", "squad-1"]

@@ -158,3 +158,21 @@ def test_all_of_it_reads_the_real_odsqa(shared, tmp_path):
     report = prepare_drcd(shared("odsqa", "ODSQA_textq_test-v1.1.json"), tmp_path / "out")
     assert report["splits"]["test"]["questions"] == {"read": 1_464, "kept": 1_464, "set_aside": 0}
     assert np.isclose(report["splits"]["test"]["answer_in_letters"], 1)
+
+
+@pytest.mark.parametrize(
+    "paragraphs, why",
+    [((), "its files are empty"), (((TEXT, [("q1", "", [("Rome", 21)])]),), "1 x empty question")],
+)
+def test_what_holds_no_question_that_can_be_used_is_refused(tmp_path, squad_json, paragraphs, why):
+    squad_json(tmp_path / "in/dev-v1.1.json", *paragraphs)
+    with pytest.raises(InputError, match=rf"in holds no question of squad that can be used \({why}\)"):
+        prepare_squad(tmp_path / "in", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_passages_without_any_question_are_a_corpus(tmp_path, squad_json):
+    squad_json(tmp_path / "in/dev-v1.1.json", (TEXT, []))
+    report = prepare_squad(tmp_path / "in", tmp_path / "out")["splits"]["dev"]
+    assert report["passages"]["kept"] == 1
+    assert report["questions"] == {"read": 0, "kept": 0, "set_aside": 0, "published": 10_570, "agrees": False}

@@ -234,3 +234,14 @@ def test_the_real_files_give_the_published_counts(tmp_path, split, stories, aske
     ]
     texts = [p.text for p in load_corpus(tmp_path / "out", split).passages.values()]
     assert not any(re.search(r"[\w'] [,.?!;:](?!\d)|  ", text) for text in texts)
+
+
+def test_tabs_part_a_line_as_spaces_do(tmp_path):
+    tabbed = (
+        lines().replace("SENTENCE ", "SENTENCE\t").replace("OPTION ", "OPTION\t").replace(" 0\n", "\t0\n").replace(" 1\n", "\t1\n")
+    )
+    write(tmp_path / "data/dev", "tpo_1-lecture_1_1", tabbed)
+    write(tmp_path / "data/test", "tpo_1-lecture_1_1")
+    prepare_toefl_qa(tmp_path / "data", tmp_path / "out")
+    dev, test = (questions(tmp_path / "out", split)["tpo_1-lecture_1_1"] for split in ("dev", "test"))
+    assert (dev.options, dev.correct) == (test.options, test.correct) == (("to ask", "to pay", "to sing", "to go"), (0,))
