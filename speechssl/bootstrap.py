@@ -91,7 +91,7 @@ def paired_difference(
     weights: (S,) reference words make it a difference of WERs, sum(first - second) / sum(weights), of two systems'
     error counts.
     p-value: 2 (1 + number of resampled differences on the far side of 0) / (R + 1), at most 1 (Davison and Hinkley
-    1997, chapter 4): never 0, and below 1 - level about where the interval leaves 0 out.
+    1997, chapter 4): never 0, and below 1 - level about where the interval leaves 0 out; but see `two_sided`.
     Raises ValueError as `ratio_interval`.
     """
     first, second = _vector(first), _vector(second)
@@ -100,13 +100,17 @@ def paired_difference(
     below = np.ones_like(first) if weights is None else weights
     value, drawn, n = _bootstrap(first - second, below, groups, seed, resamples)
     low, high = percentiles(drawn, level)
-    return Difference(value, low, high, two_sided(drawn), n)
+    return Difference(value, low, high, two_sided(drawn, n if groups is None else len(set(groups))), n)
 
 
-def two_sided(drawn: np.ndarray) -> float:
-    """The p-value of a quantity's being 0, from (R,) resampled values of it, as in `paired_difference`."""
+def two_sided(drawn: np.ndarray, groups: int) -> float:
+    """The p-value of a quantity's being 0, from (R,) resampled values of it, as in `paired_difference`.
+
+    It is at least 2 / 2^G for G groups, which is what G differences of one sign have in a test by changing signs: however large,
+    two of them prove nothing (0.5), and six are the fewest that can get below 0.05.
+    """
     tail = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
-    return min(1.0, 2 * (1 + tail) / (len(drawn) + 1))
+    return min(1.0, max(2 * (1 + tail) / (len(drawn) + 1), 2.0 ** (1 - groups)))
 
 
 def _bootstrap(

@@ -96,6 +96,13 @@ def test_pairs_see_what_two_intervals_do_not() -> None:
     assert (reverse.value, reverse.p_value) == (pytest.approx(-difference.value), difference.p_value)
 
 
+@pytest.mark.parametrize(("groups", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625), (6, 0.03125), (40, 0.0)])
+def test_a_few_groups_prove_nothing_however_large_the_difference(groups: int, least: float) -> None:
+    names = [str(i % groups) for i in range(80)]
+    p = paired_difference(np.ones(80), np.zeros(80), names, resamples=999).p_value
+    assert p == pytest.approx(max(least, 2 / 1000))
+
+
 def test_no_difference_at_all() -> None:
     difference = paired_difference(values, values, resamples=100)
     assert (difference.value, difference.low, difference.high, difference.p_value) == (0, 0, 0, 1)

@@ -123,8 +123,11 @@ def _range(x: Crossing) -> str:
 def told(x: Crossing) -> str:
     """Where, or that they do not."""
     if x.at is None:
-        ahead = x.textless if x.ahead == "textless" else "the cascade"
-        return f"{NEVER}: {ahead} is ahead throughout"
+        if x.ahead == "neither":
+            return f"{NEVER}: they are equal throughout"
+        ahead, other = (x.textless, "the cascade") if x.ahead == "textless" else ("the cascade", x.textless)
+        level = any(p.cascade.value == p.textless.value for p in x.points)
+        return f"{NEVER}: {other} is nowhere ahead" if level else f"{NEVER}: {ahead} is ahead throughout"
     low = "below the range" if x.low is None else f"{100 * x.low:.1f}"
     high = "above the range" if x.high is None else f"{100 * x.high:.1f}"
     return f"{100 * x.at:.1f} % [{low}, {high}]"

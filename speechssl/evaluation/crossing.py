@@ -9,8 +9,9 @@ the lines cross where it reaches 0. Points that a family has in common come from
     recognisers    several recognisers in clean speech
     all            all of them
 
-The interval holds 95 % of what resamples give (passages drawn for scores and WER together). A resample in which the lines do not
-cross counts as crossing beyond that end of the range; an end of the interval that lies there is None.
+Where the difference comes to 0 and stays there (nobody answers any more) the lines do not cross. The interval holds 95 % of what
+resamples give (passages drawn for scores and WER together). A resample in which the lines do not cross counts as crossing beyond
+that end of the range; an end of the interval that lies there is None.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Point:
 class Crossing:
     """at, low, high: WER, a fraction; None: beyond what was measured. low_wer, high_wer: the range. share: of resamples that cross.
 
-    ahead: "cascade" or "textless" where one of them is ahead throughout, "" where they cross.
+    ahead: "cascade" or "textless" where the other is nowhere ahead, "neither" where they are equal throughout, "" where they cross.
     """
 
     textless: str
@@ -104,13 +105,11 @@ def _cross(textless: str, family: str, points: Sequence[Point]) -> Crossing:
 
 
 def zero(wer: np.ndarray, difference: np.ndarray) -> tuple[float | None, str]:
-    """Where the curve through the points reaches 0, and who is ahead throughout where it does not. wer, difference: (P,)."""
+    """Where the curve through the points comes from above 0 to below, and who is ahead where it does not. wer, difference: (P,)."""
     order = np.argsort(wer, kind="stable")
     x, y = wer[order], falling(difference[order])
-    if y[0] < 0:
-        return None, "textless"
-    if y[-1] > 0:
-        return None, "cascade"
+    if y[0] <= 0 or y[-1] >= 0:
+        return None, "textless" if y[-1] < 0 else "cascade" if y[0] > 0 else "neither"
     level = np.flatnonzero(y == 0)
     if len(level):  # along a level stretch: its middle
         return float(x[level[0]] + x[level[-1]]) / 2, ""
@@ -129,7 +128,7 @@ def falling(values: np.ndarray) -> np.ndarray:
 
 def _interval(drawn: Sequence[tuple[float | None, str]]) -> tuple[float | None, float | None]:
     """Ends of the middle 95 %, None where they lie beyond the range."""
-    beyond = {"textless": -np.inf, "cascade": np.inf}
+    beyond = {"textless": -np.inf, "cascade": np.inf, "neither": np.inf}
     places = np.sort([beyond[side] if at is None else at for at, side in drawn])
     ends = (places[int(0.025 * len(places))], places[min(int(np.ceil(0.975 * len(places))), len(places)) - 1])
     low, high = (float(end) if np.isfinite(end) else None for end in ends)

@@ -23,11 +23,12 @@ _BLOCK = 1 << 21  # drawn groups held at a time: 16 MB
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A quantity over n items. drawn: (R,) what it is in the resamples, NaN in those where it is not defined."""
+    """A quantity over n items in G groups. drawn: (R,) what it is in the resamples, NaN in those where it is not defined."""
 
     value: float
     drawn: np.ndarray
     n: int
+    groups: int
 
     @property
     def interval(self) -> Interval:
@@ -39,7 +40,7 @@ class Estimate:
     @property
     def p_value(self) -> float:
         """Two-sided, of its being 0, as of `paired_difference`."""
-        return two_sided(self.drawn[np.isfinite(self.drawn)])
+        return two_sided(self.drawn[np.isfinite(self.drawn)], self.groups)
 
 
 def combined(function: Callable[..., np.ndarray], *estimates: Estimate) -> Estimate:
@@ -47,7 +48,8 @@ def combined(function: Callable[..., np.ndarray], *estimates: Estimate) -> Estim
     with np.errstate(divide="ignore", invalid="ignore"):
         value = function(*(np.float64(e.value) for e in estimates))
         drawn = np.asarray(function(*(e.drawn for e in estimates)), np.float64)
-    return Estimate(_finite(float(value)), np.where(np.isfinite(drawn), drawn, np.nan), min(e.n for e in estimates))
+    n, groups = min(e.n for e in estimates), min(e.groups for e in estimates)
+    return Estimate(_finite(float(value)), np.where(np.isfinite(drawn), drawn, np.nan), n, groups)
 
 
 def mean_of(estimates: Sequence[Estimate]) -> Estimate:
@@ -55,7 +57,7 @@ def mean_of(estimates: Sequence[Estimate]) -> Estimate:
     if not estimates:
         raise ValueError("there is nothing to take the mean of")
     mean = combined(lambda *values: sum(values) / len(values), *estimates)
-    return Estimate(mean.value, mean.drawn, sum(e.n for e in estimates))
+    return Estimate(mean.value, mean.drawn, sum(e.n for e in estimates), mean.groups)
 
 
 def resampled(cells: Mapping[K, Sequence[Scored]], seed: int = 0, resamples: int = RESAMPLES) -> dict[K, Estimate]:
@@ -80,7 +82,8 @@ def resampled(cells: Mapping[K, Sequence[Scored]], seed: int = 0, resamples: int
     if len(order) == 1:
         drawn = np.full_like(drawn, np.nan)  # one group says nothing about the spread
     total = sums.sum(axis=0)
-    return {key: _estimate(total[2 * i : 2 * i + 2], drawn[:, 2 * i : 2 * i + 2], len(common)) for i, key in enumerate(items)}
+    sizes = len(common), len(order)
+    return {key: _estimate(total[2 * i : 2 * i + 2], drawn[:, 2 * i : 2 * i + 2], *sizes) for i, key in enumerate(items)}
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -111,12 +114,12 @@ def _drawn(sums: np.ndarray, generator: np.random.Generator, resamples: int) -> 
     return np.concatenate(blocks)
 
 
-def _estimate(total: np.ndarray, drawn: np.ndarray, n: int) -> Estimate:
+def _estimate(total: np.ndarray, drawn: np.ndarray, n: int, groups: int) -> Estimate:
     if not total[1] > 0:
         raise ValueError("the denominators of a score are all 0")
     with np.errstate(divide="ignore", invalid="ignore"):
         rates = np.where(drawn[:, 1] > 0, drawn[:, 0] / drawn[:, 1], np.nan)
-    return Estimate(float(total[0] / total[1]), rates, n)
+    return Estimate(float(total[0] / total[1]), rates, n, groups)
 
 
 def _finite(value: float) -> float:

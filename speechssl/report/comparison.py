@@ -16,8 +16,8 @@ from speechssl.report.series import arrange, metric_name
 TITLE = "Systems beside each other"
 CAPTION = (
     "Each point is a cascade: along, how often its recogniser errs; up, what is left of the answer. Lines are fitted and never "
-    "rise. The level line is the system without a transcript in clean speech, its single points what it reaches in the same noise. "
-    "At the foot: where a line falls below it, with the interval."
+    "rise. The system without a transcript has a level line beside errors in clean speech, and in noise its own score in the same "
+    "noise, joined by dashes. At the foot: where a line falls below it, with the interval."
 )
 
 
@@ -86,5 +86,5 @@ def _summary(c: Compilation) -> str:
         parts.append(f"{c.compared.corpus}, {c.compared.errors} varied by {family_name(x.family)}: {where}.")
     if c.tests:
         sure = sum(t.p_holm < 0.05 for t in c.tests)
-        parts.append(f"{c.compared.corpus}: {sure} of {len(c.tests)} paired differences are certain (p < 0.05 after Holm).")
+        parts.append(f"{c.compared.corpus}: {sure} of {len(c.tests)} paired differences have p < 0.05 (after Holm).")
     return " ".join(parts)

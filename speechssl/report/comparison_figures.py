@@ -37,7 +37,7 @@ def crossing_figure(found: Sequence[Crossing], metric: str, errors: str, name: s
     textless = Series("", "", found[0].textless, 0)
     with _blank([textless, *series.values()]) as (figure, ax):
         far = 100 * max(x.high_wer for x in shown) * 1.06
-        _textless(ax, [p for x in shown for p in x.points], textless, far)
+        _textless(ax, shown, textless)
         for place, x in enumerate(shown):
             _family(ax, x.points, series[x.family])
             _place(ax, x, series[x.family], 1.6 + 2.4 * place)
@@ -70,17 +70,18 @@ def _blank(series: Sequence[Series]) -> Iterator[tuple[Figure, Axes]]:
         yield figure, ax
 
 
-def _textless(ax: Axes, points: Sequence[Point], series: Series, far: float) -> None:
-    """Its level in clean speech as a line with a band, and its scores in noise where the recogniser stands in that noise."""
-    level = next((p.textless for p in points if p.condition == CLEAN), None)
-    if level:
-        v = level.interval.percent
-        ax.axhspan(v.low, v.high, color=series.colour, alpha=0.12, linewidth=0)
-        ax.plot([-far, 2 * far], [v.value, v.value], color=series.colour, linewidth=1.6)
-    noisy = {(p.system, p.condition): p for p in points if p.condition != CLEAN}
-    for p in noisy.values():
-        _bars(ax, p.wer, p.textless, series, along=False)
-        ax.plot([100 * p.wer.value], [100 * p.textless.value], marker=series.marker, color=series.colour, markersize=5.5)
+def _textless(ax: Axes, found: Sequence[Crossing], series: Series) -> None:
+    """Its level in clean speech as far as errors in clean speech go, and its scores in noise where the recogniser stands in that."""
+    for points in (x.points for x in found):
+        xs, ys = [100 * p.wer.value for p in points], [100 * p.textless.value for p in points]
+        if all(p.condition == CLEAN for p in points):
+            v = points[0].textless.interval.percent
+            ax.fill_between([0, max(xs)], v.low, v.high, color=series.colour, alpha=0.12, linewidth=0)
+            ax.plot([0, max(xs)], [v.value, v.value], color=series.colour, linewidth=1.6)
+            continue
+        ax.plot(xs, ys, color=series.colour, linewidth=1.2, linestyle=(0, (4, 2)), marker=series.marker, markersize=5.5)
+        for p in points:
+            _bars(ax, p.wer, p.textless, series, along=False)
 
 
 def _family(ax: Axes, points: Sequence[Point], series: Series) -> None:

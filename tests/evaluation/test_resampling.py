@@ -72,11 +72,11 @@ def test_one_group_says_nothing_about_the_spread():
 
 
 def test_what_is_divided_by_nothing_is_not_defined_and_harms_no_interval():
-    a, b = Estimate(1.0, np.array([1.0, 2.0, 3.0]), 3), Estimate(0.5, np.array([0.0, 1.0, 1.0]), 3)
+    a, b = Estimate(1.0, np.array([1.0, 2.0, 3.0]), 3, 3), Estimate(0.5, np.array([0.0, 1.0, 1.0]), 3, 2)
     found = combined(np.divide, a, b)
     assert np.isnan(found.drawn[0]) and found.value == 2.0
     assert 2.0 <= found.interval.low <= found.interval.high <= 3.0
-    assert np.isnan(combined(np.divide, a, Estimate(0.0, np.zeros(3), 3)).value)
+    assert np.isnan(combined(np.divide, a, Estimate(0.0, np.zeros(3), 3, 3)).value)
 
 
 def test_a_mean_needs_something():
