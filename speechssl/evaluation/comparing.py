@@ -46,10 +46,8 @@ def run_comparison(
     )
     few = [t for t in printed if ": paired differences" in t.title and len(t.rows) <= FEW]
     crossing = [t for t in printed if t.title.endswith("where the lines cross")]
-    return (
-        markdown([*(t for c in found for t in tables_of(c)[:1]), *few, *crossing])
-        + f"\n{out / 'compare.html'}: open it in a browser; {out / 'tables.md'} has every table"
-    )
+    told = [*(t for c in found for t in tables_of(c)[:1]), *few, *crossing]
+    return markdown(told) + f"\n{out / 'compare.html'}: open it in a browser; {out / 'tables.md'} has every table"
 
 
 def compile_corpus(c: Compared, some_tests: Sequence[PairedTest]) -> Compilation:
