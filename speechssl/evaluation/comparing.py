@@ -16,6 +16,8 @@ from speechssl.evaluation.error_analysis import analyses, by_own_wer, shown
 from speechssl.report.comparison import write_page
 from speechssl.report.published_qa import MARK, TITLE, published_columns, published_rows
 
+FEW = 15  # paired tests that the terminal shows
+
 
 def run_comparison(
     results: Sequence[Path],
@@ -26,7 +28,7 @@ def run_comparison(
     common: bool = False,
     seed: int = 0,
 ) -> str:
-    """Compare, write everything into `out`, and return the tables of scores and crossings.
+    """Compare, write everything into `out`, and return the tables of scores and crossings, and of paired tests where they are few.
 
     pairs: "dual,cascade-ctc"; systems: only these. Raises InputError as `read_results`, `compare` and `paired_tests` do.
     """
@@ -42,7 +44,9 @@ def run_comparison(
     write_page(
         out / "compare.html", found, [note], {"Results": ", ".join(map(str, results)), "Made by": f"speechssl {__version__}"}
     )
-    told = [t for c in found for t in tables_of(c)[:1]] + [t for t in printed if t.title.endswith("where the lines cross")]
+    few = [t for t in printed if ": paired differences" in t.title and len(t.rows) <= FEW]
+    crossing = [t for t in printed if t.title.endswith("where the lines cross")]
+    told = [*(t for c in found for t in tables_of(c)[:1]), *few, *crossing]
     return markdown(told) + f"\n{out / 'compare.html'}: open it in a browser; {out / 'tables.md'} has every table"
 
 

@@ -90,6 +90,8 @@ def _tests(c: Compilation) -> Printed:
         "Points of the first over the second on the same questions, with 95 % intervals; paired bootstrap by passage, two-sided; "
         "p (Holm) is adjusted over all tests of this comparison."
     )
+    if c.tests and (least := 2.0 ** (1 - c.tests[0].difference.groups)) > 0.05:
+        note += f" With so few passages no p can be below {least:g}."
     columns = ("first", "second", "condition", "difference", "p", "p (Holm)")
     return Printed(f"{c.compared.corpus}: paired differences, {_name(c.compared.metric)}", columns, tuple(rows), note)
 

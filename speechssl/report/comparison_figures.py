@@ -71,7 +71,7 @@ def _blank(series: Sequence[Series]) -> Iterator[tuple[Figure, Axes]]:
 
 
 def _textless(ax: Axes, found: Sequence[Crossing], series: Series) -> None:
-    """Its level in clean speech as far as errors in clean speech go, and its scores in noise where the recogniser stands in that."""
+    """Its level in clean speech as far as errors there go, and its scores in noise where the recogniser stands in that noise."""
     for points in (x.points for x in found):
         xs, ys = [100 * p.wer.value for p in points], [100 * p.textless.value for p in points]
         if all(p.condition == CLEAN for p in points):

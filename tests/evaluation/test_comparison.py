@@ -148,7 +148,8 @@ def test_noise_costs_both_systems_and_is_compared_condition_by_condition(tmp_pat
 @pytest.mark.parametrize(
     ("wer", "difference", "at"),
     [([0, 1], [1, -1], 0.5), ([1, 0], [-3, 1], 0.25), ([0, 1, 2], [1, 0, -1], 1), ([0, 1, 2, 3], [1, 0, 0, -1], 1.5),
-     ([0, 1], [-1, -2], None), ([0, 1], [2, 1], None), ([0, 1, 2], [2, 0, 0], None), ([0, 1], [0, -1], None), ([0, 1], [0, 0], None), ([0, 1, 2, 3], [3, -1, 1, -3], 1.5)],
+     ([0, 1], [-1, -2], None), ([0, 1], [2, 1], None),
+     ([0, 1, 2], [2, 0, 0], None), ([0, 1], [0, -1], None), ([0, 1], [0, 0], None), ([0, 1, 2, 3], [3, -1, 1, -3], 1.5)],
 )  # fmt: skip
 def test_where_a_curve_reaches_zero(wer, difference, at):
     assert zero(np.array(wer, float), np.array(difference, float))[0] == at

@@ -35,7 +35,10 @@ def begin(out: Path, corpus: str, source: Path | str, **settings: Any) -> None:
 
 
 def check_used(drafts: Mapping[str, Draft], ledger: Ledger, source: Path | str) -> None:
-    """Raises InputError where nothing was read, or questions were and none of them can be used: the layout is another one."""
+    """Raises InputError where nothing was read, or questions were and none of them can be used: the layout is another one.
+
+    Questions that are there and empty are no matter of layout: they are set aside and told.
+    """
     if any(draft.questions for draft in drafts.values()):
         return
     asked = sum(number for (_, kind), number in ledger.read.items() if kind == "questions")
@@ -44,6 +47,8 @@ def check_used(drafts: Mapping[str, Draft], ledger: Ledger, source: Path | str) 
     reasons: Counter[str] = Counter()
     for line in (line for line in ledger.aside if line["kind"] == "questions"):
         reasons[line["reason"]] += line.get("count", 1)
+    if any(reason.startswith("empty") for reason in reasons):
+        return
     why = "; ".join(f"{number:,} x {reason}" for reason, number in reasons.most_common(3)) or "its files are empty"
     raise InputError(f"{source} holds no question of {ledger.corpus} that can be used ({why}); give the published files")
 
