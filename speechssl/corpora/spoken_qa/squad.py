@@ -54,7 +54,7 @@ CHINESE, LETTER = re.compile(r"[\u3400-\u9fff]"), re.compile(r"[^\W\d_]")
 def prepare_squad(source: Path | str, out: Path | str, wanted: Wanted = Wanted(), language: str = "en") -> dict[str, Any]:
     """Write `out` and return its data report. language: of texts and speech.
 
-    Raises InputError for a source without such a file, a damaged file, Chinese that is called English, or word times that are none.
+    Raises InputError for a source without such a file, a damaged file, a language that is not its own, or word times that are none.
     """
     return _prepare("squad", source, out, wanted, language)
 
@@ -116,13 +116,18 @@ def _read(split: str, path: Path, source: Path, language: str, sounds: Mapping[s
 
 
 def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) -> None:
-    """Raises InputError for Chinese that would be taken for another language: its tokens and its voices would be wrong."""
+    """Raises InputError for Chinese that would be taken for another language, or the reverse: its rules would be wrong."""
     texts = [text for p in paragraphs[:ENOUGH] for text in (p.context, *(q.text for q in p.asked))]
     chinese, letters = (sum(len(pattern.findall(text)) for text in texts) for pattern in (CHINESE, LETTER))
     if language != "zh" and 2 * chinese > letters:
         raise InputError(
             f"{path} is mostly in Chinese characters, which the rules of {language!r} do not fit; use `speechssl prepare drcd`, "
             "or say --language zh"
+        )
+    if language == "zh" and 10 * chinese < letters:
+        raise InputError(
+            f"{path} has hardly a Chinese character, which the rules of 'zh' are for; use `speechssl prepare squad`, "
+            "or say --language en"
         )
 
 
