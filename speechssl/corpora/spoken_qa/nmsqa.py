@@ -21,7 +21,7 @@ from typing import Any
 from speechssl.corpora.spoken_qa.archives import ARCHIVES, archives_in, unpacked
 from speechssl.corpora.spoken_qa.claiming import claimed
 from speechssl.corpora.spoken_qa.drafts import check_used, finish
-from speechssl.corpora.spoken_qa.ledger import Ledger
+from speechssl.corpora.spoken_qa.ledger import Ledger, is_invented
 from speechssl.corpora.spoken_qa.nmsqa_drafts import draft
 from speechssl.corpora.spoken_qa.nmsqa_files import Files, find_files
 from speechssl.corpora.spoken_qa.nmsqa_split import Split, read_split
@@ -65,7 +65,7 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
         tables = find_files(roots, only)
         if not tables:
             raise InputError(f"{source} holds no table of NMSQA, nor do its archives; {LAYOUT}")
-        return _prepared(roots, tables, out, wanted, Ledger("nmsqa", PUBLISHED, wanted.passages))
+        return _prepared(roots, tables, out, wanted, Ledger("nmsqa", PUBLISHED, wanted.passages, is_invented(root)))
 
 
 def _prepared(roots: Sequence[Path], tables: Mapping[str, Files], out: Path, wanted: Wanted, ledger: Ledger) -> dict[str, Any]:

@@ -115,8 +115,7 @@ def _draft(
     test = split in PUBLISHED
     if test:
         count = len({p.article for p in paragraphs})
-        agrees = f"published {ARTICLES}" + ("" if count == ARTICLES else " (DIFFERENT)")
-        ledger.remark(split, "articles", agrees, count)
+        ledger.compare(split, "articles", ARTICLES, count)
     heard = not split.endswith("backtrans")  # text that was translated is nobody's speech
     style = Style("zh", heard_passages=heard, heard_questions=split == "test-spokenq")
     draft, _ = drafted(split, paragraphs, style, ledger, texts if test else None)
@@ -129,8 +128,7 @@ def _compare_pairs(ledger: Ledger, made: Mapping[str, object]) -> None:
         parts = [split for split in made if split.endswith(f"-{kind}")]
         total = sum(ledger.read[split, "questions"] for split in parts)
         if len(parts) > 1:
-            agrees = f"published {pairs:,}" + ("" if total == pairs else " (DIFFERENT)")
-            ledger.remark(parts[0], f"questions in {' and '.join(parts)}", agrees, total)
+            ledger.compare(parts[0], f"questions in {' and '.join(parts)}", pairs, total)
 
 
 def _recordings(source: Path) -> dict[str, dict[str, dict[int, Path]]]:

@@ -11,7 +11,7 @@ from speechssl.artefacts import hash_files
 from speechssl.corpora.spoken_qa.archives import archives_in
 from speechssl.corpora.spoken_qa.claiming import claimed
 from speechssl.corpora.spoken_qa.drafts import Draft, check_used, finish
-from speechssl.corpora.spoken_qa.ledger import Ledger
+from speechssl.corpora.spoken_qa.ledger import Ledger, is_invented
 from speechssl.corpora.spoken_qa.sounding import Sounds
 from speechssl.errors import InputError
 
@@ -28,7 +28,7 @@ class Wanted:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What of it decides the content, as settings.json has it. `audio` is not there: loaders name the recordings that they took."""
+        """What of it decides the content, as settings.json has it. Of `audio` loaders tell by the recordings they took."""
         seed = {"seed": self.seed} if self.speak else {}
         return {"speak": self.speak} | seed | ({} if self.passages is None else {"passages": self.passages})
 
@@ -63,7 +63,7 @@ def prepared(job: Job, read: Read) -> dict[str, Any]:
     with claimed(job.out, job.corpus, job.source, **settings) as report:
         if report is not None:
             return report
-        ledger = Ledger(job.corpus, job.published, job.wanted.passages)
+        ledger = Ledger(job.corpus, job.published, job.wanted.passages, is_invented(job.source))
         found = read(ledger)
         check_used({split: draft for split, (draft, _) in found.items()}, ledger, job.source)
         _tell_packed(job, found, ledger)

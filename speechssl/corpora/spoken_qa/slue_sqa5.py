@@ -20,7 +20,7 @@ from speechssl.corpora.records import Answer, Passage, Question, Span
 from speechssl.corpora.spoken_qa.archives import ARCHIVES, archives_in, unpacked
 from speechssl.corpora.spoken_qa.claiming import claimed
 from speechssl.corpora.spoken_qa.drafts import Draft, check_used, finish
-from speechssl.corpora.spoken_qa.ledger import Done, Ledger
+from speechssl.corpora.spoken_qa.ledger import Done, Ledger, is_invented
 from speechssl.corpora.spoken_qa.preparing import Wanted, spoken
 from speechssl.corpora.spoken_qa.recordings import below, stamp
 from speechssl.corpora.spoken_qa.slue_audio import Found, Key, recordings
@@ -116,7 +116,7 @@ def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dic
         tables = find_tables(roots, only)
         if not tables:
             raise InputError(f"{source} holds no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
-        return _prepared(roots, tables, out, wanted, Ledger("slue-sqa5", PUBLISHED, wanted.passages))
+        return _prepared(roots, tables, out, wanted, Ledger("slue-sqa5", PUBLISHED, wanted.passages, is_invented(source)))
 
 
 def _prepared(

@@ -18,7 +18,7 @@ from speechssl.artefacts import hash_files
 from speechssl.corpora.records import Passage, Question
 from speechssl.corpora.spoken_qa.claiming import claimed
 from speechssl.corpora.spoken_qa.drafts import Draft, finish
-from speechssl.corpora.spoken_qa.ledger import Ledger
+from speechssl.corpora.spoken_qa.ledger import Ledger, is_invented
 from speechssl.corpora.spoken_qa.preparing import Wanted, spoken
 from speechssl.corpora.spoken_qa.recordings import files_below
 from speechssl.errors import InputError
@@ -68,7 +68,7 @@ def prepare_toefl_qa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict
     first of them, and why).
     """
     source, out = Path(source), Path(out)
-    ledger = Ledger(CORPUS, PUBLISHED, wanted.passages)
+    ledger = Ledger(CORPUS, PUBLISHED, wanted.passages, is_invented(source))
     files = _find(source, ledger)
     drafts = {split: _draft(split, paths, ledger) for split, paths in files.items()}
     if not any(draft.questions for draft in drafts.values()):
@@ -250,9 +250,7 @@ def _question(item: _Item, passage: str) -> Question:
 def _remark(split: str, items: Sequence[_Item], names: Mapping[tuple[str, tuple[str, ...]], str], ledger: Ledger) -> None:
     """What is odd about items that can be used, those beyond a slice among them."""
     several = sum(len(item.correct) > 1 for item in items)
-    wanted = SEVERAL_RIGHT[split]
-    published = f"published {wanted}" + ("" if several == wanted else " (DIFFERENT)")
-    ledger.remark(split, "questions with several right options", f"all of them count ({published})", several)
+    ledger.compare(split, "questions with several right options", SEVERAL_RIGHT[split], several, "all of them count")
     versions = Counter(story for story, _ in names)
     told = Counter(sentences for _, sentences in names)
     asked = Counter((item.sentences, item.question, item.options) for item in items)
