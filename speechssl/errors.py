@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 
 from tqdm import tqdm
 
 from speechssl.processes import is_main
+
+FEW = 3  # items that are told one by one though they have one reason
 
 
 class InputError(Exception):
@@ -31,10 +34,25 @@ def printable(text: str) -> str:
 
 
 def tell_set_aside(failed: Mapping[str, str], what: str) -> None:
-    """List on stderr, and count, the items of a batch that could not be used. failed: id -> why; what: they were needed for."""
+    """List on stderr, and count, the items of a batch that could not be used. failed: id -> why; what: they were needed for.
+
+    More than FEW for one reason are one line. Reasons that differ in the names of items alone are one.
+    """
     if not is_main():
         return
+    alike: dict[str, list[str]] = {}
     for name, reason in failed.items():
-        tqdm.write(f"set aside {name}: {reason}", file=sys.stderr)
+        alike.setdefault(_without_names(reason, name), []).append(name)
+    for names in alike.values():
+        if len(names) > FEW:
+            tqdm.write(f"set aside {len(names)}, such as {names[0]}: {failed[names[0]]}", file=sys.stderr)
+        else:
+            for name in names:
+                tqdm.write(f"set aside {name}: {failed[name]}", file=sys.stderr)
     if failed:
         tqdm.write(f"{what}: {len(failed)} recordings set aside", file=sys.stderr)
+
+
+def _without_names(reason: str, name: str) -> str:
+    """What is left of a reason without the item, other items, files and numbers: words that hold a digit or a slash."""
+    return re.sub(r"\S*[\d/]\S*", "*", reason.replace(name, "*"))

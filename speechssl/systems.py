@@ -286,9 +286,14 @@ def recogniser_of(models: Path, engine: str, encoder: SharedEncoder) -> tuple[Re
     return HuggingFaceRecogniser(engine), engine
 
 
+def confusions_path(models: Path, errors: Path | None = None) -> Path:
+    """Of what is simulated. errors: as of `load_simulated`."""
+    return errors or part(models, "confusions.json")
+
+
 def load_simulated(models: Path, name: str, bf16: bool = False, errors: Path | None = None, seed: int = 0) -> SimulatedSystem:
     """name: `cascade-simulated@30` for a word error rate of 30 %. errors: of `evaluate confusions`; None: that of the models."""
-    path, wer = errors or part(models, "confusions.json"), parse_rate(name)
+    path, wer = confusions_path(models, errors), parse_rate(name)
     if not path.is_file():
         raise InputError(f"{path} is not there, which {name} makes its errors with; fit it with `speechssl evaluate confusions`")
     read, confusions = load_written(models, "text", bf16), read_confusions(path)

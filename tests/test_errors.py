@@ -19,3 +19,16 @@ def test_what_was_set_aside_is_listed_and_counted_on_stderr(capsys):
         "set aside b: silent",
         "units: 2 recordings set aside",
     ]
+
+
+def test_many_for_one_reason_are_one_line(capsys):
+    many = {f"q{i}": f"passage p{i}-x has no transcript" for i in range(4)}
+    files = {f"Rome_{c}": f"/data/{c}.flac: {n} samples are fewer than 400" for c, n in zip("abcd", (1, 22, 3, 4), strict=True)}
+    few = {f"u{i}": "silent" for i in range(3)}
+    tell_set_aside(many | few | files, "training")
+    assert capsys.readouterr().err.splitlines() == [
+        "set aside 4, such as q0: passage p0-x has no transcript",
+        *(f"set aside u{i}: silent" for i in range(3)),
+        "set aside 4, such as Rome_a: /data/a.flac: 1 samples are fewer than 400",
+        "training: 11 recordings set aside",
+    ]

@@ -54,6 +54,13 @@ def read_confusions(path: Path | str) -> Confusions:
     return model
 
 
+def confusions_card(path: Path) -> dict[str, Any]:
+    """What a file was fitted on; nothing of a file that is something else. Raises InputError for one that is no JSON."""
+    values = read_json(path)
+    card = values.get("card") if isinstance(values, dict) and values.get("kind") == KIND else None
+    return card if isinstance(card, dict) else {}
+
+
 def _counts(values: Mapping[str, Any]) -> dict[str, int]:
     return {str(word): int(count) for word, count in values.items()}
 

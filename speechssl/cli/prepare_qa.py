@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ class SpokenQA:
     source: str  # help of SOURCE
     about: str
     name: str = ""  # where it is not that of the module
-    flags: Callable[[argparse.ArgumentParser], None] | None = None  # each is an argument of the function under its name
+    flags: Callable[[argparse.ArgumentParser], None] | None = None  # more than those of all
 
     @property
     def function(self) -> Callable[..., dict[str, Any]]:
@@ -158,7 +157,6 @@ Its audio was never published: with --speak it is synthesised.
         flags=_json_flags("zh"),
     ),
 }
-FLAGS = ("speak", "seed", "workers", "audio", "language", "passages")
 
 
 def add_spoken_qa(what: Any) -> None:
@@ -187,9 +185,10 @@ def spelt(arguments: list[str]) -> list[str]:
 
 def _prepare(o: argparse.Namespace) -> None:
     from speechssl.corpora.spoken_qa.ledger import described
+    from speechssl.corpora.spoken_qa.preparing import Wanted
 
-    prepare = o.corpus.function
-    taken = signature(prepare).parameters
-    report = prepare(o.source, o.out, **{name: getattr(o, name) for name in FLAGS if name in taken and hasattr(o, name)})
+    wanted = Wanted(o.speak, o.seed, o.workers, getattr(o, "audio", True), o.passages)
+    language = {"language": o.language} if hasattr(o, "language") else {}
+    report = o.corpus.function(o.source, o.out, wanted, **language)
     print(described(report))
     print(f"{o.out}: this report is in data_report.json, and every item that was set aside in set_aside.jsonl")

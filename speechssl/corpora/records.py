@@ -20,6 +20,7 @@ from speechssl.artefacts import hash_files, read_json, write_text
 from speechssl.errors import InputError
 
 R = TypeVar("R", "Passage", "Question")
+INVENTED = "an invented miniature"  # stands in the title of the README of a tree of `prepare miniature`, and in cards
 RARE = ("transcript", "synthetic", "option_audio")  # fields that are written only where they say something
 TOLERANCE = 0.05  # seconds that a stated time may lie beyond the end of the audio
 
@@ -197,10 +198,17 @@ def data_hash(root: Path | str, split: str) -> str:
 
 
 def synthetic_note(root: Path | str) -> str:
-    """What every table of a corpus says where a synthesiser spoke some of it, as its card has it; else ""."""
+    """What every table of a corpus says where a synthesiser spoke some of it, or it is invented, as its card has it; else ""."""
     card = Path(root) / "card.json"
     values = read_json(card) if card.is_file() else None
-    return f"Synthetic speech: {values['synthetic']}." if isinstance(values, dict) and values.get("synthetic") else ""
+    return synthetic_sentence(str(values.get("synthetic") or "")) if isinstance(values, dict) else ""
+
+
+def synthetic_sentence(said: str) -> str:
+    """said: `synthetic` of a card. A miniature that is only written has no speech to speak of."""
+    if said == INVENTED:
+        return f"{said.capitalize()}."
+    return f"Synthetic speech: {said}." if said else ""
 
 
 def load_corpus(root: Path | str, split: str) -> Corpus:

@@ -160,7 +160,8 @@ class Run:
         written = isinstance(system, WrittenChooser)
         questions = [q for q in self.corpus.choices if written or all(n in heard for n in (q.id, *names[q.id]))]
         scores: list[np.ndarray] = []
-        for start in tqdm(range(0, len(questions), AT_ONCE), desc=f"{system.name} chooses, {condition.label}", unit="batch"):
+        starts = range(0, len(questions), AT_ONCE)
+        for start in tqdm(starts, f"{system.name} chooses, {condition.label}", unit="batch", disable=not starts):
             some = questions[start : start + AT_ONCE]
             if isinstance(system, WrittenChooser):
                 scores += system.score_written([(q, self.corpus.passages[q.passage]) for q in some])

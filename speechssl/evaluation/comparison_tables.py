@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from speechssl.bootstrap import Interval
+from speechssl.corpora.records import synthetic_sentence
 from speechssl.evaluation.comparison import WER, Compared, PairedTest, Where
 from speechssl.evaluation.crossing import Crossing
 from speechssl.evaluation.error_analysis import Analysis, Bin
@@ -58,7 +59,7 @@ def tables_of(c: Compilation) -> list[Printed]:
 
 def synthetic(c: Compared) -> str:
     """What tables of a corpus say where a synthesiser spoke some of it."""
-    return f"Synthetic speech: {c.card['synthetic']}." if c.card.get("synthetic") else ""
+    return synthetic_sentence(c.card.get("synthetic") or "")
 
 
 def _scores(c: Compared, metric: str) -> Printed:

@@ -145,7 +145,10 @@ def _examples(data: Corpus, condition: Condition, answers: Answers, count: int, 
     random.Random(f"examples {condition.label} {seed}").shuffle(questions)
     first = list({q.passage: q for q in questions}.values())[:count]
     scores = {system: {s.id: s for s in score_questions(p, data)} for system, p in answers.items()}
-    return [_example(data, q, condition, answers, scores, distorter) for q in tqdm(first, desc="examples", unit="question")]
+    return [
+        _example(data, q, condition, answers, scores, distorter)
+        for q in tqdm(first, desc="examples", unit="question", disable=not first)
+    ]
 
 
 def _audible(data: Corpus, question: Question) -> bool:

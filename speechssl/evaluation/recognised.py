@@ -9,8 +9,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from speechssl.artefacts import differing, read_json
-from speechssl.asr.confusion_files import KIND, write_confusions
+from speechssl.artefacts import differing
+from speechssl.asr.confusion_files import confusions_card, write_confusions
 from speechssl.asr.confusions import fit_confusions
 from speechssl.asr.protocol import Recogniser
 from speechssl.audio import read_audio
@@ -43,14 +43,15 @@ def fit_on_corpus(
     if "test" in split:  # verified_test, too
         raise InputError(f"errors are not fitted on {corpus / split}, which systems are tested on; give --split dev")
     data, heard_in = first_passages(load_corpus(corpus, split), passages), parse_condition(condition)
+    every: list[Passage | Question] = [*data.passages.values(), *data.questions]
+    records = [r for r in every if r.text]
+    _check(corpus / split, every, engine)
     recogniser, made = (None, GIVEN) if engine == GIVEN else _load(models, engine)
     card = {"corpus": corpus.resolve().name, "split": split, "data": data_hash(corpus, split), "asr": engine, "recogniser": made}
     card |= {"passages": len(data.passages), "condition": heard_in.label, "seed": seed}
     path = out / "confusions.json"
-    if path.is_file() and not differing(_card(path), card):
+    if path.is_file() and not differing(confusions_card(path), card):
         return f"{path} is there already"
-    every: list[Passage | Question] = [*data.passages.values(), *data.questions]
-    records = [r for r in every if r.text]
     pairs = _given(records) if recogniser is None else _heard(recogniser, data, records, heard_in, Distorter(seed), workers)
     if not pairs:
         raise InputError(f"{corpus / split} has no record with both a reference text and something recognised; name another split")
@@ -62,9 +63,14 @@ def fit_on_corpus(
     return f"{path}: {len(pairs)} texts with a WER of {100 * model.rates.wer:.1f} % ({mix})"
 
 
-def _card(path: Path) -> Any:
-    values = read_json(path)
-    return values.get("card") if isinstance(values, dict) and values.get("kind") == KIND else None
+def _check(where: Path, records: Sequence[Passage | Question], engine: str) -> None:
+    """Raises InputError where no record has what errors are taken from, which is seen before anything is heard."""
+    if engine == GIVEN and not any(r.transcript for r in records):
+        raise InputError(f"{where} has no transcripts, of which --asr given would take the errors; name a recogniser with --asr")
+    if engine != GIVEN and not any(r.audio for r in records):
+        raise InputError(
+            f"{where} has no recordings that {engine} could hear; prepare the corpus with --speak, or give another corpus"
+        )
 
 
 def _load(models: str, engine: str) -> tuple[Recogniser, Any]:
@@ -98,6 +104,8 @@ def _heard(
             return None
 
     with single_threaded(workers) as pool:
-        found = list(tqdm(pool.map(one, records), total=len(records), desc=f"{recogniser.name} hears", unit="file"))
+        found = list(
+            tqdm(pool.map(one, records), total=len(records), desc=f"{recogniser.name} hears", unit="file", disable=not records)
+        )
     tell_set_aside(failed, recogniser.name)
     return [pair for pair in found if pair]

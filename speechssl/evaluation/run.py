@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from speechssl.corpora.records import first_passages, load_corpus, synthetic_note
+from speechssl.asr.confusion_files import confusions_card
+from speechssl.corpora.records import data_hash, first_passages, load_corpus, synthetic_note
 from speechssl.errors import InputError
 from speechssl.evaluation.results import append_rows, read_rows, table
 from speechssl.evaluation.spoken_qa import evaluate
 from speechssl.noise import Distorter, parse_condition
+from speechssl.qa.simulated import PREFIX as SIMULATED
 from speechssl.shipped import model_folder
-from speechssl.systems import load_systems
+from speechssl.systems import confusions_path, load_systems
 
 
 def run_evaluation(
@@ -35,8 +37,20 @@ def run_evaluation(
     transcripts = [*(p.transcript for p in data.passages.values()), *(q.transcript for q in data.questions)]
     if "cascade-given" in systems and not any(transcripts):
         raise InputError(f"{corpus / split} has no transcripts that cascade-given could read; take the system text")
+    if any(name.startswith(SIMULATED) for name in systems):
+        _check_errors(confusions_path(folder, errors), corpus, split)
     loaded = load_systems(folder, list(systems), bf16, errors=errors, seed=seed)
     name = folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
     rows = evaluate(loaded, data, parsed, out, Distorter(seed, tuple(voices)), workers, name)
     append_rows(out / "results.jsonl", rows)
     return "\n\n".join(filter(None, [table(read_rows(out / "results.jsonl")), synthetic_note(corpus)]))
+
+
+def _check_errors(path: Path, corpus: Path, split: str) -> None:
+    """Raises InputError for errors that were fitted on what is evaluated. What is no such file is told by who reads it."""
+    card = confusions_card(path) if path.is_file() else {}
+    if card.get("data") == data_hash(corpus, split):
+        raise InputError(
+            f"{path} was fitted on {corpus / split} itself, which is to be evaluated; fit errors on another split "
+            "(`speechssl evaluate confusions`) and give them with --errors"
+        )

@@ -134,7 +134,7 @@ def answered(system: System, corpus: Corpus, heard: Mapping[str, Any], where: st
     questions = [q for q in corpus.answerable if q.id in heard and q.passage in heard]
     items = [(heard[q.id], heard[q.passage]) for q in questions]
     answers: list[TimedAnswer] = []
-    for start in tqdm(range(0, len(items), 64), desc=f"{system.name} answers, {where}", unit="batch"):
+    for start in tqdm(range(0, len(items), 64), desc=f"{system.name} answers, {where}", unit="batch", disable=not items):
         answers += system.answer_all(items[start : start + 64])
     return {
         "answers": {q.id: _plain(a) for q, a in zip(questions, answers, strict=True)},

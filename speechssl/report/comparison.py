@@ -74,7 +74,11 @@ def _about(c: Compared) -> str:
     n = next(iter(c.estimates.values())).n
     passages = len({line["passage"] for line in c.scores[0].lines.values()})
     made = c.card.get("synthetic") or "speech or text as the corpus has it"
-    return f"{n} questions about {passages} passages, {c.card.get('data')}; {made}"
+    return f"{counted(n, 'question')} about {counted(passages, 'passage')}, {c.card.get('data')}; {made}"
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _summary(c: Compilation) -> str:

@@ -128,7 +128,7 @@ def build_report(
         summary=" ".join(filter(None, [summarise_superb(superb), summarise(results), summarise_grid(main_panels(found))])),
         synthetic=synthetic,
         commentary=commentary,
-        provenance=_provenance(rows, provenance or {}),
+        provenance=_provenance(rows, others, provenance or {}),
         blocks=blocks(superb),
         heading="In noise, task by task" if superb and not others else "Results",
         grids=[_told(grid_of(results, metric), synthetic) for metric in results.metrics] + [_panel_grid(panel) for panel in found],
@@ -264,10 +264,11 @@ def _figures(results: Results, breakdowns: Sequence[Breakdown]) -> list[Figure]:
         "Each point is one condition: along, what the recogniser of the cascade does to the words; up, what is left of "
         "the answer. A dotted upright joins the systems in one condition. Hollow: a condition outside the noise series."
     )
+    what = "as written" if Condition("written") in results.conditions("ff1") else "clean speech"
     found = [
         ("FF1 as the noise grows", snr, score_against_snr(results)),
         ("FF1 against the recognition errors of the cascade", crossing, score_against_wer(results)),
-        ("FF1 by the length of the answer, clean speech", "Dark lines: 95 % intervals.", bars(results, breakdowns)),
+        (f"FF1 by the length of the answer, {what}", "Dark lines: 95 % intervals.", bars(results, breakdowns)),
     ]
     return [Figure(title, caption, drawing) for title, caption, drawing in found if drawing]
 
@@ -289,11 +290,14 @@ def _robustness_figures(found: Sequence[Panel]) -> list[Figure]:
     return [Figure(title, caption, drawing) for title, caption, drawing in drawn if drawing]
 
 
-def _provenance(rows: Sequence[Row], given: Mapping[str, str]) -> dict[str, str]:
+def _provenance(rows: Sequence[Row], answers: Sequence[Row], given: Mapping[str, str]) -> dict[str, str]:
+    """answers: the rows of question answering, whose `encoder` is a folder of models."""
+    asked = set(map(id, answers))
     known = dict(given)
     cards = dict.fromkeys(row.card for row in rows if isinstance(row.card, str) and row.card)
     facts = {
-        "Encoders": ", ".join(dict.fromkeys(row.encoder for row in rows if row.encoder)),
+        "Models": ", ".join(dict.fromkeys(row.encoder for row in answers if row.encoder)),
+        "Encoders": ", ".join(dict.fromkeys(row.encoder for row in rows if row.encoder and id(row) not in asked)),
         "Seeds": ", ".join(map(str, sorted({row.seed for row in rows if row.seed is not None}))),
         "Cards": ", ".join(list(cards)[:6]) + (f" and {len(cards) - 6} more" if len(cards) > 6 else ""),
     }

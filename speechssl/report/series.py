@@ -41,7 +41,14 @@ SYSTEMS = {
     "se": "SE (enhancement)",
     "ss": "SS (separation)",
 }
-CONDITIONS = {"clean": "Clean speech", "reverb": "Reverberation", "pink": "Pink noise", "gaussian": "Gaussian noise"}
+CONDITIONS = {
+    "clean": "Clean speech",
+    "written": "As written",
+    "reverb": "Reverberation",
+    "pink": "Pink noise",
+    "gaussian": "Gaussian noise",
+}
+READERS = ("text", "cascade-given", "cascade-simulated", "chance", "longest-option")  # systems that hear nothing, before any @
 METRICS = {  # in the order of the page: short name, what it is
     "ff1": ("FF1", "frame F1 of the answer's time span against the gold span"),
     "aos": ("AOS", "audio overlap score: intersection over union of the two time spans"),
@@ -152,7 +159,10 @@ def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
     card alone the last counts (as in `evaluation.results.table`).
 
     also: systems that occur in examples or breakdowns, so that they get a colour even without rows.
+    Where none of all these listens, "clean" is not of speech: the condition is "written".
     """
+    rows = list(rows)
+    deaf = not any(listens(system) for system in (*(row.system for row in rows), *also))
     groups: dict[tuple[tuple[str, str], str, Condition], dict[int, Row]] = {}
     names: list[tuple[str, str]] = []
     for row in rows:
@@ -160,11 +170,20 @@ def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
         if name not in names:
             names.append(name)
         if math.isfinite(row.value):
-            key = (name, row.metric.lower(), Condition(row.condition, _number(row.snr_db)))
+            key = (
+                name,
+                row.metric.lower(),
+                Condition("written" if deaf and row.condition == "clean" else row.condition, _number(row.snr_db)),
+            )
             groups.setdefault(key, {})[row.seed] = row
     series = _series(names, also)
     by_name = {(s.system, s.encoder): s for s in series}
     return Results(series, {(by_name[n], m, c): _cell(list(g.values())) for (n, m, c), g in groups.items()})
+
+
+def listens(system: str) -> bool:
+    """Whether a system, by its name, hears anything."""
+    return system.partition("@")[0] not in READERS
 
 
 def decibels(snr_db: float) -> str:

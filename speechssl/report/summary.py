@@ -81,6 +81,8 @@ def _number(cell: Cell) -> str:
 def _where(condition: Condition) -> str:
     if condition == Condition("clean"):
         return "in clean speech"
+    if condition == Condition("written"):
+        return "as written"
     if condition.snr_db is not None:
         return f"in {condition.family.lower()} at {decibels(condition.snr_db)}"
     return f"with {condition.family.lower()}"

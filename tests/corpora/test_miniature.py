@@ -16,6 +16,7 @@ from speechssl.corpora.records import synthetic_note
 from speechssl.errors import InputError
 
 pytestmark = pytest.mark.skipif(not find_spec("espeakng_loader"), reason='needs pip install "speechssl[synth]"')
+SPOKEN = ("nmsqa", "odsqa", "slue-sqa5")  # miniatures with recordings
 FEW = {"train": 1, "dev": 1, "test": 1}
 REAL = Path(__file__).parents[3] / "shared/data"
 
@@ -148,7 +149,9 @@ def test_bad_requests_are_one_sentence_and_leave_nothing(made: dict[str, Path], 
 
 
 @pytest.mark.parametrize("name", ["nmsqa", "odsqa", "toefl-qa", "spoken-squad", "slue-sqa5"])
-def test_what_is_prepared_from_a_miniature_says_that_it_is_invented(name: str, tmp_path: Path) -> None:
+def test_what_is_prepared_from_a_miniature_says_that_it_is_invented(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from speechssl.cli import main
 
     assert (
@@ -158,4 +161,8 @@ def test_what_is_prepared_from_a_miniature_says_that_it_is_invented(name: str, t
         == 0
     )
     assert main(["prepare", name, str(tmp_path / "tree"), str(tmp_path / "corpus")]) == 0
-    assert synthetic_note(tmp_path / "corpus").startswith("Synthetic speech: an invented miniature")
+    note, said = synthetic_note(tmp_path / "corpus"), capsys.readouterr()
+    assert note.startswith("Synthetic speech: an invented miniature" if name in SPOKEN else "An invented miniature.")
+    assert ("its recordings spoken by espeak-ng" in note) == (name in SPOKEN)
+    assert f"{name}, an invented miniature of it, to which published counts do not apply:" in said.out
+    assert "DIFFERENT" not in said.out and "; published" not in said.out and "0passage" not in said.err

@@ -64,5 +64,14 @@ def test_the_test_split_is_kept(corpus, tmp_path, split):
 def test_recognised_texts_are_needed(corpus, tmp_path):
     path = corpus / "dev/passages.jsonl"
     path.write_text(path.read_text().replace('"transcript": "a red goat sails", ', ""))
-    with pytest.raises(InputError, match="no record with both a reference text and something recognised"):
+    with pytest.raises(InputError, match="dev has no transcripts, of which --asr given .* name a recogniser with --asr$"):
         fit_on_corpus(corpus, tmp_path, "none", "given")
+
+
+def test_recordings_are_needed_before_a_recogniser_is(corpus, tmp_path, capsys):
+    for path in (corpus / "dev").glob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(line | {"audio": "", "seconds": 0.0}) + "\n" for line in lines))
+    with pytest.raises(InputError, match="dev has no recordings that ctc could hear; prepare the corpus with --speak"):
+        fit_on_corpus(corpus, tmp_path, "none", "ctc", workers=1)
+    assert capsys.readouterr().err == ""

@@ -1,10 +1,11 @@
 """One evaluation from the command line, on corpora that are text only."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from speechssl.corpora.records import Answer, Passage, Question, write_records
+from speechssl.corpora.records import Answer, Passage, Question, data_hash, write_records
 from speechssl.errors import InputError
 from speechssl.evaluation.results import read_rows
 from speechssl.evaluation.run import run_evaluation
@@ -36,4 +37,15 @@ def test_a_corpus_without_transcripts_is_one_sentence(corpus: Path, tmp_path: Pa
     write(corpus, Passage("p", "", 0.0, "anna lost a silver lantern", "", "en"))
     with pytest.raises(InputError, match="has no transcripts that cascade-given could read; take the system text"):
         run_evaluation(corpus, tmp_path / "out", "minisqa-en", ["cascade-given"], ["clean"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_errors_that_were_fitted_on_what_is_evaluated_are_refused(corpus: Path, tmp_path: Path) -> None:
+    write(corpus, Passage("p", "", 0.0, "anna lost a silver lantern", "", "en", transcript="anna lost a sliver lantern"))
+    values = {"kind": "confusions", "card": {"split": "test", "data": data_hash(corpus, "test")}}
+    (tmp_path / "confusions.json").write_text(json.dumps(values))
+    with pytest.raises(InputError, match="confusions.json was fitted on .*test itself, .* give them with --errors$"):
+        run_evaluation(
+            corpus, tmp_path / "out", "minisqa-en", ["cascade-simulated@30"], ["clean"], errors=tmp_path / "confusions.json"
+        )
     assert not (tmp_path / "out").exists()

@@ -46,4 +46,5 @@ def test_smoke_run_trains_all_parts_and_judges_every_split(tmp_path: Path, quick
     for split in published.sections("slue_sqa5", "smoke")["recipe"]["splits"]:
         rows = {(r.system, r.metric): r.value for r in read_rows(tmp_path / split / "results.jsonl")}
         assert 0 <= rows["dual", "ff1"] <= 100 and ("text", "f1") in rows and ("speechbert", "ff1") in rows
+        assert 0 <= rows["cascade-ctc", "ff1"] <= 100
         assert "<html" in (tmp_path / split / "report.html").read_text()

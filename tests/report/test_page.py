@@ -15,6 +15,7 @@ import soundfile
 
 from speechssl.errors import InputError
 from speechssl.evaluation.results import Row
+from speechssl.report.comparison import counted
 from speechssl.report.examples import Example, Prediction, read_examples, write_examples
 from speechssl.report.figures import Breakdown
 from speechssl.report.page import Table, build_report, locate
@@ -300,6 +301,22 @@ def test_summary_admits_overlap():
 def test_summary_of_many_systems_stays_short():
     many = [Row(f"s{i}", "h", "clean", None, "ff1", 90.0 - i, None, None, 9, 0, "") for i in range(7)]
     assert "and s3 87.0 (3 more in the table)." in summarise(arrange(many))
+
+
+def test_what_only_readers_answered_is_no_speech(tmp_path: Path):
+    values = [("ff1", 40.0), ("f1", 50.0), ("wer", 20.0)]
+    names = ("cascade-simulated@30", "text")
+    read = [Row(s, "exp/models", "clean", None, m, v, v - 1, v + 1, 9, 0, "") for s in names for m, v in values]
+    assert summarise(arrange(read)).startswith("As written cascade-simulated@30")
+    text = page(tmp_path, read, breakdowns=[Breakdown(system="text", bucket="0-2 s", value=40.0, low=1.0, high=50.0, n=9)])
+    assert "As written" in text and "lean speech" not in text
+    assert "<dt>Models</dt><dd>exp/models</dd>" in text and "<dt>Encoders</dt>" not in text
+    heard = [*read, Row("dual", "exp/models", "clean", None, "ff1", 60.0, 50.0, 70.0, 9, 0, "")]
+    assert summarise(arrange(heard)).startswith("In clean speech DUAL")
+
+
+def test_one_is_not_several():
+    assert [counted(n, "passage") for n in (0, 1, 2)] == ["0 passages", "1 passage", "2 passages"]
 
 
 def test_ragged_tables_and_lengthless_examples_are_refused(tmp_path: Path):

@@ -94,7 +94,9 @@ def _prepare_split(out: Path, split: str, settings: Settings, workers: int) -> N
         return _remove(parts)
     todo = [i for i in range(settings.passages[split]) if not (parts / f"{i:06d}.json").is_file()]
     jobs = [(out, split, i, settings) for i in todo]
-    for _ in tqdm(in_parallel(_speak_passage, jobs, workers), total=len(jobs), desc=f"speaking {split}", unit="passage"):
+    for _ in tqdm(
+        in_parallel(_speak_passage, jobs, workers), total=len(jobs), desc=f"speaking {split}", unit="passage", disable=not jobs
+    ):
         pass
     records = [read_json(parts / f"{i:06d}.json") for i in range(settings.passages[split])]
     if settings.reference and split == "train":

@@ -58,7 +58,7 @@ def _prepare_task(out: Path, task: str, settings: Settings, workers: int) -> dic
 def _make_all(out: Path, planned: Sequence[Planned], workers: int) -> None:
     """Their recordings, and a line of the manifest for each in a file of its own, which is written last: what has one is done."""
     jobs = [(out, p) for p in planned if not _part(out, p).is_file()]
-    for _ in tqdm(in_parallel(_make, jobs, workers), f"speaking {out.name}", total=len(jobs), unit="file"):
+    for _ in tqdm(in_parallel(_make, jobs, workers), f"speaking {out.name}", total=len(jobs), unit="file", disable=not jobs):
         pass
 
 

@@ -20,11 +20,13 @@ from speechssl.errors import InputError
 def claimed(out: Path, corpus: str, source: Path, **settings: Any) -> Iterator[dict[str, Any] | None]:
     """Gives the data report of a folder that was finished with these settings, else None: it is to be made.
 
-    A folder that is begun here is removed again on InputError, except where archives were unpacked into it.
+    A folder that is begun here is removed (one that was empty: emptied) again on InputError, except where archives were unpacked
+    into it.
     """
-    fresh = not out.exists()
+    empty = out.is_dir() and not any(out.iterdir())
+    fresh = empty or not out.exists()
     begin(out, corpus, source, **settings)
-    report = finished(out)
+    report = _finished(out)
     if report is not None:
         yield report
         return
@@ -33,10 +35,12 @@ def claimed(out: Path, corpus: str, source: Path, **settings: Any) -> Iterator[d
     except InputError:
         if fresh and not (out / "unpacked").exists():
             shutil.rmtree(out)
+            if empty:
+                out.mkdir()
         raise
 
 
-def finished(out: Path) -> dict[str, Any] | None:
+def _finished(out: Path) -> dict[str, Any] | None:
     """The data report of a folder that was begun with these settings and is whole, which is said; else None."""
     if not (out / "card.json").is_file():
         return None

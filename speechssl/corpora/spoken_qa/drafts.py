@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechssl.artefacts import hash_files, read_json, write_json
+from speechssl.artefacts import hash_files, write_json
 from speechssl.corpora.making import claim_settings, write_lines
-from speechssl.corpora.records import Passage, Question, write_records
+from speechssl.corpora.records import INVENTED, Passage, Question, write_records
 from speechssl.corpora.spoken_qa.ledger import Ledger
 from speechssl.errors import InputError
 from speechssl.text import answer_tokens
 
-MINIATURE = "invented miniature"  # stands in the title of the README of a tree of `prepare miniature`
-INVENTED = f"an {MINIATURE}, its recordings spoken by espeak-ng"
 PARTS = "parts"  # folder of a split in which work that may be killed is written down until the manifests are
 
 
@@ -68,7 +66,7 @@ def finish(out: Path, drafts: Mapping[str, Draft], ledger: Ledger, about: Mappin
     write_lines(out / "set_aside.jsonl", ledger.aside)
     write_json(out / "data_report.json", report)
     manifests = hash_files(sorted(out.glob("*/*.jsonl")))
-    write_json(out / "card.json", {"corpus": ledger.corpus, **about, **_synthetic(out, drafts), "manifests": manifests})
+    write_json(out / "card.json", {"corpus": ledger.corpus, **about, **_synthetic(drafts, ledger.invented), "manifests": manifests})
     for split in drafts:
         shutil.rmtree(out / split / PARTS, ignore_errors=True)
     return report
@@ -114,7 +112,7 @@ def _tokens(text: str, language: str) -> str:
     return " ".join(answer_tokens(text, language))
 
 
-def _synthetic(out: Path, drafts: Mapping[str, Draft]) -> dict[str, Any]:
+def _synthetic(drafts: Mapping[str, Draft], invented: bool) -> dict[str, Any]:
     """Says so in the card where any audio was spoken by a synthesiser, and of what; or where all of the corpus is invented."""
     passages = [p for d in drafts.values() for p in d.passages]
     questions = [q for d in drafts.values() for q in d.questions]
@@ -125,13 +123,7 @@ def _synthetic(out: Path, drafts: Mapping[str, Draft]) -> dict[str, Any]:
     }
     kinds = [f"{some:,} of {every:,} {kind}" for kind, (some, every) in spoken.items() if some]
     said = ", ".join(kinds[:-1]) + " and " * (len(kinds) > 1) + "".join(kinds[-1:])
-    notes = [INVENTED] * _is_invented(out) + [f"{said} spoken by espeak-ng"] * bool(kinds)
+    recorded = any(p.audio and not p.synthetic for p in passages) or any(q.audio and not q.synthetic for q in questions)
+    miniature = INVENTED + ", its recordings spoken by espeak-ng" * recorded
+    notes = [miniature] * invented + [f"{said} spoken by espeak-ng"] * bool(kinds)
     return {"synthetic": "; ".join(notes)} if notes else {}
-
-
-def _is_invented(out: Path) -> bool:
-    """Whether the source is a tree of `speechssl prepare miniature`, whose README says what it is not."""
-    settings = out / "settings.json"
-    source = Path(str(read_json(settings).get("source"))) if settings.is_file() else out
-    readme = (source if source.is_dir() else source.parent) / "README.md"
-    return readme.is_file() and f"an {MINIATURE}" in readme.read_text(encoding="utf-8", errors="replace").partition("\n")[0]

@@ -25,7 +25,7 @@ from speechssl.audio import duration, read_audio, write_flac
 from speechssl.corpora.making import in_parallel
 from speechssl.corpora.spoken_qa.drafts import Draft
 from speechssl.corpora.spoken_qa.ledger import Ledger
-from speechssl.corpora.spoken_qa.preparing import Job, given, nothing_found, prepared
+from speechssl.corpora.spoken_qa.preparing import Job, Wanted, given, nothing_found, prepared
 from speechssl.corpora.spoken_qa.sounding import Heard, Sounds, Takes, audio_name, damaged, with_passages, with_questions
 from speechssl.corpora.spoken_qa.squad_records import Style, drafted
 from speechssl.corpora.spoken_qa.squad_schema import Asked, Paragraph, as_text, is_squad, read_golds, read_squad
@@ -47,17 +47,8 @@ TABLES = (".parquet", ".json", ".jsonl")
 Row = dict[str, Any]
 
 
-def prepare_heysquad(
-    source: Path | str,
-    out: Path | str,
-    speak: bool = False,
-    seed: int = 0,
-    workers: int = 1,
-    audio: bool = True,
-    passages: int | None = None,
-) -> dict[str, Any]:
-    """Write `out` and return its data report. speak: synthesise what has no recording; audio: take the recordings in the tables;
-    passages: make only so many of every split.
+def prepare_heysquad(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
+    """Write `out` and return its data report.
 
     Raises InputError for a folder or file that is not of HeySQuAD, or a damaged file.
     """
@@ -66,11 +57,11 @@ def prepare_heysquad(
     if not splits:
         raise nothing_found(found, LAYOUT)
     files = {path.relative_to(found).as_posix() if found.is_dir() else path.name: path for s in splits.values() for path in s}
-    options = {} if audio else {"audio": False}
-    job = Job("heysquad", found, Path(out), files, _published(splits), ABOUT, options, speak, seed, workers, passages)
+    options = {} if wanted.audio else {"audio": False}
+    job = Job("heysquad", found, Path(out), files, _published(splits), ABOUT, options, wanted)
 
     def read(ledger: Ledger) -> Mapping[str, tuple[Draft, Sounds]]:
-        return {split: _read(split, paths, audio, ledger) for split, paths in splits.items()}
+        return {split: _read(split, paths, wanted.audio, ledger) for split, paths in splits.items()}
 
     return prepared(job, read)
 

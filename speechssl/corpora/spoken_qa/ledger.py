@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeVar
+
+from speechssl.corpora.records import INVENTED
 
 Kind = Literal["passages", "questions"]
 KINDS: tuple[Kind, ...] = ("passages", "questions")
@@ -21,12 +24,14 @@ Done = tuple[str, str]  # what was found, and what was done about it
 class Ledger:
     """Of one corpus. published: split -> kind -> the count that its paper or its owners state.
 
-    first: how many passages of every split are wanted, None for all of them; see `slice`.
+    first: how many passages of every split are wanted, None for all of them; see `slice`. invented: the corpus is a miniature, to
+    which no published count applies.
     """
 
     corpus: str
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     first: int | None = None
+    invented: bool = False
     kept: Counter[tuple[str, Kind]] = field(default_factory=Counter)
     found: Counter[tuple[str, Done]] = field(default_factory=Counter)  # remarks on what was kept
     aside: list[dict[str, Any]] = field(default_factory=list)  # the lines of set_aside.jsonl; one with a count is so many items
@@ -64,6 +69,12 @@ class Ledger:
         """Something odd about an item. what: "answers without times"; done: "scored by text only"."""
         self.found[split, (what, done)] += number
 
+    def compare(self, split: str, what: str, published: int, number: int, done: str = "") -> None:
+        """A remark that holds a count against the published one, where that applies. done: what was done about it."""
+        told = "" if self.invented else f"published {published:,}" + ("" if number == published else " (DIFFERENT)")
+        if said := f"{done} ({told})" if done and told else done or told:
+            self.remark(split, what, said, number)
+
     def report(self, hours: Mapping[str, Mapping[str, float]], more: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The content of data_report.json. hours: split -> kind -> hours of speech; more: split -> further facts.
 
@@ -71,7 +82,8 @@ class Ledger:
         """
         splits = list(dict.fromkeys(split for split, _ in self.read))
         counted = {s: self._split(s, hours.get(s, {}), more.get(s, {})) for s in splits}
-        return {"corpus": self.corpus, "splits": counted, "absent": [s for s in self.published if s not in counted]}
+        known = {"corpus": self.corpus} | ({"invented": True} if self.invented else {})
+        return known | {"splits": counted, "absent": [s for s in self.published if s not in counted]}
 
     def _split(self, split: str, hours: Mapping[str, float], more: Mapping[str, Any]) -> dict[str, Any]:
         counted: dict[str, Any] = {kind: self._counts(split, kind) for kind in KINDS if self._counted(split, kind)}
@@ -83,20 +95,28 @@ class Ledger:
 
     def _counted(self, split: str, kind: Kind) -> bool:
         """Whether there is any, or should be."""
-        return bool(self.read[split, kind]) or kind in self.published.get(split, {})
+        return bool(self.read[split, kind]) or (not self.invented and kind in self.published.get(split, {}))
 
     def _counts(self, split: str, kind: Kind) -> dict[str, Any]:
         read, kept = self.read[split, kind], self.kept[split, kind]
         aside = sum(line.get("count", 1) for line in self.aside if line["split"] == split and line["kind"] == kind)
         assert kept + aside == read, f"{self.corpus}, {split}: of {read} {kind} {kept} were kept and {aside} set aside"
         found: dict[str, Any] = {"read": read, "kept": kept, "set_aside": aside}
-        published = self.published.get(split, {}).get(kind)
+        published = None if self.invented else self.published.get(split, {}).get(kind)
         return found if published is None else found | {"published": published, "agrees": read == published}
+
+
+def is_invented(source: Path) -> bool:
+    """Whether a folder, or that of a file, is a tree of `speechssl prepare miniature`, whose README says what it is not."""
+    readme = (source if source.is_dir() else source.parent) / "README.md"
+    return readme.is_file() and INVENTED in readme.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
 
 
 def described(report: Mapping[str, Any]) -> str:
     """A data report for people: a line a split and kind, then what was found and what was done with it."""
-    lines = [f"{report['corpus']}:"]
+    lines = [
+        f"{report['corpus']}" + f", {INVENTED} of it, to which published counts do not apply" * report.get("invented", False) + ":"
+    ]
     for split, facts in report["splits"].items():
         lines += [f"  {split} {kind}: {_counts(facts[kind], facts['hours'].get(kind))}" for kind in KINDS if kind in facts]
         lines += [f"    {f['what']}: {f['count']:,}; {f['done']}" for f in facts["found"]]

@@ -21,10 +21,11 @@ from typing import Any
 from speechssl.corpora.spoken_qa.archives import ARCHIVES, archives_in, unpacked
 from speechssl.corpora.spoken_qa.claiming import claimed
 from speechssl.corpora.spoken_qa.drafts import check_used, finish
-from speechssl.corpora.spoken_qa.ledger import Ledger
+from speechssl.corpora.spoken_qa.ledger import Ledger, is_invented
 from speechssl.corpora.spoken_qa.nmsqa_drafts import draft
 from speechssl.corpora.spoken_qa.nmsqa_files import Files, find_files
 from speechssl.corpora.spoken_qa.nmsqa_split import Split, read_split
+from speechssl.corpora.spoken_qa.preparing import Wanted, spoken
 from speechssl.corpora.spoken_qa.recordings import check_common, stamp
 from speechssl.errors import InputError
 
@@ -44,14 +45,11 @@ ABOUT = {
 }
 
 
-def prepare_nmsqa(
-    source: Path, out: Path, speak: bool = False, workers: int = 1, seed: int = 0, passages: int | None = None
-) -> dict[str, Any]:
+def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
     """Prepare what there is of NMSQA and return the data report.
 
-    source: a folder in any of the layouts, or one table of it. speak: synthesise what has no recording, in voices drawn by the
-    seed. workers: processes that join and read recordings. passages: make only so many of every split. Raises InputError, one
-    sentence, for a folder in which nothing is known, and for damaged tables where no split is left.
+    source: a folder in any of the layouts, or one table of it. Raises InputError, one sentence, for a folder in which nothing is
+    known, and for damaged tables where no split is left.
     """
     source, out = Path(source).resolve(), Path(out)
     root, only = (source.parent, source) if source.is_file() else (source, None)
@@ -60,29 +58,22 @@ def prepare_nmsqa(
     if not find_files([root], only) and (only or not archives_in(root)):
         raise InputError(f"{source} holds no table of NMSQA; {LAYOUT}")
     made_from = stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)
-    drawn = ({"seed": seed} if speak else {}) | ({} if passages is None else {"passages": passages})
-    with claimed(out, "nmsqa", source, speak=speak, made_from=made_from, **drawn) as report:
+    with claimed(out, "nmsqa", source, made_from=made_from, **wanted.settings) as report:
         if report is not None:
             return report
         roots = [root] if only else unpacked(root, out)
         tables = find_files(roots, only)
         if not tables:
             raise InputError(f"{source} holds no table of NMSQA, nor do its archives; {LAYOUT}")
-        return _prepared(roots, tables, out, speak, workers, seed, Ledger("nmsqa", PUBLISHED, passages))
+        return _prepared(roots, tables, out, wanted, Ledger("nmsqa", PUBLISHED, wanted.passages, is_invented(root)))
 
 
-def _prepared(
-    roots: Sequence[Path], tables: Mapping[str, Files], out: Path, speak: bool, workers: int, seed: int, ledger: Ledger
-) -> dict[str, Any]:
+def _prepared(roots: Sequence[Path], tables: Mapping[str, Files], out: Path, wanted: Wanted, ledger: Ledger) -> dict[str, Any]:
     splits = _readable(roots, tables, ledger)
     check_common({s.name: s.asked_for for s in splits}, {s.name: s.recordings for s in splits}, roots[0])
-    drafts = {split.name: draft(split, out, ledger, speak, workers) for split in splits}
+    drafts = {split.name: draft(split, out, ledger, wanted.speak, wanted.workers) for split in splits}
     check_used(drafts, ledger, roots[0])
-    if speak:
-        from speechssl.corpora.spoken_qa.speaking import speak_drafts
-
-        drafts = speak_drafts(out, drafts, ledger, seed, workers)
-    return finish(out, drafts, ledger, ABOUT)
+    return finish(out, spoken(out, drafts, ledger, wanted), ledger, ABOUT)
 
 
 def _readable(roots: Sequence[Path], tables: Mapping[str, Files], ledger: Ledger) -> list[Split]:

@@ -128,7 +128,9 @@ def _spoken_draft(split: Split, out: Path, ledger: Ledger, speak: bool, workers:
     kept = {passage.id for passage in passages}
     names = {row.id: split.question_recording(row) for row in split.rows}
     jobs = [(row.id, split.recordings[names[row.id]]) for row in split.rows if names[row.id] and split.of_row[row.id] in kept]
-    seconds = dict(tqdm(in_parallel(measuring, jobs, workers), f"reading {split.name}", len(jobs), unit="question"))
+    seconds = dict(
+        tqdm(in_parallel(measuring, jobs, workers), f"reading {split.name}", len(jobs), unit="question", disable=not jobs)
+    )
     questions = (_question(row, split, kept, seconds.get(row.id), out, ledger, speak) for row in split.rows)
     return Draft(passages, [question for question in questions if question is not None])
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from speechssl.corpora.spoken_qa.drafts import Draft
 from speechssl.corpora.spoken_qa.ledger import Ledger
-from speechssl.corpora.spoken_qa.preparing import Job, given, nothing_found, prepared
+from speechssl.corpora.spoken_qa.preparing import Job, Wanted, given, nothing_found, prepared
 from speechssl.corpora.spoken_qa.sounding import Take, Takes, audio_files, take_of
 from speechssl.corpora.spoken_qa.squad_records import Originals, Style, drafted, originals, worded
 from speechssl.corpora.spoken_qa.squad_schema import Paragraph, read_squad
@@ -48,17 +48,8 @@ RECORDING = re.compile(r"\D*(\d+(?:[-_]\d+){1,3})")  # of a paragraph, a sentenc
 ASKED = re.compile(r"^q(?![a-z])|quest|query", re.IGNORECASE)
 
 
-def prepare_odsqa(
-    source: Path | str,
-    out: Path | str,
-    speak: bool = False,
-    seed: int = 0,
-    workers: int = 1,
-    audio: bool = True,
-    passages: int | None = None,
-) -> dict[str, Any]:
-    """Write `out` and return its data report. speak: synthesise what has no recording; audio: take the recordings beside the JSON;
-    passages: make only so many of every split.
+def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
+    """Write `out` and return its data report.
 
     Raises InputError for a folder or file that is not of ODSQA, or a damaged file.
     """
@@ -66,9 +57,9 @@ def prepare_odsqa(
     files = {split: path for split, path in sorted(_files(found).items())}
     if not any(not split.startswith("original") for split in files):
         raise nothing_found(found, LAYOUT)
-    sounds = _recordings(found) if audio and found.is_dir() else {}
+    sounds = _recordings(found) if wanted.audio and found.is_dir() else {}
     heard = {"recordings": sum(len(s) for kind in sounds.values() for s in kind.values())} if sounds else {}
-    job = Job("odsqa", found, Path(out), files, _published(files), ABOUT, heard, speak, seed, workers, passages)
+    job = Job("odsqa", found, Path(out), files, _published(files), ABOUT, heard, wanted)
 
     def drafts(ledger: Ledger) -> Mapping[str, tuple[Draft, Takes]]:
         read = {name: read_squad(path) for name, path in files.items()}
@@ -124,8 +115,7 @@ def _draft(
     test = split in PUBLISHED
     if test:
         count = len({p.article for p in paragraphs})
-        agrees = f"published {ARTICLES}" + ("" if count == ARTICLES else " (DIFFERENT)")
-        ledger.remark(split, "articles", agrees, count)
+        ledger.compare(split, "articles", ARTICLES, count)
     heard = not split.endswith("backtrans")  # text that was translated is nobody's speech
     style = Style("zh", heard_passages=heard, heard_questions=split == "test-spokenq")
     draft, _ = drafted(split, paragraphs, style, ledger, texts if test else None)
@@ -138,8 +128,7 @@ def _compare_pairs(ledger: Ledger, made: Mapping[str, object]) -> None:
         parts = [split for split in made if split.endswith(f"-{kind}")]
         total = sum(ledger.read[split, "questions"] for split in parts)
         if len(parts) > 1:
-            agrees = f"published {pairs:,}" + ("" if total == pairs else " (DIFFERENT)")
-            ledger.remark(parts[0], f"questions in {' and '.join(parts)}", agrees, total)
+            ledger.compare(parts[0], f"questions in {' and '.join(parts)}", pairs, total)
 
 
 def _recordings(source: Path) -> dict[str, dict[str, dict[int, Path]]]:

@@ -1,4 +1,4 @@
-"""The stages that loaders share: look whether it is done, read, record, speak, write. Nothing is written before all is read."""
+"""The stages that loaders share: look whether it is done, read, record, speak, write. What cannot be read leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -9,11 +9,28 @@ from typing import Any
 
 from speechssl.artefacts import hash_files
 from speechssl.corpora.spoken_qa.archives import archives_in
-from speechssl.corpora.spoken_qa.claiming import finished
-from speechssl.corpora.spoken_qa.drafts import Draft, begin, check_used, finish
-from speechssl.corpora.spoken_qa.ledger import Ledger
+from speechssl.corpora.spoken_qa.claiming import claimed
+from speechssl.corpora.spoken_qa.drafts import Draft, check_used, finish
+from speechssl.corpora.spoken_qa.ledger import Ledger, is_invented
 from speechssl.corpora.spoken_qa.sounding import Sounds
 from speechssl.errors import InputError
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be made of a source, whichever corpus it is: the options that all loaders share."""
+
+    speak: bool = False  # synthesise what has no recording (needs speechssl[synth])
+    seed: int = 0  # of the voices of `speak`
+    workers: int = 1  # processes; the bytes do not depend on it
+    audio: bool = True  # take the recordings that lie there, where the loader has --no-audio
+    passages: int | None = None  # make only so many of every split, those with questions; None: all
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What of it decides the content, as settings.json has it. Of `audio` loaders tell by the recordings they took."""
+        seed = {"seed": self.seed} if self.speak else {}
+        return {"speak": self.speak} | seed | ({} if self.passages is None else {"passages": self.passages})
 
 
 @dataclass(frozen=True)
@@ -27,16 +44,11 @@ class Job:
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)  # what the card says
     options: Mapping[str, Any] = field(default_factory=dict)  # what else decides the content
-    speak: bool = False
-    seed: int = 0
-    workers: int = 1
-    passages: int | None = None  # only so many of every split
+    wanted: Wanted = Wanted()
 
     @property
     def settings(self) -> dict[str, Any]:
-        seed = {"seed": self.seed} if self.speak else {}
-        seed |= {} if self.passages is None else {"passages": self.passages}
-        return {"files": {name: _stamp(path) for name, path in self.files.items()}, "speak": self.speak, **seed, **self.options}
+        return {"files": {name: _stamp(path) for name, path in self.files.items()}, **self.wanted.settings, **self.options}
 
 
 Read = Callable[[Ledger], Mapping[str, tuple[Draft, Sounds]]]
@@ -45,26 +57,32 @@ Read = Callable[[Ledger], Mapping[str, tuple[Draft, Sounds]]]
 def prepared(job: Job, read: Read) -> dict[str, Any]:
     """The data report of the corpus in `job.out`, which is made unless it is there. read: split -> its texts and recordings.
 
-    Raises InputError where the folder holds something else, or what `read` raises, before anything is written.
+    Raises InputError where the folder holds something else, or what `read` raises.
     """
-    if job.out.exists() and (not job.out.is_dir() or any(job.out.iterdir())):
-        begin(job.out, job.corpus, job.source, **job.settings)  # refuses another's folder
-        if (report := finished(job.out)) is not None:
+    settings = job.settings  # hashes files: once
+    with claimed(job.out, job.corpus, job.source, **settings) as report:
+        if report is not None:
             return report
-    ledger = Ledger(job.corpus, job.published, job.passages)
-    found = read(ledger)
-    check_used({split: draft for split, (draft, _) in found.items()}, ledger, job.source)
-    _tell_packed(job, found, ledger)
-    begin(job.out, job.corpus, job.source, **job.settings)
-    drafts = {split: sounds.record(job.out, split, draft, ledger, job.workers) for split, (draft, sounds) in found.items()}
-    if job.speak:
-        from speechssl.corpora.spoken_qa.speaking import speak_drafts
+        ledger = Ledger(job.corpus, job.published, job.wanted.passages, is_invented(job.source))
+        found = read(ledger)
+        check_used({split: draft for split, (draft, _) in found.items()}, ledger, job.source)
+        _tell_packed(job, found, ledger)
+        workers = job.wanted.workers
+        drafts = {split: sounds.record(job.out, split, draft, ledger, workers) for split, (draft, sounds) in found.items()}
+        drafts = spoken(job.out, drafts, ledger, job.wanted)
+        for split, draft in drafts.items():
+            _tell_silent(split, draft, ledger)
+        made_from = {name: path.name for name, path in job.files.items()}
+        return finish(job.out, drafts, ledger, {**job.about, "files": made_from, "settings": settings})
 
-        drafts = dict(speak_drafts(job.out, drafts, ledger, job.seed, job.workers))
-    for split, draft in drafts.items():
-        _tell_silent(split, draft, ledger)
-    made_from = {name: path.name for name, path in job.files.items()}
-    return finish(job.out, drafts, ledger, {**job.about, "files": made_from, "settings": job.settings})
+
+def spoken(out: Path, drafts: Mapping[str, Draft], ledger: Ledger, wanted: Wanted) -> dict[str, Draft]:
+    """The drafts, with audio throughout where that is wanted."""
+    if not wanted.speak:
+        return dict(drafts)
+    from speechssl.corpora.spoken_qa.speaking import speak_drafts
+
+    return speak_drafts(out, drafts, ledger, wanted.seed, wanted.workers)
 
 
 def _tell_packed(job: Job, splits: Iterable[str], ledger: Ledger) -> None:

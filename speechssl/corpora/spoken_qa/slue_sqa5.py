@@ -20,7 +20,8 @@ from speechssl.corpora.records import Answer, Passage, Question, Span
 from speechssl.corpora.spoken_qa.archives import ARCHIVES, archives_in, unpacked
 from speechssl.corpora.spoken_qa.claiming import claimed
 from speechssl.corpora.spoken_qa.drafts import Draft, check_used, finish
-from speechssl.corpora.spoken_qa.ledger import Done, Ledger
+from speechssl.corpora.spoken_qa.ledger import Done, Ledger, is_invented
+from speechssl.corpora.spoken_qa.preparing import Wanted, spoken
 from speechssl.corpora.spoken_qa.recordings import below, stamp
 from speechssl.corpora.spoken_qa.slue_audio import Found, Key, recordings
 from speechssl.corpora.spoken_qa.slue_rows import Row, find_tables, places, read_words, rows_of
@@ -94,14 +95,11 @@ class Split:
         return any(d and isinstance(self.seconds("document", d), float) for d in heard)
 
 
-def prepare_slue_sqa5(
-    source: Path, out: Path, speak: bool = False, workers: int = 1, seed: int = 0, passages: int | None = None
-) -> dict[str, Any]:
+def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
     """Prepare what there is of SLUE-SQA-5 and return the data report.
 
-    source: a folder in either layout, slue-sqa5.zip, or one table. speak: synthesise what has no recording, in voices drawn by the
-    seed. workers: processes that read recordings. passages: make only so many documents of every split. Raises InputError, one
-    sentence, for a folder in which nothing is known, and for damaged tables.
+    source: a folder in either layout, slue-sqa5.zip, or one table. Raises InputError, one sentence, for a folder in which nothing
+    is known, and for damaged tables.
     """
     source, out = Path(source).resolve(), Path(out)
     root, only = (source.parent, source) if source.is_file() and source.suffix != ".zip" else (source, None)
@@ -111,33 +109,28 @@ def prepare_slue_sqa5(
     if not (root.is_dir() and find_tables([root], only)) and (only or not packed):
         raise InputError(f"{source} holds no table of SLUE-SQA-5; {LAYOUT}")
     made_from = stamp(root, ".parquet", ".tsv", *ARCHIVES) if root.is_dir() else {"bytes": root.stat().st_size}
-    drawn = ({"seed": seed} if speak else {}) | ({} if passages is None else {"passages": passages})
-    with claimed(out, "slue-sqa5", source, speak=speak, made_from=made_from, **drawn) as report:
+    with claimed(out, "slue-sqa5", source, made_from=made_from, **wanted.settings) as report:
         if report is not None:
             return report
         roots = [root] if only else unpacked(root if root.is_dir() else root.parent, out, packed)
         tables = find_tables(roots, only)
         if not tables:
             raise InputError(f"{source} holds no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
-        return _prepared(roots, tables, out, speak, workers, seed, Ledger("slue-sqa5", PUBLISHED, passages))
+        return _prepared(roots, tables, out, wanted, Ledger("slue-sqa5", PUBLISHED, wanted.passages, is_invented(source)))
 
 
 def _prepared(
-    roots: Sequence[Path], tables: Mapping[str, Sequence[Path]], out: Path, speak: bool, workers: int, seed: int, ledger: Ledger
+    roots: Sequence[Path], tables: Mapping[str, Sequence[Path]], out: Path, options: Wanted, ledger: Ledger
 ) -> dict[str, Any]:
     found = Found(roots)
-    splits = [_read(name, paths, ledger, speak) for name, paths in tables.items()]
+    splits = [_read(name, paths, ledger, options.speak) for name, paths in tables.items()]
     drafts: dict[str, Draft] = {}
     for split in splits:
         wanted = [("document", d) for d in split.documents] + [("question", r.recording) for r in split.rows]
-        split.made = recordings(split.name, tables[split.name], dict.fromkeys(wanted), found, out, workers)
+        split.made = recordings(split.name, tables[split.name], dict.fromkeys(wanted), found, out, options.workers)
         drafts[split.name] = _draft(split, found, out)
     check_used(drafts, ledger, roots[0])
-    if speak:
-        from speechssl.corpora.spoken_qa.speaking import speak_drafts
-
-        drafts = speak_drafts(out, drafts, ledger, seed, workers)
-    return finish(out, drafts, ledger, ABOUT)
+    return finish(out, spoken(out, drafts, ledger, options), ledger, ABOUT)
 
 
 def _read(name: str, paths: Sequence[Path], ledger: Ledger, speak: bool) -> Split:

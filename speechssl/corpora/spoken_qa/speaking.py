@@ -77,7 +77,7 @@ def speak_drafts(
     speak("a", next(iter(choose("en", "train"))))  # says at once, and not in every worker, that there is no synthesiser
     groups = {split: list(_groups(out, split, draft, seed, choose)) for split, draft in drafts.items()}
     jobs = [(group,) for some in groups.values() for group in some if not _is_done(group)]
-    for _ in tqdm(in_parallel(_speak_group, jobs, workers), total=len(jobs), desc="speaking", unit="passage"):
+    for _ in tqdm(in_parallel(_speak_group, jobs, workers), total=len(jobs), desc="speaking", unit="passage", disable=not jobs):
         pass
     return {split: _spoken(split, draft, groups[split], ledger) for split, draft in drafts.items()}
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from speechssl.corpora.spoken_qa.drafts import Draft
 from speechssl.corpora.spoken_qa.ledger import Ledger
-from speechssl.corpora.spoken_qa.preparing import Job, given, nothing_found, prepared
+from speechssl.corpora.spoken_qa.preparing import Job, Wanted, given, nothing_found, prepared
 from speechssl.corpora.spoken_qa.sounding import Takes, audio_files, take_of
 from speechssl.corpora.spoken_qa.squad_records import Style, drafted, originals
 from speechssl.corpora.spoken_qa.squad_schema import Paragraph, read_squad
@@ -39,17 +39,8 @@ FOLDER = re.compile(r"(train)|dev|test")  # names of folders of recordings
 Sounds = dict[tuple[int, int], dict[int, Path]]  # (article, paragraph) -> sentence -> file
 
 
-def prepare_spoken_squad(
-    source: Path | str,
-    out: Path | str,
-    speak: bool = False,
-    seed: int = 0,
-    workers: int = 1,
-    audio: bool = True,
-    passages: int | None = None,
-) -> dict[str, Any]:
-    """Write `out` and return its data report. speak: synthesise what has no recording; audio: take the recordings beside the JSON;
-    passages: make only so many of every split.
+def prepare_spoken_squad(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
+    """Write `out` and return its data report.
 
     Raises InputError for a folder or file that is not of Spoken-SQuAD, or a damaged file.
     """
@@ -57,11 +48,11 @@ def prepare_spoken_squad(
     files = _files(found)
     if not files:
         raise nothing_found(found, LAYOUT)
-    sounds = _recordings(found, files) if audio and found.is_dir() else {}
+    sounds = _recordings(found, files) if wanted.audio and found.is_dir() else {}
     heard = {"recordings": {split: sum(map(len, s.values())) for split, s in sounds.items()}} if sounds else {}
     original = _original(found)
     named = files | ({"original": original} if original else {})
-    job = Job("spoken-squad", found, Path(out), named, PUBLISHED, ABOUT, heard, speak, seed, workers, passages)
+    job = Job("spoken-squad", found, Path(out), named, PUBLISHED, ABOUT, heard, wanted)
 
     def read(ledger: Ledger) -> Mapping[str, tuple[Draft, Takes]]:
         texts = originals(read_squad(original)) if original else None

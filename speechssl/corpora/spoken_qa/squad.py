@@ -19,7 +19,7 @@ from typing import Any
 from speechssl.corpora.records import Passage, Question
 from speechssl.corpora.spoken_qa.drafts import Draft
 from speechssl.corpora.spoken_qa.ledger import Ledger
-from speechssl.corpora.spoken_qa.preparing import Job, given, nothing_found, prepared
+from speechssl.corpora.spoken_qa.preparing import Job, Wanted, given, nothing_found, prepared
 from speechssl.corpora.spoken_qa.sounding import Take, Takes, audio_files, take_of
 from speechssl.corpora.spoken_qa.squad_records import Style, drafted
 from speechssl.corpora.spoken_qa.squad_schema import Paragraph, is_squad, read_squad
@@ -51,59 +51,30 @@ ENOUGH = 200  # paragraphs that tell what a file is written in
 CHINESE, LETTER = re.compile(r"[\u3400-\u9fff]"), re.compile(r"[^\W\d_]")
 
 
-def prepare_squad(
-    source: Path | str,
-    out: Path | str,
-    speak: bool = False,
-    seed: int = 0,
-    workers: int = 1,
-    audio: bool = True,
-    language: str = "en",
-    passages: int | None = None,
-) -> dict[str, Any]:
-    """Write `out` and return its data report. speak: synthesise what has no recording; audio: take the recordings beside the JSON;
-    passages: make only so many of every split.
+def prepare_squad(source: Path | str, out: Path | str, wanted: Wanted = Wanted(), language: str = "en") -> dict[str, Any]:
+    """Write `out` and return its data report. language: of texts and speech.
 
-    Raises InputError for a source without such a file, a damaged file, Chinese that is called English, or word times that are none.
+    Raises InputError for a source without such a file, a damaged file, a language that is not its own, or word times that are none.
     """
-    return _prepare("squad", source, out, language, speak, seed, workers, audio, passages)
+    return _prepare("squad", source, out, wanted, language)
 
 
-def prepare_drcd(
-    source: Path | str,
-    out: Path | str,
-    speak: bool = False,
-    seed: int = 0,
-    workers: int = 1,
-    audio: bool = True,
-    language: str = "zh",
-    passages: int | None = None,
-) -> dict[str, Any]:
+def prepare_drcd(source: Path | str, out: Path | str, wanted: Wanted = Wanted(), language: str = "zh") -> dict[str, Any]:
     """`prepare_squad` for Mandarin."""
-    return _prepare("drcd", source, out, language, speak, seed, workers, audio, passages)
+    return _prepare("drcd", source, out, wanted, language)
 
 
-def _prepare(
-    corpus: str,
-    source: Path | str,
-    out: Path | str,
-    language: str,
-    speak: bool,
-    seed: int,
-    workers: int,
-    audio: bool,
-    passages: int | None,
-) -> dict[str, Any]:
+def _prepare(corpus: str, source: Path | str, out: Path | str, wanted: Wanted, language: str) -> dict[str, Any]:
     found = given(Path(source), LAYOUT)
     answer_tokens("", language)  # refuses a language without rules
     files = _files(found)
     if not files:
         raise nothing_found(found, LAYOUT)
-    sounds = {split: _recordings(found, split) for split in files} if audio and found.is_dir() else {}
+    sounds = {split: _recordings(found, split) for split in files} if wanted.audio and found.is_dir() else {}
     heard = {"recordings": {split: len(s) for split, s in sounds.items()}} if any(sounds.values()) else {}
     about = ABOUT[corpus] | {"language": language}
     options = {"language": language, **heard}
-    job = Job(corpus, found, Path(out), files, _published(files), about, options, speak, seed, workers, passages)
+    job = Job(corpus, found, Path(out), files, _published(files), about, options, wanted)
 
     def read(ledger: Ledger) -> Mapping[str, tuple[Draft, Takes]]:
         return {split: _read(split, path, found, language, sounds.get(split, {}), ledger) for split, path in files.items()}
@@ -145,13 +116,18 @@ def _read(split: str, path: Path, source: Path, language: str, sounds: Mapping[s
 
 
 def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) -> None:
-    """Raises InputError for Chinese that would be taken for another language: its tokens and its voices would be wrong."""
+    """Raises InputError for Chinese that would be taken for another language, or the reverse: its rules would be wrong."""
     texts = [text for p in paragraphs[:ENOUGH] for text in (p.context, *(q.text for q in p.asked))]
     chinese, letters = (sum(len(pattern.findall(text)) for text in texts) for pattern in (CHINESE, LETTER))
     if language != "zh" and 2 * chinese > letters:
         raise InputError(
             f"{path} is mostly in Chinese characters, which the rules of {language!r} do not fit; use `speechssl prepare drcd`, "
             "or say --language zh"
+        )
+    if language == "zh" and 10 * chinese < letters:
+        raise InputError(
+            f"{path} has hardly a Chinese character, which the rules of 'zh' are for; use `speechssl prepare squad`, "
+            "or say --language en"
         )
 
 

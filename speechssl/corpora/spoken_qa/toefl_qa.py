@@ -16,11 +16,11 @@ from typing import Any
 
 from speechssl.artefacts import hash_files
 from speechssl.corpora.records import Passage, Question
-from speechssl.corpora.spoken_qa.claiming import finished
-from speechssl.corpora.spoken_qa.drafts import Draft, begin, finish
-from speechssl.corpora.spoken_qa.ledger import Ledger
+from speechssl.corpora.spoken_qa.claiming import claimed
+from speechssl.corpora.spoken_qa.drafts import Draft, finish
+from speechssl.corpora.spoken_qa.ledger import Ledger, is_invented
+from speechssl.corpora.spoken_qa.preparing import Wanted, spoken
 from speechssl.corpora.spoken_qa.recordings import files_below
-from speechssl.corpora.spoken_qa.speaking import speak_drafts
 from speechssl.errors import InputError
 
 NAME = "TOEFL-QA"
@@ -60,31 +60,27 @@ class _Broken(Exception):
         self.reason, self.line = reason, line
 
 
-def prepare_toefl_qa(
-    source: Path, out: Path, speak: bool = False, workers: int = 1, seed: int = 0, passages: int | None = None
-) -> dict[str, Any]:
+def prepare_toefl_qa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
     """Prepare the splits that are there and return the data report. A folder finished from the same files is left alone.
 
-    source: the repository, a folder above it, its folder data/, a split's folder, or one file. speak: have everything read by
-    synthetic voices (needs speechssl[synth]), drawn by the seed. passages: make only so many stories of every split. A broken file
-    is set aside. Raises InputError, before anything is written, where there is no such file, one may not be opened, or none can be
-    used (naming the first of them, and why).
+    source: the repository, a folder above it, its folder data/, a split's folder, or one file. A broken file is set aside. Raises
+    InputError, before anything is written, where there is no such file, one may not be opened, or none can be used (naming the
+    first of them, and why).
     """
     source, out = Path(source), Path(out)
-    ledger = Ledger(CORPUS, PUBLISHED, passages)
+    ledger = Ledger(CORPUS, PUBLISHED, wanted.passages, is_invented(source))
     files = _find(source, ledger)
     drafts = {split: _draft(split, paths, ledger) for split, paths in files.items()}
     if not any(draft.questions for draft in drafts.values()):
         raise _nothing(source, ledger)
-    drawn = ({"seed": seed} if speak else {}) | ({} if passages is None else {"passages": passages})
-    begin(out, CORPUS, source.resolve(), files={s: hash_files(paths) for s, paths in files.items()}, speak=speak, **drawn)
-    if (report := finished(out)) is not None:
-        return report
-    if speak:
-        drafts = speak_drafts(out, drafts, ledger, seed, workers)
-    command = f"speechssl prepare toefl-qa {source} {out}" + f" --speak --seed {seed}" * speak
-    command += "" if passages is None else f" --passages {passages}"
-    return finish(out, drafts, ledger, {"made_by": command, "source": "github.com/iamyuanchung/TOEFL-QA"})
+    command = f"speechssl prepare toefl-qa {source} {out}" + f" --speak --seed {wanted.seed}" * wanted.speak
+    command += "" if wanted.passages is None else f" --passages {wanted.passages}"
+    hashes = {split: hash_files(paths) for split, paths in files.items()}
+    with claimed(out, CORPUS, source.resolve(), files=hashes, **wanted.settings) as report:
+        if report is not None:
+            return report
+        about = {"made_by": command, "source": "github.com/iamyuanchung/TOEFL-QA"}
+        return finish(out, spoken(out, drafts, ledger, wanted), ledger, about)
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -254,9 +250,7 @@ def _question(item: _Item, passage: str) -> Question:
 def _remark(split: str, items: Sequence[_Item], names: Mapping[tuple[str, tuple[str, ...]], str], ledger: Ledger) -> None:
     """What is odd about items that can be used, those beyond a slice among them."""
     several = sum(len(item.correct) > 1 for item in items)
-    wanted = SEVERAL_RIGHT[split]
-    published = f"published {wanted}" + ("" if several == wanted else " (DIFFERENT)")
-    ledger.remark(split, "questions with several right options", f"all of them count ({published})", several)
+    ledger.compare(split, "questions with several right options", SEVERAL_RIGHT[split], several, "all of them count")
     versions = Counter(story for story, _ in names)
     told = Counter(sentences for _, sentences in names)
     asked = Counter((item.sentences, item.question, item.options) for item in items)

@@ -84,7 +84,7 @@ def _write(
 
     bounds, words, failed, width = [0], {}, {}, 0
     with replacing(path) as temporary, temporary.open("wb") as file, single_threaded(torch.get_num_threads()) as pool:
-        found = tqdm(pool.map(one, records), total=len(records), desc="audio words", unit="file")
+        found = tqdm(pool.map(one, records), total=len(records), desc="audio words", unit="file", disable=not records)
         for record, result in zip(records, found, strict=True):
             if isinstance(result, str):
                 failed[record.id] = result

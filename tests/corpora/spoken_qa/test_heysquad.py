@@ -11,6 +11,7 @@ from pyarrow import parquet
 
 from speechssl.corpora.records import load_corpus
 from speechssl.corpora.spoken_qa.heysquad import prepare_heysquad
+from speechssl.corpora.spoken_qa.preparing import Wanted
 from speechssl.errors import InputError
 
 CONTEXT = "Ann was born in Rome."
@@ -47,7 +48,7 @@ def source(tmp_path):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_tables(source, tmp_path, workers):
-    report = prepare_heysquad(source, tmp_path / "out", workers=workers)
+    report = prepare_heysquad(source, tmp_path / "out", Wanted(workers=workers))
     corpus = load_corpus(tmp_path / "out", "train")
     assert [q.id for q in corpus.questions] == ["q1", "q2", "q1#2", "q3"] and len(corpus.passages) == 2
     first, second = corpus.questions[:2]
@@ -72,7 +73,7 @@ def test_recordings_that_are_missing_or_damaged(tmp_path):
     report = prepare_heysquad(tmp_path / "in", tmp_path / "out")
     assert report["splits"]["dev"]["set_aside"] == {"its recording is damaged": 1, "it has no recording, and others have": 1}
     assert [q.id for q in load_corpus(tmp_path / "out", "dev").questions] == ["fine"] and report["absent"] == ["train"]
-    report = prepare_heysquad(tmp_path / "in", tmp_path / "text", audio=False)
+    report = prepare_heysquad(tmp_path / "in", tmp_path / "text", Wanted(audio=False))
     assert report["splits"]["dev"]["questions"]["kept"] == 3
 
 
@@ -146,7 +147,7 @@ def test_another_folder_is_one_sentence(tmp_path, source):
 
 
 def test_of_a_slice_only_its_recordings_are_written(source, tmp_path):
-    facts = prepare_heysquad(source, tmp_path / "out", passages=1)["splits"]["train"]
+    facts = prepare_heysquad(source, tmp_path / "out", Wanted(passages=1))["splits"]["train"]
     assert [q.id for q in load_corpus(tmp_path / "out", "train").questions] == ["q1", "q2", "q1#2"]
     assert len(list((tmp_path / "out/train/audio").glob("*.flac"))) == 3
     assert facts["questions"] == {"read": 4, "kept": 3, "set_aside": 1, "published": 71_990, "agrees": False}

@@ -20,6 +20,7 @@ from speechssl.corpora.spoken_qa.joining import Joined
 from speechssl.corpora.spoken_qa.ledger import described
 from speechssl.corpora.spoken_qa.nmsqa import prepare_nmsqa
 from speechssl.corpora.spoken_qa.nmsqa_rows import parquet_rows
+from speechssl.corpora.spoken_qa.preparing import Wanted
 from speechssl.errors import InputError
 
 SPEC = importlib.util.spec_from_file_location("nmsqa_miniature", Path(__file__).with_name("nmsqa_miniature.py"))
@@ -51,7 +52,7 @@ def dev(tmp_path):
 
 def prepared(source, tmp_path, split="dev", **options):
     out = tmp_path / "out"
-    report = prepare_nmsqa(source, out, **options)
+    report = prepare_nmsqa(source, out, Wanted(**options))
     described(report)
     return mini.Found(report, split), load_corpus(out, split)
 
@@ -98,7 +99,7 @@ def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path):
 
 def test_the_whole_is_the_same_with_several_processes(dev, tmp_path):
     _, one = prepared(dev, tmp_path)
-    report = prepare_nmsqa(dev, tmp_path / "two", workers=2)
+    report = prepare_nmsqa(dev, tmp_path / "two", Wanted(workers=2))
     two = load_corpus(tmp_path / "two", "dev")
     assert (
         one.questions == two.questions and one.passages == two.passages and report == read_json(tmp_path / "out/data_report.json")
@@ -111,7 +112,7 @@ def test_a_finished_folder_is_left_alone(dev, tmp_path, capsys, monkeypatch):
     assert prepare_nmsqa(dev, tmp_path / "out") == found.report
     assert "it is left as it is" in capsys.readouterr().err
     with pytest.raises(InputError, match="other settings"):
-        prepare_nmsqa(dev, tmp_path / "out", speak=True)
+        prepare_nmsqa(dev, tmp_path / "out", Wanted(speak=True))
     mini.write_question(dev / "dev_audios", "question-0_0_9")  # it is not made from this source any more
     with pytest.raises(InputError, match="other settings"):
         prepare_nmsqa(dev, tmp_path / "out")

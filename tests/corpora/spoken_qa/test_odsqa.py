@@ -9,6 +9,7 @@ import soundfile
 from speechssl.corpora.records import load_corpus
 from speechssl.corpora.spoken_qa.ledger import described
 from speechssl.corpora.spoken_qa.odsqa import prepare_odsqa
+from speechssl.corpora.spoken_qa.preparing import Wanted
 from speechssl.errors import InputError
 
 HEARD = "在歐洲梵語的學術研究"
@@ -107,7 +108,7 @@ def test_sentences_are_joined_to_the_sample_and_holes_are_not(source, tmp_path, 
     facts = report["splits"]["test-spokenq"]
     assert facts["set_aside"] == {"segments of its recording are missing": 1, "it has no recording, and others have": 1}
     assert facts["hours"]["passages"] > 0
-    prepare_odsqa(source, tmp_path / "text", audio=False)
+    prepare_odsqa(source, tmp_path / "text", Wanted(audio=False))
     assert len(load_corpus(tmp_path / "text", "test-spokenq").passages) == 2
 
 

@@ -10,6 +10,7 @@ from speechssl.corpora.records import load_corpus
 from speechssl.corpora.spoken_qa.ledger import Ledger, described
 from speechssl.corpora.spoken_qa.nmsqa import prepare_nmsqa
 from speechssl.corpora.spoken_qa.odsqa import prepare_odsqa
+from speechssl.corpora.spoken_qa.preparing import Wanted
 from speechssl.corpora.spoken_qa.spoken_squad import prepare_spoken_squad
 from speechssl.corpora.spoken_qa.squad import prepare_squad
 from speechssl.corpora.spoken_qa.toefl_qa import prepare_toefl_qa
@@ -47,7 +48,7 @@ def source(tmp_path, squad_json, recording):
 
 
 def test_nothing_is_made_of_what_lies_beyond(source, tmp_path):
-    report = prepare_squad(source, tmp_path / "out", passages=1)
+    report = prepare_squad(source, tmp_path / "out", Wanted(passages=1))
     corpus, facts = load_corpus(tmp_path / "out", "dev"), report["splits"]["dev"]
     assert (list(corpus.passages), [q.id for q in corpus.questions]) == (["0_1"], ["q1"])
     assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 1
@@ -63,16 +64,16 @@ def test_nothing_is_made_of_what_lies_beyond(source, tmp_path):
 
 
 def test_another_slice_is_another_corpus(source, tmp_path):
-    prepare_squad(source, tmp_path / "out", passages=1)
-    prepare_squad(source, tmp_path / "out", passages=1)  # is left alone
+    prepare_squad(source, tmp_path / "out", Wanted(passages=1))
+    prepare_squad(source, tmp_path / "out", Wanted(passages=1))  # is left alone
     with pytest.raises(InputError):
-        prepare_squad(source, tmp_path / "out", passages=2)
+        prepare_squad(source, tmp_path / "out", Wanted(passages=2))
     with pytest.raises(InputError):
         prepare_squad(source, tmp_path / "out")
 
 
 def test_more_than_there_is_is_everything_with_questions(source, tmp_path):
-    report = prepare_squad(source, tmp_path / "out", passages=9)
+    report = prepare_squad(source, tmp_path / "out", Wanted(passages=9))
     assert report["splits"]["dev"]["passages"]["kept"] == 2
 
 
@@ -87,7 +88,7 @@ def test_more_than_there_is_is_everything_with_questions(source, tmp_path):
     ],
 )
 def test_the_whole_of_a_real_table_is_counted(shared, tmp_path, prepare, where, split, passages, questions):
-    report = prepare(shared(where), tmp_path / "out", passages=2)
+    report = prepare(shared(where), tmp_path / "out", Wanted(passages=2))
     facts, corpus = report["splits"][split], load_corpus(tmp_path / "out", split)
     assert len(corpus.passages) == 2 and {q.passage for q in corpus.questions} == set(corpus.passages)
     assert facts["questions"]["read"] == questions and facts["questions"]["agrees"]

@@ -16,6 +16,7 @@ from speechssl.audio import SAMPLE_RATE, write_clip
 from speechssl.corpora.records import Span, load_corpus
 from speechssl.corpora.spoken_qa import slue_audio, slue_sqa5
 from speechssl.corpora.spoken_qa.ledger import described
+from speechssl.corpora.spoken_qa.preparing import Wanted
 from speechssl.corpora.spoken_qa.slue_rows import places
 from speechssl.corpora.spoken_qa.slue_sqa5 import prepare_slue_sqa5
 from speechssl.errors import InputError
@@ -70,7 +71,7 @@ def write_table(path, rows):
 
 
 def prepared(source, tmp_path, split="dev", **options):
-    report = prepare_slue_sqa5(source, tmp_path / "out", **options)
+    report = prepare_slue_sqa5(source, tmp_path / "out", Wanted(**options))
     described(report)
     return report["splits"][split], load_corpus(tmp_path / "out", split)
 
@@ -160,7 +161,7 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(hub, tmp_path, mo
 
 def test_several_processes_make_the_same(hub, tmp_path):
     facts, corpus = prepared(hub, tmp_path)
-    assert prepare_slue_sqa5(hub, tmp_path / "two", workers=2)["splits"]["dev"] == facts
+    assert prepare_slue_sqa5(hub, tmp_path / "two", Wanted(workers=2))["splits"]["dev"] == facts
     assert load_corpus(tmp_path / "two", "dev").questions == corpus.questions
 
 

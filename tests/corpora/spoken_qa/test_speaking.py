@@ -200,3 +200,8 @@ def test_a_part_of_another_text_is_spoken_again(tmp_path):
     speak_drafts(tmp_path, first, Ledger("tried"))
     changed = speak_drafts(tmp_path, {"train": Draft([passage(text="Carthage fell.")], [])}, Ledger("tried"))
     assert [w.text for w in changed["train"].passages[0].words] == ["Carthage", "fell."]
+
+
+def test_nothing_to_speak_has_no_bar(tmp_path, capsys):
+    speak_drafts(tmp_path, {"train": Draft([], [])}, Ledger("tried"))
+    assert capsys.readouterr().err == ""

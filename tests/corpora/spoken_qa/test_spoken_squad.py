@@ -7,6 +7,7 @@ import soundfile
 
 from speechssl.corpora.records import load_corpus
 from speechssl.corpora.spoken_qa.ledger import described
+from speechssl.corpora.spoken_qa.preparing import Wanted
 from speechssl.corpora.spoken_qa.spoken_squad import prepare_spoken_squad
 from speechssl.errors import InputError
 
@@ -77,7 +78,7 @@ def test_recordings_of_the_clean_splits(source, tmp_path, recording):
             for sentence in range(2):
                 recording(source / f"Spoken-SQuAD_audio/{split}/0_{paragraph}_{sentence}.wav", 0.5, 24_000)
     (source / "Spoken-SQuAD_audio/dev_wav/0_1_1.wav").write_bytes(b"RIFF")
-    report = prepare_spoken_squad(source, tmp_path / "out", workers=2)
+    report = prepare_spoken_squad(source, tmp_path / "out", Wanted(workers=2))
     corpus = load_corpus(tmp_path / "out", "test")
     assert list(corpus.passages) == ["0_0"] and corpus.passages["0_0"].seconds == 1
     assert soundfile.info(corpus.path(corpus.passages["0_0"])).samplerate == 16_000

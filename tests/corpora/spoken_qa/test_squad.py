@@ -131,6 +131,15 @@ def test_chinese_is_not_taken_for_english(tmp_path, squad_json):
     prepare_squad(tmp_path / "train.json", tmp_path / "empty")
 
 
+def test_english_is_not_taken_for_chinese(tmp_path, squad_json):
+    path = squad_json(tmp_path / "dev.json", ("The EU (歐盟) lies in Europe.", [("1", "Where is it?", [("Europe", 20)])]))
+    with pytest.raises(InputError, match=r"dev.json has hardly a Chinese.*`speechssl prepare squad`, or say --language en$"):
+        prepare_drcd(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    prepare_drcd(path, tmp_path / "out", language="en")
+    assert load_corpus(tmp_path / "out", "dev").questions[0].language == "en"
+
+
 def test_a_language_without_rules_is_refused_before_anything_is_written(source, tmp_path):
     with pytest.raises(InputError, match="no text rules for the language 'fr'"):
         prepare_squad(source, tmp_path / "out", language="fr")

@@ -8,6 +8,7 @@ import pytest
 
 from speechssl.corpora.records import load_corpus
 from speechssl.corpora.spoken_qa.ledger import described
+from speechssl.corpora.spoken_qa.preparing import Wanted
 from speechssl.corpora.spoken_qa.toefl_qa import prepare_toefl_qa, tidy
 from speechssl.errors import InputError
 
@@ -203,7 +204,7 @@ def test_a_finished_folder_is_left_alone_and_not_mixed_up(source, tmp_path, caps
     assert prepare_toefl_qa(source, tmp_path / "out") == report
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")} == before
     with pytest.raises(InputError, match="other settings"):
-        prepare_toefl_qa(source, tmp_path / "out", speak=True)
+        prepare_toefl_qa(source, tmp_path / "out", Wanted(speak=True))
     assert "is left as it is" in capsys.readouterr().err
     write(source / "data" / "dev", "tpo_7-lecture_1_1")
     with pytest.raises(InputError, match="other settings"):
@@ -215,7 +216,7 @@ def test_a_finished_folder_is_left_alone_and_not_mixed_up(source, tmp_path, caps
 
 def test_spoken_it_has_audio_everywhere(source, tmp_path):
     pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
-    report = prepare_toefl_qa(source / "data" / "dev", tmp_path / "out", speak=True)
+    report = prepare_toefl_qa(source / "data" / "dev", tmp_path / "out", Wanted(speak=True))
     corpus = load_corpus(tmp_path / "out", "dev")
     assert all(r.synthetic and corpus.path(r).is_file() for r in (*corpus.passages.values(), *corpus.questions))
     assert all(len(q.option_audio) == 4 for q in corpus.questions) and "spoken by espeak-ng (synthetic)" in described(report)
