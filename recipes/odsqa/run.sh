@@ -3,7 +3,7 @@
 # Run from the repository root. Every stage skips what is done and goes on where it was killed.
 #   bash recipes/odsqa/run.sh recipes/odsqa/base.yaml exp/odsqa /data/ODSQA        the published settings (a GPU; see README.md)
 #   bash recipes/odsqa/run.sh recipes/odsqa/minisqa-zh.yaml exp/minisqa-zh         the same on synthetic Mandarin (hours of 2 cores)
-#   bash recipes/odsqa/run.sh recipes/odsqa/smoke.yaml exp/odsqa-smoke             every stage on almost nothing (a minute)
+#   bash recipes/odsqa/run.sh recipes/odsqa/smoke.yaml exp/odsqa-smoke             every stage on almost nothing (some minutes)
 #   bash recipes/odsqa/run.sh recipes/odsqa/smoke.yaml exp/odsqa-slice /data/ODSQA  and its readers on a slice of ODSQA, or any part
 # Environment:
 #   ENGLISH=FOLDER          a prepared English corpus for the zero-shot reader, in the place of MiniSQA in English; base.yaml needs one:
