@@ -194,7 +194,7 @@ def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
     (corpus / "train/questions.jsonl").write_text("")
     train_text(corpus, tmp_path / "text", options(characters=True, split="other"))
     model, layout, card = load_reader(tmp_path / "text")
-    assert model.embedding.num_embeddings == 3 + 1 + len({*"ab"}) and card["characters"] and card["options"]["split"] == "other"
+    assert model.embedding.num_embeddings == 3 + 2 + len({*"ab"}) and card["characters"] and card["options"]["split"] == "other"
     assert layout.cls == model.embedding.num_embeddings - 3
     with pytest.raises(InputError, match=r"made from other inputs \(.*characters"):
         train_text(corpus, tmp_path / "text", options(split="other"))
