@@ -3,15 +3,18 @@
 import argparse
 import json
 import sys
+from dataclasses import fields
 from inspect import signature
 from types import ModuleType
 
 import pytest
 
 from speechssl.cli import main
-from speechssl.cli.prepare_qa import FLAGS, VERBS, add_spoken_qa, spelt
+from speechssl.cli.prepare_qa import VERBS, add_spoken_qa, spelt
 from speechssl.corpora.spoken_qa.ledger import described
+from speechssl.corpora.spoken_qa.preparing import Wanted
 
+SHARED = ("speak", "seed", "workers", "passages")
 CONTENT = {"data": [{"paragraphs": [{"context": "Rome.", "qas": [{"id": "q", "question": "", "answers": []}]}]}]}
 
 
@@ -28,8 +31,8 @@ def test_help_shows_the_layout_and_where_it_comes_from(verb, capsys):
 def test_the_underscore_will_do_and_flags_reach_their_function(verb, tmp_path, monkeypatch, capsys):
     report, seen = {"corpus": verb, "splits": {}}, {}
 
-    def prepare(source, out, speak=False, seed=0, workers=1, passages=None):
-        seen.update(source=str(source), out=str(out), speak=speak, seed=seed, workers=workers, passages=passages)
+    def prepare(source, out, wanted, **language):
+        seen.update(source=str(source), out=str(out), **{name: getattr(wanted, name) for name in SHARED})
         return report
 
     module = ModuleType("any")
@@ -56,11 +59,11 @@ def test_the_underscore_will_do_and_flags_reach_their_function(verb, tmp_path, m
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_flag_is_ignored(verb):
-    """A function is given those alone of the flags that it takes."""
+    """What is no option of all loaders is one that the function takes."""
     parser = argparse.ArgumentParser()
     add_spoken_qa(parser.add_subparsers())
-    given = vars(parser.parse_args([verb, "a", "b"]))
-    assert set(FLAGS) & given.keys() <= signature(VERBS[verb].function).parameters.keys()
+    given = vars(parser.parse_args([verb, "a", "b"])).keys() - {"corpus", "run", "config", "stage"}
+    assert given - {f.name for f in fields(Wanted)} <= signature(VERBS[verb].function).parameters.keys()
 
 
 def test_only_corpora_are_respelt():
