@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.options import amount, config_parser, count, weight, whole
+from speechssl.shipped import SHIPPED
 
 Handler = Callable[[argparse.Namespace], None]
 
@@ -34,7 +35,7 @@ def add_verb(verbs: Any, name: str, run: Handler, about: str) -> argparse.Argume
 
 def trained(name: str) -> Path:
     """The type of an option: a folder of something trained, or one that ships by its name, such as minisqa-en/text-qa."""
-    shipped = Path(__file__).parent.parent / "models" / name
+    shipped = SHIPPED / name
     return shipped if (shipped / "card.json").is_file() else Path(name)
 
 
