@@ -45,6 +45,9 @@ def _word_flags(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--mask-learning-rate", type=amount, default=1e-4, help="peak")
     verb.add_argument("--mask-batch", type=count, default=16, help="sequences a step, half text, half speech")
     verb.add_argument("--mask-window", type=count, default=100, help="words a sequence")
+    verb.add_argument(
+        "--no-spans", dest="spans", action="store_false", help="no third stage: `train choice` goes on from such a model"
+    )
 
 
 def _train_speechbert(o: argparse.Namespace) -> None:
@@ -53,7 +56,7 @@ def _train_speechbert(o: argparse.Namespace) -> None:
     qa = qa_options(o)
     words = stage_options(qa.training, o.word_steps, o.word_learning_rate, bf16=False)  # a CPU has no fast LSTM in bfloat16
     masked = stage_options(qa.training, o.mask_steps, o.mask_learning_rate) if o.mask_steps else None
-    sizes = o.word_batch, o.word_width, o.pull, o.mask_batch, o.mask_window
+    sizes = o.word_batch, o.word_width, o.pull, o.mask_batch, o.mask_window, o.spans
     features, recogniser, card = _hearing(o.encoder, o.layer, o.recogniser)
     train_speechbert(o.corpus, features, o.out, SpeechBertOptions(qa, words, masked, o.passages, *sizes), recogniser, card, o.start)
     print(f"{o.out}: SpeechBERT")

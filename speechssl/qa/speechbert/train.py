@@ -50,6 +50,7 @@ class SpeechBertOptions:
     pull: float = 1.0  # weight of the L1 distance to the text embedding
     masked_batch: int = 16  # sequences a step, half text, half speech
     masked_window: int = 100  # words a sequence
+    spans: bool = True  # False: no questions are learnt, which `train choice` goes on from
 
 
 def train_speechbert(
@@ -91,16 +92,19 @@ def _train(
     data: Corpus, table: WordTable, text: TextHalf, layout: Layout, options: SpeechBertOptions, folder: Path
 ) -> tuple[WordEncoder, dict[str, Any]]:
     """All three stages. The word encoder, and what the card says of its training; the reader is trained in place."""
-    found, left_out = examples(data, table)
+    found, left_out = examples(data, table) if options.spans else ([], {})
     tell_set_aside(left_out, "training of SpeechBERT")
-    if not found:
-        raise InputError(f"{data.root / data.split} has no answerable question that can be used; there is nothing to train on")
+    if options.spans and not found:
+        raise InputError(
+            f"{data.root / data.split} has no answerable question that can be used; without any, learn words alone (--no-spans)"
+        )
     if not options.qa.dropout:
         without_dropout(text.reader.encoder)
     stages = _Stages(folder, options, text, table)
     encoder, codes = stages.words()
     stages.masked(data, codes)
-    stages.spans(codes, example_batches(found, layout, options.qa))
+    if options.spans:
+        stages.spans(codes, example_batches(found, layout, options.qa))
     facts = {"audio_words": len(table), "examples": len(found), "left_out": len(left_out), "training": stages.results}
     return encoder, facts
 

@@ -1,6 +1,7 @@
 """Training in three stages: what it is made from is written down, other inputs are refused, a killed run goes on."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -144,3 +145,12 @@ def test_recordings_are_cut_twice_and_what_cannot_be_read_is_set_aside(corpus, f
     assert heard.starts.tolist() == [w.start for w in recognised(recogniser, samples)]
     again = hear_corpus(data, SimpleNamespace(grid=features.grid), None, tmp_path / "features")  # nothing is heard again
     assert np.array_equal(again.rows, table.rows) and np.array_equal(again.features, table.features)
+
+
+def test_words_alone_can_be_learnt_of_a_corpus_without_questions_that_have_answers(corpus, features, options, tmp_path):
+    (corpus / "train/questions.jsonl").write_text("")
+    with pytest.raises(InputError, match="no answerable question"):
+        train_speechbert(corpus, features, tmp_path / "spans", options(1, 1, 1))
+    train_speechbert(corpus, features, tmp_path / "out", replace(options(1, 1, 1), spans=False))
+    card = load_weights(tmp_path / "out")[3]
+    assert list(card["training"]) == ["masked", "words"] and card["examples"] == 0
