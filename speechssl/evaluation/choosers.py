@@ -1,6 +1,7 @@
 """Systems that choose between options: on units, on words heard or written, and baselines that do neither.
 
-A model folder holds `choice-units/` beside `encoder/` and `units.safetensors`, and `choice-text/` for words.
+A model folder holds `choice-units/` beside `encoder/` and `units.safetensors`, `choice-speechbert/` beside `speechbert/` and
+`ctc/`, and `choice-text/` for words.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from speechssl.asr.protocol import Recogniser, Transcript
 from speechssl.corpora.records import Passage, Question
 from speechssl.errors import InputError
 from speechssl.qa.cascade import TextCodec
-from speechssl.qa.choice import Choice, ChoiceReader, load_choice
+from speechssl.qa.choice import Choice, ChoiceModel, ChoiceReader, load_choice
 from speechssl.qa.choice_train import load_tokenizer, text_choice, written
+from speechssl.qa.reader import Layout
+from speechssl.qa.speechbert.choosing import choose_heard
+from speechssl.qa.speechbert.reading import Heard as AudioWords
+from speechssl.qa.speechbert.system import SpeechBertSystem, load_speechbert
 from speechssl.shipped import model_folder
 from speechssl.systems import SharedEncoder, part, recogniser_of, shared_encoder
 from speechssl.timing import RunLength
@@ -68,6 +73,25 @@ class UnitsChooser:
 
     def score_all(self, items: Sequence[Heard]) -> list[np.ndarray]:
         return self.reader.score_many([Choice(i.question.units, tuple(o.units for o in i.options), i.passage.units) for i in items])
+
+
+@dataclass(frozen=True)
+class SpeechBertChooser:
+    """Audio words, which a recogniser cuts."""
+
+    system: SpeechBertSystem
+    model: ChoiceModel
+    layout: Layout
+    card: Mapping[str, Any]
+    name: str = "speechbert"
+
+    def hear(self, samples: np.ndarray) -> AudioWords:
+        """samples: (N,) float32 at 16 kHz."""
+        return self.system.hear(samples)
+
+    def score_all(self, items: Sequence[Heard]) -> list[np.ndarray]:
+        heard = [(item.question, item.options, item.passage) for item in items]
+        return choose_heard(self.model, self.layout, heard, bf16=self.system.model.bf16)
 
 
 @dataclass(frozen=True)
@@ -133,7 +157,7 @@ Chooser = Hearer | WrittenChooser | Baseline
 
 
 def load_choosers(models: Path | str, names: Sequence[str], bf16: bool = False) -> list[Chooser]:
-    """names: `units`, `cascade-<engine>` (see `systems.load_cascade`), `text`, `cascade-given`, and the baselines.
+    """names: `units`, `speechbert`, `cascade-<engine>` (see `systems.load_cascade`), `text`, `cascade-given`, and the baselines.
 
     Raises InputError for a system that there is not, and for parts that are missing or do not belong together.
     """
@@ -144,11 +168,11 @@ def load_choosers(models: Path | str, names: Sequence[str], bf16: bool = False) 
             found.append(Baseline(name))
         elif name in WRITTEN:
             found.append(_load_written(_folder(models), name, bf16))
-        elif name == "units" or name.startswith("cascade-"):
+        elif name in ("units", "speechbert") or name.startswith("cascade-"):
             encoder = encoder or shared_encoder(model_folder(models))
             found.append(_load_hearer(model_folder(models), name, encoder, bf16))
         else:
-            known = ("units", "cascade-ctc", "cascade-pocketsphinx", "cascade-<folder>", *WRITTEN)
+            known = ("units", "speechbert", "cascade-ctc", "cascade-pocketsphinx", "cascade-<folder>", *WRITTEN)
             raise InputError(f"there is no system {name!r}; choose {', '.join((*known, *BASELINES))}")
     return found
 
@@ -161,6 +185,8 @@ def _folder(models: Path | str) -> Path:
 def _load_hearer(models: Path, name: str, encoder: SharedEncoder, bf16: bool) -> Hearer:
     if name == "units":
         return _load_units(models, encoder, bf16)
+    if name == "speechbert":
+        return _load_speechbert(models, encoder, bf16)
     recogniser, made = recogniser_of(models, name.removeprefix("cascade-"), encoder)
     codec, reader, weights = _words(models, bf16)
     return CascadeChooser(recogniser, codec, reader, {"asr": made, "choice_text": weights} | _fast(bf16))
@@ -177,6 +203,16 @@ def _load_units(models: Path, encoder: SharedEncoder, bf16: bool) -> UnitsChoose
     return UnitsChooser(extractor, ChoiceReader(model, layout, bf16=bf16), made)
 
 
+def _load_speechbert(models: Path, encoder: SharedEncoder, bf16: bool) -> SpeechBertChooser:
+    folder = _part(models, "choice-speechbert", "speechbert")
+    system = load_speechbert(part(models, "speechbert"), encoder, *recogniser_of(models, "ctc", encoder), bf16=bf16)
+    model, layout, card = load_choice(folder)
+    made = card.get("speechbert")
+    if not isinstance(made, dict) or made.get("words") != system.card["words"]:
+        raise InputError(f"{folder} was trained on other audio words than {part(models, 'speechbert')} makes; train it again")
+    return SpeechBertChooser(system, model, layout, {"choice_speechbert": card["weights"], **system.card})
+
+
 def _load_written(models: Path, name: str, bf16: bool) -> WrittenChooser:
     codec, reader, weights = _words(models, bf16)
     return WrittenChooser(name, WRITTEN[name], codec, reader, {"choice_text": weights, "source": WRITTEN[name]} | _fast(bf16))
@@ -191,8 +227,8 @@ def _words(models: Path, bf16: bool) -> tuple[TextCodec, ChoiceReader, str]:
 
 def _part(models: Path, name: str, kind: str) -> Path:
     if not (folder := part(models, name)).is_dir():
-        how = "--units" if kind == "units" else "no --units"
-        raise InputError(f"{models} has no {name}/; train one (speechssl train choice, with {how})")
+        how = "neither --units nor --speechbert" if kind == "text" else f"with --{kind}"
+        raise InputError(f"{models} has no {name}/; train one (speechssl train choice, {how})")
     return folder
 
 

@@ -17,10 +17,10 @@ Letters: B questions, O options, W windows, S tokens in a sequence, H hidden wid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -81,7 +81,11 @@ class ChoiceModel(nn.Module):
 
     def evidence(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """ids, mask, segments: (N, S). Returns (N, 1 or 2): of each sequence its evidence, and its logit for attention."""
-        hidden = self.encoder(**self.inputs(self.embedding(ids), mask, segments)).last_hidden_state.float()
+        return self.evidence_of(self.embedding(ids), mask, segments)
+
+    def evidence_of(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+        """`evidence` of vectors (N, S, E) in the place of ids."""
+        hidden = self.encoder(**self.inputs(embedded, mask, segments)).last_hidden_state.float()
         asked, read = _mean(hidden, (1 - segments) * mask), _mean(hidden, segments * mask)
         alike = self.likeness * functional.cosine_similarity(asked, read)[:, None]
         return alike + self.head(torch.tanh(self.dense(torch.cat([asked, read, asked * read], -1)))).float()
@@ -99,14 +103,28 @@ class ChoiceModel(nn.Module):
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, correct: torch.Tensor) -> Batch:
         """ids, mask, segments: (B, O, W, S), all zero mask where there is no option or window; correct: (B, O), 1 for right."""
-        present = mask.any(-1)
-        found = self.evidence(ids[present], mask[present], segments[present])
-        evidence = found.new_zeros(*present.shape, found.shape[-1]).masked_scatter(present[..., None], found)
-        scores = self.scores(evidence, present)
-        right = (scores * correct).sum(-1)
-        loss = (log_sum_of_sets(scores, correct.sum(-1)) - right).mean()
-        best = torch.stack([_best(s, int(k)) for s, k in zip(scores, correct.sum(-1), strict=True)])
-        return {"loss": loss, "exact": (best == correct.bool()).all(-1).float().mean().detach()}
+        return choice_loss(self, ids, mask, segments, correct)
+
+
+class Weighs(Protocol):
+    """What choosing needs of a model: ChoiceModel's evidence and scores."""
+
+    def evidence(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor: ...
+    def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor: ...
+    def to(self, device: torch.device) -> Any: ...
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+
+def choice_loss(model: Weighs, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, correct: torch.Tensor) -> Batch:
+    """The mean negative log-likelihood of the right options, and the share of questions whose options are all right."""
+    present = mask.any(-1)
+    found = model.evidence(ids[present], mask[present], segments[present])
+    evidence = found.new_zeros(*present.shape, found.shape[-1]).masked_scatter(present[..., None], found)
+    scores = model.scores(evidence, present)
+    right = (scores * correct).sum(-1)
+    loss = (log_sum_of_sets(scores, correct.sum(-1)) - right).mean()
+    best = torch.stack([_best(s, int(k)) for s, k in zip(scores, correct.sum(-1), strict=True)])
+    return {"loss": loss, "exact": (best == correct.bool()).all(-1).float().mean().detach()}
 
 
 def _mean(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -141,7 +159,7 @@ def chosen(scores: np.ndarray, size: int) -> tuple[int, ...]:
 class ChoiceReader:
     """A trained model that chooses."""
 
-    model: ChoiceModel
+    model: Weighs
     layout: Layout
     batch: int = 16
     bf16: bool = False

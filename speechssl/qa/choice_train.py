@@ -1,4 +1,4 @@
-"""Training of multiple choice, on units or on words: the same model on other symbols."""
+"""Training of multiple choice, on units, on words or on audio words: the same model on other symbols."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.artefacts import claim, read_json
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash, load_corpus
+from speechssl.corpora.sources import list_recordings
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.processes import agreed, is_main, main_first
 from speechssl.qa.cascade import TextCodec
 from speechssl.qa.choice import COMBINATIONS, Choice, ChoiceModel, load_choice
 from speechssl.qa.choice_batches import ChoiceBatches, ChoiceExample
 from speechssl.qa.reader import Layout
+from speechssl.qa.speechbert.choosing import CodeChoice, hear_codes, heard_examples
+from speechssl.qa.speechbert.reading import CLS, PAD, SEP
+from speechssl.qa.speechbert.system import SpeechBertSystem
 from speechssl.qa.train import made_of
 from speechssl.qa.weights import load_reader, save_reader
 from speechssl.text import pieces
@@ -101,6 +105,31 @@ def train_choice_text(corpus: Path, out: Path, options: ChoiceOptions, source: s
             tokenizer.save_pretrained(out)
         card = {"what": "multiple choice on words", "source": source, "left_out": len(left_out)}
         _train(model, examples, layout, options, out, card | {"corpus": read_json(corpus / "card.json"), "start": begun})
+
+
+def train_choice_heard(corpus: Path, out: Path, hearer: SpeechBertSystem, start: Path, options: ChoiceOptions) -> None:
+    """Train on the spoken multiple-choice questions of the train split, heard as audio words; once.
+
+    hearer: SpeechBERT, as it will hear when questions are answered; its text encoder, in the folder `start`, is what is trained.
+    Codes are kept in `out`/heard.safetensors until it is done. Questions in whose recordings no word was heard are listed and left
+    out.
+    Raises InputError where `out` holds a model that was made from other inputs, or there is nothing to learn from.
+    """
+    _check(options)
+    made = dict(hearer.card)
+    with claim(out, _made_from(corpus, options) | {"speechbert": made}):
+        if agreed((out / "card.json").is_file()):
+            return
+        layout = _layout(options, CLS, SEP, PAD)
+        model = _go_on(start, options)
+        with main_first():
+            heard = hear_codes(hearer, list_recordings(corpus, "train"), out / "heard.safetensors")
+        codes, examples, left_out = heard_examples(load_corpus(corpus, "train"), heard, layout)
+        tell_set_aside(left_out, "training of multiple choice")
+        card = {"what": "multiple choice on audio words", "speechbert": made, "left_out": len(left_out)}
+        _train(model, examples, layout, options, out, card | {"corpus": read_json(corpus / "card.json")}, CodeChoice(model, codes))
+        with main_first():
+            (out / "heard.safetensors").unlink(missing_ok=True)
 
 
 def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) -> tuple[list[ChoiceExample], dict[str, str]]:
@@ -239,7 +268,9 @@ def _train(
     options: ChoiceOptions,
     out: Path,
     card: dict[str, Any],
+    fitted: nn.Module | None = None,
 ) -> None:
+    """fitted: what the batches are given to, where that is not the model itself, which is what is saved."""
     if not examples:
         raise InputError("the train split has no multiple-choice question that can be used; there is nothing to train on")
     if not options.dropout:
@@ -247,7 +278,7 @@ def _train(
     _check_length(model.encoder, layout)
     symbols = min(layout.cls, layout.sep, layout.pad)
     batches = ChoiceBatches(examples, layout, options.batch, options.windows, options.training.seed, options.noise, symbols)
-    result = fit(model, batches, options.training, out / "checkpoints")
+    result = fit(fitted or model, batches, options.training, out / "checkpoints")
     facts = {"combine": options.combine, "options": asdict(options), "examples": len(examples), "training": result}
     with main_first():
         if is_main():

@@ -205,9 +205,13 @@ def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corp
     shutil.copytree(root / "train", root / "dev")
     with pytest.raises(InputError, match="no question with options"):
         run([Baseline("chance")], root, tmp_path / "out")
-    with pytest.raises(InputError, match="choose units, cascade-ctc"):
+    with pytest.raises(InputError, match="choose units, speechbert, cascade-ctc"):
         load_choosers("minisqa-en", ["unit"])
-    for name, said in (("units", "choice-units/; train one"), ("text", "choice-text/; train one")):
+    for name, said in (
+        ("units", "choice-units/; train one"),
+        ("speechbert", "with --speechbert"),
+        ("text", "choice-text/; train one"),
+    ):
         with pytest.raises(InputError, match=said):
             load_choosers("minisqa-en", [name])
 
@@ -219,7 +223,13 @@ def test_two_conditions_of_one_name_are_refused(corpus, tmp_path):
 
 @pytest.mark.parametrize(
     ("flags", "said"),
-    [(["--units", "u"], "--units needs the --codebook and the --encoder"), (["--codebook", "b"], "are for units; give --units")],
+    [
+        (["--units", "u"], "--units needs the --codebook and the --encoder"),
+        (["--codebook", "b"], "are for units; give --units"),
+        (["--speechbert", "s"], "needs the --encoder that it was trained on and a --recogniser"),
+        (["--speechbert", "s", "--units", "u"], "are not for audio words"),
+        (["--recogniser", "r"], "cuts the words of SpeechBERT; give --speechbert"),
+    ],
 )
 def test_flags_that_belong_together_are_asked_for(corpus, tmp_path, capsys, flags, said):
     assert main(["train", "choice", str(corpus), str(tmp_path / "out"), *flags]) == 2
@@ -291,21 +301,35 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
         ["train", "choice", str(root), str(models / "choice-units"), "--units", str(tmp_path / "units"), "--codebook", book]
         + ["--encoder", encoder, *short],
         ["train", "choice", str(root), str(models / "choice-text"), "--combine", "log-sum-exp", *short],
+        ["train", "choice", str(root), str(models / "choice-speechbert"), "--speechbert", str(models / "speechbert")]
+        + ["--encoder", encoder, "--recogniser", str(models / "ctc"), "--window", "100", "--stride", "50"]
+        + ["--asked", "30", "--steps", "2", "--warmup-steps", "1", "--no-bf16"],
     ]
     for command in commands:
         assert main(command) == 0
-    systems = ["units", "cascade-ctc", "text", "chance", "longest-option"]
+    systems = ["units", "speechbert", "cascade-ctc", "text", "chance", "longest-option"]
     evaluation = ["evaluate", "choice", str(root), str(tmp_path / "out"), "--models", str(models), "--split", "train"]
     evaluation += ["--systems", *systems, "--conditions", "clean", "pink@5"]
     assert main(evaluation) == 0
     rows = read_rows(tmp_path / "out/results.jsonl")
     found = {(r.system, r.condition, r.metric): r.value for r in rows}
     assert found["text", "clean", "set_accuracy"] == 100 and found["chance", "clean", "set_accuracy"] == pytest.approx(50)
-    assert {("units", "pink", "accuracy"), ("cascade-ctc", "pink", "set_accuracy"), ("cascade-ctc", "clean", "wer")} <= set(found)
+    assert {
+        ("units", "pink", "accuracy"),
+        ("speechbert", "pink", "accuracy"),
+        ("cascade-ctc", "pink", "set_accuracy"),
+        ("cascade-ctc", "clean", "wer"),
+    } <= set(found)
     assert ("text", "pink", "accuracy") not in found
     before = (tmp_path / "out/results.jsonl").read_bytes()
     assert main(evaluation) == 0 and (tmp_path / "out/results.jsonl").read_bytes() == before
     assert "set_accuracy (%)" in capsys.readouterr().out
+    card = models / "choice-speechbert/card.json"
+    made = json.loads(card.read_text())
+    made["speechbert"]["words"] = "others"
+    card.write_text(json.dumps(made))
+    with pytest.raises(InputError, match="trained on other audio words"):
+        load_choosers(models, ["speechbert"])
 
 
 def speak_corpus(root):
