@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# TOEFL-QA: listening comprehension by multiple choice, on units and in the cascade. Its audio was never published, so it is spoken.
+# TOEFL-QA: listening comprehension by multiple choice, on units, in the cascade and by SpeechBERT. Its audio was never published: it is
+# spoken.
 # Run from the repository root. Every stage skips what is done and goes on where it was killed.
 #   bash recipes/toefl_qa/run.sh recipes/toefl_qa/base.yaml exp/toefl_qa /data/TOEFL-QA      large models, trained on its train split
 #   bash recipes/toefl_qa/run.sh recipes/toefl_qa/smoke.yaml exp/toefl_qa-smoke              shipped ones on an invented miniature
@@ -33,13 +34,21 @@ if [ -d "$EXP/corpus/train" ]; then
 
   stage "4 multiple choice on words"
   speechssl train choice "$EXP/corpus" "$MODELS/choice-text" $(with choice-text)
+
+  stage "5 SpeechBERT: audio words and masked words of the stories, then multiple choice; a CTC head cuts the words"
+  [ -n "$(setting shipped)" ] || speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$MODELS/ctc" $(with ctc)
+  speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$EXP/speechbert" --recogniser "$MODELS/ctc" --no-spans $(with speechbert)
+  [ -L "$MODELS/speechbert" ] || rm -rf "$MODELS/speechbert" # that of a shipped set, which knows other words
+  ln -sfn ../speechbert "$MODELS/speechbert"
+  speechssl train choice "$EXP/corpus" "$MODELS/choice-speechbert" --speechbert "$MODELS/speechbert" --encoder "$EXP/encoder" \
+    --recogniser "$MODELS/ctc" $(with choice-speechbert)
   systems=
 else
   systems="--systems chance longest-option"
   echo "left out: $SOURCE has no train, so nothing learns to choose; chance and the longest option are all that is judged"
 fi
 
-stage "5 evaluation: EXP/SPLIT; chance and the longest option beside the systems"
+stage "6 evaluation: EXP/SPLIT; chance and the longest option beside the systems"
 for split in $(splits); do
   has "$split" || continue
   speechssl evaluate choice "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" $systems $(with evaluate)

@@ -46,8 +46,10 @@ def sections(recipe: str, config: str) -> dict[str, dict[str, Any]]:
 def check_options(recipe: str, config: str, stages: Mapping[str, str]) -> None:
     """Every section is one of a stage, with options that its verb takes and that run.sh does not give itself."""
     found, script = sections(recipe, config), (ROOT / f"recipes/{recipe}/run.sh").read_text()
-    assert set(found.pop("recipe")) <= SETTINGS
-    assert set(found) <= {*stages, "miniature"} and set(stages) <= {*found, "import", "units"}
+    settings = found.pop("recipe")
+    assert set(settings) <= SETTINGS
+    optional = {"import", "units"} | ({"ctc"} if "shipped" in settings else set())
+    assert set(found) <= {*stages, "miniature"} and set(stages) <= {*found, *optional}
     for stage, section in found.items():
         (verb,) = [v for v in verbs_of(build_parser()) if v.prog == f"speechssl {stages.get(stage, 'prepare miniature')}"]
         take_defaults(verb, section, f"{config}.yaml: {stage}")
@@ -62,7 +64,7 @@ def check_checkpoints(recipe: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     listed = [*found["recipe"].get("cascades", ()), *found["recipe"].get("systems", ())]
     systems = [*listed, *found["evaluate"].get("systems", ())]
     recognisers = {s.removeprefix("cascade-") for s in systems if s.startswith("cascade-") and "/" in s}
-    texts = {section["text-encoder"]: section for section in found.values() if "text-encoder" in section}
+    texts = {section["text-encoder"]: section for section in found.values() if {"text-encoder", "window"} <= set(section)}
     encoders = {found["recipe"]["encoder"]} if "encoder" in found["recipe"] else set()
     assert texts and (encoders or recipe == "spoken_squad")
     monkeypatch.setenv("SPEECHSSL_MODELS", str(fill(folder, {*encoders, *recognisers, *texts})))

@@ -1,4 +1,4 @@
-"""The TOEFL-QA recipe: what was only text is spoken, and options are chosen on units, on words heard, and on words written."""
+"""The TOEFL-QA recipe: text becomes audible; options are chosen on units, audio words, words heard, and words written."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ STAGES = {
     "extract": "units extract",
     "choice-units": "train choice",
     "choice-text": "train choice",
+    "ctc": "train ctc",
+    "speechbert": "train speechbert",
+    "choice-speechbert": "train choice",
     "evaluate": "evaluate choice",
 }
-SYSTEMS = {"units", "cascade-ctc", "text", "chance", "longest-option"}
+SYSTEMS = {"units", "speechbert", "cascade-ctc", "text", "chance", "longest-option"}
 
 
-@pytest.mark.parametrize("config", ["base", "smoke"])
+@pytest.mark.parametrize("config", ["base", "small", "smoke"])
 def test_sections_hold_only_options_that_exist(config: str) -> None:
     published.check_options("toefl_qa", config, STAGES)
 
@@ -36,7 +39,7 @@ def test_without_the_corpus_it_says_what_to_give(tmp_path: Path) -> None:
 
 
 @published.speaks
-def test_smoke_run_chooses_on_units_and_on_words(tmp_path: Path, quick: str) -> None:
+def test_smoke_run_chooses_on_units_on_audio_words_and_on_words(tmp_path: Path, quick: str) -> None:
     said = published.smoke("toefl_qa", tmp_path, quick)
     rows = {(r.system, r.metric): r.value for r in read_rows(tmp_path / "dev/results.jsonl")}
     assert {(system, "set_accuracy") for system in SYSTEMS} | {("units", "accuracy"), ("cascade-ctc", "wer")} <= set(rows)
