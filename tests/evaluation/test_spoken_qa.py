@@ -165,7 +165,7 @@ def test_bad_recordings_are_set_aside_counted_and_tried_again_when_mended(corpus
     system = Oracle(spans={"q1": (0.2, 0.6), "q2": (0, 1)})
     assert values(run([system], corpus, tmp_path / "out"))["oracle", "clean", None, "ff1"] == (50, 2)
     said = capsys.readouterr().err
-    assert "set aside p0" in said and "p0.flac" in said and "1 recordings set aside" in said
+    assert "set aside p0" in said and "p0.flac" in said and "1 recording set aside" in said
     audio.write_bytes(content)
     assert values(run([Oracle()], corpus, tmp_path / "out"))["oracle", "clean", None, "ff1"] == (100, 2)
 
