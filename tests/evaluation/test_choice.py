@@ -172,6 +172,35 @@ def test_what_cannot_be_heard_is_told_scores_nothing_and_is_tried_again(corpus, 
     assert values(run([Ears()], corpus, tmp_path / "out"))["ears", "clean", None, "set_accuracy"] == (25, 4)
 
 
+@dataclass
+class Deaf(Ears):
+    """Hears nothing that is shorter than a second."""
+
+    name: str = "deaf"
+    least: int = 16_000
+
+    def hear(self, samples):
+        if len(samples) < self.least:
+            raise ValueError(f"{len(samples)} samples are too short")
+        return super().hear(samples)
+
+
+def test_what_one_system_cannot_hear_is_no_loss_to_the_others(corpus, tmp_path, capsys):
+    out = tmp_path / "out"
+    found = values(run([Ears(), Deaf()], corpus, out))
+    assert found["ears", "clean", None, "set_accuracy"] == (25, 4) and found["deaf", "clean", None, "set_accuracy"] == (0, 4)
+    failed = {n: json.loads((out / f"predictions/{n}/clean.json").read_text())["failed"] for n in ("ears", "deaf")}
+    assert failed["ears"] == {} and len(failed["deaf"]) == 16 and failed["deaf"]["q0:option-0"] == "4800 samples are too short"
+    said = capsys.readouterr().err
+    assert "deaf, clean" in said and "ears, clean (" not in said
+
+
+def test_who_hears_nothing_is_named(corpus, tmp_path):
+    with pytest.raises(InputError, match=r"^deaf: none of the 22 recordings could be heard in the condition clean \(.*too short\)"):
+        run([Ears(), Deaf(least=10**6)], corpus, tmp_path / "out")
+    assert json.loads((tmp_path / "out/predictions/ears/clean.json").read_text())["failed"] == {}
+
+
 def test_answers_that_are_spans_are_not_overwritten(corpus, tmp_path):
     write_json(tmp_path / "out/predictions/ears/clean.json", {"answers": {}})
     with pytest.raises(InputError, match="evaluate choices into another folder"):
