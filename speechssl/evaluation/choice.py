@@ -182,7 +182,7 @@ class Run:
         write_json(prediction_path(self.out, system, condition), made | predicted | {"failed": dict(failed)})
 
     def _scored(self, system: Chooser, condition: Condition) -> list[Row]:
-        """Rows in percent with 95 % bootstrap intervals; the questions of one passage are drawn together."""
+        """Rows in percent with 95 % bootstrap intervals; the questions of a passage are drawn together, and one has no interval."""
         path = prediction_path(self.out, system, condition)
         predictions = read_json(path)
         tell_set_aside(predictions["failed"], f"{system.name}, {condition.label} (their questions count as not answered)")
@@ -200,7 +200,7 @@ class Run:
         label, snr, seed = condition.short, condition.snr_db, self.distorter.seed
 
         def row(metric: str, v: Interval) -> Row:
-            return Row(system.name, heard, label, snr, metric, v.value, v.low, v.high, v.n, seed, card)
+            return Row(system.name, heard, label, snr, metric, v.value, *v.ends, v.n, seed, card)
 
         return [row(metric, interval.percent) for metric, interval in values.items()]
 

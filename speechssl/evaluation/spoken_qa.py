@@ -245,7 +245,7 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Scor
 def score(
     predictions: Mapping[str, Any], corpus: Corpus, condition: Condition, system: Named, seed: int, encoder: str
 ) -> list[Row]:
-    """Rows in percent with 95 % bootstrap intervals; the questions of one passage are drawn together."""
+    """Rows in percent with 95 % bootstrap intervals; the questions of a passage are drawn together, and one has no interval."""
     scored = score_questions(predictions, corpus)
     values: dict[str, Interval] = {}
     for metric in ("ff1", "aos", "em", "f1"):
@@ -260,7 +260,7 @@ def score(
 
     def row(metric: str, v: Interval) -> Row:
         p = v.percent
-        return Row(system.name, encoder, condition.short, condition.snr_db, metric, p.value, p.low, p.high, p.n, seed, card)
+        return Row(system.name, encoder, condition.short, condition.snr_db, metric, p.value, *p.ends, p.n, seed, card)
 
     return [row(metric, interval) for metric, interval in values.items()]
 
@@ -285,5 +285,6 @@ def by_length(scored: Sequence[Scored], system: str, seed: int) -> list[dict[str
         if inside:
             v = mean_interval([f for f, _ in inside], [p for _, p in inside], seed).percent
             bucket = f"{low:g}-{high:g} s" if np.isfinite(high) else f"over {low:g} s"
-            found.append({"system": system, "bucket": bucket, "value": v.value, "low": v.low, "high": v.high, "n": v.n})
+            low_end, high_end = v.ends
+            found.append({"system": system, "bucket": bucket, "value": v.value, "low": low_end, "high": high_end, "n": v.n})
     return found

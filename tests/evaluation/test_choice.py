@@ -12,7 +12,7 @@ from speechssl.artefacts import write_json
 from speechssl.asr.protocol import TimedWord, Transcript
 from speechssl.audio import write_flac
 from speechssl.cli import main
-from speechssl.corpora.records import load_corpus
+from speechssl.corpora.records import first_passages, load_corpus
 from speechssl.errors import InputError
 from speechssl.evaluation.choice import evaluate_choice
 from speechssl.evaluation.choosers import Baseline, WrittenChooser, load_choosers
@@ -199,6 +199,12 @@ def test_who_hears_nothing_is_named(corpus, tmp_path):
     with pytest.raises(InputError, match=r"^deaf: none of the 22 recordings could be heard in the condition clean \(.*too short\)"):
         run([Ears(), Deaf(least=10**6)], corpus, tmp_path / "out")
     assert json.loads((tmp_path / "out/predictions/ears/clean.json").read_text())["failed"] == {}
+
+
+def test_one_passage_has_no_interval(corpus, tmp_path):
+    one = first_passages(load_corpus(corpus, "dev"), 1)
+    rows = evaluate_choice([Recogniser()], one, [parse_condition("clean")], tmp_path / "out", Distorter(0))
+    assert {r.metric for r in rows} == {"set_accuracy", "accuracy", "wer"} and {(r.low, r.high) for r in rows} == {(None, None)}
 
 
 def test_answers_that_are_spans_are_not_overwritten(corpus, tmp_path):

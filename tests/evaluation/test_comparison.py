@@ -324,6 +324,25 @@ def test_everything_is_written(sweep, tmp_path):
     )
 
 
+def test_one_passage_has_no_interval_anywhere(tmp_path):
+    lone = [{**x, "passage": "p0", "passage_errors": None, "passage_words": None} for x in scored(0.5, 1)]
+    for errors in (0, 20, 60, 80):
+        system = "text" if errors == 0 else f"cascade-simulated@{errors}"
+        write(tmp_path, system, [x | {"passage": "p0"} for x in scored(0.9 - errors / 100, errors, errors)])
+    write(tmp_path, "dual", lone)
+    said, out = run_comparison([tmp_path], tmp_path / "out"), tmp_path / "out"
+    tables = (out / "tables.md").read_text().split("## Published")[0]
+    assert "dual | text | clean | -4" in tables and "[" not in tables and "[" not in said
+    assert all("One passage has no interval." in t for t in tables.split("## ")[1:] if "lines cross" not in t)
+    (corpus,) = json.loads((out / "compare.json").read_text(), parse_constant=pytest.fail)["corpora"]
+    (crossing,) = corpus["crossings"]
+    assert crossing["at"] == pytest.approx(0.4, abs=0.05) and crossing["told"].endswith(" %") and crossing["share"] is None
+    of_bins = [x[part] for b in corpus["by_own_wer"] for x in b["bins"] for part in ("cascade", "textless", "difference")]
+    of_errors = [v for a in corpus["errors"] for b in a["buckets"] for v in b["scores"].values()]
+    found = [*corpus["cells"], *corpus["tests"], crossing, *of_bins, *of_errors]
+    assert of_bins and of_errors and all((x["low"], x["high"]) == (None, None) for x in found)
+
+
 def test_errors_in_chinese_are_of_characters(tmp_path):
     for errors in (0, 20, 60, 80):
         system = "text" if errors == 0 else f"cascade-simulated@{errors}"

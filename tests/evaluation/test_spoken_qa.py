@@ -8,10 +8,10 @@ import pytest
 
 from speechssl.asr.protocol import TimedWord, Transcript
 from speechssl.audio import write_flac
-from speechssl.corpora.records import load_corpus
+from speechssl.corpora.records import first_passages, load_corpus
 from speechssl.errors import InputError
 from speechssl.evaluation.listening import write_report
-from speechssl.evaluation.results import append_rows
+from speechssl.evaluation.results import append_rows, read_rows, table
 from speechssl.evaluation.spoken_qa import by_length, evaluate, score_questions
 from speechssl.noise import Distorter, parse_condition
 from speechssl.qa.dual import TimedAnswer
@@ -253,6 +253,20 @@ def test_where_no_passage_is_heard_the_questions_score_zero_and_there_is_no_wer(
         path.write_bytes(b"no audio")
     found = values(run([Oracle(text=True)], corpus, tmp_path / "out"))
     assert found["oracle", "clean", None, "f1"] == (0, 3) and ("oracle", "clean", None, "wer") not in found
+
+
+def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_path):
+    out, one = tmp_path / "out", first_passages(load_corpus(corpus, "test"), 1)
+    rows = evaluate([Oracle(text=True)], one, [CLEAN], out, Distorter(0))
+    append_rows(out / "results.jsonl", rows)
+    assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"} and read_rows(out / "results.jsonl") == tuple(rows)
+    assert all((r.low, r.high) == (None, None) for r in rows) and "[" not in table(rows)
+    (corpus / "card.json").write_text("{}")
+    write_report(out, corpus, "test", 1, ["clean"], 0, [])
+    assert "95 % interval." not in (out / "report.html").read_text()
+    (bar,) = by_length(score_questions(json.loads((out / "predictions/oracle/clean.json").read_text()), one), "oracle", 0)
+    assert (bar["low"], bar["high"]) == (None, None)
+    assert all(r.low is not None for r in run([Oracle()], corpus, tmp_path / "more"))
 
 
 def test_a_report_on_another_corpus_is_refused(corpus, tmp_path):
