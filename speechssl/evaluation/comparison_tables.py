@@ -101,8 +101,20 @@ def _tests(c: Compilation) -> Printed:
     )
     if c.tests and (least := 2.0 ** (1 - c.tests[0].difference.groups)) > 0.05:
         note += f" With so few passages no p can be below {least:g}."
+    note = f"{note} {other_noise(c.tests)}".strip()
     columns = ("first", "second", "condition", "difference", "p", "p (Holm)")
     return Printed(f"{c.compared.corpus}: paired differences, {_name(c.compared.metric)}", columns, tuple(rows), note)
+
+
+def other_noise(tests: Sequence[PairedTest]) -> str:
+    """One line that names the pairs which did not hear the same audio, and why; "" where all did."""
+    places: dict[str, list[str]] = {}
+    for t in tests:
+        if t.seeds:
+            pair = f"{t.first} (seed {t.seeds[0]}) and {t.second} (seed {t.seeds[1]})"
+            places.setdefault(pair, []).append(where_name(t.condition))
+    named = "; ".join(f"{pair} in {', '.join(some)}" for pair, some in places.items())
+    return f"Not the same audio, for noise and rooms were drawn with different seeds: {named}." if named else ""
 
 
 def _crossings(c: Compilation) -> Printed:
@@ -204,6 +216,7 @@ def as_json(c: Compilation) -> dict[str, Any]:
             for (s, w, metric), e in c.compared.estimates.items()
         ],
         "tests": [_test(t) for t in c.tests],
+        "other_noise": other_noise(c.tests),
         "crossings": [_crossing(x) for x in c.crossings],
         "by_own_wer": [
             {"textless": textless, "family": family, "of": what, "bins": [_bin(b) for b in bins]}
@@ -235,7 +248,7 @@ def _bin(b: Bin) -> dict[str, Any]:
 
 def _test(t: PairedTest) -> dict[str, Any]:
     about = {"first": t.first, "second": t.second, "condition": where_name(t.condition)}
-    return about | _plain(t.difference.interval) | {"p_value": t.difference.p_value, "p_holm": t.p_holm}
+    return about | _plain(t.difference.interval) | {"p_value": t.difference.p_value, "p_holm": t.p_holm, "seeds": t.seeds}
 
 
 def _crossing(x: Crossing) -> dict[str, Any]:

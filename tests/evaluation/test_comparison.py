@@ -113,6 +113,25 @@ def test_without_pairs_what_has_no_transcript_is_tested_against_the_others(sweep
     assert c.textless == ["dual"] and c.recognisers == []
 
 
+def test_pairs_that_heard_other_noise_are_told_and_others_are_not(tmp_path):
+    pink, codec, room = ("pink", 10.0), ("mp3 16 kbps", None), ("reverb", None)
+    for where in (CLEAN, pink, codec, room):
+        write(tmp_path / "x", "dual", scored(0.6, 0), where, seed=0)
+        write(tmp_path / "y", "cascade-ctc", scored(0.5, 1, 30), where, seed=7)
+        write(tmp_path / "x", "text", scored(0.7, 2, 0), where, seed=0)
+        write(tmp_path / "x", "cascade-old", scored(0.7, 2, 40), where)  # its card knows no seed
+    said, out = run_comparison([tmp_path / "x", tmp_path / "y"], tmp_path / "out"), tmp_path / "out"
+    line = "Not the same audio, for noise and rooms were drawn with different seeds: "
+    line += "dual (seed 0) and cascade-ctc (seed 7) in pink 10 dB, reverb."
+    assert said.count(line) == 1 and line in (out / "tables.md").read_text() and line in (out / "compare.html").read_text()
+    (corpus,) = json.loads((out / "compare.json").read_text())["corpora"]
+    told = {(t["second"], t["condition"]) for t in corpus["tests"] if t["seeds"] == [0, 7]}
+    assert corpus["other_noise"] == line and told == {("cascade-ctc", "pink 10 dB"), ("cascade-ctc", "reverb")}
+    assert {t["seeds"] is None for t in corpus["tests"] if (t["second"], t["condition"]) not in told} == {True}
+    run_comparison([tmp_path / "x"], out)
+    assert json.loads((out / "compare.json").read_text())["corpora"][0]["other_noise"] == ""
+
+
 # ---- where the lines cross
 
 
