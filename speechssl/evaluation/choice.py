@@ -22,6 +22,7 @@ from speechssl.bootstrap import Interval, mean_interval, ratio_interval
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.evaluation.choosers import Baseline, Chooser, Heard, Hearer, WrittenChooser, load_choosers
+from speechssl.evaluation.naming import check_names, recogniser_name
 from speechssl.evaluation.question_scores import choice_lines, write_lines
 from speechssl.evaluation.results import Row, append_rows, read_rows, table
 from speechssl.evaluation.spoken_qa import Unheard, prediction_path, word_errors
@@ -77,6 +78,7 @@ def evaluate_choice(
         distorter.check(condition)
     if len({c.label for c in conditions}) < len(conditions):
         raise InputError("two conditions have the same name; rename a noise file, or evaluate them one by one into two folders")
+    check_names(systems, out)
     hearers = [s for s in systems if not isinstance(s, (Baseline, WrittenChooser))]
     others = [s for s in systems if isinstance(s, (Baseline, WrittenChooser))]
     run = Run(corpus, out, distorter, workers, encoder_name)
@@ -179,6 +181,7 @@ class Run:
 
     def _write(self, system: Chooser, condition: Condition, predicted: dict[str, Any], failed: Mapping[str, str]) -> None:
         made = {"what": "choice", "made_from": self._made_from(system, condition), "data": self.data, "seed": self.distorter.seed}
+        made |= {"recogniser": recogniser_name(system)}
         write_json(prediction_path(self.out, system, condition), made | predicted | {"failed": dict(failed)})
 
     def _scored(self, system: Chooser, condition: Condition) -> list[Row]:

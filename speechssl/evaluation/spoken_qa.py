@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm import tqdm
@@ -20,6 +20,7 @@ from speechssl.audio import read_audio
 from speechssl.bootstrap import Interval, mean_interval, ratio_interval
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.evaluation.naming import Named, check_names, recogniser_name
 from speechssl.evaluation.question_scores import write_scores
 from speechssl.evaluation.results import Row
 from speechssl.noise import Condition, Distorter
@@ -29,15 +30,6 @@ from speechssl.text import error_metric
 if TYPE_CHECKING:  # the report scores what was answered, and starts without torch
     from speechssl.qa.dual import TimedAnswer
     from speechssl.systems import System
-
-
-class Named(Protocol):
-    """What has answered, as far as its scores are concerned."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def card(self) -> Mapping[str, Any]: ...
 
 
 BUCKETS = ((0.0, 0.5), (0.5, 1.0), (1.0, 2.0), (2.0, float("inf")))  # seconds; answers of NMSQA: median 1.1
@@ -61,6 +53,7 @@ def evaluate(
     if not any(map(listens, systems)) and all(c.name != "clean" for c in conditions):
         names = ", ".join(s.name for s in systems)
         raise InputError(f"{names} read what is written, which noise does not change; evaluate them in the condition clean")
+    check_names(systems, out)
     if twins := [c.label for i, c in enumerate(conditions) if c.label in {d.label for d in conditions[:i]}]:
         raise InputError(
             f"two conditions are both called {twins[0]!r}; rename a noise file, or evaluate them one by one into two folders"
@@ -123,6 +116,7 @@ def _run(systems: Sequence[System], corpus: Corpus, condition: Condition, out: P
                 "made_from": _made_from(system, corpus, condition, distorter),
                 "data": data_hash(corpus.root, corpus.split),
                 "seed": distorter.seed,
+                "recogniser": recogniser_name(system),
                 **answered(system, corpus, mine, condition.label),
                 "failed": failed,
             },

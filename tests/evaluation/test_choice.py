@@ -207,6 +207,27 @@ def test_one_passage_has_no_interval(corpus, tmp_path):
     assert {r.metric for r in rows} == {"set_accuracy", "accuracy", "wer"} and {(r.low, r.high) for r in rows} == {(None, None)}
 
 
+@dataclass
+class Engine(Recogniser):
+    """Called by the last part of its recogniser's name."""
+
+    asr: str = ""
+    name: str = "cascade-base-960h"
+
+    @property
+    def card(self):
+        return {"asr": self.asr}
+
+
+def test_recognisers_of_one_name_do_not_share_a_folder(corpus, tmp_path):
+    one, other = Engine(asr="facebook/base-960h"), Engine(asr="other/base-960h")
+    with pytest.raises(InputError, match="facebook/base-960h and other/base-960h would both be called cascade-base-960h"):
+        run([one, other], corpus, tmp_path / "out")
+    run([one], corpus, tmp_path / "out")
+    with pytest.raises(InputError, match=r"clean\.json was made with the recogniser facebook/base-960h"):
+        run([other], corpus, tmp_path / "out", ("pink@5",))
+
+
 def test_answers_that_are_spans_are_not_overwritten(corpus, tmp_path):
     write_json(tmp_path / "out/predictions/ears/clean.json", {"answers": {}})
     with pytest.raises(InputError, match="evaluate choices into another folder"):

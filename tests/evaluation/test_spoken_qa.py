@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -267,6 +268,48 @@ def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_pat
     (bar,) = by_length(score_questions(json.loads((out / "predictions/oracle/clean.json").read_text()), one), "oracle", 0)
     assert (bar["low"], bar["high"]) == (None, None)
     assert all(r.low is not None for r in run([Oracle()], corpus, tmp_path / "more"))
+
+
+@dataclass
+class Engine(Oracle):
+    """A cascade that is called by the last part of its recogniser's name. weights: change when it is trained again."""
+
+    asr: str = ""
+    weights: int = 0
+
+    @property
+    def card(self):
+        return {"asr": self.asr, "text_qa": self.weights}
+
+
+def engine(asr, **options):
+    return Engine(text=True, name=f"cascade-{Path(asr).name}", asr=asr, **options)
+
+
+def test_recognisers_of_one_name_are_refused_before_anything_is_heard(corpus, tmp_path):
+    first, second = engine("facebook/base-960h"), engine("other/base-960h")
+    with pytest.raises(InputError, match="^facebook/base-960h and other/base-960h would both be called cascade-base-960h; .* two"):
+        run([first, second], corpus, tmp_path / "out")
+    assert not first.heard and not (tmp_path / "out").exists()
+    run([first, engine("facebook/large"), first], corpus, tmp_path / "out")
+
+
+def test_predictions_with_a_recogniser_of_another_full_name_are_not_overwritten(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine/base-960h").mkdir(parents=True)
+    run([engine("mine/base-960h")], corpus, tmp_path / "out")
+    path, other = tmp_path / "out/predictions/cascade-base-960h/clean.json", engine("other/base-960h")
+    before = path.read_bytes()
+    for condition in ("clean", "pink@5"):
+        with pytest.raises(InputError, match=r"clean\.json was made with the recogniser mine/base-960h, and other/base-960h would"):
+            run([other], corpus, tmp_path / "out", [condition])
+    assert path.read_bytes() == before and not other.heard and len(list(path.parent.iterdir())) == 1
+    for same in (engine("mine/base-960h", weights=1), engine(str(tmp_path / "mine/base-960h"))):  # trained again; another path
+        run([same], corpus, tmp_path / "out")
+        assert same.heard
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "recogniser"}))
+    run([other], corpus, tmp_path / "out")  # of an earlier version, which said nothing
+    assert other.heard
 
 
 def test_a_report_on_another_corpus_is_refused(corpus, tmp_path):
