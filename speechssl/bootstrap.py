@@ -3,7 +3,7 @@
 Letters: S items (questions or utterances), G groups, R resamples. Questions about one passage are not independent: give
 the passage of every question as `groups`, and whole passages are drawn (the cluster bootstrap; Davison and Hinkley
 1997, section 3.8). Without groups every item is its own. One group says nothing about the spread: its interval is
-[value, value].
+[value, value], marked as not estimated, and what is written and printed has none.
 """
 
 from __future__ import annotations
@@ -21,28 +21,33 @@ _BLOCK = 1 << 21  # drawn indices held at a time: 16 MB
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its confidence interval [low, high], and the number of items n it is about."""
+    """A value with its confidence interval [low, high], and the number of items n it is about.
+
+    estimated: False for one group, where low and high are the value for want of anything better.
+    """
 
     value: float
     low: float
     high: float
     n: int
+    estimated: bool = True
 
     @property
     def percent(self) -> Interval:
         """The same times 100."""
-        return Interval(100 * self.value, 100 * self.low, 100 * self.high, self.n)
+        return Interval(100 * self.value, 100 * self.low, 100 * self.high, self.n, self.estimated)
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """low and high as results have them: None where they were not estimated."""
+        return (self.low, self.high) if self.estimated else (None, None)
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Interval):
     """A paired difference (first minus second) with its interval, and the two-sided p-value of there being none."""
 
-    value: float
-    low: float
-    high: float
-    p_value: float
-    n: int
+    p_value: float = 1.0
 
 
 def mean_interval(
@@ -72,9 +77,9 @@ def ratio_interval(
 
     Raises ValueError as `mean_interval`, for a negative denominator, or when all denominators are 0.
     """
-    value, drawn, n = _bootstrap(numerators, denominators, groups, seed, resamples)
+    value, drawn, n, estimated = _bootstrap(numerators, denominators, groups, seed, resamples)
     low, high = percentiles(drawn, level)
-    return Interval(value, low, high, n)
+    return Interval(value, low, high, n, estimated)
 
 
 def paired_difference(
@@ -98,9 +103,9 @@ def paired_difference(
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} items are not pairs")
     below = np.ones_like(first) if weights is None else weights
-    value, drawn, n = _bootstrap(first - second, below, groups, seed, resamples)
+    value, drawn, n, estimated = _bootstrap(first - second, below, groups, seed, resamples)
     low, high = percentiles(drawn, level)
-    return Difference(value, low, high, two_sided(drawn, n if groups is None else len(set(groups))), n)
+    return Difference(value, low, high, n, estimated, two_sided(drawn, n if groups is None else len(set(groups))))
 
 
 def two_sided(drawn: np.ndarray, groups: int) -> float:
@@ -115,8 +120,8 @@ def two_sided(drawn: np.ndarray, groups: int) -> float:
 
 def _bootstrap(
     above: ArrayLike, below: ArrayLike, groups: Sequence[Hashable] | None, seed: int, resamples: int
-) -> tuple[float, np.ndarray, int]:
-    """The ratio of sums, (R,) resampled ratios, and S."""
+) -> tuple[float, np.ndarray, int, bool]:
+    """The ratio of sums, (R,) resampled ratios, S, and whether there are two groups at least that have a ratio."""
     above, below = _vector(above), _vector(below)
     if len(above) != len(below) or (below < 0).any() or not below.sum():
         raise ValueError("every numerator needs a denominator of at least 0, and not all of them may be 0")
@@ -125,7 +130,7 @@ def _bootstrap(
     sums = np.stack([_group_sums(above, groups), _group_sums(below, groups)], axis=1)
     drawn = np.concatenate(list(_resampled_sums(sums, seed, resamples)))
     drawn = drawn[drawn[:, 1] > 0]  # a resample of empty references alone has no rate
-    return float(above.sum() / below.sum()), drawn[:, 0] / drawn[:, 1], len(above)
+    return float(above.sum() / below.sum()), drawn[:, 0] / drawn[:, 1], len(above), int((sums[:, 1] > 0).sum()) > 1
 
 
 def _resampled_sums(sums: np.ndarray, seed: int, resamples: int) -> Iterator[np.ndarray]:

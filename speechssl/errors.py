@@ -33,9 +33,10 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def tell_set_aside(failed: Mapping[str, str], what: str) -> None:
-    """List on stderr, and count, the items of a batch that could not be used. failed: id -> why; what: they were needed for.
+def tell_set_aside(failed: Mapping[str, str], what: str, item: str = "recording") -> None:
+    """List on stderr, and count, the items of a batch that could not be used.
 
+    failed: id -> why; what: they were needed for; item: what one of them is, with an s for several.
     More than FEW for one reason are one line. Reasons that differ in the names of items alone are one.
     """
     if not is_main():
@@ -50,7 +51,7 @@ def tell_set_aside(failed: Mapping[str, str], what: str) -> None:
             for name in names:
                 tqdm.write(f"set aside {name}: {failed[name]}", file=sys.stderr)
     if failed:
-        tqdm.write(f"{what}: {len(failed)} recordings set aside", file=sys.stderr)
+        tqdm.write(f"{what}: {len(failed)} {item}{'s' * (len(failed) > 1)} set aside", file=sys.stderr)
 
 
 def _without_names(reason: str, name: str) -> str:

@@ -2,7 +2,7 @@
 
 Two normal forms. `normalise` is for recognition errors (WER, CER); `normalise_answer` is for the text of an answer
 (exact match and F1). Languages are `en` (words) and `zh` (characters); a tag such as `en-gb` or `zh-TW` is read as its
-first part.
+first part, and `cmn` (Mandarin) as `zh`. `language_of` says which of them a tag is.
 """
 
 from __future__ import annotations
@@ -105,6 +105,11 @@ def normalise_answer(text: str, language: str) -> str:
 def answer_tokens(text: str, language: str) -> list[str]:
     """What the F1 of an answer counts: words (en) or characters (zh). Raises InputError for another language."""
     return _of_language(language, _answer_tokens_en, lambda t: tokens(t, "zh"))(text)
+
+
+def language_of(tag: str) -> str:
+    """The language by whose rules a tag is read: "zh" of zh-TW, cmn and cmn-Hant, "en" of en-gb. Raises InputError for another."""
+    return _of_language(tag, "en", "zh")
 
 
 def _of_language(language: str, english: T, chinese: T) -> T:

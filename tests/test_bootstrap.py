@@ -63,7 +63,12 @@ def test_the_mean_of_unequal_groups_is_over_items() -> None:
 
 
 def test_one_group_says_nothing_about_the_spread() -> None:
-    assert mean_interval([0.0, 1.0], ["p", "p"], resamples=50) == Interval(0.5, 0.5, 0.5, 2)
+    assert mean_interval([0.0, 1.0], ["p", "p"], resamples=50) == Interval(0.5, 0.5, 0.5, 2, estimated=False)
+    assert not mean_interval([1.0], resamples=50).estimated and mean_interval([1.0, 1.0], resamples=50).estimated
+    assert not ratio_interval([3, 0], [10, 0], resamples=50).estimated  # an empty reference is no second one
+    difference = paired_difference([1.0, 0.5], [0.0, 0.0], ["p", "p"], resamples=50)
+    assert (difference.value, difference.ends, difference.p_value) == (0.75, (None, None), 1)
+    assert difference.percent.ends == (None, None) and Interval(0.5, 0.25, 0.75, 9).ends == (0.25, 0.75)
 
 
 def test_a_rate_is_a_ratio_of_sums_and_not_a_mean_of_ratios() -> None:

@@ -21,6 +21,14 @@ def test_what_was_set_aside_is_listed_and_counted_on_stderr(capsys):
     ]
 
 
+def test_what_was_set_aside_is_called_what_it_is(capsys):
+    tell_set_aside({"a": "silent"}, "units")
+    tell_set_aside({"q0": "no audio"}, "training", "question")
+    tell_set_aside({"q0": "no audio", "q1": "silent"}, "training", "question")
+    counted = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("set aside")]
+    assert counted == ["units: 1 recording set aside", "training: 1 question set aside", "training: 2 questions set aside"]
+
+
 def test_many_for_one_reason_are_one_line(capsys):
     many = {f"q{i}": f"passage p{i}-x has no transcript" for i in range(4)}
     files = {f"Rome_{c}": f"/data/{c}.flac: {n} samples are fewer than 400" for c, n in zip("abcd", (1, 22, 3, 4), strict=True)}

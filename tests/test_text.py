@@ -12,6 +12,7 @@ from speechssl.text import (
     SPELLINGS,
     answer_tokens,
     error_metric,
+    language_of,
     normalise,
     normalise_answer,
     pieces,
@@ -142,6 +143,13 @@ def test_language_tags_and_unknown_languages() -> None:
     assert tokens("爲", "zh-TW") == ["为"]
     with pytest.raises(InputError, match="'fr'; use en or zh"):
         normalise("bonjour", "fr")
+
+
+@pytest.mark.parametrize("tag", ["zh", "zh-TW", "zh_Hant", "cmn", "CMN-Hans"])
+def test_mandarin_has_several_tags(tag: str) -> None:
+    assert language_of(tag) == "zh" and language_of("en-gb") == "en"
+    with pytest.raises(InputError, match="'zha'"):  # Zhuang
+        language_of("zha")
 
 
 def test_tables_fold_once() -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from speechssl.artefacts import read_json, write_json
-from speechssl.evaluation.results import read_rows
+from speechssl.evaluation.results import Row, read_rows
 
 UNITS = {
     "phones": "phones of the synthesiser",
@@ -62,7 +62,7 @@ def assignments(exp: Path) -> dict:
     for system, label in ASSIGNMENTS.items():
         if (system, "ff1") in clean:
             f, a = clean[system, "ff1"], clean[system, "aos"]
-            cells = [f"{x.value:.1f} [{x.low:.1f}, {x.high:.1f}]" for x in (f, a)]
+            cells = [_cell(x) for x in (f, a)]
             steps = read_json(exp / "models" / system / "card.json")["training"]["steps"]
             rows.append([label, steps, *cells, PUBLISHED[system]])
     columns = ["rows of the text encoder given to the units", "steps", "FF1", "AOS", "published, NMSQA dev"]
@@ -70,11 +70,15 @@ def assignments(exp: Path) -> dict:
     return {"title": "Five ways of giving units to a text encoder", "columns": columns, "rows": rows, "note": note}
 
 
+def _cell(row: Row) -> str:
+    return f"{row.value:.1f}" if row.low is None else f"{row.value:.1f} [{row.low:.1f}, {row.high:.1f}]"  # one passage has none
+
+
 def scores(exp: Path) -> dict:
     """Systems and metrics against conditions; only printed, for the page has it."""
     rows = [r for r in read_rows(exp / "results.jsonl") if r.system not in ASSIGNMENTS]
     conditions = list(dict.fromkeys((r.condition, r.snr_db) for r in rows))
-    cells = {(r.system, r.metric, (r.condition, r.snr_db)): f"{r.value:.1f} [{r.low:.1f}, {r.high:.1f}]" for r in rows}
+    cells = {(r.system, r.metric, (r.condition, r.snr_db)): _cell(r) for r in rows}
     lines = dict.fromkeys(
         (r.metric, r.system) for r in sorted(rows, key=lambda r: ("ff1", "aos", "em", "f1", "wer", "cer").index(r.metric))
     )

@@ -54,7 +54,8 @@ def errors(folder: Path) -> dict:
 
 
 def _gain(test: dict) -> str:
-    return f"{test['value']:+.1f} [{test['low']:+.1f}, {test['high']:+.1f}], {test['p_holm']:.3f}"
+    ends = "" if test["low"] is None else f" [{test['low']:+.1f}, {test['high']:+.1f}]"
+    return f"{test['value']:+.1f}{ends}, {test['p_holm']:.3f}"
 
 
 def _condition(row: Row) -> str:
@@ -62,7 +63,9 @@ def _condition(row: Row) -> str:
 
 
 def _cell(row: Row | None) -> str:
-    return f"{row.value:.1f} [{row.low:.1f}, {row.high:.1f}]" if row else "–"
+    if row is None:
+        return "–"
+    return f"{row.value:.1f}" if row.low is None else f"{row.value:.1f} [{row.low:.1f}, {row.high:.1f}]"  # one passage has none
 
 
 def markdown(table: dict) -> str:

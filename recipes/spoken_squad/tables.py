@@ -28,7 +28,9 @@ def lines(exp: Path, splits: list[str]) -> list[list[str]]:
 
 
 def _cell(row: Row | None) -> str:
-    return "–" if row is None else f"{row.value:.1f} [{row.low:.1f}, {row.high:.1f}]"
+    if row is None:
+        return "–"
+    return f"{row.value:.1f}" if row.low is None else f"{row.value:.1f} [{row.low:.1f}, {row.high:.1f}]"  # one passage has none
 
 
 def main(exp: Path, splits: list[str]) -> None:

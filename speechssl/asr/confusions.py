@@ -27,7 +27,7 @@ from rapidfuzz.process import cdist
 from speechssl.artefacts import hash_json
 from speechssl.errors import InputError
 from speechssl.pinyin import syllables
-from speechssl.text import spelt, tokens
+from speechssl.text import language_of, spelt, tokens
 
 MOST = 0.8  # word error rate that can be asked for
 PRIOR = 5.0  # occurrences that a word's rates are drawn towards those of rare words with
@@ -45,7 +45,7 @@ def said_words(text: str, language: str) -> list[str]:
 
 
 def _chinese(language: str) -> bool:
-    return language.lower().startswith(("zh", "cmn"))
+    return language_of(language) == "zh"
 
 
 def _letters(word: str, language: str) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from speechssl.text import answer_tokens
+from speechssl.text import answer_tokens, language_of
 
 TYPES = ("date", "number", "person", "place", "reason", "manner", "clause", "proper noun", "other")
 CLAUSE, CLAUSE_ZH = 8, 15
@@ -62,7 +62,7 @@ _SMALL = frozenset("a an the of and in on at for to de la von van der".split())
 def answer_type(question: str, answer: str, language: str) -> str:
     """One of TYPES. Raises InputError for a language without text rules."""
     words = answer_tokens(answer, language)
-    chinese = language.lower().startswith(("zh", "cmn"))
+    chinese = language_of(language) == "zh"
     asked, form = (_ASKED_ZH, _FORM_ZH) if chinese else (_ASKED_EN, _FORM_EN)
     if found := _first(asked, question.lower()) or _first(form, answer.lower()):
         return found

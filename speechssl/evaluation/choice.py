@@ -22,9 +22,10 @@ from speechssl.bootstrap import Interval, mean_interval, ratio_interval
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.evaluation.choosers import Baseline, Chooser, Heard, Hearer, WrittenChooser, load_choosers
+from speechssl.evaluation.naming import check_names, recogniser_name
 from speechssl.evaluation.question_scores import choice_lines, write_lines
 from speechssl.evaluation.results import Row, append_rows, read_rows, table
-from speechssl.evaluation.spoken_qa import prediction_path, word_errors
+from speechssl.evaluation.spoken_qa import Unheard, prediction_path, word_errors
 from speechssl.noise import Condition, Distorter, parse_condition
 from speechssl.qa.choice import chosen
 from speechssl.qa.choice_metrics import ScoredChoice, longest_options, score_chance, score_choice
@@ -77,6 +78,7 @@ def evaluate_choice(
         distorter.check(condition)
     if len({c.label for c in conditions}) < len(conditions):
         raise InputError("two conditions have the same name; rename a noise file, or evaluate them one by one into two folders")
+    check_names(systems, out)
     hearers = [s for s in systems if not isinstance(s, (Baseline, WrittenChooser))]
     others = [s for s in systems if isinstance(s, (Baseline, WrittenChooser))]
     run = Run(corpus, out, distorter, workers, encoder_name)
@@ -104,9 +106,16 @@ class Run:
         """Of systems of one kind: those that hear, or those that do not."""
         missing = [s for s in systems if not self._is_done(s, condition)]
         hearing = [s for s in missing if not isinstance(s, (Baseline, WrittenChooser))]
-        heard, failed = self._hear(hearing, condition) if hearing else ({}, {})
+        found = self._hear(hearing, condition) if hearing else {}
         for system in missing:
-            mine = {i: kept[system.name] for i, kept in heard.items()}
+            mine = {i: h[system.name] for i, h in found.items() if not isinstance(h[system.name], Unheard)}
+            failed = {i: h[system.name].reason for i, h in found.items() if i not in mine}
+            if failed and not mine:
+                first = next(iter(failed.values()))
+                raise InputError(
+                    f"{system.name}: none of the {len(failed)} recordings could be heard in the condition {condition.label} "
+                    f"({first}); mend them"
+                )
             self._write(system, condition, self._predicted(system, mine, condition), failed)
         return [row for system in systems for row in self._scored(system, condition)]
 
@@ -128,29 +137,24 @@ class Run:
             raise InputError(f"{path} holds answers that are spans, from `evaluate qa`; evaluate choices into another folder")
         return there.get("made_from") == self._made_from(system, condition) and not there.get("failed")
 
-    def _hear(self, systems: Sequence[Hearer], condition: Condition) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-        """What every system hears in every recording, once. What cannot be read is set aside with the reason."""
+    def _hear(self, systems: Sequence[Hearer], condition: Condition) -> dict[str, dict[str, Any]]:
+        """What every system hears in every recording, once, by name of the recording and system; `Unheard` where it cannot."""
 
-        def one(item: tuple[str, Path | InputError]) -> dict[str, Any] | str:
+        def one(item: tuple[str, Path | InputError]) -> dict[str, Any]:
             name, path = item
+            samples: np.ndarray | Unheard
             try:
                 if isinstance(path, InputError):
                     raise path
                 samples = self.distorter.apply(read_audio(path), condition, name)
-                return {s.name: s.hear(samples) for s in systems}
             except (InputError, ValueError) as error:
-                return str(error)
+                samples = Unheard(str(error))
+            return {s.name: _heard(s, samples) for s in systems}
 
         recordings = _recordings(self.corpus)
         with single_threaded(self.workers) as pool:
             bar = tqdm(pool.map(one, recordings.items()), total=len(recordings), desc=f"hearing, {condition.label}", unit="file")
-            found = dict(zip(recordings, bar, strict=True))
-        heard = {i: f for i, f in found.items() if not isinstance(f, str)}
-        failed = {i: f for i, f in found.items() if isinstance(f, str)}
-        if not heard:
-            first = next(iter(failed.values()))
-            raise InputError(f"none of the {len(failed)} recordings could be heard in the condition {condition.label} ({first})")
-        return heard, failed
+            return dict(zip(recordings, bar, strict=True))
 
     def _predicted(self, system: Chooser, heard: Mapping[str, Any], condition: Condition) -> dict[str, Any]:
         """Log-probabilities and choices of every question that could be answered, and what a recogniser made of everything."""
@@ -177,10 +181,11 @@ class Run:
 
     def _write(self, system: Chooser, condition: Condition, predicted: dict[str, Any], failed: Mapping[str, str]) -> None:
         made = {"what": "choice", "made_from": self._made_from(system, condition), "data": self.data, "seed": self.distorter.seed}
+        made |= {"recogniser": recogniser_name(system)}
         write_json(prediction_path(self.out, system, condition), made | predicted | {"failed": dict(failed)})
 
     def _scored(self, system: Chooser, condition: Condition) -> list[Row]:
-        """Rows in percent with 95 % bootstrap intervals; the questions of one passage are drawn together."""
+        """Rows in percent with 95 % bootstrap intervals; the questions of a passage are drawn together, and one has no interval."""
         path = prediction_path(self.out, system, condition)
         predictions = read_json(path)
         tell_set_aside(predictions["failed"], f"{system.name}, {condition.label} (their questions count as not answered)")
@@ -198,7 +203,7 @@ class Run:
         label, snr, seed = condition.short, condition.snr_db, self.distorter.seed
 
         def row(metric: str, v: Interval) -> Row:
-            return Row(system.name, heard, label, snr, metric, v.value, v.low, v.high, v.n, seed, card)
+            return Row(system.name, heard, label, snr, metric, v.value, *v.ends, v.n, seed, card)
 
         return [row(metric, interval.percent) for metric, interval in values.items()]
 
@@ -215,6 +220,16 @@ class Run:
         errors = word_errors(passages, transcripts)
         interval = ratio_interval(errors.errors, errors.words, None, self.distorter.seed)
         return {error_metric(passages[0].language): interval}
+
+
+def _heard(system: Hearer, samples: np.ndarray | Unheard) -> Any:
+    """What a system keeps of a recording. samples: (N,) float32 at 16 kHz, or why there are none."""
+    if isinstance(samples, Unheard):
+        return samples
+    try:
+        return system.hear(samples)
+    except (InputError, ValueError) as error:
+        return Unheard(str(error))
 
 
 def score_choices(predictions: Mapping[str, Any], corpus: Corpus) -> list[ScoredChoice]:

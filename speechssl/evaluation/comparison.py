@@ -54,13 +54,17 @@ class Scores:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Points by which one system is better than another in one condition. p_holm: adjusted over the family."""
+    """Points by which one system is better than another in one condition. p_holm: adjusted over the family.
+
+    seeds: of the noise that they heard, where they differ and it was not the same audio; None: it was, as far as their cards say.
+    """
 
     first: str
     second: str
     condition: Where
     difference: Estimate
     p_holm: float = 1.0
+    seeds: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,5 +292,16 @@ def _corpus_tests(c: Compared, pairs: Sequence[tuple[str, str]]) -> list[PairedT
         for condition in c.conditions:
             a, b = c.get(first, condition), c.get(second, condition)
             if a and b:
-                found.append(PairedTest(first, second, condition, combined(lambda x, y: 100 * (x - y), a, b)))
+                difference = combined(lambda x, y: 100 * (x - y), a, b)
+                found.append(PairedTest(first, second, condition, difference, seeds=_seeds(c, first, second, condition)))
     return found
+
+
+def _seeds(c: Compared, first: str, second: str, condition: Where) -> tuple[int, int] | None:
+    """As of `PairedTest`."""
+    one, other = (s.card.get("seed") if (s := c.of(name, condition)) else None for name in (first, second))
+    if one is None or other is None or one == other:
+        return None
+    from speechssl.noise.conditions import is_drawn  # slow to import
+
+    return (one, other) if is_drawn(*condition) else None

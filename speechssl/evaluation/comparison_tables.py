@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,7 +11,6 @@ from speechssl.corpora.records import synthetic_sentence
 from speechssl.evaluation.comparison import WER, Compared, PairedTest, Where
 from speechssl.evaluation.crossing import Crossing
 from speechssl.evaluation.error_analysis import Analysis, Bin
-from speechssl.evaluation.resampling import Estimate
 
 NEVER = "they do not cross in the range measured"
 
@@ -44,8 +43,17 @@ def where_name(where: Where) -> str:
 
 def points(v: Interval) -> str:
     """Percent with its interval."""
-    p = v.percent
-    return f"{p.value:.1f} [{p.low:.1f}, {p.high:.1f}]"
+    return _with_ends(v.percent)
+
+
+def _with_ends(v: Interval, sign: str = "") -> str:
+    """A value with its interval, where it has one. sign: "+" for differences."""
+    return f"{v.value:{sign}.1f}" + (f" [{v.low:{sign}.1f}, {v.high:{sign}.1f}]" if v.estimated else "")
+
+
+def _lone(found: Iterable[Interval]) -> str:
+    """What the note of a table says of values without an interval."""
+    return "" if all(v.estimated for v in found) else " One passage has no interval."
 
 
 # ---- tables
@@ -70,10 +78,11 @@ def _scores(c: Compared, metric: str) -> Printed:
         if any(c.get(system, w, metric) for w in conditions)
     ]
     n = next(iter(c.estimates.values())).n
+    lone = _lone(e.interval for s in c.systems for w in conditions if (e := c.get(s, w, metric)))
     title = f"{c.corpus}: {c.errors if metric == WER else _name(metric)}"
     items = f"the passages of {n} questions" if metric == WER else f"{n} questions"
     aside = f" Left out, for they have none: {', '.join(c.aside)}." if c.aside and metric == c.metric else ""
-    note = f"Percent with 95 % intervals; {items}.{aside}"
+    note = f"Percent with 95 % intervals; {items}.{lone}{aside}"
     return Printed(title, ("system", *map(where_name, conditions)), tuple(rows), note)
 
 
@@ -84,21 +93,32 @@ def _name(metric: str) -> str:
 def _tests(c: Compilation) -> Printed:
     rows = []
     for t in c.tests:
-        v = t.difference.interval
         p = (f"{t.difference.p_value:.4f}", f"{t.p_holm:.4f}")
-        rows.append((t.first, t.second, where_name(t.condition), f"{v.value:+.1f} [{v.low:+.1f}, {v.high:+.1f}]", *p))
+        rows.append((t.first, t.second, where_name(t.condition), _with_ends(t.difference.interval, "+"), *p))
     note = (
         "Points of the first over the second on the same questions, with 95 % intervals; paired bootstrap by passage, two-sided; "
-        "p (Holm) is adjusted over all tests of this comparison."
+        f"p (Holm) is adjusted over all tests of this comparison.{_lone(t.difference.interval for t in c.tests)}"
     )
     if c.tests and (least := 2.0 ** (1 - c.tests[0].difference.groups)) > 0.05:
         note += f" With so few passages no p can be below {least:g}."
+    note = f"{note} {other_noise(c.tests)}".strip()
     columns = ("first", "second", "condition", "difference", "p", "p (Holm)")
     return Printed(f"{c.compared.corpus}: paired differences, {_name(c.compared.metric)}", columns, tuple(rows), note)
 
 
+def other_noise(tests: Sequence[PairedTest]) -> str:
+    """One line that names the pairs which did not hear the same audio, and why; "" where all did."""
+    places: dict[str, list[str]] = {}
+    for t in tests:
+        if t.seeds:
+            pair = f"{t.first} (seed {t.seeds[0]}) and {t.second} (seed {t.seeds[1]})"
+            places.setdefault(pair, []).append(where_name(t.condition))
+    named = "; ".join(f"{pair} in {', '.join(some)}" for pair, some in places.items())
+    return f"Not the same audio, for noise and rooms were drawn with different seeds: {named}." if named else ""
+
+
 def _crossings(c: Compilation) -> Printed:
-    rows = [(x.textless, family_name(x.family), len(x.points), _range(x), told(x), f"{100 * x.share:.0f} %") for x in c.crossings]
+    rows = [(x.textless, family_name(x.family), len(x.points), _range(x), told(x), _share(x)) for x in c.crossings]
     note = (
         f"The {c.compared.errors} at which the cascade falls to the system without a transcript, on a fitted curve that never "
         "rises, with the middle 95 % of the resamples; the last column says in how many the lines cross in the range measured."
@@ -119,6 +139,10 @@ def family_name(family: str) -> str:
     return {"simulated": "simulated errors", "recognisers": "recognisers, clean", "all": "all of these"}.get(family, family)
 
 
+def _share(x: Crossing) -> str:
+    return "–" if x.share is None else f"{100 * x.share:.0f} %"
+
+
 def _range(x: Crossing) -> str:
     return f"{100 * x.low_wer:.1f}-{100 * x.high_wer:.1f} %"
 
@@ -131,6 +155,8 @@ def told(x: Crossing) -> str:
         ahead, other = (x.textless, "the cascade") if x.ahead == "textless" else ("the cascade", x.textless)
         level = any(p.cascade.value == p.textless.value for p in x.points)
         return f"{NEVER}: {other} is nowhere ahead" if level else f"{NEVER}: {ahead} is ahead throughout"
+    if x.share is None:
+        return f"{100 * x.at:.1f} %"
     low = "below the range" if x.low is None else f"{100 * x.low:.1f}"
     high = "above the range" if x.high is None else f"{100 * x.high:.1f}"
     return f"{100 * x.at:.1f} % [{low}, {high}]"
@@ -141,12 +167,12 @@ def _bins(c: Compilation) -> list[Printed]:
     for (textless, family, what), bins in c.bins.items():
         rows = []
         for b in bins:
-            v = b.difference
-            gap = f"{100 * v.value:+.1f} [{100 * v.low:+.1f}, {100 * v.high:+.1f}]"
+            gap = _with_ends(b.difference.percent, "+")
             rows.append((b.name, b.cascade.n, f"{100 * b.wer:.1f}", points(b.cascade), points(b.textless), gap))
         rate = c.compared.errors
         columns = (f"{rate} of the {what}", "questions", f"{rate} of these passages (%)", family, textless, "difference")
         note = f"All conditions pooled; every {what} counts in the range of its own {rate}, a question once a condition."
+        note += _lone(b.difference for b in bins)
         title = f"{c.compared.corpus}: {_name(c.compared.metric)} by the {rate} of the {what}, {family} and {textless}"
         found.append(Printed(title, columns, tuple(rows), note))
     return found
@@ -157,6 +183,7 @@ def _analysis(c: Compared, a: Analysis) -> Printed:
     rows = [(b.name, b.n, *(points(b.scores[s]) if s in b.scores else "–" for s in systems)) for b in a.buckets]
     by = f"{a.by} ({a.recogniser})" if a.recogniser else a.by
     note = f"{_name(c.metric)} in percent with 95 % intervals, {where_name(a.condition)}."
+    note += _lone(v for b in a.buckets for v in b.scores.values())
     return Printed(f"{c.corpus}: by {by}", (a.by, "n", *systems), tuple(rows), note)
 
 
@@ -179,19 +206,20 @@ def _cell(value: Any) -> str:
 
 
 def as_json(c: Compilation) -> dict[str, Any]:
-    """Fractions, not percent; differences in points."""
+    """Fractions, not percent; differences in points. low and high are null where there is one passage alone."""
     about = {name: c.compared.card.get(name) for name in ("corpus", "split", "data", "synthetic", "languages")}
     return about | {
         "metric": c.compared.metric,
         "error_rate": c.compared.errors,
         "cells": [
-            {"system": s, "condition": where_name(w), "metric": metric, **estimate(e)}
+            {"system": s, "condition": where_name(w), "metric": metric, **_plain(e.interval)}
             for (s, w, metric), e in c.compared.estimates.items()
         ],
         "tests": [_test(t) for t in c.tests],
+        "other_noise": other_noise(c.tests),
         "crossings": [_crossing(x) for x in c.crossings],
         "by_own_wer": [
-            {"textless": textless, "family": family, "of": what, "bins": [asdict(b) for b in bins]}
+            {"textless": textless, "family": family, "of": what, "bins": [_bin(b) for b in bins]}
             for (textless, family, what), bins in c.bins.items()
         ],
         "errors": [
@@ -199,24 +227,33 @@ def as_json(c: Compilation) -> dict[str, Any]:
                 "by": a.by,
                 "condition": where_name(a.condition),
                 "recogniser": a.recogniser,
-                "buckets": [{"name": b.name, "n": b.n, "scores": {s: asdict(v) for s, v in b.scores.items()}} for b in a.buckets],
+                "buckets": [{"name": b.name, "n": b.n, "scores": {s: _plain(v) for s, v in b.scores.items()}} for b in a.buckets],
             }
             for a in c.analyses
         ],
     }
 
 
-def estimate(e: Estimate) -> dict[str, Any]:
-    return asdict(e.interval)
+def _plain(v: Interval) -> dict[str, Any]:
+    """An interval as JSON has it."""
+    low, high = v.ends
+    values = asdict(v) | {"low": low, "high": high}
+    return {name: value for name, value in values.items() if name != "estimated"}
+
+
+def _bin(b: Bin) -> dict[str, Any]:
+    scores = {"cascade": _plain(b.cascade), "textless": _plain(b.textless), "difference": _plain(b.difference)}
+    return {"name": b.name, "wer": b.wer} | scores
 
 
 def _test(t: PairedTest) -> dict[str, Any]:
     about = {"first": t.first, "second": t.second, "condition": where_name(t.condition)}
-    return about | estimate(t.difference) | {"p_value": t.difference.p_value, "p_holm": t.p_holm}
+    return about | _plain(t.difference.interval) | {"p_value": t.difference.p_value, "p_holm": t.p_holm, "seeds": t.seeds}
 
 
 def _crossing(x: Crossing) -> dict[str, Any]:
-    about = {"textless": x.textless, "family": x.family, "at": x.at, "low": x.low, "high": x.high, "share": x.share}
+    low, high = (None, None) if x.share is None else (x.low, x.high)
+    about = {"textless": x.textless, "family": x.family, "at": x.at, "low": low, "high": high, "share": x.share}
     places = [
         {
             "system": p.system,

@@ -40,8 +40,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Crossing:
-    """at, low, high: WER, a fraction; None: beyond what was measured. low_wer, high_wer: the range. share: of resamples that cross.
+    """at, low, high: WER, a fraction; None: beyond what was measured. low_wer, high_wer: the range.
 
+    share: of resamples that cross; None where there are none (one passage), and low and high are at for want of anything better.
     ahead: "cascade" or "textless" where the other is nowhere ahead, "neither" where they are equal throughout, "" where they cross.
     """
 
@@ -51,7 +52,7 @@ class Crossing:
     at: float | None
     low: float | None
     high: float | None
-    share: float
+    share: float | None
     ahead: str
 
     @property
@@ -100,7 +101,7 @@ def _cross(textless: str, family: str, points: Sequence[Point]) -> Crossing:
     usable = np.isfinite(wers).all(axis=1) & np.isfinite(differences).all(axis=1)
     drawn = [zero(x, y) for x, y in zip(wers[usable], differences[usable], strict=True)]
     low, high = _interval(drawn) if drawn else (at, at)
-    share = sum(not side for _, side in drawn) / len(drawn) if drawn else float(at is not None)
+    share = sum(not side for _, side in drawn) / len(drawn) if drawn else None
     return Crossing(textless, family, tuple(points), at, low, high, share, ahead)
 
 

@@ -32,10 +32,10 @@ class Estimate:
 
     @property
     def interval(self) -> Interval:
-        """With its 95 % interval; [value, value] where no resample gives it."""
+        """With its 95 % interval; [value, value], which is not estimated, where no resample gives it."""
         finite = self.drawn[np.isfinite(self.drawn)]
         low, high = percentiles(finite, LEVEL) if len(finite) else (self.value, self.value)
-        return Interval(self.value, low, high, self.n)
+        return Interval(self.value, low, high, self.n, len(finite) > 0)
 
     @property
     def p_value(self) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm import tqdm
@@ -20,6 +20,7 @@ from speechssl.audio import read_audio
 from speechssl.bootstrap import Interval, mean_interval, ratio_interval
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.evaluation.naming import Named, check_names, recogniser_name
 from speechssl.evaluation.question_scores import write_scores
 from speechssl.evaluation.results import Row
 from speechssl.noise import Condition, Distorter
@@ -29,15 +30,6 @@ from speechssl.text import error_metric
 if TYPE_CHECKING:  # the report scores what was answered, and starts without torch
     from speechssl.qa.dual import TimedAnswer
     from speechssl.systems import System
-
-
-class Named(Protocol):
-    """What has answered, as far as its scores are concerned."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def card(self) -> Mapping[str, Any]: ...
 
 
 BUCKETS = ((0.0, 0.5), (0.5, 1.0), (1.0, 2.0), (2.0, float("inf")))  # seconds; answers of NMSQA: median 1.1
@@ -61,6 +53,7 @@ def evaluate(
     if not any(map(listens, systems)) and all(c.name != "clean" for c in conditions):
         names = ", ".join(s.name for s in systems)
         raise InputError(f"{names} read what is written, which noise does not change; evaluate them in the condition clean")
+    check_names(systems, out)
     if twins := [c.label for i, c in enumerate(conditions) if c.label in {d.label for d in conditions[:i]}]:
         raise InputError(
             f"two conditions are both called {twins[0]!r}; rename a noise file, or evaluate them one by one into two folders"
@@ -123,6 +116,7 @@ def _run(systems: Sequence[System], corpus: Corpus, condition: Condition, out: P
                 "made_from": _made_from(system, corpus, condition, distorter),
                 "data": data_hash(corpus.root, corpus.split),
                 "seed": distorter.seed,
+                "recogniser": recogniser_name(system),
                 **answered(system, corpus, mine, condition.label),
                 "failed": failed,
             },
@@ -245,7 +239,7 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Scor
 def score(
     predictions: Mapping[str, Any], corpus: Corpus, condition: Condition, system: Named, seed: int, encoder: str
 ) -> list[Row]:
-    """Rows in percent with 95 % bootstrap intervals; the questions of one passage are drawn together."""
+    """Rows in percent with 95 % bootstrap intervals; the questions of a passage are drawn together, and one has no interval."""
     scored = score_questions(predictions, corpus)
     values: dict[str, Interval] = {}
     for metric in ("ff1", "aos", "em", "f1"):
@@ -260,7 +254,7 @@ def score(
 
     def row(metric: str, v: Interval) -> Row:
         p = v.percent
-        return Row(system.name, encoder, condition.short, condition.snr_db, metric, p.value, p.low, p.high, p.n, seed, card)
+        return Row(system.name, encoder, condition.short, condition.snr_db, metric, p.value, *p.ends, p.n, seed, card)
 
     return [row(metric, interval) for metric, interval in values.items()]
 
@@ -285,5 +279,6 @@ def by_length(scored: Sequence[Scored], system: str, seed: int) -> list[dict[str
         if inside:
             v = mean_interval([f for f, _ in inside], [p for _, p in inside], seed).percent
             bucket = f"{low:g}-{high:g} s" if np.isfinite(high) else f"over {low:g} s"
-            found.append({"system": system, "bucket": bucket, "value": v.value, "low": v.low, "high": v.high, "n": v.n})
+            low_end, high_end = v.ends
+            found.append({"system": system, "bucket": bucket, "value": v.value, "low": low_end, "high": high_end, "n": v.n})
     return found

@@ -19,6 +19,9 @@ EXAMPLES = (
     "clean, pink@10, babble@5, coloured:-6@5, m+g+r@5, held-out@5, kitchen.wav@5, reverb@0.6, rir=FOLDER, pitch@-2, "
     "band@1000-2000, codec@mp3:16 or reverb@0.5+kitchen.wav@5"
 )
+_FIXED = re.compile(
+    rf"clean|pitch \S+|no \S+ Hz|(?:{'|'.join(CODECS)}) \S+ kbps"
+)  # steps that no seed decides, as `short` has them
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,11 @@ def parse_condition(text: str) -> Condition:
         raise InputError(_malformed(text))
     levels = [step.snr_db for step in steps if step.snr_db is not None]
     return Condition("chain", snr_db=levels[0] if len(levels) == 1 else None, steps=steps)
+
+
+def is_drawn(short: str, snr_db: float | None) -> bool:
+    """Whether a seed decides what is heard in a condition. short, snr_db: of the condition, as results have them."""
+    return snr_db is not None or not all(_FIXED.fullmatch(step) for step in short.split(" + "))
 
 
 def _parts(text: str) -> list[str]:

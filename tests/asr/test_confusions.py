@@ -111,6 +111,12 @@ def test_chinese_errs_by_character():
     assert word_error_rate(texts, said, "zh").rate == pytest.approx(0.3, abs=0.025)  # of 3,600 characters
 
 
+def test_mandarin_is_what_the_rules_of_texts_call_so():
+    assert said_words("臺北", "cmn-Hant") == said_words("臺北", "zh") == list("台北")
+    with pytest.raises(InputError, match="no text rules for the language 'zha'"):
+        said_words("Vahcuengh", "zha")
+
+
 def test_a_chinese_character_that_the_fit_has_not_seen_is_taken_for_one_that_sounds_alike():
     pytest.importorskip("pypinyin")
     alike = {"是": "事", "市": "式", "城": "成", "人": "仁", "在": "再"}

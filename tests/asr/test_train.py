@@ -77,7 +77,7 @@ def test_a_bad_recording_is_set_aside_and_counted(corpus, encoder, tmp_path, cap
     (corpus / "train/audio/p1.flac").write_bytes(b"no audio")
     train_ctc(corpus, encoder, tmp_path / "ctc", options())
     said = capsys.readouterr().err
-    assert "set aside p1" in said and "1 recordings set aside" in said
+    assert "set aside p1" in said and "1 recording set aside" in said
 
 
 def test_chinese_characters_become_the_vocabulary(mini_corpus, encoder, tmp_path):

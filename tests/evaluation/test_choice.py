@@ -12,7 +12,7 @@ from speechssl.artefacts import write_json
 from speechssl.asr.protocol import TimedWord, Transcript
 from speechssl.audio import write_flac
 from speechssl.cli import main
-from speechssl.corpora.records import load_corpus
+from speechssl.corpora.records import first_passages, load_corpus
 from speechssl.errors import InputError
 from speechssl.evaluation.choice import evaluate_choice
 from speechssl.evaluation.choosers import Baseline, WrittenChooser, load_choosers
@@ -170,6 +170,62 @@ def test_what_cannot_be_heard_is_told_scores_nothing_and_is_tried_again(corpus, 
     assert "set aside q0:option-2" in capsys.readouterr().err
     path.write_bytes(kept)
     assert values(run([Ears()], corpus, tmp_path / "out"))["ears", "clean", None, "set_accuracy"] == (25, 4)
+
+
+@dataclass
+class Deaf(Ears):
+    """Hears nothing that is shorter than a second."""
+
+    name: str = "deaf"
+    least: int = 16_000
+
+    def hear(self, samples):
+        if len(samples) < self.least:
+            raise ValueError(f"{len(samples)} samples are too short")
+        return super().hear(samples)
+
+
+def test_what_one_system_cannot_hear_is_no_loss_to_the_others(corpus, tmp_path, capsys):
+    out = tmp_path / "out"
+    found = values(run([Ears(), Deaf()], corpus, out))
+    assert found["ears", "clean", None, "set_accuracy"] == (25, 4) and found["deaf", "clean", None, "set_accuracy"] == (0, 4)
+    failed = {n: json.loads((out / f"predictions/{n}/clean.json").read_text())["failed"] for n in ("ears", "deaf")}
+    assert failed["ears"] == {} and len(failed["deaf"]) == 16 and failed["deaf"]["q0:option-0"] == "4800 samples are too short"
+    said = capsys.readouterr().err
+    assert "deaf, clean" in said and "ears, clean (" not in said
+
+
+def test_who_hears_nothing_is_named(corpus, tmp_path):
+    with pytest.raises(InputError, match=r"^deaf: none of the 22 recordings could be heard in the condition clean \(.*too short\)"):
+        run([Ears(), Deaf(least=10**6)], corpus, tmp_path / "out")
+    assert json.loads((tmp_path / "out/predictions/ears/clean.json").read_text())["failed"] == {}
+
+
+def test_one_passage_has_no_interval(corpus, tmp_path):
+    one = first_passages(load_corpus(corpus, "dev"), 1)
+    rows = evaluate_choice([Recogniser()], one, [parse_condition("clean")], tmp_path / "out", Distorter(0))
+    assert {r.metric for r in rows} == {"set_accuracy", "accuracy", "wer"} and {(r.low, r.high) for r in rows} == {(None, None)}
+
+
+@dataclass
+class Engine(Recogniser):
+    """Called by the last part of its recogniser's name."""
+
+    asr: str = ""
+    name: str = "cascade-base-960h"
+
+    @property
+    def card(self):
+        return {"asr": self.asr}
+
+
+def test_recognisers_of_one_name_do_not_share_a_folder(corpus, tmp_path):
+    one, other = Engine(asr="facebook/base-960h"), Engine(asr="other/base-960h")
+    with pytest.raises(InputError, match="facebook/base-960h and other/base-960h would both be called cascade-base-960h"):
+        run([one, other], corpus, tmp_path / "out")
+    run([one], corpus, tmp_path / "out")
+    with pytest.raises(InputError, match=r"clean\.json was made with the recogniser facebook/base-960h"):
+        run([other], corpus, tmp_path / "out", ("pink@5",))
 
 
 def test_answers_that_are_spans_are_not_overwritten(corpus, tmp_path):

@@ -113,6 +113,25 @@ def test_without_pairs_what_has_no_transcript_is_tested_against_the_others(sweep
     assert c.textless == ["dual"] and c.recognisers == []
 
 
+def test_pairs_that_heard_other_noise_are_told_and_others_are_not(tmp_path):
+    pink, codec, room = ("pink", 10.0), ("mp3 16 kbps", None), ("reverb", None)
+    for where in (CLEAN, pink, codec, room):
+        write(tmp_path / "x", "dual", scored(0.6, 0), where, seed=0)
+        write(tmp_path / "y", "cascade-ctc", scored(0.5, 1, 30), where, seed=7)
+        write(tmp_path / "x", "text", scored(0.7, 2, 0), where, seed=0)
+        write(tmp_path / "x", "cascade-old", scored(0.7, 2, 40), where)  # its card knows no seed
+    said, out = run_comparison([tmp_path / "x", tmp_path / "y"], tmp_path / "out"), tmp_path / "out"
+    line = "Not the same audio, for noise and rooms were drawn with different seeds: "
+    line += "dual (seed 0) and cascade-ctc (seed 7) in pink 10 dB, reverb."
+    assert said.count(line) == 1 and line in (out / "tables.md").read_text() and line in (out / "compare.html").read_text()
+    (corpus,) = json.loads((out / "compare.json").read_text())["corpora"]
+    told = {(t["second"], t["condition"]) for t in corpus["tests"] if t["seeds"] == [0, 7]}
+    assert corpus["other_noise"] == line and told == {("cascade-ctc", "pink 10 dB"), ("cascade-ctc", "reverb")}
+    assert {t["seeds"] is None for t in corpus["tests"] if (t["second"], t["condition"]) not in told} == {True}
+    run_comparison([tmp_path / "x"], out)
+    assert json.loads((out / "compare.json").read_text())["corpora"][0]["other_noise"] == ""
+
+
 # ---- where the lines cross
 
 
@@ -322,6 +341,25 @@ def test_everything_is_written(sweep, tmp_path):
     assert (
         run_comparison([sweep], tmp_path / "again", pairs=["dual,text"]) and (tmp_path / "again/compare.html").read_text() == page
     )
+
+
+def test_one_passage_has_no_interval_anywhere(tmp_path):
+    lone = [{**x, "passage": "p0", "passage_errors": None, "passage_words": None} for x in scored(0.5, 1)]
+    for errors in (0, 20, 60, 80):
+        system = "text" if errors == 0 else f"cascade-simulated@{errors}"
+        write(tmp_path, system, [x | {"passage": "p0"} for x in scored(0.9 - errors / 100, errors, errors)])
+    write(tmp_path, "dual", lone)
+    said, out = run_comparison([tmp_path], tmp_path / "out"), tmp_path / "out"
+    tables = (out / "tables.md").read_text().split("## Published")[0]
+    assert "dual | text | clean | -4" in tables and "[" not in tables and "[" not in said
+    assert all("One passage has no interval." in t for t in tables.split("## ")[1:] if "lines cross" not in t)
+    (corpus,) = json.loads((out / "compare.json").read_text(), parse_constant=pytest.fail)["corpora"]
+    (crossing,) = corpus["crossings"]
+    assert crossing["at"] == pytest.approx(0.4, abs=0.05) and crossing["told"].endswith(" %") and crossing["share"] is None
+    of_bins = [x[part] for b in corpus["by_own_wer"] for x in b["bins"] for part in ("cascade", "textless", "difference")]
+    of_errors = [v for a in corpus["errors"] for b in a["buckets"] for v in b["scores"].values()]
+    found = [*corpus["cells"], *corpus["tests"], crossing, *of_bins, *of_errors]
+    assert of_bins and of_errors and all((x["low"], x["high"]) == (None, None) for x in found)
 
 
 def test_errors_in_chinese_are_of_characters(tmp_path):

@@ -2,16 +2,17 @@
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from speechssl.asr.protocol import TimedWord, Transcript
 from speechssl.audio import write_flac
-from speechssl.corpora.records import load_corpus
+from speechssl.corpora.records import first_passages, load_corpus
 from speechssl.errors import InputError
 from speechssl.evaluation.listening import write_report
-from speechssl.evaluation.results import append_rows
+from speechssl.evaluation.results import append_rows, read_rows, table
 from speechssl.evaluation.spoken_qa import by_length, evaluate, score_questions
 from speechssl.noise import Distorter, parse_condition
 from speechssl.qa.dual import TimedAnswer
@@ -165,7 +166,7 @@ def test_bad_recordings_are_set_aside_counted_and_tried_again_when_mended(corpus
     system = Oracle(spans={"q1": (0.2, 0.6), "q2": (0, 1)})
     assert values(run([system], corpus, tmp_path / "out"))["oracle", "clean", None, "ff1"] == (50, 2)
     said = capsys.readouterr().err
-    assert "set aside p0" in said and "p0.flac" in said and "1 recordings set aside" in said
+    assert "set aside p0" in said and "p0.flac" in said and "1 recording set aside" in said
     audio.write_bytes(content)
     assert values(run([Oracle()], corpus, tmp_path / "out"))["oracle", "clean", None, "ff1"] == (100, 2)
 
@@ -253,6 +254,62 @@ def test_where_no_passage_is_heard_the_questions_score_zero_and_there_is_no_wer(
         path.write_bytes(b"no audio")
     found = values(run([Oracle(text=True)], corpus, tmp_path / "out"))
     assert found["oracle", "clean", None, "f1"] == (0, 3) and ("oracle", "clean", None, "wer") not in found
+
+
+def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_path):
+    out, one = tmp_path / "out", first_passages(load_corpus(corpus, "test"), 1)
+    rows = evaluate([Oracle(text=True)], one, [CLEAN], out, Distorter(0))
+    append_rows(out / "results.jsonl", rows)
+    assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"} and read_rows(out / "results.jsonl") == tuple(rows)
+    assert all((r.low, r.high) == (None, None) for r in rows) and "[" not in table(rows)
+    (corpus / "card.json").write_text("{}")
+    write_report(out, corpus, "test", 1, ["clean"], 0, [])
+    assert "95 % interval." not in (out / "report.html").read_text()
+    (bar,) = by_length(score_questions(json.loads((out / "predictions/oracle/clean.json").read_text()), one), "oracle", 0)
+    assert (bar["low"], bar["high"]) == (None, None)
+    assert all(r.low is not None for r in run([Oracle()], corpus, tmp_path / "more"))
+
+
+@dataclass
+class Engine(Oracle):
+    """A cascade that is called by the last part of its recogniser's name. weights: change when it is trained again."""
+
+    asr: str = ""
+    weights: int = 0
+
+    @property
+    def card(self):
+        return {"asr": self.asr, "text_qa": self.weights}
+
+
+def engine(asr, **options):
+    return Engine(text=True, name=f"cascade-{Path(asr).name}", asr=asr, **options)
+
+
+def test_recognisers_of_one_name_are_refused_before_anything_is_heard(corpus, tmp_path):
+    first, second = engine("facebook/base-960h"), engine("other/base-960h")
+    with pytest.raises(InputError, match="^facebook/base-960h and other/base-960h would both be called cascade-base-960h; .* two"):
+        run([first, second], corpus, tmp_path / "out")
+    assert not first.heard and not (tmp_path / "out").exists()
+    run([first, engine("facebook/large"), first], corpus, tmp_path / "out")
+
+
+def test_predictions_with_a_recogniser_of_another_full_name_are_not_overwritten(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine/base-960h").mkdir(parents=True)
+    run([engine("mine/base-960h")], corpus, tmp_path / "out")
+    path, other = tmp_path / "out/predictions/cascade-base-960h/clean.json", engine("other/base-960h")
+    before = path.read_bytes()
+    for condition in ("clean", "pink@5"):
+        with pytest.raises(InputError, match=r"clean\.json was made with the recogniser mine/base-960h, and other/base-960h would"):
+            run([other], corpus, tmp_path / "out", [condition])
+    assert path.read_bytes() == before and not other.heard and len(list(path.parent.iterdir())) == 1
+    for same in (engine("mine/base-960h", weights=1), engine(str(tmp_path / "mine/base-960h"))):  # trained again; another path
+        run([same], corpus, tmp_path / "out")
+        assert same.heard
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "recogniser"}))
+    run([other], corpus, tmp_path / "out")  # of an earlier version, which said nothing
+    assert other.heard
 
 
 def test_a_report_on_another_corpus_is_refused(corpus, tmp_path):

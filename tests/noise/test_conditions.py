@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from speechssl.errors import InputError
-from speechssl.noise import (
-    Condition,
-    parse_condition,
-)
+from speechssl.noise import Condition, distort, parse_condition
+from speechssl.noise.conditions import is_drawn
 
 
 @pytest.mark.parametrize(
@@ -88,3 +87,19 @@ def test_malformed_conditions(text: str) -> None:
     with pytest.raises(InputError, match="condition") as caught:
         parse_condition(text)
     assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "drawn"),
+    [("clean", False), ("pitch@-2.5", False), ("band@1000-2000", False), ("codec@mp3:16", False), ("pitch@2+band@900-1000", False),
+     ("pink@10", True), ("m+g@5", True), ("reverb", True), ("reverb@0.6", True), ("r", True), ("reverb+codec@mp3:16", True),
+     ("pink@5+gaussian@5", True)],
+)  # fmt: skip
+def test_what_a_seed_decides(text: str, drawn: bool) -> None:
+    condition, speech = parse_condition(text), np.random.default_rng(0).normal(0, 0.1, 16_000)
+    assert is_drawn(condition.short, condition.snr_db) is drawn
+    assert np.array_equal(*(distort(speech, condition, "u", seed) for seed in (0, 1))) is not drawn
+
+
+def test_a_noise_is_drawn_whatever_its_file_is_called() -> None:
+    assert is_drawn("clean", 5.0) and is_drawn("rir hall", None) and is_drawn("kitchen", 0.0)

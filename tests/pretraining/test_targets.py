@@ -195,7 +195,7 @@ def test_a_bad_recording_is_set_aside_and_the_rest_is_done(mini_corpus, tmp_path
     (root / "train/audio/p1.flac").write_bytes(b"no audio")
     pack(root, tmp_path / "packed")
     said = capsys.readouterr().err
-    assert "set aside p1" in said and "1 recordings set aside" in said
+    assert "set aside p1" in said and "1 recording set aside" in said
     lengths = np.diff(np.load(tmp_path / "packed/bounds.npy")).tolist()
     assert lengths == [16_000, 0, 9_999]
     write(root, tmp_path / "targets")
