@@ -118,7 +118,7 @@ def _place(ax: Axes, x: Crossing, series: Series, foot: float) -> None:
     low, high = (100 * (end if end is not None else other) for end, other in ((x.low, x.low_wer), (x.high, x.high_wer)))
     ax.plot([100 * x.at] * 2, [0, 200], color=series.colour, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
     ax.plot([low, high], [foot, foot], color=series.colour, linewidth=3, solid_capstyle="round")
-    ax.annotate(f"{100 * x.at:.0f} %", (high, foot), (6, -2.5), textcoords="offset points", fontsize=7.5, color=MUTED)
+    ax.annotate(f"{100 * x.at:.1f} %", (high, foot), (6, -2.5), textcoords="offset points", fontsize=7.5, color=MUTED)
 
 
 def _top(found: Sequence[Crossing]) -> float:
