@@ -35,8 +35,10 @@ if [ -d "$EXP/corpus/train" ]; then
   stage "4 multiple choice on words"
   speechssl train choice "$EXP/corpus" "$MODELS/choice-text" $(with choice-text)
 
-  stage "5 SpeechBERT: audio words and masked words of the stories, then multiple choice; a CTC head cuts the words"
-  [ -n "$(setting shipped)" ] || speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$MODELS/ctc" $(with ctc)
+  stage "5 a recogniser: a CTC head on the same encoder, trained on the stories"
+  speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$MODELS/$(setting recogniser)" $(with ctc)
+
+  stage "6 SpeechBERT: audio words and masked words of the stories, then multiple choice; a CTC head cuts the words"
   speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$EXP/speechbert" --recogniser "$MODELS/ctc" --no-spans $(with speechbert)
   [ -L "$MODELS/speechbert" ] || rm -rf "$MODELS/speechbert" # that of a shipped set, which knows other words
   ln -sfn ../speechbert "$MODELS/speechbert"
@@ -48,7 +50,7 @@ else
   echo "left out: $SOURCE has no train, so nothing learns to choose; chance and the longest option are all that is judged"
 fi
 
-stage "6 evaluation: EXP/SPLIT; chance and the longest option beside the systems"
+stage "7 evaluation: EXP/SPLIT; chance and the longest option beside the systems"
 for split in $(splits); do
   has "$split" || continue
   speechssl evaluate choice "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" $systems $(with evaluate)

@@ -28,6 +28,7 @@ SETTINGS = {
     "shipped",
     "stand-in",
     "codebooks",
+    "recogniser",
     "cascades",
     "systems",
     "splits",
@@ -46,10 +47,8 @@ def sections(recipe: str, config: str) -> dict[str, dict[str, Any]]:
 def check_options(recipe: str, config: str, stages: Mapping[str, str]) -> None:
     """Every section is one of a stage, with options that its verb takes and that run.sh does not give itself."""
     found, script = sections(recipe, config), (ROOT / f"recipes/{recipe}/run.sh").read_text()
-    settings = found.pop("recipe")
-    assert set(settings) <= SETTINGS
-    optional = {"import", "units"} | ({"ctc"} if "shipped" in settings else set())
-    assert set(found) <= {*stages, "miniature"} and set(stages) <= {*found, *optional}
+    assert set(found.pop("recipe")) <= SETTINGS
+    assert set(found) <= {*stages, "miniature"} and set(stages) <= {*found, "import", "units"}
     for stage, section in found.items():
         (verb,) = [v for v in verbs_of(build_parser()) if v.prog == f"speechssl {stages.get(stage, 'prepare miniature')}"]
         take_defaults(verb, section, f"{config}.yaml: {stage}")

@@ -22,7 +22,7 @@ STAGES = {
     "choice-speechbert": "train choice",
     "evaluate": "evaluate choice",
 }
-SYSTEMS = {"units", "speechbert", "cascade-ctc", "text", "chance", "longest-option"}
+SYSTEMS = {"units", "speechbert", "cascade-ctc", "cascade-ctc-stories", "text", "chance", "longest-option"}
 
 
 @pytest.mark.parametrize("config", ["base", "small", "smoke"])
