@@ -57,6 +57,15 @@ def test_the_underscore_will_do_and_flags_reach_their_function(verb, tmp_path, m
     assert described(report) in printed and "data_report.json" in printed and "set_aside.jsonl" in printed
 
 
+@pytest.mark.parametrize(("tag", "language"), [("zh-TW", "zh"), ("cmn", "zh"), ("en-gb", "en"), ("de", None)])
+def test_a_tag_of_a_language_is_read_by_its_rules_and_others_are_refused(tag, language, tmp_path, monkeypatch, capsys):
+    module, seen = ModuleType("any"), []
+    module.prepare_drcd = lambda source, out, wanted, language: seen.append(language) or {"corpus": "drcd", "splits": {}}
+    monkeypatch.setitem(sys.modules, "speechssl.corpora.spoken_qa.squad", module)
+    assert main(["prepare", "drcd", "a", str(tmp_path), "--language", tag]) == (0 if language else 2)
+    assert seen == [language] * bool(language) and (language or "'de'" in capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_flag_is_ignored(verb):
     """What is no option of all loaders is one that the function takes."""

@@ -186,9 +186,10 @@ def spelt(arguments: list[str]) -> list[str]:
 def _prepare(o: argparse.Namespace) -> None:
     from speechssl.corpora.spoken_qa.ledger import described
     from speechssl.corpora.spoken_qa.preparing import Wanted
+    from speechssl.text import language_of
 
     wanted = Wanted(o.speak, o.seed, o.workers, getattr(o, "audio", True), o.passages)
-    language = {"language": o.language} if hasattr(o, "language") else {}
+    language = {"language": language_of(o.language)} if hasattr(o, "language") else {}
     report = o.corpus.function(o.source, o.out, wanted, **language)
     print(described(report))
     print(f"{o.out}: this report is in data_report.json, and every item that was set aside in set_aside.jsonl")

@@ -76,7 +76,7 @@ def train_choice_units(
             return
         layout = _layout(options, *special_ids(extractor.codebook.size))
         examples, left_out = unit_examples(load_corpus(corpus, "train"), load_units(units / "train"), layout)
-        tell_set_aside(left_out, "training of multiple choice")
+        tell_set_aside(left_out, "training of multiple choice", "question")
         if start:
             _check_same_units(start, extractor.codebook)
         model = _go_on(start, options) if start else _new_units(options, extractor.codebook.size, assignment)
@@ -100,7 +100,7 @@ def train_choice_text(corpus: Path, out: Path, options: ChoiceOptions, source: s
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
         layout = _layout(options, tokenizer.cls_token_id, tokenizer.sep_token_id, pad)
         examples, left_out = text_examples(load_corpus(corpus, "train"), TextCodec(tokenizer), layout, source)
-        tell_set_aside(left_out, "training of multiple choice")
+        tell_set_aside(left_out, "training of multiple choice", "question")
         if is_main():
             tokenizer.save_pretrained(out)
         card = {"what": "multiple choice on words", "source": source, "left_out": len(left_out)}
@@ -125,7 +125,7 @@ def train_choice_heard(corpus: Path, out: Path, hearer: SpeechBertSystem, start:
         with main_first():
             heard = hear_codes(hearer, list_recordings(corpus, "train"), out / "heard.safetensors")
         codes, examples, left_out = heard_examples(load_corpus(corpus, "train"), heard, layout)
-        tell_set_aside(left_out, "training of multiple choice")
+        tell_set_aside(left_out, "training of multiple choice", "question")
         card = {"what": "multiple choice on audio words", "speechbert": made, "left_out": len(left_out)}
         _train(model, examples, layout, options, out, card | {"corpus": read_json(corpus / "card.json")}, CodeChoice(model, codes))
         with main_first():

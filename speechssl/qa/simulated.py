@@ -19,7 +19,7 @@ from speechssl.errors import InputError
 from speechssl.qa.cascade import TextCodec, answer_transcripts
 from speechssl.qa.dual import TimedAnswer
 from speechssl.qa.reader import Reader
-from speechssl.text import joiner
+from speechssl.text import joiner, language_of
 
 PREFIX = "cascade-simulated"
 
@@ -46,7 +46,7 @@ class SimulatedSystem:
 
     def hear_record(self, record: Passage | Question, samples: Any) -> Transcript:
         """The reference text with errors. Raises ValueError where there is none, or in another language than that of the fit."""
-        if record.language.lower()[:2] != self.confusions.language.lower()[:2]:
+        if language_of(record.language) != language_of(self.confusions.language):
             raise ValueError(f"{record.id} is in {record.language!r}, and the errors were fitted on {self.confusions.language!r}")
         spans = spoken(record)
         if not spans:

@@ -82,7 +82,7 @@ def train_dual(
         layout = layout_of(options, *special_ids(extractor.codebook.size))
         data = load_corpus(corpus, options.split)
         examples, left_out = dual_examples(data, load_units(units / options.split), extractor.grid)
-        tell_set_aside(left_out, "DUAL's training")
+        tell_set_aside(left_out, "DUAL's training", "question")
         model = _go_on(start, made, extractor.codebook) if start else _new(options, extractor.codebook.size, assignment)
         card = {"what": "DUAL reader", "assignment": assignment, "units": made, "corpus": read_json(corpus / "card.json")}
         card |= {"start": begun} if start else {}
@@ -161,7 +161,7 @@ def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
         layout = layout_of(options, tokenizer.cls_token_id, tokenizer.sep_token_id, pad)
         examples, left_out = text_examples(data, TextCodec(tokenizer))
-        tell_set_aside(left_out, "training of text QA")
+        tell_set_aside(left_out, "training of text QA", "question")
         torch.manual_seed(options.training.seed)
         model = SpanModel(encoder, table, subword_units(tokenizer, options.subwords, table.num_embeddings, table.embedding_dim))
         if is_main():

@@ -118,7 +118,8 @@ def test_what_is_not_written_is_left_out_and_said(corpus, tmp_path, capsys):
     path.write_text("".join(json.dumps(r | ({"transcript": ""} if r["id"] == "p3" else {})) + "\n" for r in lines))
     train_choice_text(corpus, tmp_path / "out", options(), "given")
     assert load_choice(tmp_path / "out")[2]["left_out"] == 1
-    assert "set aside q3: passage p3 has no transcript" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "set aside q3: passage p3 has no transcript" in said and "training of multiple choice: 1 question set aside" in said
 
 
 def test_a_corpus_without_options_is_one_sentence(mini_corpus, corpus, tmp_path):

@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -88,6 +89,13 @@ def test_the_system_reads_and_answers_in_seconds(loaded):
 def test_records_that_cannot_be_read_are_told(loaded, changes, said):
     with pytest.raises(ValueError, match=said):
         loaded.hear_record(passage(**changes), None)
+
+
+@pytest.mark.parametrize("language", ["cmn", "zh-TW", "CMN-Hant", "zh"])
+def test_errors_of_mandarin_are_for_all_that_is_mandarin(loaded, language):
+    fitted = Confusions("zh", {"北": Word(9, 0, {"背": 2})}, {}, {"北": 6, "背": 3}, (0.5,), Rates(0.2, 0.0, 0.0))
+    heard = replace(loaded, confusions=fitted).hear_record(passage(text="台北", language=language), None)
+    assert len(heard.text) == 2 and heard.separator == ""
 
 
 def test_errors_that_were_not_fitted_are_asked_for():

@@ -93,7 +93,7 @@ def _train(
 ) -> tuple[WordEncoder, dict[str, Any]]:
     """All three stages. The word encoder, and what the card says of its training; the reader is trained in place."""
     found, left_out = examples(data, table) if options.spans else ([], {})
-    tell_set_aside(left_out, "training of SpeechBERT")
+    tell_set_aside(left_out, "training of SpeechBERT", "question")
     if options.spans and not found:
         raise InputError(
             f"{data.root / data.split} has no answerable question that can be used; without any, learn words alone (--no-spans)"
