@@ -12,7 +12,7 @@ demo: .venv/ready
 
 # The recipes' tests mostly wait for programs to start: two runs of pytest at a time, each of which prints when it is through.
 test: .venv/ready
-	@echo "some ten to twenty minutes on two cores; the first results appear after a few minutes"
+	@echo "some fifteen minutes on two cores; the first results appear after a few minutes"
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-package $(RECIPES)
 
 # A thread each: where two programs share two cores, more would mostly wait for one another.

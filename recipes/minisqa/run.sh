@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # MiniSQA from nothing to the table: corpus, encoder, units, DUAL, cascade, evaluation, report.
 # Run from the repository root. Every stage skips what is done and goes on where it was killed.
-#   bash recipes/minisqa/run.sh                      the published run (about 4 hours of 2 cores, no GPU needed)
+#   bash recipes/minisqa/run.sh                      the published run (5 to 6 hours of 2 cores, no GPU needed)
 #   bash recipes/minisqa/run.sh recipes/minisqa/smoke.yaml exp/smoke     the same in a few minutes, good for nothing else
 set -euo pipefail
 CONFIG=${1:-recipes/minisqa/base.yaml}
