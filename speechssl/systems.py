@@ -250,6 +250,8 @@ def load_written(models: Path, name: str, bf16: bool = False) -> WrittenSystem:
 def _speechbert(models: Path, encoder: SharedEncoder, name: str, bf16: bool) -> System:
     """Words begin and end where the CTC head hears them, or (`speechbert-aligned`, a bound) where the manifest has them."""
     folder = part(models, "speechbert")
+    if (folder / "card.json").is_file() and read_json(folder / "card.json").get("options", {}).get("spans") is False:
+        raise InputError(f"{folder} has learnt no spans (--no-spans); train it without, or take it to `evaluate choice`")
     if name == "speechbert-aligned":
         return load_speechbert(folder, encoder, bf16=bf16)
     return load_speechbert(folder, encoder, *recogniser_of(models, "ctc", encoder), bf16=bf16)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# TOEFL-QA: listening comprehension by multiple choice, on units, in the cascade and by SpeechBERT. Its audio was never published: it is
-# spoken.
+# TOEFL-QA: listening comprehension by multiple choice, on units, in the cascade and by SpeechBERT.
+# Its audio was never published, so it is spoken.
 # Run from the repository root. Every stage skips what is done and goes on where it was killed.
 #   bash recipes/toefl_qa/run.sh recipes/toefl_qa/base.yaml exp/toefl_qa /data/TOEFL-QA      large models, trained on its train split
 #   bash recipes/toefl_qa/run.sh recipes/toefl_qa/smoke.yaml exp/toefl_qa-smoke              shipped ones on an invented miniature

@@ -15,7 +15,7 @@ TRAIN = """train multiple choice on words, on units or on audio words
 A text encoder reads every window of a passage with the question and each option; the windows are combined, the options compete.
 Without --units it reads what is written; with --units, --codebook and --encoder the units of passages, questions and options, that
 `units extract` made of the train split; with --speechbert, --encoder and --recogniser the audio words of SpeechBERT, whose text
-encoder goes on. --start goes on from a reader of the same symbols: of train dual, train text-qa, or this.
+encoder goes on. For the other two --start goes on from a reader of the same symbols: of train dual, train text-qa, or this.
 A killed run goes on with the same command.
 
   speechssl train choice corpus exp/models/choice-text
@@ -80,14 +80,18 @@ def _train(o: argparse.Namespace) -> None:
 
 def _refuse_what_does_not_belong_together(o: argparse.Namespace) -> None:
     if o.speechbert is not None:
-        if o.units or o.codebook or o.noise or o.start:
-            raise InputError("--units, --codebook, --noise and --start are not for audio words; leave them out, or --speechbert")
+        chosen = (o.text_encoder, o.source, o.assignment) != ("minilm", "text", "most-frequent")
+        if o.units or o.codebook or o.noise or o.start or chosen:
+            raise InputError(
+                "--units, --codebook, --assignment, --noise, --source, --start and --text-encoder are not for audio words, whose "
+                "text encoder is SpeechBERT's; leave them out, or --speechbert"
+            )
         if not (o.encoder and o.recogniser):
             raise InputError("--speechbert needs the --encoder that it was trained on and a --recogniser that cuts words")
     elif o.recogniser is not None:
         raise InputError("--recogniser cuts the words of SpeechBERT; give --speechbert as well, or leave it out")
     elif o.units is None and (o.codebook or o.encoder or o.noise):
-        raise InputError("--codebook, --encoder and --noise are for units; give --units as well, or none of them")
+        raise InputError("--codebook, --encoder and --noise are for units; give --units as well (or --speechbert), or none of them")
 
 
 def _speechbert(o: argparse.Namespace) -> Any:

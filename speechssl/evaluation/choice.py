@@ -107,16 +107,18 @@ class Run:
         missing = [s for s in systems if not self._is_done(s, condition)]
         hearing = [s for s in missing if not isinstance(s, (Baseline, WrittenChooser))]
         found = self._hear(hearing, condition) if hearing else {}
+        deaf = None
         for system in missing:
             mine = {i: h[system.name] for i, h in found.items() if not isinstance(h[system.name], Unheard)}
             failed = {i: h[system.name].reason for i, h in found.items() if i not in mine}
             if failed and not mine:
                 first = next(iter(failed.values()))
-                raise InputError(
-                    f"{system.name}: none of the {len(failed)} recordings could be heard in the condition {condition.label} "
-                    f"({first}); mend them"
-                )
+                where = f"none of the {len(failed)} recordings could be heard in the condition {condition.label}"
+                deaf = deaf or InputError(f"{system.name}: {where} ({first})")
+                continue
             self._write(system, condition, self._predicted(system, mine, condition), failed)
+        if deaf:
+            raise deaf  # when the others are kept
         return [row for system in systems for row in self._scored(system, condition)]
 
     def _made_from(self, system: Chooser, condition: Condition) -> str:

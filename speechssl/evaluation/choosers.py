@@ -77,7 +77,7 @@ class UnitsChooser:
 
 @dataclass(frozen=True)
 class SpeechBertChooser:
-    """Audio words, which a recogniser cuts."""
+    """Audio words, which a recogniser cuts; not always that of the training, and the card of the results says which."""
 
     system: SpeechBertSystem
     model: ChoiceModel

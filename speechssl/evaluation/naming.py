@@ -42,16 +42,24 @@ def check_names(systems: Sequence[Named], out: Path) -> None:
                 f"{system.name}; evaluate them one by one into two folders"
             )
     for system in first.values():
-        if mine := recogniser_name(system):
+        if system.name.startswith("cascade-"):
+            mine = recogniser_name(system)
             for path in sorted((out / "predictions" / system.name).glob("*.json")):
-                theirs = read_json(path).get("recogniser")
-                if theirs and not _same(theirs, mine):
+                theirs = read_json(path).get("recogniser", mine)
+                if not _same(theirs, mine):
+                    other = mine or "that of the models"
                     raise InputError(
-                        f"{path} was made with the recogniser {theirs}, and {mine} would be called {system.name} as well; "
+                        f"{path} was made with {_told(theirs)}, and {other} would be called {system.name} as well; "
                         "evaluate it into another folder"
                     )
 
 
-def _same(one: str, other: str) -> bool:
+def _told(name: str | None) -> str:
+    return f"the recogniser {name}" if name else "that of the models"
+
+
+def _same(one: str | None, other: str | None) -> bool:
     """Whether two names are of one recogniser: a folder has several paths."""
+    if one is None or other is None:
+        return one is other
     return one == other or (Path(one).exists() and Path(other).exists() and Path(one).samefile(other))

@@ -100,16 +100,17 @@ def _is_done(path: Path, system: System, corpus: Corpus, condition: Condition, d
 
 
 def _run(systems: Sequence[System], corpus: Corpus, condition: Condition, out: Path, distorter: Distorter, workers: int) -> None:
-    found = _hear(systems, corpus, condition, distorter, workers)
+    found, deaf = _hear(systems, corpus, condition, distorter, workers), None
     for system in systems:
         mine = {i: h[system.name] for i, h in found.items() if not isinstance(h[system.name], Unheard)}
         failed = {i: h[system.name].reason for i, h in found.items() if i not in mine}
         if not mine:
             first = next(iter(failed.values()))
-            raise InputError(
+            deaf = deaf or InputError(
                 f"{system.name}: none of the {len(failed)} recordings could be heard in the condition {condition.label} ({first}); "
                 f"mend them"
             )
+            continue
         write_json(
             prediction_path(out, system, condition),
             {
@@ -121,6 +122,8 @@ def _run(systems: Sequence[System], corpus: Corpus, condition: Condition, out: P
                 "failed": failed,
             },
         )
+    if deaf:
+        raise deaf  # when the others are kept
 
 
 def answered(system: System, corpus: Corpus, heard: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:

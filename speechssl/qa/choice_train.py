@@ -13,14 +13,13 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.artefacts import claim, read_json
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash, load_corpus
-from speechssl.corpora.sources import list_recordings
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.processes import agreed, is_main, main_first
 from speechssl.qa.cascade import TextCodec
 from speechssl.qa.choice import COMBINATIONS, Choice, ChoiceModel, load_choice
 from speechssl.qa.choice_batches import ChoiceBatches, ChoiceExample
 from speechssl.qa.reader import Layout
-from speechssl.qa.speechbert.choosing import CodeChoice, hear_codes, heard_examples
+from speechssl.qa.speechbert.choosing import CodeChoice, choice_recordings, hear_codes, heard_examples
 from speechssl.qa.speechbert.reading import CLS, PAD, SEP
 from speechssl.qa.speechbert.system import SpeechBertSystem
 from speechssl.qa.train import made_of
@@ -111,25 +110,28 @@ def train_choice_heard(corpus: Path, out: Path, hearer: SpeechBertSystem, start:
     """Train on the spoken multiple-choice questions of the train split, heard as audio words; once.
 
     hearer: SpeechBERT, as it will hear when questions are answered; its text encoder, in the folder `start`, is what is trained.
-    Codes are kept in `out`/heard.safetensors until it is done. Questions in whose recordings no word was heard are listed and left
-    out.
+    Codes are kept in `out`/heard.safetensors until it is done. Questions that lack a recording, or in one of whose no word was
+    heard, are listed and left out.
     Raises InputError where `out` holds a model that was made from other inputs, or there is nothing to learn from.
     """
     _check(options)
     made = dict(hearer.card)
     with claim(out, _made_from(corpus, options) | {"speechbert": made}):
         if agreed((out / "card.json").is_file()):
+            (out / "heard.safetensors").unlink(missing_ok=True)
             return
-        layout = _layout(options, CLS, SEP, PAD)
+        layout, data = _layout(options, CLS, SEP, PAD), load_corpus(corpus, "train")
         model = _go_on(start, options)
+        _check_length(model.encoder, layout)  # before hours are heard
+        recordings = choice_recordings(data)
         with main_first():
-            heard = hear_codes(hearer, list_recordings(corpus, "train"), out / "heard.safetensors")
-        codes, examples, left_out = heard_examples(load_corpus(corpus, "train"), heard, layout)
+            heard = hear_codes(hearer, recordings, out / "heard.safetensors")
+        codes, examples, left_out = heard_examples(data, heard, layout)
         tell_set_aside(left_out, "training of multiple choice", "question")
         card = {"what": "multiple choice on audio words", "speechbert": made, "left_out": len(left_out)}
+        card |= {"text_encoder": read_json(start / "card.json").get("text_encoder")}  # not that of the options
         _train(model, examples, layout, options, out, card | {"corpus": read_json(corpus / "card.json")}, CodeChoice(model, codes))
-        with main_first():
-            (out / "heard.safetensors").unlink(missing_ok=True)
+        (out / "heard.safetensors").unlink(missing_ok=True)
 
 
 def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) -> tuple[list[ChoiceExample], dict[str, str]]:

@@ -195,9 +195,10 @@ def test_what_one_system_cannot_hear_is_no_loss_to_the_others(corpus, tmp_path, 
     assert "deaf, clean" in said and "ears, clean (" not in said
 
 
-def test_who_hears_nothing_is_named(corpus, tmp_path):
+@pytest.mark.parametrize("first", [True, False])
+def test_who_hears_nothing_is_named_when_the_others_are_kept(corpus, tmp_path, first):
     with pytest.raises(InputError, match=r"^deaf: none of the 22 recordings could be heard in the condition clean \(.*too short\)"):
-        run([Ears(), Deaf(least=10**6)], corpus, tmp_path / "out")
+        run([Ears(), Deaf(least=10**6)][:: -1 if first else 1], corpus, tmp_path / "out")
     assert json.loads((tmp_path / "out/predictions/ears/clean.json").read_text())["failed"] == {}
 
 
@@ -281,7 +282,8 @@ def test_two_conditions_of_one_name_are_refused(corpus, tmp_path):
     ("flags", "said"),
     [
         (["--units", "u"], "--units needs the --codebook and the --encoder"),
-        (["--codebook", "b"], "are for units; give --units"),
+        (["--codebook", "b"], "are for units; give --units as well (or --speechbert"),
+        (["--speechbert", "s", "--text-encoder", "bert"], "whose text encoder is SpeechBERT's"),
         (["--speechbert", "s"], "needs the --encoder that it was trained on and a --recogniser"),
         (["--speechbert", "s", "--units", "u"], "are not for audio words"),
         (["--recogniser", "r"], "cuts the words of SpeechBERT; give --speechbert"),

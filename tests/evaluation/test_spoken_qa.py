@@ -312,6 +312,15 @@ def test_predictions_with_a_recogniser_of_another_full_name_are_not_overwritten(
     assert other.heard
 
 
+def test_a_head_of_the_models_and_a_folder_of_its_name_are_two_recognisers(corpus, tmp_path):
+    head = Engine(text=True, name="cascade-ctc", asr="0123456789abcdef")  # known by its weights
+    for first, second in ((head, engine("some/ctc")), (engine("some/ctc"), head)):
+        out = tmp_path / first.asr
+        run([first], corpus, out)
+        with pytest.raises(InputError, match="that of the models"):
+            run([second], corpus, out, ["pink@5"])
+
+
 def test_a_report_on_another_corpus_is_refused(corpus, tmp_path):
     append_rows(tmp_path / "out/results.jsonl", run([Oracle()], corpus, tmp_path / "out"))
     (corpus / "card.json").write_text("{}")

@@ -25,7 +25,7 @@ from speechssl.corpora.spoken_qa.squad_records import Style, drafted
 from speechssl.corpora.spoken_qa.squad_schema import Paragraph, is_squad, read_squad
 from speechssl.corpora.spoken_qa.word_times import read_words, with_times
 from speechssl.errors import InputError
-from speechssl.text import answer_tokens
+from speechssl.text import language_of
 
 LAYOUT = "give a SQuAD or DRCD JSON file, or the folder that holds train, dev or test JSON files and, if there is audio, audio/"
 ABOUT = {
@@ -66,7 +66,7 @@ def prepare_drcd(source: Path | str, out: Path | str, wanted: Wanted = Wanted(),
 
 def _prepare(corpus: str, source: Path | str, out: Path | str, wanted: Wanted, language: str) -> dict[str, Any]:
     found = given(Path(source), LAYOUT)
-    answer_tokens("", language)  # refuses a language without rules
+    language = language_of(language)  # refuses one without rules
     files = _files(found)
     if not files:
         raise nothing_found(found, LAYOUT)

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from speechssl.artefacts import replacing
 from speechssl.audio import read_audio
-from speechssl.corpora.records import Corpus, Question
+from speechssl.corpora.records import Corpus, Passage, Question
 from speechssl.corpora.sources import Recording
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.qa.choice import Choice, ChoiceModel, ChoiceReader, choice_loss
@@ -82,6 +82,21 @@ def numbered(codes: Mapping[str, np.ndarray], empty: np.ndarray) -> tuple[Tensor
     return torch.from_numpy(np.concatenate([empty, *codes.values()])), ids
 
 
+def choice_recordings(data: Corpus) -> list[Recording]:
+    """All there are of the multiple-choice questions, their options and their passages.
+
+    Raises InputError where not one question has all of its recordings.
+    """
+    asked = {q.passage for q in data.choices}
+    records: list[Passage | Question] = [*(p for p in data.passages.values() if p.id in asked), *data.choices]
+    found = [Recording(record.id, data.root / record.audio) for record in records if record.audio]
+    spoken = [q for q in data.choices if q.option_audio]
+    if not any(q.audio and data.passages[q.passage].audio for q in spoken):
+        where = data.root / data.split
+        raise InputError(f"{where} has no multiple-choice question with recordings of all its parts; prepare it with --speak")
+    return found + [Recording(i, data.root / a) for q in spoken for i, a in zip(q.option_ids, q.option_audio, strict=True)]
+
+
 def hear_codes(hearer: Hears, recordings: Sequence[Recording], path: Path) -> dict[str, np.ndarray]:
     """id -> codes (W, E) float32 of every recording in which words were heard. They are kept in the file `path`.
 
@@ -106,7 +121,10 @@ def _hear(hearer: Hears, recordings: Sequence[Recording], path: Path) -> None:
     heard = {name: rows for name, rows in found.items() if not isinstance(rows, str)}
     tell_set_aside({name: why for name, why in found.items() if isinstance(why, str)}, "audio words")
     if not heard:
-        raise InputError(f"in none of the {len(found)} recordings a word was heard; SpeechBERT cannot be trained on them")
+        why = next(text for text in found.values() if isinstance(text, str))
+        raise InputError(
+            f"no word was heard in any of the {len(found)} recordings (the first: {why}); check --recogniser and audio"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         save_file(heard, temporary)

@@ -69,15 +69,18 @@ def train_speechbert(
     Raises InputError where `out` was made from other inputs, or there is nothing to learn from.
     """
     _check_shares(options)
+    named = {name: value for name, value in asdict(options).items() if (name, value) != ("spans", True)}  # as earlier versions
     begun = read_json(start / "card.json").get("weights") if start else None
     made = {"features": features.card, "recogniser": recogniser_card, "start": begun, "data": data_hash(corpus, options.qa.split)}
-    with claim(out, made | {"options": asdict(options)}):
+    with claim(out, made | {"options": named}):
         if agreed((out / "card.json").is_file()):
             return
         text = text_half(options.qa, start)
         layout = layout_of(options.qa, CLS, SEP, PAD)
         check_positions(text.reader, layout, options.qa)
         data = first_passages(load_corpus(corpus, options.qa.split), options.passages)
+        if options.spans and not data.answerable:
+            raise _nothing_to_answer(data)
         with main_first():
             table = hear_corpus(data, features, recogniser, out / "features")
         encoder, facts = _train(data, table, text, layout, options, out / "checkpoints")
@@ -95,9 +98,7 @@ def _train(
     found, left_out = examples(data, table) if options.spans else ([], {})
     tell_set_aside(left_out, "training of SpeechBERT", "question")
     if options.spans and not found:
-        raise InputError(
-            f"{data.root / data.split} has no answerable question that can be used; without any, learn words alone (--no-spans)"
-        )
+        raise _nothing_to_answer(data)
     if not options.qa.dropout:
         without_dropout(text.reader.encoder)
     stages = _Stages(folder, options, text, table)
@@ -107,6 +108,11 @@ def _train(
         stages.spans(codes, example_batches(found, layout, options.qa))
     facts = {"audio_words": len(table), "examples": len(found), "left_out": len(left_out), "training": stages.results}
     return encoder, facts
+
+
+def _nothing_to_answer(data: Corpus) -> InputError:
+    where = data.root / data.split
+    return InputError(f"{where} has no answerable question that can be used; without any, learn words alone (--no-spans)")
 
 
 class _Stages:

@@ -10,14 +10,21 @@ import torch
 from speechssl.artefacts import write_json
 from speechssl.audio import write_flac
 from speechssl.corpora.records import load_corpus
-from speechssl.corpora.sources import list_recordings
 from speechssl.errors import InputError
 from speechssl.qa import choice_train
 from speechssl.qa.choice import ChoiceModel, ChoiceReader, chosen, load_choice
 from speechssl.qa.choice_train import ChoiceOptions, train_choice_heard
 from speechssl.qa.reader import Layout, SpanModel
 from speechssl.qa.spans import windows
-from speechssl.qa.speechbert.choosing import CodeChoice, by_likeness, choose_heard, hear_codes, heard_examples, numbered
+from speechssl.qa.speechbert.choosing import (
+    CodeChoice,
+    by_likeness,
+    choice_recordings,
+    choose_heard,
+    hear_codes,
+    heard_examples,
+    numbered,
+)
 from speechssl.qa.speechbert.reading import CLS, PAD, SEP, SPECIALS, Heard
 from speechssl.qa.weights import save_reader
 from speechssl.training import TrainingOptions
@@ -95,8 +102,9 @@ def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     assert [chosen(s, 1) for s in choose_heard(model, layout, asked)] == [(0,), (1,), (2,), (3,)]
     count = spoken.hearer.count
     assert count == 8 + 8 + 8 * 4
+    (out / "heard.safetensors").write_bytes(b"what a kill after the card leaves")
     train_choice_heard(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
-    assert spoken.hearer.count == count
+    assert spoken.hearer.count == count and not (out / "heard.safetensors").exists()
 
 
 def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(spoken, start, tmp_path, monkeypatch):
@@ -130,9 +138,40 @@ def test_recordings_without_words_are_set_aside_and_their_questions_left_out(spo
     assert "set aside q3: no audio words of q3" in said and f"{lost}" in said
     assert load_choice(tmp_path / "out")[2]["left_out"] == 1
     spoken.hearer.known = dict.fromkeys(spoken.hearer.known, ())
-    with pytest.raises(InputError, match="in none of the 48 recordings a word was heard"):
+    with pytest.raises(InputError, match=r"no word was heard in any of the 48 recordings \(the first: no word was heard in it\)"):
         train_choice_heard(spoken.root, tmp_path / "none", spoken.hearer, start, options())
-    assert not (tmp_path / "none").exists() or not (tmp_path / "none/card.json").exists()
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_cannot_be_is_refused_before_anything_is_heard(spoken, start, tmp_path):
+    with pytest.raises(InputError, match="does not fit into the 128 positions"):
+        train_choice_heard(spoken.root, tmp_path / "out", spoken.hearer, start, options(window=120, stride=60))
+    rewrite(spoken.root / "train/questions.jsonl", lambda i, q: q | {"option_audio": []})
+    with pytest.raises(InputError, match="no multiple-choice question with recordings of all its parts; prepare it with --speak"):
+        train_choice_heard(spoken.root, tmp_path / "out", spoken.hearer, start, options())
+    assert spoken.hearer.count == 0 and not (tmp_path / "out").exists()
+
+
+def test_a_question_without_a_recording_is_left_out(spoken, start, tmp_path, capsys):
+    rewrite(spoken.root / "train/questions.jsonl", lambda i, q: q | ({"audio": "", "seconds": 0.0} if i == 2 else {}))
+    train_choice_heard(spoken.root, tmp_path / "out", spoken.hearer, start, options())
+    assert "set aside q2: no audio words of q2" in capsys.readouterr().err and spoken.hearer.count == 47
+
+
+def rewrite(path, change):
+    lines = [change(i, json.loads(line)) for i, line in enumerate(path.read_text().splitlines())]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_recording_without_words_is_read_as_none(text_encoder):
+    torch.manual_seed(0)
+    model = ChoiceModel(text_encoder(max_position_embeddings=128), torch.nn.Embedding(SPECIALS, WIDTH)).eval()
+    layout, silent = (
+        Layout(CLS, SEP, PAD, size=6, stride=3, question=8),
+        Heard(np.zeros((0, WIDTH), np.float32), *[np.zeros(0)] * 2),
+    )
+    one, other = choose_heard(model, layout, [(silent, [silent, heard(1)], silent), (heard(4), [heard(1), silent], heard(5, 1))])
+    assert np.isfinite(one).all() and np.isfinite(other).all() and np.exp(one).sum() == pytest.approx(1)
 
 
 def test_other_audio_words_are_other_inputs(spoken, start, tmp_path):
@@ -144,7 +183,7 @@ def test_other_audio_words_are_other_inputs(spoken, start, tmp_path):
 
 def test_codes_get_ids_and_are_what_the_model_reads(spoken, text_encoder, tmp_path):
     """The table of codes gives what a model with these vectors as its embedding gives."""
-    codes = hear_codes(spoken.hearer, list_recordings(spoken.root, "train"), tmp_path / "codes.safetensors")
+    codes = hear_codes(spoken.hearer, choice_recordings(load_corpus(spoken.root, "train")), tmp_path / "codes.safetensors")
     layout = Layout(CLS, SEP, PAD, size=6, stride=3, question=8)
     table, examples, left_out = heard_examples(load_corpus(spoken.root, "train"), codes, layout)
     assert len(examples) == 8 and not left_out and len(table) == sum(map(len, codes.values()))

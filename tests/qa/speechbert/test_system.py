@@ -1,6 +1,7 @@
 """The system: it hears recordings as audio words, answers in seconds, and refuses what does not belong together."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from speechssl.corpora.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.qa.speechbert.system import load_speechbert
 from speechssl.qa.speechbert.train import train_speechbert
+from speechssl.systems import SharedEncoder, load_systems
 
 
 @pytest.fixture
@@ -96,3 +98,9 @@ def test_another_kind_of_reader_is_refused(trained, encoder):
     (trained / "card.json").write_text(json.dumps(card | {"what": "DUAL reader"}))
     with pytest.raises(InputError, match="does not hold SpeechBERT"):
         load_speechbert(trained, encoder)
+
+
+def test_a_model_that_has_learnt_no_spans_is_not_asked_for_any(corpus, features, recogniser, options, encoder, tmp_path):
+    train_speechbert(corpus, features, tmp_path / "speechbert", replace(options(1, 1, 1), spans=False), recogniser, "r")
+    with pytest.raises(InputError, match="has learnt no spans"):
+        load_systems(tmp_path, ["speechbert-aligned"], encoder=SharedEncoder(encoder))

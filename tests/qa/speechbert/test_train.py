@@ -149,8 +149,21 @@ def test_recordings_are_cut_twice_and_what_cannot_be_read_is_set_aside(corpus, f
 
 def test_words_alone_can_be_learnt_of_a_corpus_without_questions_that_have_answers(corpus, features, options, tmp_path):
     (corpus / "train/questions.jsonl").write_text("")
-    with pytest.raises(InputError, match="no answerable question"):
-        train_speechbert(corpus, features, tmp_path / "spans", options(1, 1, 1))
+    with pytest.raises(InputError, match=r"no answerable question .*--no-spans"):
+        train_speechbert(
+            corpus, SimpleNamespace(card=features.card), tmp_path / "spans", options(1, 1, 1)
+        )  # before anything is heard
     train_speechbert(corpus, features, tmp_path / "out", replace(options(1, 1, 1), spans=False))
     card = load_weights(tmp_path / "out")[3]
     assert list(card["training"]) == ["masked", "words"] and card["examples"] == 0
+
+
+def test_what_earlier_versions_began_is_gone_on_with(corpus, features, options, tmp_path):
+    """They had no choice of spans."""
+    out = tmp_path / "out"
+    train_speechbert(corpus, features, out, options(1, 0, 1))
+    made = json.loads((out / "made_from.json").read_text())
+    assert "spans" not in made["options"]
+    train_speechbert(corpus, features, out, options(1, 0, 1))
+    with pytest.raises(InputError, match=r"options\.spans"):
+        train_speechbert(corpus, features, out, replace(options(1, 0, 1), spans=False))
