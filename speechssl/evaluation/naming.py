@@ -47,9 +47,9 @@ def check_names(systems: Sequence[Named], out: Path) -> None:
             for path in sorted((out / "predictions" / system.name).glob("*.json")):
                 theirs = read_json(path).get("recogniser", mine)
                 if not _same(theirs, mine):
-                    other = mine or "that of the models"
+                    asked = mine or "that of the models"
                     raise InputError(
-                        f"{path} was made with {_told(theirs)}, and {other} would be called {system.name} as well; "
+                        f"{path} was made with {_told(theirs)}, and {asked} would be called {system.name} as well; "
                         "evaluate it into another folder"
                     )
 
