@@ -11,7 +11,9 @@ from speechssl.artefacts import read_json, write_json
 from speechssl.evaluation.results import read_rows
 
 RECIPE = "recipes/minisqa/run.sh, base.yaml"
-LIMIT = 80  # MB, of all that ships
+# MB, of this set. All that ships was to be 60 and is 71.4 (this set 61.7, minisqa-en-robust 9.7): the bound, 60 before, was raised
+# when SpeechBERT (12.6) came in. It goes back to 60, and counts both sets, once they are that small.
+LIMIT = 80
 
 
 def scores(exp: Path) -> dict[str, dict]:
