@@ -38,7 +38,7 @@ def test_what_hears_through_noise_reads_with_the_readers_of_the_other_set():
 @pytest.mark.parametrize(
     ("damage", "system", "said"),
     [
-        ("dual/model.safetensors", "dual", "model.safetensors"),
+        ("dual/difference.safetensors", "dual", "model.safetensors"),
         ("units.safetensors", "dual", "units.safetensors"),
         ("encoder/model.safetensors", "dual", "encoder"),
         ("ctc/head.safetensors", "cascade-ctc", "head.safetensors"),

@@ -1,7 +1,6 @@
 """Span models on disk: config, weights, layout and card in one folder.
 
-Matrices are kept as int8 with one scale a row (a quarter of float32; the largest error of a weight is 1/254 of its row's largest),
-everything else as it is. `safetensors` throughout.
+Matrices are kept as int8 (`qa/int8.py`), everything else as it is. `safetensors` throughout.
 """
 
 from __future__ import annotations
@@ -13,16 +12,17 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
-from speechssl.artefacts import hash_files, read_json, replacing, write_json
+from speechssl.artefacts import hash_content, hash_files, read_json, replacing, write_json
 from speechssl.errors import InputError
+from speechssl.qa.differences import NAME, load_difference
+from speechssl.qa.int8 import dequantise, quantise
 from speechssl.qa.reader import Layout, SpanModel
 from speechssl.textlm.subwords import SubwordUnits
 
-SCALE = ".row_scale"
 M = TypeVar("M", bound=nn.Module)
 Build: TypeAlias = Callable[[PreTrainedModel, nn.Embedding, dict[str, Any]], M]
 
@@ -34,31 +34,6 @@ class Saved(Protocol):
     embedding: nn.Embedding
 
     def state_dict(self) -> dict[str, torch.Tensor]: ...
-
-
-def quantise(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Matrices (R, C) as int8 plus `name.row_scale` (R,) float32; what `dequantise` returns is packed to the same bits."""
-    packed: dict[str, torch.Tensor] = {}
-    for name, value in state.items():
-        if value.ndim != 2 or not value.is_floating_point():
-            packed[name] = value.contiguous()
-            continue
-        # scales of 17 significant bits, rounded up: 127 times one is then exact in float32, and gives the same scale again
-        scale = value.float().abs().amax(1).clamp(min=1e-12) / 127
-        scale = ((scale.view(torch.int32) + 127) & ~127).view(torch.float32)
-        packed[name] = torch.round(value / scale[:, None]).to(torch.int8)
-        packed[name + SCALE] = scale
-    return packed
-
-
-def dequantise(packed: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The inverse of `quantise`, in float32."""
-    scales = {name: value for name, value in packed.items() if name.endswith(SCALE)}
-    return {
-        name: value.float() * scales[name + SCALE][:, None] if name + SCALE in scales else value.float()
-        for name, value in packed.items()
-        if name not in scales
-    }
 
 
 def save_reader(folder: Path, model: Saved, layout: Layout, card: dict[str, Any]) -> None:
@@ -87,12 +62,8 @@ def load_model(
     build: (encoder, embedding, facts) -> the model, without its weights; facts: the card, and `subword_units`, None without.
     """
     card, config = read_json(folder / "card.json"), read_json(folder / "config.json")
-    path = folder / "model.safetensors"
-    try:
-        packed = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"cannot read the weights {path} ({error}); train or fetch the model again") from error
-    if card.get("weights") != hash_files([path]):
+    path, packed, weights = _read(folder)
+    if card.get("weights") != weights:
         raise InputError(f"{path} is not the file its card describes; train or fetch the model again")
     try:
         rows, width = config.pop("symbols")
@@ -114,3 +85,15 @@ def load_model(
         some = ", ".join(keys[:3])
         raise InputError(f"{path} does not fit its config: {len(keys)} weights missing or left over ({some} ...); train it again")
     return model.eval().requires_grad_(False), layout, card
+
+
+def _read(folder: Path) -> tuple[Path, dict[str, torch.Tensor], str]:
+    """The file that holds the weights, what it holds, and the hash of `model.safetensors`, whether it is that or its difference."""
+    path = folder / "model.safetensors"
+    if not path.exists() and (folder / NAME).exists():
+        packed = load_difference(folder / NAME)
+        return folder / NAME, packed, hash_content(save(packed))
+    try:
+        return path, load_file(path), hash_files([path])
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"cannot read the weights {path} ({error}); train or fetch the model again") from error

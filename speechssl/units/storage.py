@@ -22,8 +22,7 @@ from speechssl.artefacts import hash_bytes, read_json
 from speechssl.errors import InputError
 from speechssl.timing import RunLength
 
-# Threads of Arrow that have not ended when the program does may end it with an abort; parts are small.
-READ: dict[str, Any] = {"page_checksum_verification": True, "use_threads": False, "pre_buffer": False}
+READ: dict[str, Any] = {"page_checksum_verification": True, "pre_buffer": False}
 SCHEMA = pa.schema(
     {
         "id": pa.string(),
@@ -87,7 +86,7 @@ def _lists(arrays: Sequence[np.ndarray]) -> pa.Array:
 def decode(content: bytes) -> Part:
     """What `encode` was given. Raises ValueError for bytes that are not a whole part."""
     try:
-        table = pq.read_table(pa.BufferReader(content), **READ)
+        table = _read(pa.BufferReader(content))
         card = json.loads((table.schema.metadata or {})[KEY])
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ValueError(f"not a whole Parquet file of units: {str(error).splitlines()[0]}") from error
@@ -117,10 +116,18 @@ def part_columns(path: Path, names: Sequence[str]) -> list[list[Any]]:
     """Some columns of a part. Raises ValueError for bytes that are not a whole part."""
     try:
         with path.open("rb") as file:
-            table = pq.read_table(file, columns=list(names), **READ)
+            table = _read(file, list(names))
         return [table[name].to_pylist() for name in names]
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ValueError(f"not a whole Parquet file of units: {str(error).splitlines()[0]}") from error
+
+
+def _read(file: Any, columns: list[str] | None = None) -> pa.Table:
+    """By this thread. A thread of Arrow's (`read_table` begins one, whatever `use_threads` says) that lets go of a Python object
+    while the program ends aborts it.
+    """
+    with pq.ParquetFile(file, **READ) as whole:
+        return whole.read(columns, use_threads=False)
 
 
 def _arrays(column: pa.ChunkedArray) -> Iterator[np.ndarray]:

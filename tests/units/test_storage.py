@@ -1,6 +1,9 @@
 """Parquet parts: what goes in comes out, the same bytes for the same rows, and nothing that was damaged is believed."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -94,6 +97,22 @@ def test_a_part_that_was_cut_off_is_none(length):
     content = encode(Part(utterances([("a", 1.0, [1, 2])]), {}))
     with pytest.raises(ValueError, match="not a whole Parquet file"):
         decode(content[:length])
+
+
+ALONE = """
+import os, sys
+from pathlib import Path
+from speechssl.units.storage import load_units, part_columns
+threads = len(os.listdir("/proc/self/task"))
+assert len(load_units(Path(sys.argv[1]))) == len(part_columns(Path(sys.argv[1]) / "part-00000.parquet", ["id"])[0]) == 1
+sys.exit(len(os.listdir("/proc/self/task")) - threads)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted in /proc")
+def test_no_thread_of_arrow_is_left_to_end_with_the_program(tmp_path):
+    folder = write(tmp_path / "units", [("a", 1.0, [1])])
+    assert subprocess.run([sys.executable, "-c", ALONE, str(folder)], timeout=120).returncode == 0
 
 
 @pytest.mark.parametrize("card", [None, "{", "[]", '{"parts": 3}'])

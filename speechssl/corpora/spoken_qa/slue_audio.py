@@ -94,7 +94,7 @@ def _batches(path: Path, group: int, *what: str) -> Iterator[dict[str, Any]]:
     columns = [name for name in columns_of(path) if name in {f"{kind}_{w}" for kind in KINDS for w in what}]
     try:
         with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(16, row_groups=[group], columns=columns):
+            for batch in file.iter_batches(16, row_groups=[group], columns=columns, use_threads=False):
                 yield from batch.to_pylist()
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path} is damaged in row group {group}; download it again") from error

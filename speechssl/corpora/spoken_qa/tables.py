@@ -24,7 +24,7 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None, batch: int = 
         with parquet.ParquetFile(path) as file:
             known = file.schema_arrow.names
             wanted = None if columns is None else [name for name in columns if name in known]
-            for rows in file.iter_batches(batch, columns=wanted):
+            for rows in file.iter_batches(batch, columns=wanted, use_threads=False):
                 yield from rows.to_pylist()
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path} is not a whole Parquet file ({first_line(error)}); download it again") from error

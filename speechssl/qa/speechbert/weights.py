@@ -15,9 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from speechssl.artefacts import hash_files, read_json, replacing
 from speechssl.errors import InputError
+from speechssl.qa.int8 import dequantise, quantise
 from speechssl.qa.reader import Layout, SpanModel
 from speechssl.qa.speechbert.autoencoder import WordEncoder, WordShape
-from speechssl.qa.weights import dequantise, load_reader, quantise, save_reader
+from speechssl.qa.weights import load_reader, save_reader
 
 WORDS = "words.safetensors"
 WHAT = "SpeechBERT"
