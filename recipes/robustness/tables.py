@@ -6,7 +6,7 @@ python recipes/robustness/tables.py EXP      reads results.jsonl and degradation
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,12 @@ class Scores:
     """The rows in clean speech and in every noise at the SNR nearest to AT, by task, condition and encoder."""
 
     cells: Mapping[tuple[str, str, str], Row]
-    snr: float
+    snr: float | None  # None where no noise has one
 
     @classmethod
     def read(cls, path: Path) -> Scores:
         rows = read_rows(path)
-        snr = min({r.snr_db for r in rows if r.snr_db is not None}, key=lambda s: abs(s - AT))
+        snr = nearest({r.snr_db for r in rows})
         return cls({(f"{r.system} {r.metric}", r.condition, r.encoder): r for r in rows if r.snr_db in (None, snr)}, snr)
 
     def names(self, place: int) -> list[str]:
@@ -50,22 +50,28 @@ class Scores:
         encoders, lines = self.names(2), [(task, c) for task in self.names(0) for c in self.names(1)]
         rows = {line: [self.cells.get((*line, e)) for e in encoders] for line in lines}
         table = [[*line, *(cell(asdict(r) if r else None) for r in found)] for line, found in rows.items()]
-        return markdown(["task", f"condition ({self.snr:g} dB)", *encoders], table)
+        return markdown(["task", "condition" if self.snr is None else f"condition ({self.snr:g} dB)", *encoders], table)
 
 
 def targets(values: Mapping[str, Any]) -> str:
     """What the recipe aims at, a column an encoder beside the baseline."""
     clean = {line["encoder"]: line for line in values["clean"]}
-    unseen = [a for a in values["averages"] if a["group"] == "unseen" and a["snr_db"] is not None]
-    snr = min((a["snr_db"] for a in unseen), key=lambda s: abs(s - AT))
+    unseen = [a for a in values["averages"] if a["group"] == "unseen"]
+    snr = nearest({a["snr_db"] for a in unseen})
     at = {a["encoder"]: a for a in unseen if a["snr_db"] == snr}
+    where = "" if snr is None else f" at {snr:g} dB"
     table = [
-        [f"removes 40 % of the baseline's loss in unseen noise at {snr:g} dB", *(cell(at[e]["removed"]) for e in clean)],
-        ["the same, against the baseline's clean speech", *(cell(at[e]["recovered"]) for e in clean)],
+        [f"removes 40 % of the baseline's loss in unseen noise{where}", *(cell(at.get(e, {}).get("removed")) for e in clean)],
+        ["the same, against the baseline's clean speech", *(cell(at.get(e, {}).get("recovered")) for e in clean)],
         ["in clean speech at most 1 point worse: mean over tasks", *(cell(c["gain"], "+") for c in clean.values())],
         ["and the worst task", *(worst(c["worst"]) for c in clean.values())],
     ]
     return markdown(["target", *clean], [*table, *against_cascade(values["dual_against_cascade"], list(clean))])
+
+
+def nearest(ratios: Set[float | None]) -> float | None:
+    """The SNR nearest to AT; None where there is none."""
+    return min((s for s in ratios if s is not None), key=lambda s: abs(s - AT), default=None)
 
 
 def against_cascade(lines: Sequence[Mapping[str, Any]], encoders: Sequence[str]) -> list[list[str]]:
@@ -83,7 +89,10 @@ def worst(line: Mapping[str, Any] | None) -> str:
 
 
 def cell(n: Numbers, sign: str = "") -> str:
-    return f"{n['value']:{sign}.1f} [{n['low']:{sign}.1f}, {n['high']:{sign}.1f}]" if n and "value" in n else "–"
+    if not n or "value" not in n:
+        return "–"
+    ends = "" if n["low"] is None else f" [{n['low']:{sign}.1f}, {n['high']:{sign}.1f}]"  # one passage has none
+    return f"{n['value']:{sign}.1f}{ends}"
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -100,7 +100,7 @@ def rows_of(grid: Grid) -> list[Row]:
     for (task, encoder, setting), score in grid.scores.items():
         v, cell = score.interval.percent, grid.cells[task, encoder, setting]
         about = (task[0], encoder, setting.name, setting.snr_db, task[1])
-        rows.append(Row(*about, v.value, v.low, v.high, v.n, cell.seed, cell.card))
+        rows.append(Row(*about, v.value, *v.ends, v.n, cell.seed, cell.card))
     return rows
 
 
@@ -138,7 +138,8 @@ def removed(grid: Grid, task: Task, encoder: str, setting: Setting, own_clean: b
 
 def loses(grid: Grid, task: Task, settings: Sequence[Setting]) -> bool:
     """Whether the baseline loses something for certain in every one of the conditions."""
-    return all(loss(grid, task, grid.baseline, s).interval.low > 0 for s in settings)
+    found = [loss(grid, task, grid.baseline, s).interval for s in settings]
+    return all(v.estimated and v.low > 0 for v in found)
 
 
 # ---- what goes into degradation.json
@@ -188,12 +189,13 @@ def _cell(grid: Grid, task: Task, encoder: str, setting: Setting) -> dict[str, A
     }
 
 
-def numbers(estimate: Estimate | None, times: float = 1) -> dict[str, float] | None:
-    """Value and interval as JSON has them; None for what is not defined."""
+def numbers(estimate: Estimate | None, times: float = 1) -> dict[str, float | None] | None:
+    """Value and interval as JSON has them, ends of None where one group has none; None for what is not defined."""
     if estimate is None or not np.isfinite(estimate.value):
         return None
     v = estimate.interval
-    return {"value": times * v.value, "low": times * v.low, "high": times * v.high}
+    low, high = (times * v.low, times * v.high) if v.estimated else (None, None)
+    return {"value": times * v.value, "low": low, "high": high}
 
 
 def averages(grid: Grid) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from speechssl.evaluation.grid import Setting
 from speechssl.evaluation.resampling import Estimate, holm, mean_of
 from speechssl.evaluation.results import LOWER_IS_BETTER, aligned
 
-Numbers = Mapping[str, float] | None
+Numbers = Mapping[str, Any] | None
 Place = tuple[str, ...]  # names of a line and a column
 
 
@@ -125,7 +125,7 @@ def significant(tests: Mapping[Place, Estimate], corrected: bool) -> set[Place]:
 
 def _cell(score: Estimate) -> str:
     v = score.interval.percent
-    return f"{v.value:.1f} [{v.low:.1f}, {v.high:.1f}]"
+    return f"{v.value:.1f}" + (f" [{v.low:.1f}, {v.high:.1f}]" if v.estimated else "")
 
 
 def _note(tasks: Sequence[Task], corrected: bool) -> str:
@@ -201,7 +201,9 @@ def _kept(line: Mapping[str, Any] | None) -> str:
 
 
 def _signed(n: Numbers, sign: str = "") -> str:
-    return f"{n['value']:{sign}.1f} [{n['low']:{sign}.1f}, {n['high']:{sign}.1f}]" if n and "value" in n else "-"
+    if not n or "value" not in n:
+        return "-"
+    return f"{n['value']:{sign}.1f}" + (f" [{n['low']:{sign}.1f}, {n['high']:{sign}.1f}]" if n["low"] is not None else "")
 
 
 def _short(n: Numbers) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -22,6 +24,8 @@ from speechssl.units.extract import UnitExtractor, single_threaded
 from speechssl.units.shards import Made, Shard, ShardMaker, Tell
 
 STORE = 200_000_000  # bytes for Ray's objects on one machine: lists of paths
+PARKED = "Prefetcher"  # a thread of Ray's that, after an error, sleeps for good
+ENDING = 30.0  # seconds that the threads of a pipeline have; they take tenths
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,9 @@ class RayEngine:
                 num_gpus=min(gpus, 1),  # an actor sees no GPU that it did not ask for
                 fn_constructor_args=(self.load, maker.out, maker.size, maker.card, os.getcwd()),
             )
-            for row in done.iter_rows():
-                yield _received(json.loads(row["made"]), shards, tell)
+            with _pipeline(done) as rows:
+                for row in rows:
+                    yield _received(json.loads(row["made"]), shards, tell)
 
 
 def _actors(asked: int | None, cores: int, gpus: int, shards: int) -> int:
@@ -78,6 +83,7 @@ def _cluster(workers: int | None) -> Iterator[None]:
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else the driver prints what concerns Ray's own actors
+    os.environ.setdefault("RAY_DATA_USAGE_DISABLED", "1")  # a thread that asks Ray for numbers as long as the program runs
     wanted: dict[str, Any]
     if address := os.environ.get("RAY_ADDRESS"):
         wanted, what = {}, f"join the Ray cluster at {address}"
@@ -95,6 +101,22 @@ def _cluster(workers: int | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _pipeline(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
+    """Its rows. When the block is left, by an error too, its threads have ended: one that turns to Ray after `ray.shutdown` would
+    end the whole program, with exit code 1 and not a word.
+    """
+    before, rows = set(threading.enumerate()), iter(dataset.iter_rows())
+    try:
+        yield rows
+    finally:
+        rows.close()
+        deadline = time.monotonic() + ENDING
+        for thread in set(threading.enumerate()) - before:
+            if thread.name != PARKED:
+                thread.join(max(deadline - time.monotonic(), 0))
 
 
 def _quiet() -> None:

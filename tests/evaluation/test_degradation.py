@@ -1,12 +1,15 @@
 """The arithmetic of what noise costs: by hand, and its properties."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.errors import InputError
-from speechssl.evaluation.degradation import clean_gain, degradation, gain, gather, loss, relative, removed, rows_of
+from speechssl.evaluation.degradation import clean_gain, degradation, gain, gather, loses, loss, relative, removed, rows_of
 from speechssl.evaluation.grid import Cell, Setting
 from speechssl.evaluation.retained import against_cascade
 from speechssl.evaluation.robustness_tables import degradation_tables, lecture_columns, lecture_markdown, score_tables
@@ -26,8 +29,12 @@ def cell(task, metric, encoder, setting, value, n=100, failed=None):
 
 
 def grid_of(values, resamples=200):
+    return gather(cells_of(values), 0, resamples)
+
+
+def cells_of(values):
     """values: (task, metric, encoder) -> {setting: score}."""
-    return gather([cell(*key, s, v) for key, line in values.items() for s, v in line.items()], 0, resamples)
+    return [cell(*key, s, v) for key, line in values.items() for s, v in line.items()]
 
 
 EXAMPLE = {
@@ -92,6 +99,19 @@ def test_rows_are_those_of_results():
     row = next(r for r in rows_of(grid_of(EXAMPLE)) if (r.system, r.encoder, r.condition) == ("asr", "new", "seen-pink"))
     assert (row.metric, row.snr_db, row.n, row.card) == ("wer", 5.0, 100, "card")
     assert row.low < 24.9 < row.value < 25.1 < row.high
+
+
+def test_one_passage_has_values_without_intervals_and_nothing_certain():
+    one = [replace(c, scored=tuple(replace(s, group="the only one") for s in c.scored)) for c in cells_of(EXAMPLE)]
+    grid = gather(one, 0, 200)
+    assert {(r.low, r.high) for r in rows_of(grid)} == {(None, None)} and not loses(grid, KS, [UNSEEN])
+    found = degradation(grid)
+    (line,) = [c for c in found["cells"] if (c["task"], c["encoder"], c["condition"]) == ("ks", "new", "unseen-pink")]
+    assert line["gain"]["value"] == pytest.approx(25) and line["gain"]["low"] is None and line["gain"]["p_value"] == 1.0
+    json.dumps(found, allow_nan=False)
+    tables = [*score_tables(grid, 5.0, True), *degradation_tables(found)]
+    text = "\n".join([lecture_markdown(grid, 5.0, True), *(t.text for t in tables)])
+    assert "75.0" in text and "[" not in text
 
 
 def test_a_cascade_is_compared_with_dual_and_is_no_task_of_the_average():

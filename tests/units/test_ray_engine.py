@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from functools import partial
 from importlib import util
 
@@ -61,8 +62,11 @@ def test_two_workers_of_ray_give_the_bytes_that_threads_give(extractor, hubert_f
         extract_corpus(ShardMaker(extractor, out, 2), recordings, RayEngine(load, 2))
         assert contents(out) == whole
         lost = partial(load_extractor, str(tmp_path / "no-encoder"), tmp_path / "book.safetensors")
+        threads = set(threading.enumerate())
         with pytest.raises(InputError, match="found no speech encoder at .*no-encoder"):
             extract_corpus(ShardMaker(extractor, tmp_path / "none", 2), recordings, RayEngine(lost, 2))
+        left = {t.name for t in set(threading.enumerate()) - threads}
+        assert left <= {ray_engine.PARKED}  # one that asks Ray for something after `ray.shutdown` ends the program
         assert ray.is_initialized()  # whose cluster it is ends it
     finally:
         ray.shutdown()
