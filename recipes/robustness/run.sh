@@ -34,17 +34,19 @@ for name in "${TRAININGS[@]}"; do
   speechssl pretrain continue "$CORPUS" "$EXP/$name" --from minisqa-en/encoder --seed "$SEED" ${MUSAN:+--noise "musan=$MUSAN"} $(with "$name")
 done
 
-stage "3 a folder of models for each: units carried over from the shipped ones, the shipped readers, and a CTC head of its own"
+stage "3 a folder of models for each: units and SpeechBERT carried over from the shipped ones, the shipped readers, a CTC head of its own"
 for name in baseline "${TRAININGS[@]}"; do
   models=$EXP/models/$name
   ENCODERS+=("$name=$models")
   mkdir -p "$models"
   ln -sfn "$SHIPPED"/dual "$SHIPPED"/text-qa "$models/"
   if [ "$name" = baseline ]; then
-    ln -sfn "$SHIPPED"/encoder "$SHIPPED"/units.safetensors "$SHIPPED"/units.card.json "$models/"
+    ln -sfn "$SHIPPED"/encoder "$SHIPPED"/units.safetensors "$SHIPPED"/units.card.json "$SHIPPED"/speechbert "$models/"
   else
     ln -sfn "../../$name/encoder" "$models/encoder"
     speechssl units carry "$CORPUS" minisqa-en/encoder minisqa-en/units.safetensors "$models/encoder" "$models/units.safetensors" $(with carry)
+    speechssl train carry-speechbert "$CORPUS" minisqa-en/encoder minisqa-en/speechbert "$models/encoder" "$models/speechbert" \
+      --seed "$SEED" $(with carry-speechbert)
   fi
   speechssl train ctc "$CORPUS" "$models/encoder" "$models/ctc" --seed "$SEED" $(with ctc)
 done
@@ -55,7 +57,7 @@ grid() {
     --seed "$SEED" ${MUSAN:+--noises "musan=$MUSAN"} $(with "$2")
 }
 SETS=("ks=$EXP/tasks/ks" "ic=$EXP/tasks/ic" "sid=$EXP/tasks/sid" "style=$EXP/tasks/style")
-grid "$EXP" grid "${SETS[@]}" "asr=$CORPUS" "units=$CORPUS" "dual=$CORPUS" "cascade-ctc=$CORPUS"
+grid "$EXP" grid "${SETS[@]}" "asr=$CORPUS" "units=$CORPUS" "dual=$CORPUS" "speechbert=$CORPUS" "cascade-ctc=$CORPUS"
 
 stage "5 real voices: digits and speakers of FSDD"
 if [ -n "${FSDD:-}" ]; then

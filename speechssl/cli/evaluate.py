@@ -32,11 +32,12 @@ What it does not answer counts as wrong. Leaves predictions and rows in OUT, for
 """
 ROBUSTNESS = """encoders x tasks x noises x SNR: what noise costs, and how much of it an encoder saves
 
-An encoder is a folder, hub id or shipped name, or for the tasks units, dual and cascade-ctc a folder of models: encoder/ with
-units.safetensors, dual/, ctc/, text-qa/. The first is the baseline. Heads that are missing are trained on clean speech, into
-OUT/heads. Tasks with their data: ks, ic, sid, style (a set of `prepare minisuperb` or fsdd), asr, dual, cascade-ctc (a prepared
-corpus), units (any recordings). Mixtures are frozen in OUT/noise.jsonl before anything is heard: every system hears the same.
-Leaves OUT/results.jsonl, degradation.json and tables.md; `speechssl report OUT` draws them. A killed run goes on.
+An encoder is a folder, hub id or shipped name, or for the tasks units, dual, speechbert and cascade-ctc a folder of models:
+encoder/ with units.safetensors, dual/, speechbert/, ctc/, text-qa/. The first is the baseline. Heads that are missing are trained
+on clean speech, into OUT/heads. Tasks with their data: ks, ic, sid, style (a set of `prepare minisuperb` or fsdd), asr, dual,
+speechbert, cascade-ctc (a prepared corpus), units (any recordings). Mixtures are frozen in OUT/noise.jsonl before anything is
+heard: every system hears the same. Leaves OUT/results.jsonl, degradation.json and tables.md; `speechssl report OUT` draws them. A
+killed run goes on.
 
   speechssl evaluate robustness exp/robust --encoders baseline=minisqa-en mine=exp/mine --tasks ks=tasks/ks units=recordings/ \\
     --seen m+g+r --unseen kitchen.wav held-out --snr 20 10 5 0
@@ -110,7 +111,11 @@ def _add_robustness(what: Any) -> None:
         "--encoders", nargs="+", required=True, metavar="NAME=WHERE", help="what is compared; the first is the baseline"
     )
     verb.add_argument(
-        "--tasks", nargs="+", required=True, metavar="TASK=DATA", help="ks, ic, sid, style, asr, units, dual, cascade-ctc"
+        "--tasks",
+        nargs="+",
+        required=True,
+        metavar="TASK=DATA",
+        help="ks, ic, sid, style, asr, units, dual, speechbert, cascade-ctc",
     )
     verb.add_argument("--seen", nargs="*", default=["m+g+r"], help="conditions that training heard, as `evaluate qa` writes them")
     verb.add_argument(

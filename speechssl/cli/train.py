@@ -9,7 +9,7 @@ from typing import Any
 from speechssl.cli.choice import add_train_choice
 from speechssl.cli.qa_flags import qa_flags, qa_options
 from speechssl.cli.shared import ENCODERS, add_group, add_verb, trained, training_flags, training_options
-from speechssl.cli.train_speechbert import add_speechbert
+from speechssl.cli.train_speechbert import add_carry_speechbert, add_speechbert
 from speechssl.options import amount, count, share, whole
 
 DUAL = """train DUAL's reader on extracted units
@@ -38,7 +38,7 @@ It learns from the passages and questions of the corpus's training split and the
 
 def add_train(verbs: Any) -> None:
     what = add_group(verbs, "train", "train DUAL, SpeechBERT, the CTC head, the cascade's text QA, or multiple choice")
-    for add in (_add_dual, _add_text, _add_ctc, add_speechbert, add_train_choice):
+    for add in (_add_dual, _add_text, _add_ctc, add_speechbert, add_carry_speechbert, add_train_choice):
         add(what)
 
 

@@ -1,13 +1,14 @@
-"""`speechssl train speechbert`: three stages in one verb."""
+"""`speechssl train speechbert`, three stages in one verb, and `carry-speechbert`, which takes what it made to another encoder."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from speechssl.cli.qa_flags import qa_flags, qa_options
-from speechssl.cli.shared import ENCODERS, add_verb, trained
+from speechssl.cli.shared import ENCODERS, add_verb, trained, training_flags, training_options
 from speechssl.options import amount, count, weight, whole
 
 SPEECHBERT = """train SpeechBERT: a text encoder that reads audio words
@@ -18,6 +19,13 @@ Words are cut by the times in the manifest and, with --recogniser, a second time
 
   speechssl train speechbert corpus minisqa-en/encoder exp/speechbert --recogniser minisqa-en/ctc
   speechssl train speechbert corpus mfcc exp/speechbert-mfcc --start minisqa-en/text-qa
+"""
+CARRY = """SpeechBERT for another encoder, which reads as it did
+
+After continual pre-training: the word encoder learns to give NEW's features of a word the code that the word has with the old
+encoder, in clean recordings whose words have times. The text encoder stays as it is. A killed run goes on with the same command.
+
+  speechssl train carry-speechbert corpus minisqa-en/encoder minisqa-en/speechbert exp/robust/encoder exp/robust/speechbert
 """
 
 
@@ -33,6 +41,31 @@ def add_speechbert(what: Any) -> None:
     verb.add_argument("--passages", type=count, help="training passages, their questions come along; default: all")
     _word_flags(verb)
     qa_flags(verb)
+
+
+def add_carry_speechbert(what: Any) -> None:
+    verb = add_verb(what, "carry-speechbert", _carry_speechbert, CARRY)
+    verb.add_argument("corpus", type=Path, help="prepared corpus whose words have times")
+    verb.add_argument("encoder", help=f"that SpeechBERT was trained on: {ENCODERS}")
+    verb.add_argument("speechbert", type=trained, help="folder of `speechssl train speechbert`")
+    verb.add_argument("new", help="encoder that gets a SpeechBERT, such as one that went on training from the first")
+    verb.add_argument("out", type=Path, help="folder for the model")
+    verb.add_argument("--passages", type=count, help="that are listened to, with their questions; default: all")
+    verb.add_argument("--split", default="train", help="of the corpus")
+    verb.add_argument("--batch", type=count, default=128, help="audio words a step, of all processes together")
+    training_flags(verb, 500, 1e-3, 50)
+
+
+def _carry_speechbert(o: argparse.Namespace) -> None:
+    from speechssl.encoders.loading import load_encoder
+    from speechssl.qa.speechbert.carry import CarryOptions, carry_speechbert
+
+    training = replace(training_options(o), bf16=False)  # a CPU has no fast LSTM in bfloat16
+    options = CarryOptions(training, o.batch, o.passages, o.split)
+    card = carry_speechbert(o.corpus, load_encoder(o.encoder), o.speechbert, load_encoder(o.new), o.out, options)
+    carried = card["carried"]
+    off = f"a code is off by {carried['distance']:.0%} of what the codes of two words differ by"
+    print(f"{o.out}: SpeechBERT, carried over by {carried['audio_words']} audio words; {off}")
 
 
 def _word_flags(verb: argparse.ArgumentParser) -> None:

@@ -154,6 +154,7 @@ NEEDS = {  # of a folder of models
     "units": "encoder/ and units.safetensors",
     "dual": "encoder/, units.safetensors and dual/",
     "cascade-ctc": "encoder/, ctc/ and text-qa/",
+    "speechbert": "encoder/, speechbert/ and ctc/",
 }
 MAKERS: Mapping[str, Maker] = {
     **{name: partial(_classification, name) for name in ("ks", "ic", "sid", "style")},
@@ -161,4 +162,5 @@ MAKERS: Mapping[str, Maker] = {
     "units": _units,
     "dual": _qa("dual"),
     "cascade-ctc": _qa("cascade-ctc"),
+    "speechbert": _qa("speechbert"),
 }

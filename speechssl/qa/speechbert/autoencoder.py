@@ -8,7 +8,7 @@ Letters: B words, T rows of features, D their width, E embedding width, H LSTM w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,12 +76,11 @@ class WordAutoencoder(nn.Module):
         codes = self.encoder(features, lengths)
         rebuilt = self._rebuilt(codes, features, lengths)
         distance = (codes - targets).abs().sum(-1).mean()
-        closest = targets[torch.cdist(codes.detach(), targets, p=1).argmin(1)]
         return {
             "loss": rebuilt + self.pull * distance,
             "rebuilt": rebuilt.detach(),
             "distance": distance.detach(),
-            "nearest": (closest == targets).all(-1).float().mean(),
+            "nearest": nearest(codes.detach(), targets),
         }
 
     def _rebuilt(self, codes: Tensor, features: Tensor, lengths: Tensor) -> Tensor:
@@ -92,9 +91,19 @@ class WordAutoencoder(nn.Module):
         return (torch.where(real, errors, 0.0).sum(1) / lengths.to(errors)).mean()
 
 
+def nearest(codes: Tensor, targets: Tensor) -> Tensor:
+    """Share of the codes that have no nearer target (L1) than their own. Both (B, E)."""
+    closest = targets[torch.cdist(codes, targets, p=1).argmin(1)]
+    return (closest == targets).all(-1).float().mean()
+
+
 def new_encoder(table: WordTable, code: int, width: int) -> WordEncoder:
     """A WordEncoder that standardises as the features of the table want it."""
-    encoder = WordEncoder(WordShape(table.features.shape[1], code, width))
+    return standardise(WordEncoder(WordShape(table.features.shape[1], code, width)), table)
+
+
+def standardise(encoder: WordEncoder, table: WordTable) -> WordEncoder:
+    """The encoder, with mean and scale as the features of the table want them."""
     some = np.asarray(table.features[:: max(len(table.features) // 20_000, 1)], np.float32)
     encoder.mean.copy_(torch.from_numpy(some.mean(0)))
     encoder.scale.copy_(torch.from_numpy(some.std(0)).clamp(min=1e-5))
@@ -118,8 +127,7 @@ class WordBatches:
 
     table: WordTable
     numbers: np.ndarray  # of the words of the table that are learnt from
-    pieces: Sequence[np.ndarray]  # of every word of the table
-    embeddings: Tensor  # (V, E)
+    targets: Callable[[np.ndarray], Tensor]  # (B,) numbers -> (B, E) what their codes are drawn to
     size: int = 128  # B
     seed: int = 0
 
@@ -133,7 +141,7 @@ class WordBatches:
         place = int(rng.permutation(count)[index]) * self.size
         chosen = self.numbers[order[place : place + self.size]]
         batch = padded(self.table, chosen)
-        return batch | {"targets": text_vectors([self.pieces[n] for n in chosen], self.embeddings)}
+        return batch | {"targets": self.targets(chosen)}
 
 
 def padded(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:

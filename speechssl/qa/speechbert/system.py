@@ -92,13 +92,14 @@ def load_speechbert(
     system says of it. Raises InputError where the folder holds no SpeechBERT, or one of another encoder.
     """
     words, reader, layout, card = load_weights(folder)
-    features = _features(folder, encoder, card)
+    features = speechbert_features(folder, encoder, card)
     made = {"speechbert": card["weights"], "words": card["words"]["weights"], "features": card["features"]}
     made |= {"boundaries": recogniser_card if recogniser else "those of the corpus"} | ({"bf16": True} if bf16 else {})
     return SpeechBertSystem(SpeechBert(features, words, reader, layout, bf16), recogniser, made)
 
 
-def _features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:
+def speechbert_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:
+    """What the SpeechBERT in `folder` makes audio words of. Raises InputError where that is of another encoder."""
     made = card.get("features")
     if not isinstance(made, dict):
         raise InputError(f"the card of {folder} does not say which features it was trained on; train it again")

@@ -23,7 +23,15 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.processes import agreed, is_main, main_first
 from speechssl.qa.cascade import TextCodec
 from speechssl.qa.reader import Layout
-from speechssl.qa.speechbert.autoencoder import WordAutoencoder, WordBatches, WordEncoder, codes_of, new_encoder, pieces_of
+from speechssl.qa.speechbert.autoencoder import (
+    WordAutoencoder,
+    WordBatches,
+    WordEncoder,
+    codes_of,
+    new_encoder,
+    pieces_of,
+    text_vectors,
+)
 from speechssl.qa.speechbert.hearing import hear_corpus
 from speechssl.qa.speechbert.masking import MaskedBatches, MaskedWords, Sentence, Vocabulary
 from speechssl.qa.speechbert.reading import CLS, PAD, SEP, CodeReader, examples
@@ -130,10 +138,13 @@ class _Stages:
             raise InputError("no audio word of the corpus has a text that the tokeniser knows; there is nothing to learn from")
         torch.manual_seed(options.words.seed)
         encoder = new_encoder(self.table, self.text.embeddings.shape[1], options.word_width)
-        batches = WordBatches(self.table, known, self.pieces, self.text.embeddings, options.word_batch, options.words.seed)
+        batches = WordBatches(self.table, known, self._vectors, options.word_batch, options.words.seed)
         self.results["words"] = fit(WordAutoencoder(encoder, options.pull), batches, options.words, self.folder / "words")
         encoder = as_saved(encoder)
         return encoder, codes_of(encoder, self.table)
+
+    def _vectors(self, numbers: np.ndarray) -> Tensor:
+        return text_vectors([self.pieces[n] for n in numbers], self.text.embeddings)
 
     def masked(self, data: Corpus, codes: Tensor) -> None:
         """Train the text half's encoder in place."""

@@ -45,10 +45,14 @@ def pieces(table, tokenizer):
     return pieces_of(table.texts, TextCodec(tokenizer))
 
 
+def vectors(pieces, embeddings):
+    return lambda numbers: text_vectors([pieces[n] for n in numbers], embeddings)
+
+
 def trained(table, pieces, embeddings, pull, steps=80):
     torch.manual_seed(0)
     model = WordAutoencoder(new_encoder(table, E, 16), pull)
-    batches = WordBatches(table, np.arange(len(table)), pieces, embeddings, 24)
+    batches = WordBatches(table, np.arange(len(table)), vectors(pieces, embeddings), 24)
     optimiser = torch.optim.Adam(model.parameters(), 1e-2)
     seen = []
     for step in range(steps):
@@ -99,16 +103,18 @@ def test_what_lies_in_the_padding_never_matters(filler):
 
 
 def test_a_batch_depends_on_seed_and_step_only_and_an_epoch_sees_every_word_once(table, pieces, embeddings):
-    batches = WordBatches(table, np.arange(0, 96), pieces, embeddings, 24)
-    again = WordBatches(table, np.arange(0, 96), pieces, embeddings, 24)
+    batches = WordBatches(table, np.arange(0, 96), vectors(pieces, embeddings), 24)
+    again = WordBatches(table, np.arange(0, 96), vectors(pieces, embeddings), 24)
     assert all(torch.equal(a, b) for a, b in zip(batches(3).values(), again(3).values(), strict=True))
-    assert not torch.equal(batches(0)["lengths"], WordBatches(table, np.arange(96), pieces, embeddings, 24, 1)(0)["lengths"])
+    assert not torch.equal(
+        batches(0)["lengths"], WordBatches(table, np.arange(96), vectors(pieces, embeddings), 24, 1)(0)["lengths"]
+    )
     lengths = np.concatenate([batches(step)["lengths"] for step in range(4)])
     assert sorted(lengths) == sorted(np.diff(table.rows[:96], axis=1)[:, 0])
 
 
 def test_fewer_words_than_a_batch_are_one(table, pieces, embeddings):
-    assert len(WordBatches(table, np.arange(5), pieces, embeddings, 24)(7)["lengths"]) == 5
+    assert len(WordBatches(table, np.arange(5), vectors(pieces, embeddings), 24)(7)["lengths"]) == 5
 
 
 def test_the_code_of_a_word_does_not_depend_on_the_others(table):
