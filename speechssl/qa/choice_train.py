@@ -22,7 +22,7 @@ from speechssl.qa.reader import Layout
 from speechssl.qa.speechbert.choosing import CodeChoice, choice_recordings, hear_codes, heard_examples
 from speechssl.qa.speechbert.reading import CLS, PAD, SEP
 from speechssl.qa.speechbert.system import SpeechBertSystem
-from speechssl.qa.train import made_of
+from speechssl.qa.train import made_of, recompute
 from speechssl.qa.weights import load_reader, save_reader
 from speechssl.text import pieces
 from speechssl.textlm.mapping import special_ids, symbol_encoder
@@ -50,6 +50,7 @@ class ChoiceOptions:
     asked: int = 160  # tokens of question and option together
     dropout: bool = False
     noise: float = 0.0  # share of units replaced by random ones
+    gradient_checkpointing: bool = False  # as `QaOptions` has it
 
 
 def train_choice_units(
@@ -189,7 +190,8 @@ def _examples(
 
 
 def _made_from(corpus: Path, options: ChoiceOptions) -> dict[str, Any]:
-    return {"data": data_hash(corpus, "train"), "options": asdict(options)}
+    unused = {"gradient_checkpointing": False}.items()  # as in `qa/train.py`
+    return {"data": data_hash(corpus, "train"), "options": dict(o for o in asdict(options).items() if o not in unused)}
 
 
 def _weights(start: Path | None) -> str | None:
@@ -277,6 +279,8 @@ def _train(
         raise InputError("the train split has no multiple-choice question that can be used; there is nothing to train on")
     if not options.dropout:
         without_dropout(model.encoder)
+    if options.gradient_checkpointing:
+        recompute(model.encoder, options.text_encoder)
     _check_length(model.encoder, layout)
     symbols = min(layout.cls, layout.sep, layout.pad)
     batches = ChoiceBatches(examples, layout, options.batch, options.windows, options.training.seed, options.noise, symbols)

@@ -245,7 +245,7 @@ def _train(
         without_dropout(model.encoder)
     check_positions(model, layout, options)
     if options.gradient_checkpointing:
-        _recompute(model, options.text_encoder)
+        recompute(model.encoder, options.text_encoder)
     cut = sum(len(e.question) > layout.question for e in examples)
     if cut and is_main():
         tqdm.write(f"{cut} of {len(examples)} questions lose what is beyond {layout.question} tokens (--question)", file=sys.stderr)
@@ -266,12 +266,13 @@ def check_positions(model: SpanModel, layout: Layout, options: QaOptions) -> Non
         )
 
 
-def _recompute(model: SpanModel, name: str) -> None:
-    if not model.encoder.supports_gradient_checkpointing:
+def recompute(encoder: PreTrainedModel, name: str) -> None:
+    """Let it compute its layers twice in training, and keep none. Raises InputError for a kind that cannot."""
+    if not encoder.supports_gradient_checkpointing:
         raise InputError(f"{name} cannot compute its layers twice; leave out --gradient-checkpointing")
     with warnings.catch_warnings():  # transformers 6 will call it otherwise
         warnings.simplefilter("ignore", FutureWarning)
-        model.encoder.gradient_checkpointing_enable({"use_reentrant": False})
+        encoder.gradient_checkpointing_enable({"use_reentrant": False})
 
 
 def example_batches(examples: Sequence[Example], layout: Layout, options: QaOptions) -> ExampleBatches | ShortFirst:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from speechssl.artefacts import hash_bytes, write_json
 from speechssl.corpora.records import data_hash, load_corpus
@@ -79,6 +80,25 @@ def test_other_text_encoders_are_trained_one_window_may_hold_all(corpus, tmp_pat
 def test_the_positions_that_a_longformer_cannot_use_do_not_count(corpus, tmp_path):
     with pytest.raises(InputError, match="into the 120 positions"):
         train_choice_text(corpus, tmp_path / "out", options(text_encoder="longformer", window=98, stride=98))
+
+
+def test_layers_that_are_computed_twice_give_the_same_model_in_less_memory(corpus, tmp_path, monkeypatch):
+    kept = []
+    for name, twice in (("once", False), ("twice", True)):
+        held = 0
+
+        def pack(tensor):
+            nonlocal held
+            held += tensor.nbytes
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            train_choice_text(corpus, tmp_path / name, options(gradient_checkpointing=twice))
+        kept.append(held)
+    assert kept[1] < 0.5 * kept[0]
+    once, twice = (load_choice(tmp_path / name)[0].state_dict() for name in ("once", "twice"))
+    assert all(torch.allclose(once[name], twice[name], atol=1e-6) for name in once)
+    assert "gradient_checkpointing" not in choice_train._made_from(corpus, options())["options"]
 
 
 def test_a_model_is_trained_once_and_says_from_what(corpus, tmp_path):
