@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from speechssl.artefacts import read_json, write_json
+from speechssl.evaluation.degradation import BY_A_RECOGNISER
 from speechssl.evaluation.results import read_rows
 
 READERS = "minisqa-en"  # whose units were carried over
@@ -23,7 +24,7 @@ def main(exp: Path, encoder: str, out: Path) -> None:
             "n": row.n,
         }
         for row in read_rows(exp / "results.jsonl")
-        if row.encoder == encoder and not row.system.startswith("cascade") and row.system != "asr"  # their heads do not ship
+        if row.encoder == encoder and not row.system.startswith((*BY_A_RECOGNISER, "asr"))  # their heads do not ship
     }
     models = exp / "models" / encoder
     shutil.copytree(models / "encoder", out / "encoder", dirs_exist_ok=True)

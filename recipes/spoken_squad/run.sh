@@ -37,3 +37,4 @@ done
 
 stage "4 F1 against word error rate, and the share of questions whose answer is in the transcript"
 python recipes/spoken_squad/tables.py "$EXP" $(splits)
+python recipes/spoken_squad/picture.py "$EXP" $(splits)

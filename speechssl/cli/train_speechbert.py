@@ -23,7 +23,8 @@ Words are cut by the times in the manifest and, with --recogniser, a second time
 CARRY = """SpeechBERT for another encoder, which reads as it did
 
 After continual pre-training: the word encoder learns to give NEW's features of a word the code that the word has with the old
-encoder, in clean recordings whose words have times. The text encoder stays as it is. A killed run goes on with the same command.
+encoder, in clean recordings whose words have times; it is trained in float32. The text encoder stays as it is. A killed run goes on
+with the same command.
 
   speechssl train carry-speechbert corpus minisqa-en/encoder minisqa-en/speechbert exp/robust/encoder exp/robust/speechbert
 """

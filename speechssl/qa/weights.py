@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from speechssl.artefacts import hash_content, hash_files, read_json, replacing, write_json
 from speechssl.errors import InputError
-from speechssl.qa.differences import NAME, load_difference
+from speechssl.qa.differences import DIFFERENCE, load_difference
 from speechssl.qa.int8 import dequantise, quantise
 from speechssl.qa.reader import Layout, SpanModel
 from speechssl.textlm.subwords import SubwordUnits
@@ -90,9 +90,9 @@ def load_model(
 def _read(folder: Path) -> tuple[Path, dict[str, torch.Tensor], str]:
     """The file that holds the weights, what it holds, and the hash of `model.safetensors`, whether it is that or its difference."""
     path = folder / "model.safetensors"
-    if not path.exists() and (folder / NAME).exists():
-        packed = load_difference(folder / NAME)
-        return folder / NAME, packed, hash_content(save(packed))
+    if not path.exists() and (folder / DIFFERENCE).exists():
+        packed = load_difference(folder / DIFFERENCE)
+        return folder / DIFFERENCE, packed, hash_content(save(packed))
     try:
         return path, load_file(path), hash_files([path])
     except (OSError, SafetensorError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from speechssl.evaluation.degradation import BY_A_RECOGNISER
 from speechssl.evaluation.results import LOWER_IS_BETTER, Row
 from speechssl.report.series import SYSTEMS, Cell, Condition, Results, Series, arrange, decibels, metric_name
 
@@ -74,9 +75,9 @@ def _results(rows: Sequence[Row], task: str, metric: str, encoders: Sequence[Ser
 def summarise_grid(found: Sequence[Panel]) -> str:
     """What unseen (else seen) noise costs every encoder, averaged over the tasks that all of them did. Empty without any.
 
-    Tasks of a cascade do not count: they are there to be compared with DUAL.
+    Tasks that hear by a recogniser (a cascade, SpeechBERT) do not count: they are there to be compared with DUAL.
     """
-    tasks = [p for p in found if not p.task.startswith("cascade")] or list(found)
+    tasks = [p for p in found if not p.task.startswith(BY_A_RECOGNISER)] or list(found)
     encoders = [e for e in (tasks[0].encoders if tasks else ()) if all(e in p.encoders for p in tasks)]
     level = _level(tasks)
     if not level or not encoders:

@@ -24,7 +24,7 @@ from speechssl.units.extract import UnitExtractor, single_threaded
 from speechssl.units.shards import Made, Shard, ShardMaker, Tell
 
 STORE = 200_000_000  # bytes for Ray's objects on one machine: lists of paths
-PARKED = "Prefetcher"  # a thread of Ray's that, after an error, sleeps for good
+FOR_GOOD = ("Prefetcher", "data-usage-metrics-poller")  # threads of Ray's: one sleeps after an error, one counts
 ENDING = 30.0  # seconds that the threads of a pipeline have; they take tenths
 
 
@@ -78,12 +78,12 @@ def _ray() -> Any:
 def _cluster(workers: int | None) -> Iterator[None]:
     """The cluster that the program is connected to, that at RAY_ADDRESS, or a new one on this machine that ends with the block."""
     ray = _ray()
+    os.environ.setdefault("RAY_DATA_USAGE_DISABLED", "1")  # a thread that asks Ray for numbers as long as the program runs
     if ray.is_initialized():
         yield
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else the driver prints what concerns Ray's own actors
-    os.environ.setdefault("RAY_DATA_USAGE_DISABLED", "1")  # a thread that asks Ray for numbers as long as the program runs
     wanted: dict[str, Any]
     if address := os.environ.get("RAY_ADDRESS"):
         wanted, what = {}, f"join the Ray cluster at {address}"
@@ -115,7 +115,7 @@ def _pipeline(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
         rows.close()
         deadline = time.monotonic() + ENDING
         for thread in set(threading.enumerate()) - before:
-            if thread.name != PARKED:
+            if thread.name not in FOR_GOOD:
                 thread.join(max(deadline - time.monotonic(), 0))
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from speechssl.artefacts import read_json
 from speechssl.errors import InputError
-from speechssl.qa.differences import CODED, NAME, load_difference, save_difference
+from speechssl.qa.differences import CODED, DIFFERENCE, load_difference, save_difference
 from speechssl.qa.int8 import quantise
 from speechssl.qa.reader import Layout, SpanModel
 from speechssl.qa.weights import load_reader, save_reader
@@ -37,7 +37,7 @@ def differ(folder):
     """Leave dual as its difference from text-qa; what it was before."""
     model = folder / "dual/model.safetensors"
     before = load_reader(folder / "dual")[0].state_dict(), model.read_bytes()
-    save_difference(model, folder / "text-qa/model.safetensors", folder / "dual" / NAME)
+    save_difference(model, folder / "text-qa/model.safetensors", folder / "dual" / DIFFERENCE)
     model.unlink()
     return before
 
@@ -46,13 +46,13 @@ def test_a_reader_comes_back_to_the_bit(two):
     weights, content = differ(two)
     found = load_reader(two / "dual")[0].state_dict()
     assert found.keys() == weights.keys() and all(torch.equal(found[name], weights[name]) for name in weights)
-    assert (two / "dual" / NAME).stat().st_size < len(content)
+    assert (two / "dual" / DIFFERENCE).stat().st_size < len(content)
 
 
 def test_rows_the_other_has_not_are_kept_as_they_are(two):
     whole = load_file(two / "dual/model.safetensors")
     differ(two)
-    there = load_file(two / "dual" / NAME)
+    there = load_file(two / "dual" / DIFFERENCE)
     assert torch.equal(there["embedding.weight"], whole["embedding.weight"])  # 33 rows and not 40
     assert "encoder.encoder.layer.0.output.dense.weight" + CODED in there
 
@@ -66,8 +66,8 @@ def test_any_two_matrices(tmp_path_factory, seed, far, rows, columns):
     for name, matrix in (("a", one), ("b", one + far * step)):
         (folder / name).mkdir()
         save_file(quantise({"w": matrix, "bias": matrix[0]}), folder / name / "model.safetensors")
-    save_difference(folder / "b/model.safetensors", folder / "a/model.safetensors", folder / "b" / NAME)
-    found, wanted = load_difference(folder / "b" / NAME), load_file(folder / "b/model.safetensors")
+    save_difference(folder / "b/model.safetensors", folder / "a/model.safetensors", folder / "b" / DIFFERENCE)
+    found, wanted = load_difference(folder / "b" / DIFFERENCE), load_file(folder / "b/model.safetensors")
     assert found.keys() == wanted.keys() and all(torch.equal(found[n], wanted[n]) for n in wanted)
 
 
@@ -75,8 +75,8 @@ def test_a_file_of_others_is_refused_where_it_would_not_come_back(two):
     model = two / "dual/model.safetensors"
     save_file(load_file(model), model, {"format": "pt"})  # what this says would be lost
     with pytest.raises(ValueError, match="would not come back"):
-        save_difference(model, two / "text-qa/model.safetensors", two / "dual" / NAME)
-    assert not (two / "dual" / NAME).exists()
+        save_difference(model, two / "text-qa/model.safetensors", two / "dual" / DIFFERENCE)
+    assert not (two / "dual" / DIFFERENCE).exists()
 
 
 def test_a_whole_file_is_read_before_a_difference(two):
@@ -108,20 +108,20 @@ def test_another_reader_in_its_place_is_not_believed(two):
 @pytest.mark.parametrize("keep", [0, 100, -1])
 def test_a_file_that_was_cut_is_named(two, keep):
     differ(two)
-    path = two / "dual" / NAME
+    path = two / "dual" / DIFFERENCE
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(InputError, match=f"cannot read the weights .*{NAME}"):
+    with pytest.raises(InputError, match=f"cannot read the weights .*{DIFFERENCE}"):
         load_reader(two / "dual")
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.9])
 def test_no_byte_can_be_changed_in_silence(two, share):
     differ(two)
-    path = two / "dual" / NAME
+    path = two / "dual" / DIFFERENCE
     content = bytearray(path.read_bytes())
     content[int(share * len(content))] ^= 4
     path.write_bytes(content)
-    with pytest.raises(InputError, match=NAME):
+    with pytest.raises(InputError, match=DIFFERENCE):
         load_reader(two / "dual")
 
 
@@ -131,6 +131,6 @@ def test_no_byte_can_be_changed_in_silence(two, share):
 @pytest.mark.parametrize("part", ["dual", "speechbert"])
 def test_what_ships_reads_alone_where_the_package_is(tmp_path, part):
     shutil.copytree(model_folder() / part, tmp_path / part)
-    assert (tmp_path / part / NAME).is_file()
+    assert (tmp_path / part / DIFFERENCE).is_file()
     model, _, card = load_reader(tmp_path / part)
     assert card["weights"] == read_json(model_folder() / part / "card.json")["weights"] and not model.training

@@ -240,7 +240,7 @@ def test_a_longformer_reads_to_its_last_position_and_no_further(text_encoder):
         torch.manual_seed(0)
         model = SpanModel(text_encoder("longformer", **LONG), nn.Embedding(SYMBOLS + 3, 32))
         if twice:
-            train._recompute(model, "")
+            train.recompute(model.encoder, "")
         without_dropout(model.train().encoder)
         model(**batch)["loss"].backward()
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))

@@ -42,6 +42,7 @@ def test_smoke_run_lays_f1_beside_error_rates_and_ceilings(tmp_path: Path, quick
     assert len(lines) == 4 and [line[2] for line in lines[::2]] == ["22.7", "54.8"]
     ceilings = [float(line[4]) for line in lines[::2]]
     assert ceilings[0] == 100 > ceilings[1]
+    assert f"picture: {tmp_path / 'f1-wer.png'}" in said and (tmp_path / "f1-wer.png").stat().st_size > 10_000
 
 
 @published.speaks

@@ -65,6 +65,8 @@ def test_the_summary_averages_what_unseen_noise_costs_without_the_cascade():
     assert summarise_grid(panels(rows(two))) == (
         "Averaged over 2 tasks, unseen noise at 5\u00a0dB costs zeta 25.0 and alpha 9.5 points against clean speech."
     )
+    more = two | {("speechbert", "ff1", name): (90, 9, 9, 9, 9) for name in ("zeta", "alpha")}
+    assert summarise_grid(panels(rows(more))) == summarise_grid(panels(rows(two)))
     assert "zeta 21.7" in summarise_grid(panels(rows()))  # (25 + 25 + 15) / 3: alpha did not do DUAL
     assert summarise_grid(()) == ""
 

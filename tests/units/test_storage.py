@@ -102,8 +102,11 @@ def test_a_part_that_was_cut_off_is_none(length):
 ALONE = """
 import os, sys
 from pathlib import Path
+import pyarrow.parquet
+from speechssl.corpora.spoken_qa.tables import read_parquet
 from speechssl.units.storage import load_units, part_columns
 threads = len(os.listdir("/proc/self/task"))
+assert len(list(read_parquet(Path(sys.argv[1]) / "part-00000.parquet"))) == 1
 assert len(load_units(Path(sys.argv[1]))) == len(part_columns(Path(sys.argv[1]) / "part-00000.parquet", ["id"])[0]) == 1
 sys.exit(len(os.listdir("/proc/self/task")) - threads)
 """

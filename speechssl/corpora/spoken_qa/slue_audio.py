@@ -64,7 +64,8 @@ def _groups(path: Path) -> range:
 
     if not {f"{kind}_audio" for kind in KINDS} & set(columns_of(path)):
         return range(0)
-    return range(parquet.ParquetFile(path).num_row_groups)
+    with parquet.ParquetFile(path, pre_buffer=False) as file:
+        return range(file.num_row_groups)
 
 
 def _keys(path: Path, group: int) -> set[Key]:
@@ -93,7 +94,7 @@ def _batches(path: Path, group: int, *what: str) -> Iterator[dict[str, Any]]:
 
     columns = [name for name in columns_of(path) if name in {f"{kind}_{w}" for kind in KINDS for w in what}]
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, pre_buffer=False) as file:
             for batch in file.iter_batches(16, row_groups=[group], columns=columns, use_threads=False):
                 yield from batch.to_pylist()
     except (pyarrow.ArrowException, OSError, ValueError) as error:

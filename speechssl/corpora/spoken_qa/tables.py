@@ -21,7 +21,7 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None, batch: int = 
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, pre_buffer=False) as file:
             known = file.schema_arrow.names
             wanted = None if columns is None else [name for name in columns if name in known]
             for rows in file.iter_batches(batch, columns=wanted, use_threads=False):

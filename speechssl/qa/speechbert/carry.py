@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from speechssl.artefacts import claim, hash_files, read_json
-from speechssl.corpora.records import Corpus, data_hash, first_passages, load_corpus
+from speechssl.artefacts import claim, hash_json, read_json
+from speechssl.corpora.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.processes import agreed, is_main, main_first
@@ -24,11 +24,11 @@ from speechssl.qa.speechbert.autoencoder import WordBatches, WordEncoder, codes_
 from speechssl.qa.speechbert.hearing import hear_corpus
 from speechssl.qa.speechbert.system import speechbert_features
 from speechssl.qa.speechbert.weights import as_saved, load_weights, save_speechbert
-from speechssl.qa.speechbert.words import WordTable
+from speechssl.qa.speechbert.words import WordTable, spans_of
 from speechssl.training import Batch, TrainingOptions, check_share, fit
 from speechssl.units.features import Features, encoder_features
 
-OF_THE_OLD = ("recipe", "scores", "weights")  # in its card, and not of what is made
+OF_THE_OLD = ("recipe", "scores")  # in its card, and not of what is made
 
 
 @dataclass(frozen=True)
@@ -63,24 +63,26 @@ def carry_speechbert(
     `encoder`.
 
     Words are cut by the times of the corpus. Returns the card; its `carried` has `distance`: how far the new codes are from the old
-    (L1), over the distance of the codes of two words. Raises InputError where the encoder is not SpeechBERT's, the encoders' frames
-    do not fit each other, or no word has times.
+    (L1), over the distance of the codes of two words drawn at random. Raises InputError where the encoder is not SpeechBERT's, the
+    encoders' frames do not fit each other, or no word has times.
     """
     check_share(options.batch)
     words, reader, layout, card = load_weights(speechbert)
     before = speechbert_features(speechbert, encoder, card)
     if before.encoder == "mfcc":
         raise InputError(f"{speechbert} hears MFCCs and no encoder; it serves every encoder as it is")
+    if before.grid != other.grid or words.shape.features != other.width or before.layer > other.layers:
+        remedy = "train SpeechBERT for it with `speechssl train speechbert`"
+        raise InputError(f"{other.name} has other frames than {encoder.name}, or no layer {before.layer} of their width; {remedy}")
     after = encoder_features(other, before.layer, before.smooth)
-    if before.grid != after.grid or words.shape.features != other.width:
-        raise InputError(
-            f"{other.name} has other frames than {encoder.name}; train SpeechBERT for it with `speechssl train speechbert`"
-        )
-    old = hash_files([speechbert / name for name in ("words.safetensors", "card.json")])
+    data = first_passages(load_corpus(corpus, options.split), options.passages)
+    records: list[Passage | Question] = [*data.passages.values(), *data.questions]
+    if sum(len(spans_of(r.words)) for r in records) < 2:
+        raise InputError(f"{data.root / data.split} has no words with times; carry SpeechBERT over on a corpus that has them")
+    old = hash_json([card["weights"], card["words"]["weights"], card["features"]])
     made = {"carried_from": old, "features": after.card, "data": data_hash(corpus, options.split)}
     with claim(out, made | {"options": asdict(options)}):
         if not agreed((out / "card.json").is_file()):
-            data = first_passages(load_corpus(corpus, options.split), options.passages)
             carried, facts = _carried(data, words, before, after, options, out)
             kept = {name: value for name, value in card.items() if name not in OF_THE_OLD}
             facts |= {"from": old, "options": asdict(options), "data": made["data"]}
@@ -96,10 +98,9 @@ def _carried(
 ) -> tuple[WordEncoder, dict[str, Any]]:
     with main_first():
         heard, other = (hear_corpus(data, f, None, out / "features" / name) for f, name in ((before, "old"), (after, "new")))
-    if heard.texts != other.texts:
-        raise InputError(
-            f"a recording of {data.root / data.split} gives audio words with one encoder only; take it out of the corpus"
-        )
+    if alone := sorted(heard.sequences.keys() ^ other.sequences.keys()):
+        where = data.root / data.split
+        raise InputError(f"{alone[0]} of {where} gives audio words with one encoder only; take it out of the corpus")
     codes = codes_of(words, heard)
     torch.manual_seed(options.training.seed)
     model = CarriedWords(standardise(words, other).requires_grad_(True).train())
@@ -110,6 +111,7 @@ def _carried(
 
 
 def _distance(encoder: WordEncoder, table: WordTable, codes: Tensor) -> float:
-    """Mean L1 distance of the carried codes to the old ones, over that between two codes of different words drawn at random."""
-    found = codes_of(encoder, table)
-    return float((found - codes).abs().sum(-1).mean() / (codes - codes.roll(1, 0)).abs().sum(-1).mean())
+    """Mean L1 distance of the carried codes to the old ones, over that of two words drawn at random."""
+    other = codes[torch.from_numpy(np.random.default_rng(0).permutation(len(codes)))]
+    apart = (codes - other).abs().sum(-1)
+    return float((codes_of(encoder, table) - codes).abs().sum(-1).mean() / apart[apart > 0].mean())

@@ -36,7 +36,7 @@ def known_words(record: Passage | Question, samples: np.ndarray, recogniser: Ctc
     if words := spans_of(record.words):
         return words
     if recogniser is None or not record.text:
-        raise ValueError("its manifest has no words with times; give --recogniser, which aligns its text")
+        raise ValueError("its manifest has no words with times (`train speechbert --recogniser` aligns its text)")
     written = [_spelt(word, recogniser.vocabulary) for word in recogniser.vocabulary.words(record.text)]
     found = recogniser.align(samples, " ".join(filter(None, written)))
     return widened(spans_of(found), len(samples) / SAMPLE_RATE)

@@ -1,5 +1,6 @@
 """SpeechBERT carried over: codes of the other encoder come near the old ones, the reader stays, what does not fit is refused."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from speechssl.qa.speechbert.carry import CarryOptions, carry_speechbert
 from speechssl.qa.speechbert.system import load_speechbert
 from speechssl.qa.speechbert.train import train_speechbert
 from speechssl.qa.speechbert.weights import load_weights
-from speechssl.units.features import load_features
+from speechssl.units.features import encoder_features, load_features
 
 from .conftest import training
 
@@ -103,7 +104,11 @@ def test_a_killed_run_goes_on_to_the_same_weights(corpus, encoder, other, speech
 def test_what_does_not_fit_is_refused_before_anything_is_heard(
     corpus, encoder, other, speechbert, hubert_folder, options, tmp_path
 ):
+    train_speechbert(corpus, encoder_features(encoder, 2, 1), second := tmp_path / "second", options(1, 0, 1))
     slower = load_encoder(hubert_folder("layer", conv_stride=[5, 2, 2, 2, 2, 2, 4]))
+    shallow = load_encoder(hubert_folder("layer", num_hidden_layers=1))
+    with pytest.raises(InputError, match="has other frames than .*, or no layer 2 of their width; train SpeechBERT for it"):
+        carry_speechbert(corpus, encoder, second, shallow, tmp_path / "out", options_of())
     with pytest.raises(InputError, match="has other frames than"):
         carry_speechbert(corpus, encoder, speechbert, slower, tmp_path / "out", options_of())
     with pytest.raises(InputError, match="was trained on the encoder"):
@@ -112,6 +117,27 @@ def test_what_does_not_fit_is_refused_before_anything_is_heard(
     with pytest.raises(InputError, match="it serves every encoder as it is"):
         carry_speechbert(corpus, encoder, tmp_path / "mfcc", other, tmp_path / "out", options_of())
     assert not (tmp_path / "out").exists()
+
+
+def test_a_corpus_without_times_is_refused_before_it_is_heard(corpus, encoder, other, speechbert, tmp_path):
+    for path in (corpus / "train").glob("*.jsonl"):
+        records = [json.loads(line) | {"words": []} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(r) + "\n" for r in records))
+    with pytest.raises(InputError, match="train has no words with times; carry SpeechBERT over on a corpus that has them"):
+        carry_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_one_encoder_alone_could_hear_is_named(corpus, encoder, other, speechbert, tmp_path, monkeypatch):
+    hear = carry.hear_corpus
+
+    def partly(data, features, recogniser, folder):
+        found = hear(data, features, recogniser, folder)
+        return found if folder.name == "old" else replace(found, sequences={k: v for k, v in found.sequences.items() if k != "q1"})
+
+    monkeypatch.setattr(carry, "hear_corpus", partly)
+    with pytest.raises(InputError, match="q1 of .*train gives audio words with one encoder only"):
+        carry_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
 
 
 def test_from_the_command_line(corpus, hubert_folder, other_folder, speechbert, tmp_path, capsys):
