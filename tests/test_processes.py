@@ -43,6 +43,7 @@ def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
     encoder, text, units = hubert_folder("layer"), tmp_path / "text", tmp_path / "units"
     drops = ("layerdrop", "hidden_dropout", "attention_dropout", "feat_proj_dropout", "activation_dropout")
     quiet = hubert_folder("layer", **dict.fromkeys(drops, 0.0))
+    other = hubert_folder("group")
     noise = ["--distort", "g+b", "--distil", 1, "--dat", "multi", "--dat-mode", "alternating", "--dat-schedule", "constant"]
     text_encoder(max_position_embeddings=256).save_pretrained(text)
     tokenizer.save_pretrained(text)
@@ -50,12 +51,15 @@ def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
     assert main(["units", "extract", str(corpus), str(encoder), str(units / "k.safetensors"), str(units), "--split", "train"]) == 0
     mixed = [*CROPS, "--crop-seconds", 3]  # of which one recording is longer and one is shorter: batches of 4 and of 6
     qa = ["--text-encoder", text, "--batch", 4, "--window", 16, "--stride", 8, "--answer", 5]
+    small = ["--word-steps", 3, "--word-batch", 4, "--word-width", 8, "--mask-steps", 3, "--mask-batch", 4, "--mask-window", 8]
 
     def make(out):
         made = [
             ["train", "ctc", corpus, encoder, out / "ctc", "--layer", 1, "--batch", 4, "--lstm-width", 8],
             ["train", "dual", corpus, units / "k.safetensors", units, out / "dual", "--encoder", encoder, *qa],
             ["train", "text-qa", corpus, out / "text-qa", *qa],
+            ["train", "speechbert", corpus, encoder, out / "speechbert", "--layer", 1, *qa, *small],
+            ["train", "carry-speechbert", corpus, encoder, out / "speechbert", other, out / "carried", "--batch", 4],
             ["pretrain", "continue", corpus, out / "robust", "--from", quiet, "--layer", 1, "--clusters", 6, *mixed, *noise],
             ["pretrain", "hubert", corpus, out / "hubert", "--clusters", 6, *CROPS],
         ]
@@ -74,9 +78,9 @@ def test_two_processes_train_what_one_does_and_a_killed_run_goes_on(calls, tmp_p
     (tmp_path / "calls.json").write_text(json.dumps(calls(two)))
     killed = torchrun(ROOT / "tests/two_processes.py", tmp_path, tmp_path / "calls.json")
     assert killed.returncode != 0
-    assert [(tmp_path / f"codes-{i}").read_text().split() for i in (0, 1)] == [["0"] * 4] * 2, killed.stderr
+    assert [(tmp_path / f"codes-{i}").read_text().split() for i in (0, 1)] == [["0"] * 6] * 2, killed.stderr
     a_toy_is_trained_alike(tmp_path)
-    for name in ("ctc", "dual", "text-qa", "robust"):
+    for name in ("ctc", "dual", "text-qa", "speechbert", "carried", "robust"):
         assert whole(one / name) == whole(two / name)
         same_weights(one / name, two / name)
     same_curve(one / "robust", two / "robust", "loss", "distillation", "domain_accuracy", "masked_accuracy")
@@ -112,12 +116,13 @@ def whole(folder):
 
 
 def same_weights(a, b):
-    """The last checkpoints before anything was rounded."""
-    (first,), (second,) = (list(folder.glob("checkpoints/checkpoint-*/model.safetensors")) for folder in (a, b))
-    assert first.parent.name == second.parent.name
-    left, right = load_file(first), load_file(second)
-    for name, value in left.items():
-        torch.testing.assert_close(right[name], value, atol=2e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+    """The last checkpoints (of every stage) before anything was rounded."""
+    found = [{p.relative_to(folder): p for p in folder.glob("checkpoints/**/checkpoint-*/model.safetensors")} for folder in (a, b)]
+    assert found[0].keys() == found[1].keys() and found[0]
+    for path in found[0]:
+        left, right = (load_file(folder[path]) for folder in found)
+        for name, value in left.items():
+            torch.testing.assert_close(right[name], value, atol=2e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
 
 
 def same_curve(a, b, *names):
