@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 from speechssl.artefacts import read_json, write_json
-from speechssl.evaluation.degradation import BY_A_RECOGNISER
-from speechssl.evaluation.results import read_rows
+from speechssl.evaluation.results import BY_A_RECOGNISER, read_rows
 
 READERS = "minisqa-en"  # whose units were carried over
 RECIPE = "recipes/robustness/run.sh, base.yaml"

@@ -31,10 +31,8 @@ from speechssl.bootstrap import RESAMPLES
 from speechssl.errors import InputError
 from speechssl.evaluation.grid import Cell, Setting
 from speechssl.evaluation.resampling import Estimate, combined, holm, mean_of, resampled
-from speechssl.evaluation.results import LOWER_IS_BETTER, Row
+from speechssl.evaluation.results import BY_A_RECOGNISER, LOWER_IS_BETTER, Row
 
-CASCADE = "cascade"  # what a cascade's name begins with, which DUAL is compared with
-BY_A_RECOGNISER = (CASCADE, "speechbert")  # tasks that are not averaged: they suffer where `asr` does
 Task = tuple[str, str]  # name and metric
 
 

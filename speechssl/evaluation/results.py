@@ -16,6 +16,8 @@ from speechssl.errors import InputError
 DEFAULT = "_default"  # ends the name of a metric: the same at the default learning rate, not at the one chosen on dev
 _ERRORS = ("wer", "wer_lm", "cer", "per", "eer", "der", "slot_cer", "unit_error", "min_dcf")
 LOWER_IS_BETTER = frozenset({*_ERRORS, *(f"{metric}{DEFAULT}" for metric in _ERRORS)})  # metrics
+CASCADE = "cascade"  # what a cascade's name begins with, which DUAL is compared with
+BY_A_RECOGNISER = (CASCADE, "speechbert")  # systems that are left out of averages over tasks: they suffer where `asr` does
 UNITS = {
     "si_sdr": "dB",
     "si_sdri": "dB",

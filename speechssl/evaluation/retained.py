@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from speechssl.evaluation.degradation import CASCADE, Grid, Task, numbers
+from speechssl.evaluation.degradation import Grid, Task, numbers
 from speechssl.evaluation.resampling import Estimate, combined, mean_of, resampled
+from speechssl.evaluation.results import CASCADE
 
 
 @dataclass(frozen=True)

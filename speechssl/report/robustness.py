@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from speechssl.evaluation.degradation import BY_A_RECOGNISER
-from speechssl.evaluation.results import LOWER_IS_BETTER, Row
+from speechssl.evaluation.results import BY_A_RECOGNISER, LOWER_IS_BETTER, Row
 from speechssl.report.series import SYSTEMS, Cell, Condition, Results, Series, arrange, decibels, metric_name
 
 GROUPS = ("seen-", "unseen-")  # what the names of noisy conditions of a grid begin with

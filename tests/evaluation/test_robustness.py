@@ -230,7 +230,7 @@ def test_bad_plans_are_refused_before_anything_is_made(tmp_path, plan, change, s
 
 
 def test_every_task_of_the_lecture_can_be_made():
-    assert set(MAKERS) == {"ks", "ic", "sid", "style", "asr", "units", "dual", "cascade-ctc"}
+    assert set(MAKERS) == {"ks", "ic", "sid", "style", "asr", "units", "dual", "speechbert", "cascade-ctc"}
     assert Setup().asr.layer is None  # all hidden states
 
 
