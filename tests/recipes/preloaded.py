@@ -1,8 +1,8 @@
 """`speechssl` in a process that has made its imports already: most of a small command's time, and a recipe gives dozens of them.
 
-`commands` gives a folder with a program `speechssl` for the front of PATH. The program hands its arguments, folder, environment
-and open files to a server, which forks; the fork runs `speechssl.cli.main` and its exit code comes back. Where a test kills a
-recipe the real command is used.
+`commands` gives a PATH with a program `speechssl` at its front. The program hands its arguments, folder, environment and open
+files to a server, which forks; the fork runs `speechssl.cli.main` and its exit code comes back. At the end of the block what still
+runs is killed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import atexit
 import gc
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,24 +35,28 @@ with socket.socket(socket.AF_UNIX) as server:
 
 
 @contextmanager
-def commands(folder: Path, **environment: str) -> Iterator[Path]:
-    """folder: short enough for the name of a socket. environment: what libraries read when they are imported."""
-    path = str(folder / "socket")
-    program = folder / "speechssl"
-    program.write_text(CLIENT.format(python=sys.executable, path=path))
-    program.chmod(0o755)
-    server = subprocess.Popen(
-        [sys.executable, __file__, path], env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert server.stdin and server.stdout
-    try:
-        assert server.stdout.readline() == b"ready\n"
-        yield folder
-    finally:
-        server.kill()
-        server.wait()
-        server.stdin.close()
-        server.stdout.close()
+def commands(**environment: str) -> Iterator[str]:
+    """environment: what libraries read when they are imported."""
+    with tempfile.TemporaryDirectory() as folder:  # its name is short enough for a socket's
+        path, program = f"{folder}/socket", Path(folder, "speechssl")
+        program.write_text(CLIENT.format(python=sys.executable, path=path))
+        program.chmod(0o755)
+        server = subprocess.Popen(
+            [sys.executable, __file__, path],
+            env=os.environ | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert server.stdin and server.stdout
+        try:
+            assert server.stdout.readline() == b"ready\n"
+            yield os.pathsep.join([folder, str(Path(sys.executable).parent), os.environ["PATH"]])
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)  # and its forks
+            server.wait()
+            server.stdin.close()
+            server.stdout.close()
 
 
 def serve(path: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from importlib import util
 from pathlib import Path
@@ -20,6 +19,8 @@ from speechssl.cli import build_parser
 from speechssl.evaluation.results import read_rows
 from speechssl.options import take_defaults, verbs_of
 from speechssl.shipped import model_folder
+
+from .preloaded import commands
 
 ROOT = Path(__file__).parents[2]
 TRAININGS = ("continual", "continual-dat-binary", "continual-dat-multi", "continual-more")
@@ -99,19 +100,18 @@ class Recipe:
         self.exp = folder / "exp"
         self.log = folder / "log"
         made = sounds(folder)
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         inherited = {k: v for k, v in os.environ.items() if k not in ("SEED", "CORPUS")}
-        self.environment = inherited | {"PATH": path, "HF_HUB_OFFLINE": "1"} | {k: str(v) for k, v in made.items()}
+        self.environment = inherited | {"HF_HUB_OFFLINE": "1"} | {k: str(v) for k, v in made.items()}
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self, path: str) -> subprocess.Popen[bytes]:
         command = ["bash", "recipes/robustness/run.sh", "recipes/robustness/smoke.yaml", str(self.exp)]
         with self.log.open("wb") as log:
-            return subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True)
+            environment = self.environment | {"PATH": path}
+            return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
 
     def finish(self, quick: str) -> str:
-        """quick: a PATH with commands that start at once; none of them is killed."""
-        self.environment["PATH"] = quick
-        running = self.start()
+        """quick: a PATH with commands that start at once."""
+        running = self.start(quick)
         try:
             status = running.wait(timeout=900)
         finally:
@@ -122,13 +122,14 @@ class Recipe:
 
     def kill_at(self, pattern: str) -> None:
         """Kill it, and all that it started, as soon as there is a file of this name."""
-        running, began = self.start(), time.monotonic()
-        try:
-            while not any(self.exp.glob(pattern)):
-                assert running.poll() is None and time.monotonic() - began < 900, self.log.read_text(errors="replace")[-3000:]
-                time.sleep(0.02)
-        finally:
-            self._kill(running)
+        with commands(HF_HUB_OFFLINE="1") as path:  # its own, for they die with it
+            running, began = self.start(path), time.monotonic()
+            try:
+                while not any(self.exp.glob(pattern)):
+                    assert running.poll() is None and time.monotonic() - began < 900, self.log.read_text(errors="replace")[-3000:]
+                    time.sleep(0.02)
+            finally:
+                self._kill(running)
 
     def _kill(self, running: subprocess.Popen[bytes]) -> None:
         if running.poll() is None:
