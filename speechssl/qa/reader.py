@@ -75,11 +75,16 @@ class Inputs:
         encoder.set_input_embeddings(nn.Embedding(rows, width))
         return cls(glances, "token_type_ids" in accepted and getattr(encoder.config, "type_vocab_size", 0) > 1)
 
-    def __call__(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> dict[str, torch.Tensor]:
-        """embedded: (B, S, E); mask, segments: (B, S). The encoder's keyword arguments."""
-        extra = {"token_type_ids": segments} if self.segments else {}
-        if self.glances:  # the question sees everything
-            extra["global_attention_mask"] = (1 - segments) * mask
+    def __call__(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None) -> dict[str, torch.Tensor]:
+        """The encoder's keyword arguments.
+
+        embedded: (B, S, E); mask: (B, S); segments: (B, S), None for sequences in which nothing is asked. Longformer's global
+        attention is on the question with [CLS] and its [SEP] (arXiv 2004.05150, section 6.1): segment 0.
+        """
+        extra = {}
+        if segments is not None:
+            extra |= {"token_type_ids": segments} if self.segments else {}
+            extra |= {"global_attention_mask": (1 - segments) * mask} if self.glances else {}
         return {"inputs_embeds": embedded, "attention_mask": mask, **extra}
 
 
@@ -102,12 +107,12 @@ class SpanModel(nn.Module):
     def logits_of(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """`logits` of vectors (B, S, E) in the place of ids."""
         hidden = self.hidden(embedded, mask, segments)
-        allowed = (segments * mask).bool()
+        allowed = of_window(mask, segments).bool()
         allowed[:, 0] = True
         return torch.where(allowed[..., None], self.head(hidden).float(), IGNORED)
 
-    def hidden(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        """What the encoder makes of vectors (B, S, E)."""
+    def hidden(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None) -> torch.Tensor:
+        """What the encoder makes of vectors (B, S, E). segments None: of one text, in which nothing is asked."""
         return self.encoder(**self.inputs(embedded, mask, segments)).last_hidden_state
 
     def forward(
@@ -125,13 +130,21 @@ def span_loss(logits: torch.Tensor, first: torch.Tensor, last: torch.Tensor) -> 
 
 
 def collate(sequences: Sequence[tuple[np.ndarray, int]], pad: int) -> dict[str, torch.Tensor]:
-    """Pad to one length. segments: 0 for [CLS] question [SEP], 1 for the window; the closing [SEP] is 0 as well."""
+    """Pad to one length. segments as BERT's: 0 for [CLS] question [SEP], 1 for the window and its closing [SEP], 0 for padding."""
     ids = pad_sequence([torch.from_numpy(s) for s, _ in sequences], batch_first=True, padding_value=pad)
     mask, segments = torch.zeros_like(ids), torch.zeros_like(ids)
     for row, (sequence, offset) in enumerate(sequences):
         mask[row, : len(sequence)] = 1
-        segments[row, offset : len(sequence) - 1] = 1
+        segments[row, offset : len(sequence)] = 1
     return {"ids": ids, "mask": mask, "segments": segments}
+
+
+def of_window(mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+    """mask, segments: (B, S) of `collate`. (B, S), 1 for tokens of the window: segment 1 without its closing [SEP].
+
+    The closing [SEP] is the last of a sequence: nothing follows it.
+    """
+    return segments * functional.pad(mask[:, 1:], (0, 1))
 
 
 @dataclass(frozen=True)
