@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from speechssl.adam import BERT
 from speechssl.cli.qa_flags import TWICE
 from speechssl.cli.shared import ENCODERS, add_verb, trained, training_flags, training_options
 from speechssl.errors import InputError
@@ -59,7 +60,7 @@ def add_train_choice(what: Any) -> None:
     verb.add_argument("--asked", type=count, default=160, help="tokens of question and option together")
     verb.add_argument("--dropout", action="store_true", help="keep the text encoder's dropout in training")
     verb.add_argument("--gradient-checkpointing", action="store_true", help=TWICE)
-    training_flags(verb, 600, 1e-4, 50)
+    training_flags(verb, 600, 1e-4, 50, BERT)
 
 
 def _train(o: argparse.Namespace) -> None:

