@@ -45,6 +45,11 @@ def test_adamw_is_by_default_that_of_the_source(verb: str, adam: Adam) -> None:
     assert (made.adam_betas, made.adam_epsilon, made.weight_decay) == ((0.8, 0.9), 1e-3, 0.5)
 
 
+@pytest.mark.parametrize(("verb", "longest"), [("dual c k u o --encoder e", 275), ("text-qa c o", 30), ("speechbert c e o", 30)])
+def test_the_longest_answer_is_by_default_that_of_the_source(verb: str, longest: int) -> None:
+    assert build_parser().parse_args(["train", *verb.split()]).answer == longest
+
+
 def test_adamw_of_pretraining_is_that_of_the_size_unless_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     plans = []
     monkeypatch.setattr("speechssl.pretraining.plans.Plan.run", lambda plan, *_: plans.append(plan) or _Book())

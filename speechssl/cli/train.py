@@ -54,7 +54,7 @@ def _add_dual(what: Any) -> None:
     verb.add_argument("--start", type=trained, help="reader of the same units to go on from; default: the text encoder")
     verb.add_argument("--noise", type=share, default=0.0, help="share of units replaced by random ones in training")
     verb.add_argument("--assignment", default="most-frequent", help="most-frequent, least-frequent, random, re-init or scratch")
-    qa_flags(verb, PLAIN)
+    qa_flags(verb, PLAIN, 275)
 
 
 def _train_dual(o: argparse.Namespace) -> None:
@@ -79,7 +79,7 @@ def _add_text(what: Any) -> None:
     verb.add_argument(
         "--characters", action="store_true", help="the vocabulary is the corpus's characters, on the text encoder's layers"
     )
-    qa_flags(verb, PLAIN)
+    qa_flags(verb, PLAIN, 30)
 
 
 def _train_text(o: argparse.Namespace) -> None:

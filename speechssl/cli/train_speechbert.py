@@ -42,7 +42,7 @@ def add_speechbert(what: Any) -> None:
     verb.add_argument("--split", default="train", help="of the corpus")
     verb.add_argument("--passages", type=count, help="training passages, their questions come along; default: all")
     _word_flags(verb)
-    qa_flags(verb, BERT)
+    qa_flags(verb, BERT, 30)
 
 
 def add_carry_speechbert(what: Any) -> None:

@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from speechssl.qa.spans import SpanChoice, Window, WindowScores, best_span_of_windows, windows
+from speechssl.qa.spans import MAX_TOKENS, SpanChoice, Window, WindowScores, best_span_of_windows, windows
 from speechssl.textlm.subwords import SubwordUnits
 from speechssl.training import Batch
 
@@ -36,7 +36,9 @@ class Layout:
     size: int = 320  # passage tokens a window
     stride: int = 160
     question: int = 120  # longer questions lose their tail
-    answer: int = 275  # longest answer (DUAL, released configuration)
+    answer: int = MAX_TOKENS  # longest answer
+    start_weight: float = 1.0  # of the start and the end in a span's score: BERT's, but for DUAL's reader (`qa/spans.py`)
+    end_weight: float = 1.0
 
     def sequence(self, question: np.ndarray, window: np.ndarray) -> tuple[np.ndarray, int]:
         """Ids (S,) and the position of the window's first token."""
@@ -81,7 +83,7 @@ class Inputs:
         embedded: (B, S, E); mask: (B, S); segments: (B, S), None for sequences in which nothing is asked. Longformer's global
         attention is on the question with [CLS] and its [SEP] (arXiv 2004.05150, section 6.1): segment 0.
         """
-        extra = {}
+        extra: dict[str, torch.Tensor] = {}
         if segments is not None:
             extra |= {"token_type_ids": segments} if self.segments else {}
             extra |= {"global_attention_mask": (1 - segments) * mask} if self.glances else {}
@@ -264,7 +266,8 @@ class Reader:
         by_item: list[list[WindowScores]] = [[] for _ in items]
         for n, (i, _) in enumerate(cut):
             by_item[i].append(scored[n])
-        return [best_span_of_windows(found, self.layout.answer) for found in by_item]
+        how = self.layout.answer, self.layout.start_weight, self.layout.end_weight
+        return [best_span_of_windows(found, *how) for found in by_item]
 
     def _logits(self, sequences: Sequence[tuple[np.ndarray, int]]) -> torch.Tensor:
         device = next(self.model.parameters()).device

@@ -113,6 +113,28 @@ def test_only_cls_and_the_window_can_be_chosen(span_model, kind):
     assert (logits[[i for i in range(len(ids)) if i not in allowed]] == IGNORED).all()
 
 
+def test_a_span_is_scored_with_the_weights_of_the_layout():
+    """Ends weigh more for DUAL: of two spans the one with the better end; equal weights prefer the other."""
+    starts, ends = torch.full((12,), -9.0), torch.full((12,), -9.0)
+    starts[[4, 6]], ends[[4, 6]] = torch.tensor([5.0, 0.0]), torch.tensor([0.0, 4.0])
+
+    class Fixed(nn.Module):
+        weight = nn.Parameter(torch.zeros(1))
+
+        def __init__(self):
+            super().__init__()
+            self.unused = self.weight
+
+        def logits(self, ids, mask, segments):
+            return torch.stack([starts, ends], -1)[None, : ids.shape[1]]
+
+    single = replace(LAYOUT, answer=1)
+    found = [
+        Reader(Fixed(), layout).read(tokens(2), tokens(7)) for layout in (single, replace(single, start_weight=0.4, end_weight=0.6))
+    ]
+    assert [(span.first, span.score) for span in found] == [(0, 5.0), (2, pytest.approx(2.4))]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_question_order_and_place_all_matter(span_model, kind):
     model, question, window = span_model(kind), tokens(4), tokens(8, 1)
