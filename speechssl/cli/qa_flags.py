@@ -9,6 +9,11 @@ from speechssl.adam import Adam
 from speechssl.cli.shared import training_flags, training_options
 from speechssl.options import count, whole
 
+WAYS = (
+    "which rows of the text encoder the units get: most-frequent (its first K whole words of two letters and more, shuffled by "
+    "--seed), released (ids 5 to K + 4 in order, as DUAL's code, for RoBERTa's and Longformer's vocabularies), least-frequent, "
+    "random, re-init (new rows) or scratch (a new encoder too)"
+)
 TWICE = "compute the text encoder's layers twice and do not keep them, where memory is short"
 
 

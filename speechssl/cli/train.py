@@ -8,7 +8,7 @@ from typing import Any
 
 from speechssl.adam import PLAIN
 from speechssl.cli.choice import add_train_choice
-from speechssl.cli.qa_flags import qa_flags, qa_options
+from speechssl.cli.qa_flags import WAYS, qa_flags, qa_options
 from speechssl.cli.shared import ENCODERS, add_group, add_verb, trained, training_flags, training_options
 from speechssl.cli.train_speechbert import add_carry_speechbert, add_speechbert
 from speechssl.options import amount, count, share, whole
@@ -53,7 +53,7 @@ def _add_dual(what: Any) -> None:
     verb.add_argument("--split", default="train", help="of the corpus and its units")
     verb.add_argument("--start", type=trained, help="reader of the same units to go on from; default: the text encoder")
     verb.add_argument("--noise", type=share, default=0.0, help="share of units replaced by random ones in training")
-    verb.add_argument("--assignment", default="most-frequent", help="most-frequent, least-frequent, random, re-init or scratch")
+    verb.add_argument("--assignment", default="most-frequent", help=WAYS)
     qa_flags(verb, PLAIN, 275)
 
 
