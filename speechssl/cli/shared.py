@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from speechssl.options import amount, config_parser, count, weight, whole
+from speechssl.adam import HUBERT, Adam
+from speechssl.options import amount, config_parser, count, share, weight, whole
 from speechssl.shipped import SHIPPED
 
 Handler = Callable[[argparse.Namespace], None]
@@ -44,15 +45,24 @@ def add_group(verbs: Any, name: str, about: str) -> Any:
 
 
 def training_flags(
-    verb: argparse.ArgumentParser, steps: int | None = None, learning_rate: float | None = None, warmup: int | None = None
+    verb: argparse.ArgumentParser,
+    steps: int | None = None,
+    learning_rate: float | None = None,
+    warmup: int | None = None,
+    adam: Adam = HUBERT,
 ) -> None:
-    """Without numbers their defaults are those of --size."""
+    """Without numbers their defaults are those of --size. adam: of the source of what is trained."""
     clip, saves, logs, of_size = (1.0, 250, 50, "") if steps else (None, None, None, "; default: of --size")
     verb.add_argument("--steps", type=count, default=steps, help=f"optimiser updates{of_size}")
     verb.add_argument("--horizon", type=count, help="steps the schedule is laid out for, where training stops earlier")
     verb.add_argument("--learning-rate", type=amount, default=learning_rate, help=f"peak{of_size}")
     rises = f"steps over which the learning rate rises to its peak{of_size}"
     verb.add_argument("--warmup-steps", type=whole, default=warmup, help=rises)
+    betas, epsilon, decay = (list(adam.adam_betas), adam.adam_epsilon, adam.weight_decay) if steps else (None, None, None)
+    averages = f"AdamW's decay of the mean gradient and of the mean square{of_size}"
+    verb.add_argument("--adam-betas", type=share, nargs=2, default=betas, metavar=("B1", "B2"), help=averages)
+    verb.add_argument("--adam-epsilon", type=amount, default=epsilon, help=f"AdamW's, beside the root of the mean square{of_size}")
+    verb.add_argument("--weight-decay", type=weight, default=decay, help=f"AdamW's; biases and layer norms have none{of_size}")
     verb.add_argument("--accumulation", type=count, default=1, help="batches that make one update, where memory is short")
     verb.add_argument("--clip", type=weight, default=clip, help=f"largest gradient norm; 0: any{of_size}")
     kept = f"steps between checkpoints; a killed run resumes from the last{of_size}"
@@ -69,7 +79,7 @@ def training_flags(
 
 TRAINING = (
     *("steps", "horizon", "learning_rate", "warmup_steps", "accumulation", "clip", "save_every", "log_every"),
-    *("bf16", "seed", "tensorboard"),
+    *("adam_betas", "adam_epsilon", "weight_decay", "bf16", "seed", "tensorboard"),
 )
 
 

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from speechssl.adam import PLAIN
 from speechssl.cli.choice import add_train_choice
-from speechssl.cli.qa_flags import qa_flags, qa_options
+from speechssl.cli.qa_flags import WAYS, qa_flags, qa_options
 from speechssl.cli.shared import ENCODERS, add_group, add_verb, trained, training_flags, training_options
 from speechssl.cli.train_speechbert import add_carry_speechbert, add_speechbert
 from speechssl.options import amount, count, share, whole
@@ -52,8 +53,8 @@ def _add_dual(what: Any) -> None:
     verb.add_argument("--split", default="train", help="of the corpus and its units")
     verb.add_argument("--start", type=trained, help="reader of the same units to go on from; default: the text encoder")
     verb.add_argument("--noise", type=share, default=0.0, help="share of units replaced by random ones in training")
-    verb.add_argument("--assignment", default="most-frequent", help="most-frequent, least-frequent, random, re-init or scratch")
-    qa_flags(verb)
+    verb.add_argument("--assignment", default="most-frequent", help=WAYS)
+    qa_flags(verb, PLAIN, 275)
 
 
 def _train_dual(o: argparse.Namespace) -> None:
@@ -78,7 +79,7 @@ def _add_text(what: Any) -> None:
     verb.add_argument(
         "--characters", action="store_true", help="the vocabulary is the corpus's characters, on the text encoder's layers"
     )
-    qa_flags(verb)
+    qa_flags(verb, PLAIN, 30)
 
 
 def _train_text(o: argparse.Namespace) -> None:
@@ -101,7 +102,7 @@ def _add_ctc(what: Any) -> None:
     verb.add_argument("--passages", type=whole, default=800, help="training passages; their questions come along")
     verb.add_argument("--batch", type=count, default=16, help="sequences a step, of all processes together")
     verb.add_argument("--lstm-width", type=count, default=256, help="units in each direction")
-    training_flags(verb, 1500, 2e-3, 100)
+    training_flags(verb, 1500, 2e-3, 100, PLAIN)
 
 
 def _layer(text: str) -> str:

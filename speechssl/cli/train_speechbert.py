@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from speechssl.adam import BERT
 from speechssl.cli.qa_flags import qa_flags, qa_options
 from speechssl.cli.shared import ENCODERS, add_verb, trained, training_flags, training_options
 from speechssl.options import amount, count, weight, whole
@@ -41,7 +42,7 @@ def add_speechbert(what: Any) -> None:
     verb.add_argument("--split", default="train", help="of the corpus")
     verb.add_argument("--passages", type=count, help="training passages, their questions come along; default: all")
     _word_flags(verb)
-    qa_flags(verb)
+    qa_flags(verb, BERT, 30)
 
 
 def add_carry_speechbert(what: Any) -> None:
@@ -54,7 +55,7 @@ def add_carry_speechbert(what: Any) -> None:
     verb.add_argument("--passages", type=count, help="that are listened to, with their questions; default: all")
     verb.add_argument("--split", default="train", help="of the corpus")
     verb.add_argument("--batch", type=count, default=128, help="audio words a step, of all processes together")
-    training_flags(verb, 500, 1e-3, 50)
+    training_flags(verb, 500, 1e-3, 50, BERT)
 
 
 def _carry_speechbert(o: argparse.Namespace) -> None:

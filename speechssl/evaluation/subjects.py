@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from speechssl.adam import PLAIN
 from speechssl.artefacts import read_json
 from speechssl.asr.train import CtcOptions, train_ctc
 from speechssl.corpora.records import first_passages, load_corpus
@@ -50,7 +51,7 @@ class Setup:
     seed: int = 0  # of noise, heads, draws of recordings and bootstrap
     workers: int = 2  # threads
     classifier: ClassifierOptions = ClassifierOptions()
-    asr: CtcOptions = CtcOptions(TrainingOptions(steps=1500, learning_rate=2e-3, warmup_steps=100), layer=None)
+    asr: CtcOptions = CtcOptions(TrainingOptions(steps=1500, learning_rate=2e-3, warmup_steps=100, **vars(PLAIN)), layer=None)
     bf16: bool = False  # the text encoders of spoken QA read in bfloat16
 
 

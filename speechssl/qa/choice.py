@@ -29,7 +29,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from speechssl.errors import InputError
-from speechssl.qa.reader import IGNORED, Inputs, Layout, collate, device_of
+from speechssl.qa.reader import IGNORED, Inputs, Layout, collate, device_of, of_window
 from speechssl.qa.spans import Window, windows
 from speechssl.qa.weights import load_model
 from speechssl.training import Batch
@@ -86,7 +86,7 @@ class ChoiceModel(nn.Module):
     def evidence_of(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """`evidence` of vectors (N, S, E) in the place of ids."""
         hidden = self.encoder(**self.inputs(embedded, mask, segments)).last_hidden_state.float()
-        asked, read = _mean(hidden, (1 - segments) * mask), _mean(hidden, segments * mask)
+        asked, read = _mean(hidden, (1 - segments) * mask), _mean(hidden, of_window(mask, segments))
         alike = self.likeness * functional.cosine_similarity(asked, read)[:, None]
         return alike + self.head(torch.tanh(self.dense(torch.cat([asked, read, asked * read], -1)))).float()
 

@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from speechssl.qa.spans import SpanChoice, Window, WindowScores, best_span_of_windows, windows
+from speechssl.qa.spans import MAX_TOKENS, SpanChoice, Window, WindowScores, best_span_of_windows, windows
 from speechssl.textlm.subwords import SubwordUnits
 from speechssl.training import Batch
 
@@ -36,7 +36,9 @@ class Layout:
     size: int = 320  # passage tokens a window
     stride: int = 160
     question: int = 120  # longer questions lose their tail
-    answer: int = 275  # longest answer (DUAL, released configuration)
+    answer: int = MAX_TOKENS  # longest answer
+    start_weight: float = 1.0  # of the start and the end in a span's score: BERT's, but for DUAL's reader (`qa/spans.py`)
+    end_weight: float = 1.0
 
     def sequence(self, question: np.ndarray, window: np.ndarray) -> tuple[np.ndarray, int]:
         """Ids (S,) and the position of the window's first token."""
@@ -75,11 +77,16 @@ class Inputs:
         encoder.set_input_embeddings(nn.Embedding(rows, width))
         return cls(glances, "token_type_ids" in accepted and getattr(encoder.config, "type_vocab_size", 0) > 1)
 
-    def __call__(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> dict[str, torch.Tensor]:
-        """embedded: (B, S, E); mask, segments: (B, S). The encoder's keyword arguments."""
-        extra = {"token_type_ids": segments} if self.segments else {}
-        if self.glances:  # the question sees everything
-            extra["global_attention_mask"] = (1 - segments) * mask
+    def __call__(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None) -> dict[str, torch.Tensor]:
+        """The encoder's keyword arguments.
+
+        embedded: (B, S, E); mask: (B, S); segments: (B, S), None for sequences in which nothing is asked. Longformer's global
+        attention is on the question with [CLS] and its [SEP] (arXiv 2004.05150, section 6.1): segment 0.
+        """
+        extra: dict[str, torch.Tensor] = {}
+        if segments is not None:
+            extra |= {"token_type_ids": segments} if self.segments else {}
+            extra |= {"global_attention_mask": (1 - segments) * mask} if self.glances else {}
         return {"inputs_embeds": embedded, "attention_mask": mask, **extra}
 
 
@@ -102,12 +109,12 @@ class SpanModel(nn.Module):
     def logits_of(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """`logits` of vectors (B, S, E) in the place of ids."""
         hidden = self.hidden(embedded, mask, segments)
-        allowed = (segments * mask).bool()
+        allowed = of_window(mask, segments).bool()
         allowed[:, 0] = True
         return torch.where(allowed[..., None], self.head(hidden).float(), IGNORED)
 
-    def hidden(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        """What the encoder makes of vectors (B, S, E)."""
+    def hidden(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None) -> torch.Tensor:
+        """What the encoder makes of vectors (B, S, E). segments None: of one text, in which nothing is asked."""
         return self.encoder(**self.inputs(embedded, mask, segments)).last_hidden_state
 
     def forward(
@@ -125,13 +132,21 @@ def span_loss(logits: torch.Tensor, first: torch.Tensor, last: torch.Tensor) -> 
 
 
 def collate(sequences: Sequence[tuple[np.ndarray, int]], pad: int) -> dict[str, torch.Tensor]:
-    """Pad to one length. segments: 0 for [CLS] question [SEP], 1 for the window; the closing [SEP] is 0 as well."""
+    """Pad to one length. segments as BERT's: 0 for [CLS] question [SEP], 1 for the window and its closing [SEP], 0 for padding."""
     ids = pad_sequence([torch.from_numpy(s) for s, _ in sequences], batch_first=True, padding_value=pad)
     mask, segments = torch.zeros_like(ids), torch.zeros_like(ids)
     for row, (sequence, offset) in enumerate(sequences):
         mask[row, : len(sequence)] = 1
-        segments[row, offset : len(sequence) - 1] = 1
+        segments[row, offset : len(sequence)] = 1
     return {"ids": ids, "mask": mask, "segments": segments}
+
+
+def of_window(mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+    """mask, segments: (B, S) of `collate`. (B, S), 1 for tokens of the window: segment 1 without its closing [SEP].
+
+    The closing [SEP] is the last of a sequence: nothing follows it.
+    """
+    return segments * functional.pad(mask[:, 1:], (0, 1))
 
 
 @dataclass(frozen=True)
@@ -251,7 +266,8 @@ class Reader:
         by_item: list[list[WindowScores]] = [[] for _ in items]
         for n, (i, _) in enumerate(cut):
             by_item[i].append(scored[n])
-        return [best_span_of_windows(found, self.layout.answer) for found in by_item]
+        how = self.layout.answer, self.layout.start_weight, self.layout.end_weight
+        return [best_span_of_windows(found, *how) for found in by_item]
 
     def _logits(self, sequences: Sequence[tuple[np.ndarray, int]]) -> torch.Tensor:
         device = next(self.model.parameters()).device

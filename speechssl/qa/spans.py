@@ -4,8 +4,10 @@ Letters: U tokens (units or word pieces) in a passage, L tokens in a window. Spa
 of one token has first == last and an empty span cannot be expressed. No question is dropped and no position outside the
 passage (question, separators, padding) can be chosen, because scores are given for the tokens of the window alone.
 
-Decoding constants are DUAL's (arXiv 2203.04911 and its code): at most 275 units, 0.4 log p(start) + 0.6 log p(end), 3
-best.
+DUAL (arXiv 2203.04911 and its code) looks for at most 275 units with the greatest 0.4 log p(start) + 0.6 log p(end) among the 3
+best of either; these are the defaults here. BERT on SQuAD (arXiv 1810.04805, section 4.2, and its run_squad.py) adds both logits as
+they are, for at most 30 word pieces among the 20 best: so text QA and SpeechBERT are decoded. Here every pair is looked at, and how
+many are listed changes no answer.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from speechssl.processes import agreed, is_main, main_first
 from speechssl.qa.cascade import TextCodec, text_example
 from speechssl.qa.dual import example
 from speechssl.qa.reader import Example, ExampleBatches, Layout, ShortFirst, SpanModel
+from speechssl.qa.spans import END_WEIGHT, MAX_TOKENS, START_WEIGHT
 from speechssl.qa.weights import load_reader, save_reader
 from speechssl.text import pieces
 from speechssl.textlm.characters import character_encoder
@@ -45,7 +46,7 @@ class QaOptions:
     empty: float = 0.1  # share of windows without the answer
     window: int = 320  # passage tokens
     stride: int = 160
-    answer: int = 275  # longest answer in tokens
+    answer: int = MAX_TOKENS  # longest answer in tokens
     dropout: bool = False
     short_window: int = 0  # passage tokens a window in the first `short_steps` steps; 0: none
     short_steps: int = 0
@@ -80,6 +81,7 @@ def train_dual(
         if agreed((out / "card.json").is_file()):
             return
         layout = layout_of(options, *special_ids(extractor.codebook.size))
+        layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)
         data = load_corpus(corpus, options.split)
         examples, left_out = dual_examples(data, load_units(units / options.split), extractor.grid)
         tell_set_aside(left_out, "DUAL's training", "question")

@@ -61,8 +61,10 @@ TOEFL_QA = (  # system, paper, accuracy on the test split in percent, as the tab
     ("QACNN, pre-trained on MovieQA", "Chung et al. 2018, arXiv 1711.05345", 56.1),
 )
 TOEFL_QA_SOURCE = (
-    "the README of github.com/iamyuanchung/TOEFL-QA, which does not say how questions with several right options count"
+    "the README of github.com/iamyuanchung/TOEFL-QA, which says neither how questions with several right options count nor what "
+    "was read: probably manual transcripts, so that these stand beside the system text and not beside those that listen"
 )
+TOEFL_QA_MARK = "probably on manual transcripts"
 
 
 def published_choice(corpus: Path, split: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speechssl.report.published import TOEFL_QA
+from speechssl.report.published import TOEFL_QA, TOEFL_QA_MARK
 
 MARK = (
     "Published figures, on the published recordings and with models of their size: orientation, not comparable with other data "
@@ -33,7 +33,10 @@ ROWS: tuple[tuple[str, str, float | None, float | None, float | None, float | No
     ("slue-sqa-5 test", "DUAL", None, 21.8, None, None, None, None, "SLUE phase 2"),
     ("spoken-squad test", "SpeechBERT", None, None, None, 64.1, 51.2, None, "SpeechBERT, arXiv 1910.11559, noted"),
     ("spoken-squad test", "cascade", 22.7, None, None, 68.2, 56.3, None, "SpeechBERT, arXiv 1910.11559, noted"),
-    *(("toefl-qa test", system, None, None, None, None, None, value, paper) for system, paper, value in TOEFL_QA),
+    *(
+        ("toefl-qa test", system, None, None, None, None, None, value, f"{paper}; {TOEFL_QA_MARK}: beside text")
+        for system, paper, value in TOEFL_QA
+    ),
 )
 
 

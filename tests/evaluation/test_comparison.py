@@ -381,6 +381,7 @@ def test_errors_in_chinese_are_of_characters(tmp_path):
     ("corpus", "split", "told", "not_told"),
     [
         ("toefl-qa", "dev", "QACNN", "DUAL"),
+        ("toefl-qa", "test", "probably on manual transcripts: beside text", "DUAL"),
         ("nmsqa", "dev", "54.2", "56.0"),
         ("slue_sqa5", "verified_test", "62.3", "HuBERT-128"),
         ("mini", "test", "HuBERT-128", "QACNN"),  # nothing was published on it

@@ -61,6 +61,17 @@ def test_a_long_question_loses_its_tail_before_the_option_does():
 # ---- the model
 
 
+def test_what_is_read_is_the_window_without_its_sep(choice_model, monkeypatch):
+    weights = []
+    monkeypatch.setattr("speechssl.qa.choice._mean", lambda hidden, some: weights.append(some.tolist()) or hidden[:, 0])
+    item, layout = choice(options=(1,), passage=3), Layout(30, 31, 32, size=16, stride=8, question=4)
+    batch = ChoiceBatches(examples(item, correct=(0,)), layout, size=1)(0)
+    flat = {name: value.view(1, -1) for name, value in batch.items() if name != "correct"}
+    choice_model().evidence(**flat)
+    assert batch["segments"].view(-1).tolist() == [0] * 6 + [1] * 4  # [CLS] 2 [SEP] 1 [SEP], 3 [SEP]
+    assert weights == [[[1] * 6 + [0] * 4], [[0] * 6 + [1] * 3 + [0]]]
+
+
 @pytest.mark.parametrize("combine", COMBINATIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_text_encoder_gives_every_option_a_probability(choice_model, kind, combine):

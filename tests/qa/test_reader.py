@@ -8,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from transformers import BertTokenizer
 
 from speechssl.qa import train
-from speechssl.qa.reader import IGNORED, Example, ExampleBatches, Layout, Reader, ShortFirst, SpanModel, collate
+from speechssl.qa.reader import IGNORED, Example, ExampleBatches, Layout, Reader, ShortFirst, SpanModel, collate, of_window
 from speechssl.textlm.mapping import special_ids
 from speechssl.textlm.pretrained import longest_sequence, without_dropout
 
@@ -57,7 +58,30 @@ def test_a_batch_is_padded_to_one_length():
     batch = collate([LAYOUT.sequence(np.array([1]), np.array([2, 3])), LAYOUT.sequence(np.array([]), np.array([4]))], LAYOUT.pad)
     assert batch["ids"].tolist() == [[30, 1, 31, 2, 3, 31], [30, 31, 4, 31, 32, 32]]
     assert batch["mask"].tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
-    assert batch["segments"].tolist() == [[0, 0, 0, 1, 1, 0], [0, 0, 1, 0, 0, 0]]
+    assert batch["segments"].tolist() == [[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 0, 0]]
+    assert of_window(batch["mask"], batch["segments"]).tolist() == [[0, 0, 0, 1, 1, 0], [0, 0, 1, 0, 0, 0]]
+
+
+def test_segments_are_those_of_berts_own_tokeniser():
+    words = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", "who", "is", "it", "ann", "ran"]
+    tokenizer = BertTokenizer(vocab={word: i for i, word in enumerate(words)})
+    pairs = [("who is it", "it is ann"), ("who", "ann ran")]
+    golden = tokenizer([q for q, _ in pairs], [p for _, p in pairs], padding=True, return_tensors="pt")
+    layout = Layout(tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
+    coded = [[np.array(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in pair] for pair in pairs]
+    batch = collate([layout.sequence(*pair) for pair in coded], layout.pad)
+    for ours, theirs in (("ids", "input_ids"), ("mask", "attention_mask"), ("segments", "token_type_ids")):
+        assert torch.equal(batch[ours], golden[theirs]), ours
+
+
+def test_longformer_looks_globally_from_cls_the_question_and_its_sep_alone(span_model):
+    batch = collate([sequence(2, 4), sequence(3, 2)], LAYOUT.pad)
+    model = span_model("longformer")
+    given = model.inputs(model.embedding(batch["ids"]), batch["mask"], batch["segments"])
+    assert given["global_attention_mask"].tolist() == [[1] * 4 + [0] * 5, [1] * 5 + [0] * 4]
+    assert "token_type_ids" not in given  # it has one kind of segment, as RoBERTa
+    one_text = model.inputs(model.embedding(batch["ids"]), batch["mask"], None)
+    assert "global_attention_mask" not in one_text  # nothing is asked
 
 
 # ---- models
@@ -87,6 +111,28 @@ def test_only_cls_and_the_window_can_be_chosen(span_model, kind):
     allowed = [0, *range(offset, offset + 9)]
     assert (logits[allowed] > IGNORED / 2).all()
     assert (logits[[i for i in range(len(ids)) if i not in allowed]] == IGNORED).all()
+
+
+def test_a_span_is_scored_with_the_weights_of_the_layout():
+    """Ends weigh more for DUAL: of two spans the one with the better end; equal weights prefer the other."""
+    starts, ends = torch.full((12,), -9.0), torch.full((12,), -9.0)
+    starts[[4, 6]], ends[[4, 6]] = torch.tensor([5.0, 0.0]), torch.tensor([0.0, 4.0])
+
+    class Fixed(nn.Module):
+        weight = nn.Parameter(torch.zeros(1))
+
+        def __init__(self):
+            super().__init__()
+            self.unused = self.weight
+
+        def logits(self, ids, mask, segments):
+            return torch.stack([starts, ends], -1)[None, : ids.shape[1]]
+
+    single = replace(LAYOUT, answer=1)
+    found = [
+        Reader(Fixed(), layout).read(tokens(2), tokens(7)) for layout in (single, replace(single, start_weight=0.4, end_weight=0.6))
+    ]
+    assert [(span.first, span.score) for span in found] == [(0, 5.0), (2, pytest.approx(2.4))]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -149,10 +195,11 @@ def test_labels_point_at_the_answers_tokens(examples, empty, size, step):
     layout = Layout(cls=2_000, sep=2_001, pad=2_002, size=16, stride=8, question=5)
     batch = ExampleBatches(examples, layout, size, empty, seed=3)(step)
     assert len(batch["ids"]) == min(size, len(examples))
-    for ids, mask, segments, first, last in zip(
-        *(batch[n].numpy() for n in ("ids", "mask", "segments", "first", "last")), strict=True
+    read = of_window(batch["mask"], batch["segments"]).numpy()
+    for ids, mask, inside, first, last in zip(
+        *(batch[n].numpy() for n in ("ids", "mask")), read, batch["first"].numpy(), batch["last"].numpy(), strict=True
     ):
-        window = ids[segments == 1]
+        window = ids[inside == 1]
         example = next(e for e in examples if is_cut_of(window, e.passage))
         answer = example.passage[example.first : example.last + 1]
         assert len(window) == min(16, len(example.passage)) and (mask.sum() == len(window) + 3 + min(len(example.question), 5))
@@ -160,7 +207,7 @@ def test_labels_point_at_the_answers_tokens(examples, empty, size, step):
             assert last == 0 and not is_cut_of(answer, window)
             assert empty > 0 or len(answer) > 16
         else:
-            assert np.array_equal(ids[first : last + 1], answer) and segments[first : last + 1].all()
+            assert np.array_equal(ids[first : last + 1], answer) and inside[first : last + 1].all()
 
 
 def is_cut_of(part, whole):
@@ -200,7 +247,7 @@ def test_short_windows_come_first_and_whole_ones_after():
     short = replace(whole, layout=replace(LAYOUT, size=8), size=12)
     batches = ShortFirst(short, whole, steps=3)
     windows = [int(batches(step)["segments"].sum(1).max()) for step in range(6)]
-    assert windows == [8, 8, 8, 24, 24, 24]
+    assert windows == [9, 9, 9, 25, 25, 25]  # and the closing [SEP]
     assert [len(batches(step)["ids"]) for step in (2, 3)] == [12, 4]
 
 

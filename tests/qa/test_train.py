@@ -68,6 +68,7 @@ def test_a_reader_is_trained_once_and_says_from_what(corpus, tmp_path):
     out = dual(corpus, tmp_path)
     model, layout, card = load_reader(out)
     assert (layout.cls, layout.size, model.embedding.num_embeddings) == (K, 16, K + 3)
+    assert (layout.start_weight, layout.end_weight) == (0.4, 0.6)
     assert card["assignment"] == "most-frequent" and card["units"]["codebook"] == "b" and card["examples"] == 3
     before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
     dual(corpus, tmp_path)

@@ -12,7 +12,9 @@ import pytest
 import yaml
 
 from speechssl.artefacts import read_json
+from speechssl.cli import build_parser
 from speechssl.evaluation.results import read_rows
+from speechssl.options import take_defaults, verbs_of
 from speechssl.shipped import model_folder
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +56,60 @@ def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path,
     assert (tmp_path / "results.jsonl").read_bytes() == results
     assert {p: p.read_bytes() for p in made} == made
     assert {p: p.stat().st_mtime_ns for p in trained} == trained
+
+
+CHOICE = """
+recipe: {short-steps: [1], noise: [0.05]}
+one: {steps: 2, batch: 2, short-window: 110, save-every: 2}
+next: {steps: 2, batch: 2, save-every: 2}
+single: {steps: 3, batch: 2, short-window: 110, save-every: 3}
+evaluate: {passages: 1}
+"""
+
+
+def test_duals_stages_are_chosen_on_dev(tmp_path: Path, quick: str) -> None:
+    (tmp_path / "choose.yaml").write_text(CHOICE)
+    models, corpus = model_folder("minisqa-en"), str(tmp_path / "corpus")
+    sizes = ["--passages", "4", "--dev-passages", "2", "--test-passages", "1", "--questions", "2"]
+    shipped = [str(models / name) for name in ("encoder", "units.safetensors")]
+    made = (
+        ["prepare", "minisqa", corpus, *sizes],
+        ["units", "extract", corpus, *shipped, str(tmp_path / "units"), "--split", "train"],
+    )
+    for call in made:
+        done = subprocess.run(["speechssl", *call], env=os.environ | {"PATH": quick}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    known = {"PATH": quick, "MODELS": str(models), "CONFIG": str(tmp_path / "choose.yaml")}
+    script = ("recipes/minisqa/choose.sh", str(tmp_path))
+    assert run(*script, "arms", **known).split() == ["one-1", "two-1-0.05", "three-1-0.05", "single-1-0.05"]
+    with pytest.raises(AssertionError, match="two-1-0.05 goes on from one-1, which is not trained"):
+        run(*script, "two-1-0.05", **known)
+    with pytest.raises(AssertionError, match="there is no arm four-1"):
+        run(*script, "four-1", **known)
+    run(*script, "one-1", **known)
+    first = read_json(tmp_path / "choose/models/dual-one-1/card.json")
+    assert (first["options"]["short_steps"], first["options"]["noise"]) == (1, 0)
+    table = run(*script, CONDITIONS="pink@10", **known)
+    third = read_json(tmp_path / "choose/models/dual-three-1-0.05/card.json")
+    assert (third["options"]["noise"], third["options"]["training"]["seed"]) == (0.05, 1)
+    assert third["start"] == read_json(tmp_path / "choose/models/dual-two-1-0.05/card.json")["weights"]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
+    assert lines[0][3:] == ["FF1 on dev, clean", "FF1 on dev, pink 10 dB"]
+    settings = [["2", "1", "–"], ["2 + 2", "1", "0.05"], ["2 + 2 + 2", "1", "0.05"], ["3", "1", "0.05"]]
+    assert [line[:3] for line in lines[2:]] == settings
+    assert "The greatest FF1 on dev (the mean over 2 conditions): dual-" in table
+
+
+def test_what_is_chosen_among_holds_what_ships() -> None:
+    base, choose = (yaml.safe_load((ROOT / f"recipes/minisqa/{name}.yaml").read_text()) for name in ("base", "choose"))
+    tried = choose["recipe"]
+    for stage, kind in (("dual-1", "one"), ("dual-2", "next"), ("dual", "next")):
+        own = {name: value for name, value in base[stage].items() if name not in ("save-every", "log-every", "seed")}
+        assert own.pop("short-steps", 0) in tried["short-steps"] and own.pop("noise", 0) in tried["noise"]
+        assert own == {name: choose[kind][name] for name in own}
+    for kind in ("one", "next", "single"):
+        (verb,) = [v for v in verbs_of(build_parser()) if v.prog == "speechssl train dual"]
+        take_defaults(verb, choose[kind], kind)
 
 
 def test_demo_runs_on_a_few_passages(tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ def test_settings_are_those_of_the_released_code() -> None:
     assert found["recipe"]["codebooks"] == [64, 128, 512] and found["units"]["layer"] == 22
     dual = found["dual"]
     assert (dual["batch"], dual["accumulation"], dual["steps"], dual["warmup-steps"]) == (2, 16, 5000, 500)
-    assert float(dual["learning-rate"]) == 1e-4 and dual["window"] + dual["question"] + 3 == 4096 and dual["answer"] == 275
+    assert dual["assignment"] == "released" and float(dual["learning-rate"]) == 1e-4
+    assert dual["window"] + dual["question"] + 3 == 4096 and dual["answer"] == 275
 
 
 def test_without_the_corpus_it_says_what_to_give(tmp_path: Path) -> None:

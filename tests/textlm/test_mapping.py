@@ -56,6 +56,29 @@ def test_as_many_symbols_as_words_are_enough_and_one_more_is_not(tokenizer):
             assign_tokens(tokenizer, len(words) + 1, assignment)
 
 
+def vocabulary(*tokens):
+    from tokenizers import Tokenizer, models
+
+    core = Tokenizer(models.WordLevel({t: i for i, t in enumerate(tokens)}, unk_token="<unk>"))
+    return PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
+
+
+def test_released_takes_the_ids_from_5_in_order():
+    longformer = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", "Ġthe", ",", "Ġto", "s", "Ġ-")  # ids 0 to 9 of its vocabulary
+    assert [assign_tokens(longformer, 5, "released", seed) for seed in (0, 1)] == [[5, 6, 7, 8, 9]] * 2
+
+
+@pytest.mark.parametrize(
+    ("fifth", "said"),
+    [("[unused4]", r"5, \[unused4\]"), ("madeupword0000", "madeupword"), ("<mask>", "<mask>"), (None, "which it does not have")],
+)
+def test_released_is_refused_where_these_ids_are_no_text(fifth, said):
+    made = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", *([fifth, "Ġthe"] if fifth else []))
+    made.add_special_tokens({"mask_token": "<mask>"} if fifth == "<mask>" else {})
+    with pytest.raises(InputError, match=f"ids 5 to 6, of which . are no tokens of text .*{said}.*most-frequent"):
+        assign_tokens(made, 2, "released")
+
+
 # ---- the table
 
 
@@ -101,7 +124,7 @@ def test_scratch_draws_everything(tokenizer, text_encoder):
     assert table.weight.std().item() == pytest.approx(0.02, rel=0.1)
 
 
-@pytest.mark.parametrize("assignment", ASSIGNMENTS)
+@pytest.mark.parametrize("assignment", [name for name in ASSIGNMENTS if name != "released"])
 def test_the_seed_decides_encoder_and_table(tokenizer, text_encoder, assignment):
     made = [symbol_encoder(text_encoder(), tokenizer, SYMBOLS, assignment, seed) for seed in (1, 1, 2)]
     (first, table), (again, same), (_, other) = made
@@ -114,7 +137,7 @@ def test_the_seed_decides_encoder_and_table(tokenizer, text_encoder, assignment)
 
 
 def test_an_unknown_assignment_names_the_known(tokenizer, text_encoder):
-    with pytest.raises(InputError, match="no assignment 'best'; choose one of most-frequent, least-frequent, random"):
+    with pytest.raises(InputError, match="no assignment 'best'; choose one of most-frequent, released, least-frequent, random"):
         symbol_encoder(text_encoder(), tokenizer, SYMBOLS, "best")
 
 

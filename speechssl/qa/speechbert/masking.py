@@ -56,7 +56,7 @@ class MaskedWords(nn.Module):
         The loss is a mean over the chosen positions of each sequence, then over sequences. text, speech: share of chosen positions
         of either kind whose likeliest piece is right.
         """
-        hidden = self.reader.hidden(look_up(self.embeddings, self.codes, ids), mask, torch.zeros_like(ids))
+        hidden = self.reader.hidden(look_up(self.embeddings, self.codes, ids), mask, None)
         row, column = torch.nonzero(targets[..., 0] != NONE, as_tuple=True)
         wanted = targets[row, column]
         logits = (self.transform(hidden[row, column]) @ self.embeddings.T.to(hidden) + self.bias).float()

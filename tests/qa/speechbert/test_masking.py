@@ -103,7 +103,7 @@ def test_the_loss_is_a_mean_over_sequences_of_means_over_positions_and_pieces(mo
     targets = torch.full((2, 4, 2), NONE)
     targets[0, 1, 0], targets[1, 1], targets[1, 2, 0] = 6, torch.tensor([7, 8]), 9
     mask, speech_rows = torch.ones_like(ids), torch.tensor([0, 1])
-    hidden = model.reader.hidden(look_up(model.embeddings, model.codes, ids), mask, torch.zeros_like(ids))
+    hidden = model.reader.hidden(look_up(model.embeddings, model.codes, ids), mask, None)
     logp = ((model.transform(hidden)) @ model.embeddings.T + model.bias).log_softmax(-1)
     wanted = -(logp[0, 1, 6] + ((logp[1, 1, 7] + logp[1, 1, 8]) / 2 + logp[1, 2, 9]) / 2) / 2
     assert float(model(ids, mask, targets, speech_rows)["loss"].detach()) == pytest.approx(float(wanted.detach()), rel=1e-5)

@@ -85,7 +85,7 @@ def test_a_silent_passage_has_an_empty_answer_and_a_silent_question_is_asked_all
 def test_an_id_is_a_special_or_a_code(reader):
     codes = torch.randn(5, 32)
     ids, mask = torch.tensor([[CLS, SPECIALS + 4, SEP, SPECIALS, SPECIALS + 2, SEP]]), torch.ones(1, 6, dtype=torch.long)
-    segments = torch.tensor([[0, 0, 0, 1, 1, 0]])
+    segments = torch.tensor([[0, 0, 0, 1, 1, 1]])
     special = reader.embedding.weight
     embedded = torch.stack([special[0], codes[4], special[1], codes[0], codes[2], special[1]])[None]
     assert torch.equal(CodeReader(reader, codes).logits(ids, mask, segments), reader.logits_of(embedded, mask, segments))

@@ -30,6 +30,7 @@ def test_all_three_stages_are_run_once_and_the_card_says_of_what(corpus, feature
     train_speechbert(corpus, features, out, options(), recogniser, "0123456789abcdef")
     encoder, reader, layout, card = load_weights(out)
     assert (encoder.shape.features, encoder.shape.code, reader.embedding.num_embeddings, layout.size) == (32, 32, 3, 16)
+    assert layout.start_weight == layout.end_weight == 1
     assert card["features"] == features.card and card["recogniser"] == "0123456789abcdef" and card["text_encoder"] == "minilm"
     assert {name: stage["steps"] for name, stage in card["training"].items()} == {"words": 4, "masked": 4, "spans": 4}
     assert card["data"] == data_hash(corpus, "train") and len(card["text_weights"]) == 16

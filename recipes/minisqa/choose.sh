@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Chooses DUAL's stages, the noise in its units and its steps on short windows, on the development passages of MiniSQA, whose voices,
+# passages and values are neither training's nor the test's. Run from the repository root, after stages 1 to 4 of run.sh.
+#   bash recipes/minisqa/choose.sh EXP              trains every arm, evaluates them on dev, prints one table
+#   bash recipes/minisqa/choose.sh EXP ARM ...      trains these arms and no others, so that several such commands can run at a time
+#   bash recipes/minisqa/choose.sh EXP arms         prints the names of all arms
+#   bash recipes/minisqa/choose.sh EXP table        evaluates what is trained, prints the table
+# An arm is one-SHORT, two-SHORT-NOISE (goes on from one-SHORT), three-SHORT-NOISE (goes on from that two) or single-SHORT-NOISE; SHORT:
+# steps on short windows; NOISE: share of the units replaced. What is done is skipped, what was killed goes on.
+# Environment:
+#   MODELS=FOLDER           has encoder/, units.safetensors and its card; default: EXP/models
+#   CONDITIONS="pink@10"    of dev, beside clean, as `speechssl evaluate qa` writes them
+#   CONFIG=FILE             default: recipes/minisqa/choose.yaml
+set -euo pipefail
+[ $# -gt 0 ] || { echo "speechssl: give the folder EXP of recipes/minisqa/run.sh" >&2; exit 2; }
+EXP=$1
+MODELS=${MODELS:-$EXP/models}
+CONFIG=${CONFIG:-recipes/minisqa/choose.yaml}
+OUT=$EXP/choose
+setting() { python recipes/settings.py "$CONFIG" "$1"; }
+with() { echo "--config $CONFIG --stage $1"; }
+
+arms() { # an order in which every arm comes after the one that it goes on from
+  local short noise kind
+  for short in $(setting short-steps); do
+    echo "one-$short"
+    for noise in $(setting noise); do
+      for kind in two three single; do echo "$kind-$short-$noise"; done
+    done
+  done
+}
+
+train() { # ARM
+  local kind short noise options start=
+  IFS=- read -r kind short noise <<< "$1"
+  case $kind in
+    one) options="--short-steps $short $(with one)" ;;
+    two) start=one-$short options="--noise $noise $(with next)" ;;
+    three) start=two-$short-$noise options="--noise $noise --seed 1 $(with next)" ;;
+    single) options="--short-steps $short --noise $noise $(with single)" ;;
+    *) echo "speechssl: there is no arm $1; the names of all are: $(arms | tr '\n' ' ')" >&2; exit 2 ;;
+  esac
+  if [ -n "$start" ] && [ ! -f "$OUT/models/dual-$start/card.json" ]; then
+    echo "speechssl: $1 goes on from $start, which is not trained; train that first (bash recipes/minisqa/choose.sh $EXP $start)" >&2
+    exit 2
+  fi
+  speechssl train dual "$EXP/corpus" "$MODELS/units.safetensors" "$EXP/units" "$OUT/models/dual-$1" --encoder "$MODELS/encoder" \
+    ${start:+--start "$OUT/models/dual-$start"} $options
+}
+
+table() {
+  local part done=()
+  for part in encoder units.safetensors units.card.json; do
+    [ -e "$OUT/models/$part" ] || ln -s "$(realpath "$MODELS/$part")" "$OUT/models/$part"
+  done
+  for part in $(arms); do [ ! -f "$OUT/models/dual-$part/card.json" ] || done+=("dual-$part"); done
+  speechssl evaluate qa "$EXP/corpus" "$OUT" --models "$OUT/models" --split dev --systems "${done[@]}" --conditions clean ${CONDITIONS:-} \
+    $(with evaluate)
+  python recipes/minisqa/choose.py "$OUT" "${done[@]}"
+}
+
+case ${2:-} in
+  "") for arm in $(arms); do train "$arm"; done; table ;;
+  arms) arms ;;
+  table) table ;;
+  *) for arm in "${@:2}"; do train "$arm"; done ;;
+esac
