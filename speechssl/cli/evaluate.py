@@ -38,10 +38,13 @@ encoder/ with units.safetensors, dual/, speechbert/, ctc/, text-qa/. The first i
 on clean speech, into OUT/heads. Tasks with their data: ks, ic, sid, style (a set of `prepare minisuperb` or fsdd), asr, dual,
 speechbert, cascade-ctc (a prepared corpus), units (any recordings). Mixtures are frozen in OUT/noise.jsonl before anything is
 heard: every system hears the same. Leaves OUT/results.jsonl, degradation.json and tables.md; `speechssl report OUT` draws them. A
-killed run goes on.
+killed run goes on. To choose settings, judge on --split dev in the noise dev, which is neither training's nor the test's: what
+belongs to another split than test, heads excepted, lies in OUT/SPLIT. Heads are always trained on train, and choose their
+learning rate on clean speech of dev.
 
   speechssl evaluate robustness exp/robust --encoders baseline=minisqa-en mine=exp/mine --tasks ks=tasks/ks units=recordings/ \\
     --seen m+g+r --unseen kitchen.wav held-out --snr 20 10 5 0
+  speechssl evaluate robustness exp/robust --encoders a=exp/a b=exp/b --tasks ks=tasks/ks --split dev --unseen dev --snr 5
 """
 
 
@@ -120,13 +123,15 @@ def _add_robustness(what: Any) -> None:
     )
     verb.add_argument("--seen", nargs="*", default=["m+g+r"], help="conditions that training heard, as `evaluate qa` writes them")
     verb.add_argument(
-        "--unseen", nargs="*", default=["held-out"], help="and that it never did: held-out, kitchen.wav, a NAME of --noises"
+        "--unseen", nargs="*", default=["held-out"], help="and that it never did: held-out, dev, kitchen.wav, a NAME of --noises"
     )
     verb.add_argument("--snr", type=float, nargs="*", default=[20.0, 10.0, 5.0, 0.0], help="dB, of conditions that name none")
     verb.add_argument("--at", type=float, default=5.0, help="dB, of the table clean | seen | unseen")
     verb.add_argument("--noises", nargs="*", default=[], metavar="NAME=FOLDER", help="recordings of noise: musan, fsd50k, ...")
     verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
-    verb.add_argument("--split", default="test", help="of prepared corpora")
+    verb.add_argument(
+        "--split", default="test", help="that tasks are judged on: dev to choose settings, test, or another of the data"
+    )
     verb.add_argument("--passages", type=count, help="only the first N passages of spoken QA")
     verb.add_argument("--recordings", type=count, help="only N recordings of every other task, drawn by the seed")
     verb.add_argument("--no-holm", dest="corrected", action="store_false", help="stars at p < 0.05 in every cell by itself")

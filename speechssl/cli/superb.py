@@ -68,7 +68,7 @@ def _add_run(what: Any) -> None:
     verb.add_argument(
         "--seen", nargs="*", default=[], help="conditions that the encoder heard in training, as `evaluate qa` writes them"
     )
-    verb.add_argument("--unseen", nargs="*", default=[], help="and that it never did: held-out, kitchen.wav, a NAME of --noises")
+    verb.add_argument("--unseen", nargs="*", default=[], help="and that it never did: held-out, dev, bus.wav, a NAME of --noises")
     verb.add_argument("--snr", type=float, nargs="*", default=[20.0, 10.0, 5.0, 0.0], help="dB, of conditions that name none")
     verb.add_argument("--at", type=float, default=5.0, help="dB, of the table clean | seen | unseen")
     verb.add_argument("--noises", nargs="*", default=[], metavar="NAME=FOLDER", help="recordings of noise: musan, fsd50k, ...")

@@ -9,9 +9,10 @@ Letters: B utterances, N samples, T frames, C channels, K kernel size, D width, 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +28,16 @@ BATCH_SECONDS = 320.0  # of audio that are computed at a time
 SHAPES = 128  # shapes that are compiled at most: one a rounded length and layer
 STEP = 50  # frames: lengths are rounded up to a multiple of this, about 1 s
 
+_FLAGS = threading.Lock()
+
+
+@contextmanager
+def exact() -> Iterator[None]:
+    """fp32 is to be fp32, and not TF32, in convolutions too. cuDNN's flags are those of the process: of threads that share an
+    encoder one at a time changes them, else the first to leave would have the others' convolutions rounded."""
+    with _FLAGS, torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
+
 
 class BatchedEngine:
     """Runs on `device`. precision: fp32 or bf16. Raises InputError for another precision."""
@@ -36,7 +47,6 @@ class BatchedEngine:
             raise InputError(f"on {device} an encoder runs in fp32 or bf16, not in {precision}")
         self.config: Any = model.config
         self.grid, self.device = grid, torch.device(device)
-        self.exact = partial(torch.backends.cudnn.flags, enabled=True, allow_tf32=False)  # fp32 is to be fp32
         self.dtype = torch.float32 if precision == "fp32" else torch.bfloat16
         self.first = deepcopy(model.feature_extractor.conv_layers[0]).to(self.device)  # stays in float32
         self.positions = model.encoder.pos_conv_embed.conv.weight.to(
@@ -61,7 +71,7 @@ class BatchedEngine:
         frames = torch.tensor([self.grid.frames(len(piece))], device=self.device)
         states = self._states(piece[None], statistics, frames, last)
         while True:
-            with self.exact():
+            with exact():
                 x = next(states, None)
             if x is None:
                 return
@@ -76,7 +86,7 @@ class BatchedEngine:
             for row, place in enumerate(places):
                 batch[row, : len(waves[place])] = waves[place]
             samples = torch.tensor([len(waves[p]) for p in places] + [self.grid.receptive] * (size - len(places)))
-            with self.exact():
+            with exact():
                 x = self.compiled(batch.to(self.device), samples.to(self.device), layer)
             for row, place in enumerate(places):
                 found[place] = x[row, : self.grid.frames(len(waves[place]))]

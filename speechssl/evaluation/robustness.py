@@ -6,7 +6,8 @@
     out/results.jsonl                a row a cell
     out/degradation.json, tables.md  what noise costs, and how much of it an encoder saves
 
-Each is there or is made by the same command; a killed run goes on.
+Each is there or is made by the same command; a killed run goes on. Judged on another split than test, all but the heads lies in
+out/<split>: scores that settings are chosen by are never mixed with scores that are published.
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ from speechssl.evaluation.mixtures import freeze_mixtures
 from speechssl.evaluation.results import append_rows
 from speechssl.evaluation.retained import against_cascade
 from speechssl.evaluation.robustness_tables import degradation_tables, lecture_markdown, page_of, score_tables
-from speechssl.evaluation.subjects import MAKERS, Maker, Setup, Subject, check_subject, load_subject
+from speechssl.evaluation.subjects import MAKERS, TEST, Maker, Setup, Subject, check_subject, load_subject
 from speechssl.noise import Condition, Distorter, parse_condition
 from speechssl.superb.tasks import TrainedTask
 
 GROUPS = ("seen", "unseen")
+ON_DEV = (
+    "Judged on the dev split, whose clean speech has chosen the learning rates and steps of the heads of ks, ic, sid and style: "
+    "good for comparing settings, no test score."
+)
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,12 @@ class Plan:
 def run_robustness(out: Path, plan: Plan, makers: Mapping[str, Maker] = MAKERS) -> str:
     """Train the missing heads, freeze the noise, fill the grid, write rows and tables. Returns the tables.
 
+    Heads go to `out`, and so does all else where the split is test; of another split it goes to the folder of its name in `out`.
+
     Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is trained where it can be known.
     """
     settings = plan_settings(plan)
+    results_folder(out, plan.setup.split)
     distorter = Distorter(plan.setup.seed, plan.voices, plan.folders)
     _check(plan, makers)
     check_settings(settings, distorter)
@@ -65,12 +73,20 @@ def run_robustness(out: Path, plan: Plan, makers: Mapping[str, Maker] = MAKERS) 
     for subject in subjects:
         check_subject(subject, plan.tasks, settings)
     trained = {subject.name: _tasks(subject, out, plan, makers) for subject in subjects}
+    out = results_folder(out, plan.setup.split)
     utterances = name_utterances([task for tasks in trained.values() for task in tasks])
     recordings = {name: path for (_, path), name in utterances.items()}
     conditions = [s.condition for s in settings]
     mixtures = freeze_mixtures(distorter, recordings, conditions, out / "noise.jsonl", plan.setup.workers)
     cells = run_grid(trained, settings, out, mixtures, plan.setup.workers)
     return write_outcome(out, cells, plan)
+
+
+def results_folder(out: Path, split: str) -> Path:
+    """Where mixtures, scores, rows and tables of a split lie. Raises InputError for a split whose name cannot name a folder."""
+    if not re.fullmatch(r"[\w-][\w.-]*", split) or split in ("heads", "scores"):
+        raise InputError(f"the split's name {split!r} cannot name a folder; choose train, dev, test or another of the corpus")
+    return out if split == TEST else out / split
 
 
 def write_outcome(out: Path, cells: Sequence[Cell], plan: Plan) -> str:
@@ -81,10 +97,11 @@ def write_outcome(out: Path, cells: Sequence[Cell], plan: Plan) -> str:
     tables = [*degradation_tables(values), *score_tables(grid, plan.at, plan.corrected)]
     spoken = [task for task, data in plan.tasks.items() if synthetic_note(data)]
     synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""
-    tables = [replace(t, note=" ".join(filter(None, [t.note, synthetic]))) for t in tables]
+    notes = " ".join(filter(None, [ON_DEV if plan.setup.split == "dev" else "", synthetic]))
+    tables = [replace(t, note=" ".join(filter(None, [t.note, notes]))) for t in tables]
     values["tables"] = [{"title": t.title, "columns": t.columns, "rows": t.rows, "note": t.note} for t in tables]
     write_json(out / "degradation.json", values)
-    lecture = "\n\n".join(filter(None, [lecture_markdown(grid, plan.at, plan.corrected), synthetic]))
+    lecture = "\n\n".join(filter(None, [lecture_markdown(grid, plan.at, plan.corrected), notes]))
     write_text(out / "tables.md", page_of(tables, lecture))
     return "\n\n".join(table.text for table in tables)
 

@@ -24,11 +24,13 @@ from speechssl.evaluation.grid_tasks import Limited, qa_tasks, units_task
 from speechssl.shipped import SHIPPED
 from speechssl.superb.classify import ClassifierOptions, train_classifier
 from speechssl.superb.tasks import TrainedTask
-from speechssl.superb.trained import load_classification, load_recognition
+from speechssl.superb.trained import check_split, load_classification, load_recognition
 from speechssl.systems import SharedEncoder, System, load_systems, shared_encoder
 from speechssl.training import TrainingOptions
 from speechssl.units.extract import extractor_of
 from speechssl.units.kmeans import load_codebook
+
+TEST = "test"  # the split that everything is judged on, where nothing else is asked for
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,9 @@ class Subject:
 
 @dataclass(frozen=True)
 class Setup:
-    """How the tasks are made ready, and how much of the test data is heard (None: all)."""
+    """How the tasks are made ready, and how much of the data they are judged on is heard (None: all)."""
 
-    split: str = "test"  # of prepared corpora
+    split: str = TEST  # that tasks are judged on; heads are trained on train, whichever it is
     passages: int | None = None  # the first so many, of spoken QA
     recordings: int | None = None  # of every other task, drawn by the seed
     seed: int = 0  # of noise, heads, draws of recordings and bootstrap
@@ -84,13 +86,14 @@ def limited(task: TrainedTask, setup: Setup) -> TrainedTask:
 
 
 def _classification(name: str, subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
-    """data: a labelled set of this task."""
+    """data: a labelled set of this task. The head's learning rate is chosen on clean speech of its dev split."""
     labelled = load_labelled(data)
     if labelled.task != name:
         raise InputError(f"{data} is a set of the task {labelled.task}, not of {name}; name the set of {name}")
+    check_split(labelled, setup.split)
     options, encoder = replace(setup.classifier, seed=setup.seed), subject.encoder
     train_classifier(labelled, encoder, out, options, workers=setup.workers)  # type: ignore[arg-type]
-    return [limited(load_classification(out, data, encoder), setup)]  # type: ignore[arg-type]
+    return [limited(load_classification(out, data, encoder, setup.split), setup)]  # type: ignore[arg-type]
 
 
 def _asr(subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
@@ -106,6 +109,7 @@ def _units(subject: Subject, data: Path, out: Path, setup: Setup) -> list[Traine
     """data: a prepared corpus, a manifest, a folder or a file; no labels are needed."""
     book = load_codebook(_models(subject, "units") / "units.safetensors")
     split = setup.split if any(data.glob("*/passages.jsonl")) else None
+    out = out if setup.split == TEST else out.with_name(f"{out.name}-{setup.split}")  # units of clean speech are kept there
     extractor = extractor_of(subject.encoder, book)  # type: ignore[arg-type]
     return [units_task(extractor, data, out, split, setup.recordings, setup.seed, setup.workers)]
 

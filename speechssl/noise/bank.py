@@ -16,11 +16,15 @@ from speechssl.noise.files import AUDIO_SUFFIXES, noise_files
 from speechssl.noise.level import generator
 from speechssl.noise.mixing import fit_at, random_offset
 from speechssl.noise.signals import TALKERS, at_one_level, coloured, gaussian, pink, talker_order
-from speechssl.noise.sounds import held_out, seen
+from speechssl.noise.sounds import dev, held_out, seen
 from speechssl.noise.sounds.scenes import VERSION, clip
 from speechssl.noise.sounds.seen import Family
 
-GENERATED: dict[str, Mapping[str, Family]] = {"stand-in": seen.FAMILIES, "held-out": held_out.FAMILIES}
+GENERATED: dict[str, Mapping[str, Family]] = {
+    "stand-in": seen.FAMILIES,
+    "dev": dev.FAMILIES,  # to choose settings on
+    "held-out": held_out.FAMILIES,
+}
 ALIASES = {"g": "gaussian", "m": "stand-in"}  # m: where no folder of MUSAN is named
 MUSAN_BABBLE = (3, 7)  # talkers; Snyder et al., "X-vectors" (ICASSP 2018)
 
@@ -45,7 +49,8 @@ class Draw:
 class NoiseBank:
     """Where noise comes from.
 
-    kind: gaussian, pink, coloured:SLOPE, stand-in or held-out (generated); babble (of the files), recording (one of them), musan.
+    kind: gaussian, pink, coloured:SLOPE, stand-in, dev or held-out (generated); babble (of the files), recording (one of them),
+    musan.
     """
 
     kind: str

@@ -16,7 +16,7 @@ RT60 = 0.5  # seconds; the middle room of the REVERB challenge (Kinoshita et al.
 SLOPES = (-24.0, 24.0)  # dB an octave, of coloured noise
 LETTERS = ("m", "g", "r")  # of the sets: MUSAN or its stand-in, Gaussian, a random room
 EXAMPLES = (
-    "clean, pink@10, babble@5, coloured:-6@5, m+g+r@5, held-out@5, kitchen.wav@5, reverb@0.6, rir=FOLDER, pitch@-2, "
+    "clean, pink@10, babble@5, coloured:-6@5, m+g+r@5, dev@5, held-out@5, kitchen.wav@5, reverb@0.6, rir=FOLDER, pitch@-2, "
     "band@1000-2000, codec@mp3:16 or reverb@0.5+kitchen.wav@5"
 )
 _FIXED = re.compile(
@@ -80,10 +80,10 @@ class Condition:
 def parse_condition(text: str) -> Condition:
     """Read "clean", "pink@10", "kitchen.wav@5" (dB), "reverb", "reverb@0.6" (s), "pitch@-2", "band@1000-2000" (Hz) and their like.
 
-    Noise at an SNR: gaussian, pink, coloured:SLOPE (dB an octave), babble, m, g, held-out, a set (m+g+r@5: each utterance gets one
-    of the three), a file, folder or manifest, or name=PATH, which is then called by its name. r: a random room; rir=PATH: measured
-    ones. Steps joined by "+" are applied in order. Raises InputError for anything else; whether a recording exists is checked by
-    `Distorter.check`.
+    Noise at an SNR: gaussian, pink, coloured:SLOPE (dB an octave), babble, m, g, dev, held-out, a set (m+g+r@5: each utterance gets
+    one of the three), a file, folder or manifest, or name=PATH, which is then called by its name. r: a random room; rir=PATH:
+    measured ones. Steps joined by "+" are applied in order. Raises InputError for anything else; whether a recording exists is
+    checked by `Distorter.check`.
     """
     text = text.strip()
     if len(letters := text.rpartition("@")[0].split("+")) > 1 and set(letters) <= set(LETTERS):

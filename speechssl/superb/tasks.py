@@ -45,7 +45,7 @@ class TrainedTask(Protocol):
         """What made it: all that its scores depend on, beside the condition."""
 
     def items(self) -> Sequence[Item]:
-        """The recordings of the test split, in the order of the manifest."""
+        """The recordings that it is judged by, in the order of the manifest."""
 
     def hear(self, samples: np.ndarray) -> Any:
         """(N,) float32 at 16 kHz -> what is kept of it. Several threads may call it at once.

@@ -61,12 +61,22 @@ class ClassificationTask:
         return [Scored(item.id, item.group, right[item.id], 1.0) for item in self.items()]
 
 
-def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEncoder) -> ClassificationTask:
-    """A head from the folder that training wrote, with its set. Raises InputError where the three do not belong together."""
+def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEncoder, split: str = SPLIT) -> ClassificationTask:
+    """A head from the folder that training wrote, with its set and the split it is judged on.
+
+    Raises InputError where head, set and encoder do not belong together, and for a split that the set does not have.
+    """
     found = load_labelled(data)
+    check_split(found, split)
     sizes = read_json(Path(folder) / "card.json").get("task", {}).get("sizes", {})
     task = Classification(found.task, found, encoder.grid, sizes.get("projection", 256))
-    return ClassificationTask(encoder, load_head(folder, task, encoder_card(encoder)), found)
+    return ClassificationTask(encoder, load_head(folder, task, encoder_card(encoder)), found, split)
+
+
+def check_split(data: LabelledSet, split: str) -> None:
+    """Raises InputError for a split that a set does not have; call it before a head is trained to be judged on it."""
+    if split not in data.splits:
+        raise InputError(f"{data.root} has no split {split!r}; choose from {', '.join(data.splits)}")
 
 
 @dataclass(frozen=True)

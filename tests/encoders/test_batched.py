@@ -1,5 +1,8 @@
 """Batches: every utterance as if it were alone, on the CPU here."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -84,3 +87,17 @@ def test_the_whole_computation_compiles_as_one_graph():
     plain = one.features(waves, 2)
     one.compiled = torch.compile(one._features, dynamic=False, fullgraph=True, backend="aot_eager")
     assert max(error(a, b) for a, b in zip(one.features(waves, 2), plain, strict=True)) < 5e-6
+
+
+def test_threads_that_share_an_encoder_leave_each_other_in_full_precision():
+    """cuDNN's flags are the process's: the one that leaves first must not let the others' convolutions be rounded."""
+    before, seen = torch.backends.cudnn.allow_tf32, []
+
+    def one(_):
+        with batched.exact():
+            time.sleep(0.002)
+            seen.append(torch.backends.cudnn.allow_tf32)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(one, range(40)))
+    assert seen == [False] * 40 and torch.backends.cudnn.allow_tf32 == before

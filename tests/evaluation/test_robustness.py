@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from functools import partial
 
@@ -211,9 +212,27 @@ def test_another_condition_leaves_the_cells_that_are_there(tmp_path, plan):
     assert len(list((out / "scores").rglob("*.json"))) == len(before) + 4
 
 
+def test_another_split_is_judged_beside_the_test_split_and_shares_its_heads(tmp_path, plan):
+    """Even where the recordings have the same names."""
+    out, made = tmp_path / "out", []
+    recordings(tmp_path / "dev", 9, seed=1)
+    run_robustness(out, plan, makers(tmp_path / "audio", made))
+    before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    on_dev = replace(plan, unseen=("dev",), setup=Setup(split="dev"))
+    text = run_robustness(out, on_dev, makers(tmp_path / "dev", made))
+    assert {p: p.read_bytes() for p in before} == before and set(made[:4]) == set(made[4:])
+    assert {p.relative_to(out).parts[0] for p in out.rglob("*") if p.is_file() and p not in before} == {"dev"}
+    rows = read_rows(out / "dev" / "results.jsonl")
+    assert {r.condition for r in rows} == {"clean", "seen-pink", "unseen-dev"} and len(rows) == 2 * 2 * 5
+    assert "Judged on the dev split" in text and "Judged on the dev split" in (out / "dev/tables.md").read_text()
+    assert b"Judged on the dev split" not in before[out / "tables.md"]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        ({"setup": Setup(split="../test")}, "cannot name a folder"),
+        ({"setup": Setup(split="heads")}, "cannot name a folder"),
         ({"tasks": {"kws": "."}}, "there is no task 'kws'; choose from"),
         ({"tasks": {"ks": "nowhere"}}, "the data nowhere of the task ks"),
         ({"tasks": {}}, "needs an encoder and a task"),
@@ -264,3 +283,12 @@ def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
     assert set(found) == {(*s, c) for s in systems for c in ("clean", "seen-pink")}
     assert found["units", "unit_error", "clean"] == (0, 2) and found["units", "unit_error", "seen-pink"][0] > 0
     assert "What DUAL and the cascade keep of their clean FF1" in text
+
+
+def test_units_of_clean_speech_are_kept_by_split(tmp_path, corpus):  # noqa: F811
+    shutil.copytree(corpus / "test", corpus / "dev", ignore=shutil.ignore_patterns("audio"))
+    plan = Plan({"baseline": "minisqa-en"}, {"units": corpus}, (), ("dev",), (5.0,), setup=Setup(recordings=2))
+    for split in ("test", "dev"):
+        run_robustness(tmp_path / "out", replace(plan, setup=replace(plan.setup, split=split)))
+    cards = [read_json(tmp_path / "out/heads/baseline" / name / "card.json") for name in ("units", "units-dev")]
+    assert [card["made_from"]["split"] for card in cards] == ["test", "dev"]

@@ -15,6 +15,8 @@ from speechssl.evaluation.subjects import MAKERS, Setup, check_subject, load_sub
 from speechssl.noise import parse_condition
 from speechssl.training import TrainingOptions
 
+from .superb_sets import labelled
+
 TINY = CtcOptions(TrainingOptions(1, 1e-3, save_every=1, bf16=False), layer=1, batch=2, lstm_width=8, projection=8)
 SETUP = Setup(split="train", asr=TINY)
 
@@ -70,6 +72,12 @@ def test_a_recogniser_among_the_models_is_judged_and_none_is_trained(models, cor
     assert task.card["weights"] == card["weights"] and [i.id for i in task.items()] == ["q0", "q1"]
     assert not (tmp_path / "own").exists()
     assert len(MAKERS["asr"](subject, corpus, tmp_path / "own", replace(SETUP, recordings=1))[0].items()) == 1
+
+
+def test_a_split_that_a_set_does_not_have_is_refused_before_a_head_is_trained(models, tmp_path):
+    with pytest.raises(InputError, match="no split 'sqa5'; choose from train, dev, test"):
+        MAKERS["ks"](load_subject("a", str(models)), labelled(tmp_path / "set"), tmp_path / "ks", replace(SETUP, split="sqa5"))
+    assert not (tmp_path / "ks").exists()
 
 
 def test_an_encoder_without_a_recogniser_gets_one_of_the_seed(models, corpus, tmp_path):

@@ -1,8 +1,10 @@
-"""Generated noise: every family makes a sound, no two alike, and what is held out is never heard in training."""
+"""Generated noise: every family makes a sound, no two alike, and training, dev and test have no sound in common."""
 
 from __future__ import annotations
 
 import inspect
+import re
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -12,11 +14,12 @@ from speechssl.errors import InputError
 from speechssl.noise import kinds
 from speechssl.noise.bank import GENERATED, NoiseBank
 from speechssl.noise.level import generator
-from speechssl.noise.sounds import held_out, scenes, seen
+from speechssl.noise.sounds import dev, held_out, scenes, seen
 from speechssl.noise.sounds.scenes import LEVEL, clip, clips, stand_in
 from speechssl.noise.training import parse_distortions
 
-EVERY = [*seen.FAMILIES.items(), *held_out.FAMILIES.items()]
+SETS = {"stand-in": seen, "dev": dev, "held-out": held_out}
+EVERY = [family for module in SETS.values() for family in module.FAMILIES.items()]
 
 
 @pytest.mark.parametrize(("name", "family"), EVERY, ids=[name for name, _ in EVERY])
@@ -28,7 +31,7 @@ def test_every_family_makes_a_sound_and_no_two_alike(name: str, family: seen.Fam
     assert abs(np.corrcoef(sounds[0], sounds[2])[0, 1]) < 0.5
 
 
-@pytest.mark.parametrize("families", [seen.FAMILIES, held_out.FAMILIES], ids=["seen", "held-out"])
+@pytest.mark.parametrize("families", [module.FAMILIES for module in SETS.values()], ids=SETS)
 def test_clips_have_a_level_and_do_not_clip(families: dict[str, seen.Family]) -> None:
     for made in clips("test", families, 0, 12, 2.0):
         assert made.dtype == np.int16 and made.shape == (2 * SAMPLE_RATE,)
@@ -42,23 +45,30 @@ def test_a_clip_depends_on_its_seed_and_number_alone() -> None:
     assert len({made.tobytes() for made in first}) == 4
 
 
-# Training and held-out noise are disjoint
+# The noises of training, dev and test are disjoint
 
 
-def test_no_family_is_in_both() -> None:
-    assert not set(seen.FAMILIES) & set(held_out.FAMILIES)
-    assert not set(seen.FAMILIES.values()) & set(held_out.FAMILIES.values())
+def test_no_family_is_in_two_sets() -> None:
+    assert len(dict(EVERY)) == len({family for _, family in EVERY}) == len(EVERY) == 11 + 6 + 6
 
 
-def test_the_held_out_sounds_are_not_built_of_those_of_training() -> None:
-    """They share arithmetic and a type; no function of `seen` is called, directly or by name."""
-    assert {name for name, value in vars(held_out).items() if getattr(value, "__module__", "") == seen.__name__} <= {"Family"}
-    assert "import held_out" not in inspect.getsource(seen) and "sounds.held_out" not in inspect.getsource(seen)
+@pytest.mark.parametrize("module", SETS.values(), ids=SETS)
+def test_no_sound_is_built_of_those_of_another_set(module: ModuleType) -> None:
+    """They share arithmetic and a type; no function of another set is called, directly or by name."""
+    others = {other.__name__ for other in SETS.values()} - {module.__name__}
+    assert {name for name, value in vars(module).items() if getattr(value, "__module__", "") in others} <= {"Family"}
+    for other in others:
+        name = other.rpartition(".")[2]
+        assert not re.search(rf"import .*\b{name}\b|{re.escape(other)}(?! import Family$)", inspect.getsource(module), re.M)
 
 
-def test_training_can_not_name_what_is_held_out() -> None:
-    assert GENERATED["held-out"] is held_out.FAMILIES and "held_out" not in inspect.getsource(scenes) + inspect.getsource(kinds)
-    for name in ("held-out", *held_out.FAMILIES):
+@pytest.mark.parametrize("kind", ["dev", "held-out"])
+def test_training_can_not_name_what_it_must_not_hear(kind: str) -> None:
+    module = SETS[kind]
+    assert GENERATED[kind] is module.FAMILIES
+    for user in (scenes, kinds):
+        assert not re.search(rf"import .*\b{module.__name__.rpartition('.')[2]}\b", inspect.getsource(user))
+    for name in (kind, *module.FAMILIES):
         with pytest.raises(InputError, match="neither a source"):
             parse_distortions(name)
 
@@ -72,7 +82,7 @@ def test_evaluation_in_seen_families_hears_other_clips() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 100, 800, 16_000, 40_000])
-@pytest.mark.parametrize("kind", ["m", "held-out"])
+@pytest.mark.parametrize("kind", ["m", "dev", "held-out"])
 def test_evaluation_gets_any_length(kind: str, n: int) -> None:
     bank = NoiseBank.of(kind, seed=2)
     noise = bank.sample("u1", n)

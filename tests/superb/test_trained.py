@@ -39,6 +39,18 @@ def test_speakers_are_drawn_together_where_training_heard_none_of_them(labelled,
     assert {item.group for item in load_classification(tmp_path / "head", root, encoder).items()} == groups
 
 
+def test_a_head_is_judged_on_the_split_that_is_asked_for(labelled, encoder, tmp_path):
+    root = labelled()
+    train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
+    dev, test = (load_classification(tmp_path / "head", root, encoder, split) for split in ("dev", "test"))
+    assert {i.id for i in dev.items()} == {f"dev-{n}" for n in range(4)} and {i.id for i in test.items()} == {
+        f"test-{n}" for n in range(4)
+    }
+    assert {s.id for s in dev.score({})} == {i.id for i in dev.items()} and dev.card != test.card
+    with pytest.raises(InputError, match="no split 'other'; choose from train, dev, test"):
+        load_classification(tmp_path / "head", root, encoder, "other")
+
+
 def test_a_head_of_another_set_is_refused(labelled, encoder, tmp_path):
     root = labelled()
     train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)

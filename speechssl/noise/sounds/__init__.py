@@ -1,1 +1,1 @@
-"""Generated noise: families of sounds that training hears, and others that are held out for evaluation."""
+"""Generated noise: families of sounds for training, others to choose settings on, and others that are held out for the test."""

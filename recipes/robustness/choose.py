@@ -1,0 +1,125 @@
+"""The table of choose.sh: an arm a row, its dev scores in clean speech and in the noise dev at 5 dB, and what is chosen.
+
+The criterion, stated before anything was trained:
+
+    the highest mean over KS, IC, SID, style and DUAL, all with the same weight, of the dev scores in the noise dev at 5 dB,
+    among the arms whose mean in clean speech is at most 1 point below that of the encoder that training starts from;
+    of means that print alike, the arm with the lowest unit edit distance in that noise.
+
+Units are not in the mean: they compare an encoder with itself. The difference from `base` has a 95 % interval of the paired cluster
+bootstrap, which is not corrected for the number of arms.
+
+python recipes/robustness/choose.py EXP CONFIG      reads EXP/ARM/dev/scores; CONFIG: choose.yaml, for what an arm changes
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from speechssl.artefacts import read_json
+from speechssl.errors import InputError
+from speechssl.evaluation.resampling import Estimate, combined, mean_of, resampled
+from speechssl.superb.tasks import Scored
+
+TASKS = ("ks acc", "ic acc", "sid acc", "style acc", "dual ff1")  # of the mean
+UNITS = "units unit_error"
+START, BASE = "start", "base"
+CLEAN, NOISY = "clean", "unseen-dev"
+WORSE = 1.0  # points that clean speech may lose
+Scores = Mapping[tuple[str, str, str], Estimate]  # arm, task, condition
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Percent. difference: of `noisy` from that of `base`, paired; None for `base` itself and where it was not judged."""
+
+    name: str
+    cells: Mapping[str, tuple[float, float]]  # task -> clean, noisy
+    clean: float
+    noisy: float
+    units: float  # unit edit distance in noise
+    difference: Estimate | None
+
+
+def read_scores(exp: Path) -> Scores:
+    """Every task's items drawn together for all arms. Raises InputError where no arm has been judged, or one not in all tasks."""
+    found: dict[str, dict[tuple[str, str, str], list[Scored]]] = {task: {} for task in (*TASKS, UNITS)}
+    arms = [path.parent.parent.name for path in sorted(exp.glob("*/dev/results.jsonl"))]
+    if START not in arms:
+        raise InputError(f"{exp} has no scores of the arm {START}; judge it: bash recipes/robustness/choose.sh {exp} judge {START}")
+    for arm in arms:
+        for path in sorted((exp / arm / "dev" / "scores" / arm).glob("*/*.json")):
+            values = read_json(path)
+            key = arm, f"{values['task']} {values['metric']}", values["condition"]
+            if key[1] in found and key[2] in (CLEAN, NOISY):
+                found[key[1]][key] = [Scored(**item) for item in values["items"]]
+        if missing := [t for t in found for c in (CLEAN, NOISY) if (arm, t, c) not in found[t]]:
+            raise InputError(f"the arm {arm} has not been judged in {missing[0]}; run choose.sh {exp} judge {arm} again")
+    return {key: estimate for cells in found.values() for key, estimate in resampled(cells).items()}
+
+
+def arm_of(name: str, scores: Scores) -> Arm:
+    clean, noisy = (mean_of([scores[name, task, c] for task in TASKS]) for c in (CLEAN, NOISY))
+    difference = None
+    if name != BASE and (BASE, UNITS, NOISY) in scores:
+        base = mean_of([scores[BASE, task, NOISY] for task in TASKS])
+        difference = combined(lambda a, b: 100 * (a - b), noisy, base)
+    cells = {task: (100 * scores[name, task, CLEAN].value, 100 * scores[name, task, NOISY].value) for task in TASKS}
+    return Arm(name, cells, 100 * clean.value, 100 * noisy.value, 100 * scores[name, UNITS, NOISY].value, difference)
+
+
+def choose(arms: Sequence[Arm]) -> Arm | None:
+    """By the criterion; None where every arm loses too much in clean speech."""
+    (start,) = [arm for arm in arms if arm.name == START]
+    allowed = [arm for arm in arms if arm.name != START and arm.clean >= start.clean - WORSE]
+    return min(allowed, key=lambda arm: (-round(arm.noisy, 1), arm.units), default=None)
+
+
+def changed(name: str, sections: Mapping[str, Any], exp: Path) -> str:
+    """What an arm has in the place of `base`'s, and how long it was trained."""
+    if name == START:
+        return "not trained"
+    mine, base = sections[name], sections[BASE]
+    settings = [f"{option} {mine[option]}" for option in mine if mine[option] != base.get(option)]
+    steps = read_json(exp / name / "encoder" / "card.json")["training"]["steps"]
+    return ", ".join([*settings, f"{steps} steps"])
+
+
+def table(arms: Sequence[Arm], sections: Mapping[str, Any], exp: Path) -> str:
+    chosen = choose(arms)
+    columns = ["arm", "in the place of base's", *TASKS, "mean", "against base, dev noise", "UED"]
+    rows = []
+    for arm in arms:
+        cells = [f"{clean:.1f} · {noisy:.1f}" for clean, noisy in (*arm.cells.values(), (arm.clean, arm.noisy))]
+        name = f"**{arm.name}**" if arm is chosen else arm.name
+        rows.append([name, changed(arm.name, sections, exp), *cells, _points(arm.difference), f"{arm.units:.1f}"])
+    lines = ["| " + " | ".join(row) + " |" for row in (columns, ["---"] * len(columns), *rows)]
+    verdict = f"Chosen: {chosen.name}." if chosen else f"No arm is at most {WORSE:g} point below the start in clean speech."
+    return "\n".join([*lines, "", f"Clean · dev noise at 5 dB, dev splits. {verdict}"])
+
+
+def _points(difference: Estimate | None) -> str:
+    if difference is None:
+        return "–"
+    v = difference.interval
+    return f"{v.value:+.1f}" + (f" [{v.low:+.1f}, {v.high:+.1f}]" if v.estimated else "")
+
+
+def main(exp: Path, config: Path) -> None:
+    scores, sections = read_scores(exp), yaml.safe_load(config.read_text(encoding="utf-8"))
+    order = [START, *sections]
+    names = sorted({arm for arm, _, _ in scores}, key=order.index)
+    print(table([arm_of(name, scores) for name in names], sections, exp))
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]), Path(sys.argv[2]))
+    except InputError as error:
+        sys.exit(f"speechssl: {error}")

