@@ -49,9 +49,9 @@ class BatchedEngine:
         self.grid, self.device = grid, torch.device(device)
         self.dtype = torch.float32 if precision == "fp32" else torch.bfloat16
         self.first = deepcopy(model.feature_extractor.conv_layers[0]).to(self.device)  # stays in float32
-        self.positions = model.encoder.pos_conv_embed.conv.weight.to(
-            self.device, self.dtype
-        )  # once, not from its norm at every call
+        # On a CPU in float32: oneDNN with AMX (torch 2.11) computes a bf16 convolution wrongly whose groups are not of 16 n channels.
+        kind = torch.float32 if self.device.type == "cpu" else self.dtype
+        self.positions = model.encoder.pos_conv_embed.conv.weight.to(self.device, kind)  # once, not from its norm at every call
         self.model: Any = model.to(self.device, self.dtype)
         self.group = self.config.feat_extract_norm == "group"
         self.compiled: Callable[..., torch.Tensor] = self._features
@@ -166,7 +166,9 @@ class BatchedEngine:
 
     def _places(self, conv: Any, x: torch.Tensor) -> torch.Tensor:
         """The positional convolution, (B, T, D) -> (B, T, D). An even kernel gives a frame too many."""
-        placed = F.conv1d(x.transpose(1, 2), self.positions, conv.bias, padding=conv.padding[0], groups=conv.groups)
+        weight = self.positions
+        bias, image = conv.bias.to(weight.dtype), x.transpose(1, 2).to(weight.dtype)
+        placed = F.conv1d(image, weight, bias, padding=conv.padding[0], groups=conv.groups).to(x.dtype)
         return F.gelu(placed[:, :, : x.shape[1]]).transpose(1, 2)
 
     def _layer(self, layer: Any, x: torch.Tensor, mine: torch.Tensor, before: bool) -> torch.Tensor:
