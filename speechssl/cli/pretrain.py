@@ -52,7 +52,7 @@ c, codecs; s, babble of --noise voices=FOLDER; or a NAME that --noise NAME=FOLDE
     --distort m+g+r --distil 5 --dat multi
   speechssl pretrain continue recordings/ exp/robust-w2v2 --from facebook/wav2vec2-base --distort m+g+bus --noise bus=noise/bus
 """
-OF_START = Defaults("the last", "100", "1", "128", "of the checkpoint", "0.65", "10", "1, of wav2vec 2.0 0.1", "10", "4")
+OF_START = Defaults("the last", "100", "1", "128", "of the checkpoint", "0.65", "no", "10", "1, of wav2vec 2.0 0.1", "10", "4")
 
 
 def add_pretrain(verbs: Any) -> None:
