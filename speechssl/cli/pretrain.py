@@ -142,7 +142,7 @@ def _distortions(o: argparse.Namespace) -> Any:
         raise InputError("--distorted takes one share, or two for the beginning and the end of training; give no more")
     shares = (o.distorted[0], o.distorted[-1]) if o.distorted else None
     snr, snr_end = (tuple(ends) if ends else None for ends in (o.snr, o.snr_end))
-    typed = _given({"probability": shares, "snr": snr, "snr_end": snr_end, "double": o.double})
+    typed = _given({"probability": shares, "snr": snr, "snr_end": snr_end, "snr_over": o.snr_over, "double": o.double})
     return parse_distortions(o.distort, dict(o.noise or ()), seed=o.seed, cache=o.noise_cache or o.out.parent / "noise", **typed)
 
 

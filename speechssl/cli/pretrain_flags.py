@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from speechssl.cli.shared import DRAWN
+from speechssl.cli.shared import DRAWN, snr_over_flag
 from speechssl.options import amount, count, portion, share, weight, whole
 
 
@@ -89,6 +89,7 @@ def distortion_flags(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument("--snr", type=float, nargs=2, metavar=("LOW", "HIGH"), help="dB, drawn uniformly; default: 10 19")
     verb.add_argument("--snr-end", type=float, nargs=2, metavar=("LOW", "HIGH"), help="at the end of training; default: --snr")
+    snr_over_flag(verb, None)
     some = "share of the crops, the rest is clean; two: at the beginning and the end; default: 0.75"
     verb.add_argument("--distorted", type=share, nargs="+", metavar="SHARE", help=some)
     silent = "share of the crops of which a part is silenced, where noise alone is heard; default: 0"

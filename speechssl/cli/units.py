@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from speechssl.cli.shared import DRAWN, ENCODERS, add_group, add_verb
+from speechssl.cli.shared import DRAWN, ENCODERS, add_group, add_verb, snr_over_flag
 from speechssl.options import count, portion, weight, whole
 
 FIT = """fit a codebook by k-means on a layer of an encoder or on MFCCs
@@ -179,6 +179,7 @@ def _add_inspect(what: Any) -> None:
     verb.add_argument("--pairs", type=whole, help="questions spoken by two voices each (MiniSQA; default there: 100; 0: none)")
     verb.add_argument("--noise", default="pink", help="for the stability: gaussian, pink, or a recording or folder")
     verb.add_argument("--snr", type=float, nargs="*", default=[20.0, 10.0, 5.0, 0.0], help="dB; nothing: no stability")
+    snr_over_flag(verb)
     verb.add_argument("--noisy", type=count, default=20, help="recordings that are heard again at each of them")
     verb.add_argument("--picture", type=Path, help="draw units under the spectrogram: .png, .svg or .pdf")
     verb.add_argument("--recording", help="id of the recording to draw; default: the first")
@@ -191,5 +192,6 @@ def _inspect(o: argparse.Namespace) -> None:
     from speechssl.units.inspect import InspectOptions, inspect_units, lines
 
     noise, picture = (o.noise, tuple(o.snr), o.noisy), (o.picture, o.recording, tuple(o.span) if o.span else None)
-    options = InspectOptions(o.split, o.recordings, o.alignment, o.pairs, *noise, *picture, o.seed, o.precision, o.device)
+    heard = (o.seed, o.precision, o.device, o.snr_over)
+    options = InspectOptions(o.split, o.recordings, o.alignment, o.pairs, *noise, *picture, *heard)
     print("\n".join(lines(inspect_units(o.source, o.encoder, o.codebook, options, o.out))))

@@ -27,6 +27,7 @@ from speechssl.evaluation.retained import against_cascade
 from speechssl.evaluation.robustness_tables import degradation_tables, lecture_markdown, page_of, score_tables
 from speechssl.evaluation.subjects import MAKERS, Maker, Setup, Subject, check_subject, load_subject
 from speechssl.noise import Condition, Distorter, parse_condition
+from speechssl.noise.level import ACTIVE, snr_note
 from speechssl.superb.tasks import TrainedTask
 
 GROUPS = ("seen", "unseen")
@@ -47,6 +48,7 @@ class Plan:
     snrs: tuple[float, ...] = (20.0, 10.0, 5.0, 0.0)
     voices: tuple[Path, ...] = ()  # for babble
     folders: Mapping[str, Path] = field(default_factory=dict)  # of noises by name: musan, fsd50k, ...
+    snr_over: str = ACTIVE  # what of the speech an SNR is measured over, see `speech_level`
     at: float = 5.0  # dB, the SNR of the lecture's table
     corrected: bool = True  # stars by Holm's procedure
     setup: Setup = Setup()
@@ -58,7 +60,7 @@ def run_robustness(out: Path, plan: Plan, makers: Mapping[str, Maker] = MAKERS) 
     Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is trained where it can be known.
     """
     settings = plan_settings(plan)
-    distorter = Distorter(plan.setup.seed, plan.voices, plan.folders)
+    distorter = Distorter(plan.setup.seed, plan.voices, plan.folders, plan.snr_over)
     _check(plan, makers)
     check_settings(settings, distorter)
     subjects = [load_subject(name, where) for name, where in plan.encoders.items()]
@@ -81,10 +83,11 @@ def write_outcome(out: Path, cells: Sequence[Cell], plan: Plan) -> str:
     tables = [*degradation_tables(values), *score_tables(grid, plan.at, plan.corrected)]
     spoken = [task for task, data in plan.tasks.items() if synthetic_note(data)]
     synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""
-    tables = [replace(t, note=" ".join(filter(None, [t.note, synthetic]))) for t in tables]
+    said = " ".join(filter(None, [synthetic, snr_note(plan.snr_over)]))
+    tables = [replace(t, note=" ".join(filter(None, [t.note, said]))) for t in tables]
     values["tables"] = [{"title": t.title, "columns": t.columns, "rows": t.rows, "note": t.note} for t in tables]
     write_json(out / "degradation.json", values)
-    lecture = "\n\n".join(filter(None, [lecture_markdown(grid, plan.at, plan.corrected), synthetic]))
+    lecture = "\n\n".join(filter(None, [lecture_markdown(grid, plan.at, plan.corrected), said]))
     write_text(out / "tables.md", page_of(tables, lecture))
     return "\n\n".join(table.text for table in tables)
 

@@ -32,7 +32,7 @@ HUBERT_ONLY = (
 )
 WAV2VEC2_ONLY = ("codebooks", "entries", "diversity", "negatives")
 NEEDED = {  # what is typed -> what means nothing without it
-    "distort": ("noise", "snr", "snr_end", "distorted", "double", "noise_cache", "distil", "dat"),
+    "distort": ("noise", "snr", "snr_end", "snr_over", "distorted", "double", "noise_cache", "distil", "dat"),
     "start": ("distil",),
     "distil": ("distil_layers",),
     "dat": ("dat_layers", "dat_weight", "dat_mode", "dat_schedule", "dat_frames"),

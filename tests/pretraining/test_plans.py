@@ -238,3 +238,23 @@ def test_schedules_of_distortions_count_updates(kind, request, mini_corpus, tmp_
     arguments = ["pretrain", "continue", corpus, str(tmp_path / "out"), "--from", start, *SHORT, "--distort", "g"]
     assert main([*arguments, "--accumulation", "2", *(["--clusters", "6"] if kind == "hubert" else [])]) == 0
     assert sorted(set(seen)) == [0.0, 0.25, 0.5, 0.75]  # two updates of two batches
+
+
+def test_one_command_draws_cuts_and_measures_as_it_is_told(mini_corpus, hubert, tmp_path):
+    arguments = ["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--from", hubert, "--clusters", "6", *SHORT]
+    config = tmp_path / "c.yaml"
+    config.write_text("c:\n  same-masks: true\n  starts: 2\n  snr-over: signal\n")
+    typed = ["--share", "0.5", "--budget", "40", "--distort", "g", "--config", str(config), "--stage", "c"]
+    assert main([*arguments, *typed]) == 0
+    found = card(tmp_path / "out")
+    assert found["targets"].items() >= {"recordings": 2, "drawn_from": 3, "budget": 40, "starts": 2}.items()
+    assert found["options"]["mask"]["same_masks"] is True and found["options"]["distort"]["snr_over"] == "signal"
+
+
+@pytest.mark.parametrize(("flag", "said"), [(["--snr-over", "signal"], "--snr-over would"), (["--share", "0"], "above 0 to 1")])
+def test_draws_and_snrs_that_mean_nothing_are_refused(mini_corpus, hubert, tmp_path, capsys, flag, said):
+    try:
+        code = main(["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--from", hubert, *flag])
+    except SystemExit as stopped:
+        code = stopped.code
+    assert code == 2 and said in capsys.readouterr().err and not (tmp_path / "out").exists()
