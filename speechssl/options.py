@@ -119,6 +119,11 @@ def share(text: str) -> float:
     return _number(text, float, 0, 1)
 
 
+def portion(text: str) -> float:
+    """A number above 0 and at most 1."""
+    return _number(text, float, sys.float_info.min, 1)
+
+
 def amount(text: str) -> float:
     """A number above 0."""
     return _number(text, float, sys.float_info.min)
@@ -135,6 +140,7 @@ def _number(text: str, kind: Callable[[str], Any], low: float, high: float = sys
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a {'whole ' if kind is int else ''}number") from None
     if not low <= value <= high:
-        bounds = f"from 0 to {high:g}" if high == 1 else "from 1" if low == 1 else "from 0" if low == 0 else "above 0"
+        bounds = "from 1" if low == 1 else "from 0" if low == 0 else "above 0"
+        bounds += f" to {high:g}" if high == 1 else ""
         raise argparse.ArgumentTypeError(f"{text} is out of range; give a number {bounds}")
     return value

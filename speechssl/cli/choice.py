@@ -8,7 +8,7 @@ from typing import Any
 
 from speechssl.adam import BERT
 from speechssl.cli.qa_flags import TWICE, WAYS
-from speechssl.cli.shared import ENCODERS, add_verb, trained, training_flags, training_options
+from speechssl.cli.shared import ENCODERS, add_verb, snr_over_flag, trained, training_flags, training_options
 from speechssl.errors import InputError
 from speechssl.options import count, share, whole
 
@@ -128,6 +128,7 @@ def add_evaluate_choice(what: Any) -> None:
     verb.add_argument("--conditions", nargs="+", default=["clean"], help="see above")
     verb.add_argument("--split", default="dev", help="train, dev, test, or any other that the corpus has")
     verb.add_argument("--passages", type=whole, help="only the first N passages")
+    snr_over_flag(verb)
     verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
     verb.add_argument("--bf16", action="store_true", help="the text encoders read in bfloat16")
     verb.add_argument("--seed", type=whole, default=0, help="of the noise and of the bootstrap")
@@ -139,5 +140,6 @@ def _evaluate(o: argparse.Namespace) -> None:
     from speechssl.report.published import published_choice
 
     known = published_choice(o.corpus, o.split)
-    print(run_choice(o.corpus, o.out, o.models, o.systems, o.conditions, o.split, o.passages, o.voices, o.seed, o.workers, o.bf16))
+    run = (o.passages, o.voices, o.seed, o.workers, o.bf16, o.snr_over)
+    print(run_choice(o.corpus, o.out, o.models, o.systems, o.conditions, o.split, *run))
     print(f"\n{known}" if known else "", end="\n" if known else "")

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from speechssl.cli.shared import add_verb
+from speechssl.cli.shared import add_verb, snr_over_flag
 from speechssl.options import count, whole
 
 CONFUSIONS = """confusions.json: which errors a recogniser makes, to simulate more or fewer of them
@@ -56,6 +56,7 @@ def add_confusions(what: Any) -> None:
     verb.add_argument("--split", default="dev", help="any but test")
     verb.add_argument("--passages", type=count, help="only the first N passages")
     verb.add_argument("--condition", default="clean", help="what is heard, as `evaluate qa` writes conditions")
+    snr_over_flag(verb)
     verb.add_argument("--seed", type=whole, default=0, help="of the noise")
     verb.add_argument("--workers", type=count, default=2, help="threads")
 
@@ -63,4 +64,4 @@ def add_confusions(what: Any) -> None:
 def _fit_confusions(o: argparse.Namespace) -> None:
     from speechssl.evaluation.recognised import fit_on_corpus
 
-    print(fit_on_corpus(o.corpus, o.out, o.models, o.asr, o.split, o.passages, o.condition, o.seed, o.workers))
+    print(fit_on_corpus(o.corpus, o.out, o.models, o.asr, o.split, o.passages, o.condition, o.seed, o.workers, o.snr_over))

@@ -9,7 +9,7 @@ from typing import Any
 from speechssl.adam import PLAIN
 from speechssl.cli.choice import add_evaluate_choice
 from speechssl.cli.compare import add_confusions
-from speechssl.cli.shared import add_group, add_verb
+from speechssl.cli.shared import add_group, add_verb, snr_over_flag
 from speechssl.options import count, whole
 
 QA = """systems x conditions on a corpus: predictions and results.jsonl
@@ -72,6 +72,7 @@ def _add_qa(what: Any) -> None:
     )  # fmt: skip
     verb.add_argument("--split", default="test", help="train, dev, test, or any other that the corpus has")
     verb.add_argument("--passages", type=whole, help="only the first N passages")
+    snr_over_flag(verb)
     verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
     verb.add_argument("--errors", type=Path, help="confusions.json of what is simulated; default: that in --models")
     verb.add_argument("--bf16", action="store_true", help=BF16)
@@ -82,11 +83,8 @@ def _add_qa(what: Any) -> None:
 def _evaluate_qa(o: argparse.Namespace) -> None:
     from speechssl.evaluation.run import run_evaluation
 
-    print(
-        run_evaluation(
-            o.corpus, o.out, o.models, o.systems, o.conditions, o.split, o.passages, o.voices, o.seed, o.workers, o.bf16, o.errors
-        )
-    )
+    run = (o.passages, o.voices, o.seed, o.workers, o.bf16, o.errors, o.snr_over)
+    print(run_evaluation(o.corpus, o.out, o.models, o.systems, o.conditions, o.split, *run))
 
 
 def _add_predictions(what: Any) -> None:
@@ -126,6 +124,7 @@ def _add_robustness(what: Any) -> None:
         "--unseen", nargs="*", default=["held-out"], help="and that it never did: held-out, dev, kitchen.wav, a NAME of --noises"
     )
     verb.add_argument("--snr", type=float, nargs="*", default=[20.0, 10.0, 5.0, 0.0], help="dB, of conditions that name none")
+    snr_over_flag(verb)
     verb.add_argument("--at", type=float, default=5.0, help="dB, of the table clean | seen | unseen")
     verb.add_argument("--noises", nargs="*", default=[], metavar="NAME=FOLDER", help="recordings of noise: musan, fsd50k, ...")
     verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
@@ -158,6 +157,7 @@ def _evaluate_robustness(o: argparse.Namespace) -> None:
         seen=tuple(o.seen),
         unseen=tuple(o.unseen),
         snrs=tuple(o.snr),
+        snr_over=o.snr_over,
         voices=tuple(o.voices),
         folders={name: Path(folder) for name, folder in parse_named(o.noises, "--noises").items()},
         at=o.at,

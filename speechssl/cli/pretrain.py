@@ -52,7 +52,7 @@ c, codecs; s, babble of --noise voices=FOLDER; or a NAME that --noise NAME=FOLDE
     --distort m+g+r --distil 5 --dat multi
   speechssl pretrain continue recordings/ exp/robust-w2v2 --from facebook/wav2vec2-base --distort m+g+bus --noise bus=noise/bus
 """
-OF_START = Defaults("the last", "100", "1", "128", "of the checkpoint", "0.65", "10", "1, of wav2vec 2.0 0.1", "10", "4")
+OF_START = Defaults("the last", "100", "1", "128", "of the checkpoint", "0.65", "no", "10", "1, of wav2vec 2.0 0.1", "10", "4")
 
 
 def add_pretrain(verbs: Any) -> None:
@@ -142,7 +142,7 @@ def _distortions(o: argparse.Namespace) -> Any:
         raise InputError("--distorted takes one share, or two for the beginning and the end of training; give no more")
     shares = (o.distorted[0], o.distorted[-1]) if o.distorted else None
     snr, snr_end = (tuple(ends) if ends else None for ends in (o.snr, o.snr_end))
-    typed = _given({"probability": shares, "snr": snr, "snr_end": snr_end, "double": o.double})
+    typed = _given({"probability": shares, "snr": snr, "snr_end": snr_end, "snr_over": o.snr_over, "double": o.double})
     return parse_distortions(o.distort, dict(o.noise or ()), seed=o.seed, cache=o.noise_cache or o.out.parent / "noise", **typed)
 
 

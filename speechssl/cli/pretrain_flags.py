@@ -6,7 +6,8 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from speechssl.options import amount, count, share, weight, whole
+from speechssl.cli.shared import DRAWN, snr_over_flag
+from speechssl.options import amount, count, portion, share, weight, whole
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Defaults:
     projection: str = "of --size"
     quantiser: str = "of --size, with --start of that"
     mask: str = "of --size"
+    same: str = "yes, but for a HuBERT of --size small"
     penalty: str = "of --size"
     gradient: str = "of --size"
     crops: str = "those of --size"
@@ -41,6 +43,9 @@ def target_flags(verb: argparse.ArgumentParser, default: Defaults = Defaults()) 
     verb.add_argument("--layer", type=whole, help=f"of the teacher; default: {default.layer}")
     verb.add_argument("--smooth", type=count, help="frames the teacher's features are averaged over (odd); default: 1")
     verb.add_argument("--clusters", type=count, help=f"K; default: {default.clusters}")
+    verb.add_argument("--share", type=portion, help=f"of the recordings that k-means is fitted on, {DRAWN}")
+    verb.add_argument("--budget", type=count, help="frames of them, drawn at random, that k-means sees; default: 300000")
+    verb.add_argument("--starts", type=count, help="of k-means, the best is kept; default: 20")
     given = "of the teacher, in the place of one that is fitted here, with its layer, smoothing and K: file or shipped name"
     verb.add_argument("--codebook", help=given)
     faster = "of the teacher: fp32, or bf16, which is faster and changes a label in a hundred; default: fp32, or the codebook's"
@@ -64,6 +69,9 @@ def crop_flags(verb: argparse.ArgumentParser, default: Defaults = Defaults()) ->
     covered = f"share of frames that masked spans would cover without overlap; default: {default.mask}"
     verb.add_argument("--mask-probability", type=share, help=covered)
     verb.add_argument("--mask-length", type=count, default=10, help="frames a span")
+    equal = f"rows of a batch are cut to equally many masked frames, as in fairseq; default: {default.same}"
+    verb.add_argument("--same-masks", action="store_true", default=None, help=equal)
+    verb.add_argument("--no-same-masks", dest="same_masks", action="store_false", default=None, help="rows keep whole spans")
     square = f"weight of the mean square of the CNN's output; default: {default.penalty}"
     verb.add_argument("--feature-penalty", type=weight, help=square)
     verb.add_argument("--gradient-scale", type=weight, help=f"of the gradient into the CNN; default: {default.gradient}")
@@ -81,6 +89,7 @@ def distortion_flags(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument("--snr", type=float, nargs=2, metavar=("LOW", "HIGH"), help="dB, drawn uniformly; default: 10 19")
     verb.add_argument("--snr-end", type=float, nargs=2, metavar=("LOW", "HIGH"), help="at the end of training; default: --snr")
+    snr_over_flag(verb, None)
     some = "share of the crops, the rest is clean; two: at the beginning and the end; default: 0.75"
     verb.add_argument("--distorted", type=share, nargs="+", metavar="SHARE", help=some)
     silent = "share of the crops of which a part is silenced, where noise alone is heard; default: 0"

@@ -28,6 +28,16 @@ class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFo
         return super()._get_help_string(action)
 
 
+def snr_over_flag(verb: argparse.ArgumentParser, default: str | None = "active") -> None:
+    """default: None for verbs that tell what was typed from what was not."""
+    over = "what of the speech an SNR is measured over: its active parts, or the whole signal with its pauses, as arXiv 2210.07978"
+    over += "" if default else "; default: active"
+    verb.add_argument("--snr-over", choices=("active", "signal"), default=default, help=over)
+
+
+DRAWN = "drawn at random by --seed; default: 0.1, but 400 recordings at least, where there are as many"
+
+
 def add_verb(verbs: Any, name: str, run: Handler, about: str) -> argparse.ArgumentParser:
     verb = verbs.add_parser(name, help=about.splitlines()[0], description=about, parents=[config_parser()], formatter_class=Help)
     verb.set_defaults(run=run)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from speechssl.cli.shared import CHECKPOINTS, add_group, add_verb
+from speechssl.cli.shared import CHECKPOINTS, add_group, add_verb, snr_over_flag
 from speechssl.options import amount, count, share, whole
 
 RUN = """small heads on a frozen encoder: what is it good for?
@@ -70,6 +70,7 @@ def _add_run(what: Any) -> None:
     )
     verb.add_argument("--unseen", nargs="*", default=[], help="and that it never did: held-out, dev, bus.wav, a NAME of --noises")
     verb.add_argument("--snr", type=float, nargs="*", default=[20.0, 10.0, 5.0, 0.0], help="dB, of conditions that name none")
+    snr_over_flag(verb)
     verb.add_argument("--at", type=float, default=5.0, help="dB, of the table clean | seen | unseen")
     verb.add_argument("--noises", nargs="*", default=[], metavar="NAME=FOLDER", help="recordings of noise: musan, fsd50k, ...")
     verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings to make babble from")
@@ -113,6 +114,7 @@ def _run(o: argparse.Namespace) -> None:
         seen=tuple(o.seen),
         unseen=tuple(o.unseen),
         snrs=tuple(o.snr),
+        snr_over=o.snr_over,
         voices=tuple(o.voices),
         folders={name: Path(folder) for name, folder in parse_named(o.noises, "--noises").items()},
         at=o.at,

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from speechssl.cli.shared import ENCODERS, add_group, add_verb
-from speechssl.options import count, weight, whole
+from speechssl.cli.shared import DRAWN, ENCODERS, add_group, add_verb, snr_over_flag
+from speechssl.options import count, portion, weight, whole
 
 FIT = """fit a codebook by k-means on a layer of an encoder or on MFCCs
 
-The recordings pass by once, of any number and length; a uniform sample of --budget frames is kept and clustered (MiniBatch
-k-means, k-means++). Files that cannot be used are listed and left out.
+A random choice of the recordings (--share or --recordings) passes by once, of any number and length; a uniform sample of --budget
+frames is kept and clustered (MiniBatch k-means, k-means++). Files that cannot be used are listed and left out.
 
   speechssl units fit recordings/ facebook/hubert-base-ls960 hubert-l6.safetensors --layer 6 --clusters 100
   speechssl units fit corpus mfcc mfcc.safetensors --clusters 50
@@ -68,20 +68,22 @@ def _add_fit(what: Any) -> None:
     verb.add_argument("--layer", type=whole, default=5, help="0: input of the first transformer layer, n: output of layer n")
     verb.add_argument("--clusters", type=count, default=100, help="K")
     verb.add_argument("--smooth", type=count, default=1, help="frames that features are averaged over (odd)")
-    some = "recordings to fit on; default: the first 400 passages of a prepared corpus, else all; fewer are drawn at random"
-    verb.add_argument("--recordings", "--passages", type=count, help=some)
+    verb.add_argument("--share", type=portion, help=f"of the recordings to fit on, {DRAWN}")
+    verb.add_argument("--recordings", "--passages", type=count, help="how many to fit on, in the place of a --share")
     verb.add_argument("--budget", type=count, default=300_000, help="frames of them, drawn at random, that k-means sees")
+    verb.add_argument("--starts", type=count, default=20, help="of k-means, the best is kept")
     verb.add_argument("--split", default="train", help="of a prepared corpus")
     verb.add_argument("--precision", default="fp32", help="of the encoder: fp32, or bf16 or int8, which are faster")
     verb.add_argument("--device", default="auto", help="cpu, cuda, cuda:N, or auto: a GPU where there is one")
     verb.add_argument("--workers", type=count, help="recordings encoded at a time, which changes no bit (default: one a core)")
-    verb.add_argument("--seed", type=whole, default=0, help="of the sample and of k-means")
+    verb.add_argument("--seed", type=whole, default=0, help="of the recordings, the frames and k-means")
 
 
 def _fit(o: argparse.Namespace) -> None:
     from speechssl.units.fit import FitOptions, fit_units
 
-    options = FitOptions(o.layer, o.clusters, o.smooth, o.recordings, o.budget, o.split, o.precision, o.seed, o.device, o.workers)
+    run = (o.split, o.precision, o.seed, o.device, o.workers)
+    options = FitOptions(o.layer, o.clusters, o.smooth, o.recordings, o.budget, *run, o.share, o.starts)
     book = fit_units(o.source, o.encoder, o.out, options)
     print(f"{o.out}: K = {book.size}, {book.hash}")
 
@@ -130,9 +132,8 @@ def _add_carry(what: Any) -> None:
     verb.add_argument("codebook", type=Path, help="file of `speechssl units fit`, or a shipped name")
     verb.add_argument("new", help="encoder that gets a codebook, such as one that went on training from the first")
     verb.add_argument("out", type=Path, help="codebook to write; it ends in .safetensors")
-    verb.add_argument(
-        "--recordings", "--passages", type=count, help="how many; default: the first 400 passages of a prepared corpus, else all"
-    )
+    some = "how many, drawn at random by --seed; default: a tenth, but 400 at least, where there are as many"
+    verb.add_argument("--recordings", "--passages", type=count, help=some)
     verb.add_argument("--split", default="train", help="of a prepared corpus")
     verb.add_argument("--precision", default="fp32", help="of the encoders: fp32, or bf16 or int8, which are faster")
     verb.add_argument("--device", default="auto", help="cpu, cuda, cuda:N, or auto: a GPU where there is one")
@@ -178,6 +179,7 @@ def _add_inspect(what: Any) -> None:
     verb.add_argument("--pairs", type=whole, help="questions spoken by two voices each (MiniSQA; default there: 100; 0: none)")
     verb.add_argument("--noise", default="pink", help="for the stability: gaussian, pink, or a recording or folder")
     verb.add_argument("--snr", type=float, nargs="*", default=[20.0, 10.0, 5.0, 0.0], help="dB; nothing: no stability")
+    snr_over_flag(verb)
     verb.add_argument("--noisy", type=count, default=20, help="recordings that are heard again at each of them")
     verb.add_argument("--picture", type=Path, help="draw units under the spectrogram: .png, .svg or .pdf")
     verb.add_argument("--recording", help="id of the recording to draw; default: the first")
@@ -190,5 +192,6 @@ def _inspect(o: argparse.Namespace) -> None:
     from speechssl.units.inspect import InspectOptions, inspect_units, lines
 
     noise, picture = (o.noise, tuple(o.snr), o.noisy), (o.picture, o.recording, tuple(o.span) if o.span else None)
-    options = InspectOptions(o.split, o.recordings, o.alignment, o.pairs, *noise, *picture, o.seed, o.precision, o.device)
+    heard = (o.seed, o.precision, o.device, o.snr_over)
+    options = InspectOptions(o.split, o.recordings, o.alignment, o.pairs, *noise, *picture, *heard)
     print("\n".join(lines(inspect_units(o.source, o.encoder, o.codebook, options, o.out))))

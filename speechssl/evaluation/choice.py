@@ -27,6 +27,7 @@ from speechssl.evaluation.question_scores import choice_lines, write_lines
 from speechssl.evaluation.results import Row, append_rows, read_rows, table
 from speechssl.evaluation.spoken_qa import Unheard, prediction_path, word_errors
 from speechssl.noise import Condition, Distorter, parse_condition
+from speechssl.noise.level import ACTIVE
 from speechssl.qa.choice import chosen
 from speechssl.qa.choice_metrics import ScoredChoice, longest_options, score_chance, score_choice
 from speechssl.qa.choice_train import written
@@ -49,6 +50,7 @@ def run_choice(
     seed: int = 0,
     workers: int = 2,
     bf16: bool = False,
+    snr_over: str = ACTIVE,
 ) -> str:
     """Evaluate, append the rows, and return the table of everything in `out`/results.jsonl."""
     parsed = [parse_condition(c) for c in conditions]
@@ -56,7 +58,8 @@ def run_choice(
     loaded = load_choosers(models, systems, bf16)
     folder = Path(models)
     name = f"{folder.parent.name}/{folder.name}".lstrip("/")
-    append_rows(out / "results.jsonl", evaluate_choice(loaded, data, parsed, out, Distorter(seed, tuple(voices)), workers, name))
+    distorter = Distorter(seed, tuple(voices), snr_over=snr_over)
+    append_rows(out / "results.jsonl", evaluate_choice(loaded, data, parsed, out, distorter, workers, name))
     return table(read_rows(out / "results.jsonl"))
 
 
@@ -182,8 +185,8 @@ class Run:
         }
 
     def _write(self, system: Chooser, condition: Condition, predicted: dict[str, Any], failed: Mapping[str, str]) -> None:
-        made = {"what": "choice", "made_from": self._made_from(system, condition), "data": self.data, "seed": self.distorter.seed}
-        made |= {"recogniser": recogniser_name(system)}
+        made = {"what": "choice", "made_from": self._made_from(system, condition), "data": self.data}
+        made |= self.distorter.card(condition) | {"recogniser": recogniser_name(system)}
         write_json(prediction_path(self.out, system, condition), made | predicted | {"failed": dict(failed)})
 
     def _scored(self, system: Chooser, condition: Condition) -> list[Row]:
@@ -193,7 +196,7 @@ class Run:
         tell_set_aside(predictions["failed"], f"{system.name}, {condition.label} (their questions count as not answered)")
         scored = score_choices(predictions, self.corpus)
         transcripts = self._read(system) if isinstance(system, WrittenChooser) else predictions["transcripts"]
-        made = {name: predictions[name] for name in ("made_from", "data", "seed")}
+        made = {name: predictions[name] for name in ("made_from", "data", "seed", "snr_over") if name in predictions}
         made |= {"condition": condition.short, "snr_db": condition.snr_db}
         write_lines(self.out, system.name, path.stem, choice_lines(scored, self.corpus, transcripts), self.corpus, made)
         values = {"set_accuracy": _mean(scored, "set_accuracy", self.distorter.seed)}

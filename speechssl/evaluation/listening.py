@@ -19,6 +19,7 @@ from speechssl.errors import InputError
 from speechssl.evaluation.results import read_rows
 from speechssl.evaluation.spoken_qa import Scored, by_length, score_questions
 from speechssl.noise import Condition, Distorter, parse_condition
+from speechssl.noise.level import ACTIVE
 from speechssl.report import published_qa
 from speechssl.report.examples import Example, Prediction
 from speechssl.report.figures import Breakdown
@@ -103,7 +104,10 @@ def _distorter(out: Path, found: dict[Condition, Answers], voices: Sequence[Path
         raise InputError(
             f"{out / 'predictions'} were heard in noise of several seeds ({sorted(seeds)}); evaluate them again with one"
         )
-    distorter = Distorter(seeds.pop(), tuple(voices))
+    over = {p.get("snr_over", ACTIVE) for c, answers in found.items() if c.noisy for p in answers.values()} or {ACTIVE}
+    if len(over) > 1:
+        raise InputError(f"{out / 'predictions'} have SNRs over {' and over '.join(sorted(over))}; evaluate them again with one")
+    distorter = Distorter(seeds.pop(), tuple(voices), snr_over=over.pop())
     for condition in found:
         distorter.check(condition)
     return distorter

@@ -17,6 +17,7 @@ from speechssl.audio import read_audio
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.noise import Condition, Distorter, parse_condition
+from speechssl.noise.level import ACTIVE
 from speechssl.shipped import model_folder
 from speechssl.systems import recogniser_of, shared_encoder
 
@@ -34,6 +35,7 @@ def fit_on_corpus(
     condition: str = "clean",
     seed: int = 0,
     workers: int = 2,
+    snr_over: str = ACTIVE,
 ) -> str:
     """Fit `out`/confusions.json on what a recogniser makes of passages and questions, and say how it errs.
 
@@ -43,16 +45,17 @@ def fit_on_corpus(
     if "test" in split:  # verified_test, too
         raise InputError(f"errors are not fitted on {corpus / split}, which systems are tested on; give --split dev")
     data, heard_in = first_passages(load_corpus(corpus, split), passages), parse_condition(condition)
+    distorter = Distorter(seed, snr_over=snr_over)
     every: list[Passage | Question] = [*data.passages.values(), *data.questions]
     records = [r for r in every if r.text]
     _check(corpus / split, every, engine)
     recogniser, made = (None, GIVEN) if engine == GIVEN else _load(models, engine)
     card = {"corpus": corpus.resolve().name, "split": split, "data": data_hash(corpus, split), "asr": engine, "recogniser": made}
-    card |= {"passages": len(data.passages), "condition": heard_in.label, "seed": seed}
+    card |= {"passages": len(data.passages), "condition": heard_in.label, **distorter.card(heard_in)}
     path = out / "confusions.json"
     if path.is_file() and not differing(confusions_card(path), card):
         return f"{path} is there already"
-    pairs = _given(records) if recogniser is None else _heard(recogniser, data, records, heard_in, Distorter(seed), workers)
+    pairs = _given(records) if recogniser is None else _heard(recogniser, data, records, heard_in, distorter, workers)
     if not pairs:
         raise InputError(f"{corpus / split} has no record with both a reference text and something recognised; name another split")
     model = fit_confusions(pairs, records[0].language)

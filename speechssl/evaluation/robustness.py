@@ -28,6 +28,7 @@ from speechssl.evaluation.retained import against_cascade
 from speechssl.evaluation.robustness_tables import degradation_tables, lecture_markdown, page_of, score_tables
 from speechssl.evaluation.subjects import MAKERS, TEST, Maker, Setup, Subject, check_subject, load_subject
 from speechssl.noise import Condition, Distorter, parse_condition
+from speechssl.noise.level import ACTIVE, snr_note
 from speechssl.superb.tasks import TrainedTask
 
 GROUPS = ("seen", "unseen")
@@ -52,6 +53,7 @@ class Plan:
     snrs: tuple[float, ...] = (20.0, 10.0, 5.0, 0.0)
     voices: tuple[Path, ...] = ()  # for babble
     folders: Mapping[str, Path] = field(default_factory=dict)  # of noises by name: musan, fsd50k, ...
+    snr_over: str = ACTIVE  # what of the speech an SNR is measured over, see `speech_level`
     at: float = 5.0  # dB, the SNR of the lecture's table
     corrected: bool = True  # stars by Holm's procedure
     setup: Setup = Setup()
@@ -66,7 +68,7 @@ def run_robustness(out: Path, plan: Plan, makers: Mapping[str, Maker] = MAKERS) 
     """
     settings = plan_settings(plan)
     results_folder(out, plan.setup.split)
-    distorter = Distorter(plan.setup.seed, plan.voices, plan.folders)
+    distorter = Distorter(plan.setup.seed, plan.voices, plan.folders, plan.snr_over)
     _check(plan, makers)
     check_settings(settings, distorter)
     subjects = [load_subject(name, where) for name, where in plan.encoders.items()]
@@ -97,7 +99,7 @@ def write_outcome(out: Path, cells: Sequence[Cell], plan: Plan) -> str:
     tables = [*degradation_tables(values), *score_tables(grid, plan.at, plan.corrected)]
     spoken = [task for task, data in plan.tasks.items() if synthetic_note(data)]
     synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""
-    notes = " ".join(filter(None, [ON_DEV if plan.setup.split == "dev" else "", synthetic]))
+    notes = " ".join(filter(None, [ON_DEV if plan.setup.split == "dev" else "", synthetic, snr_note(plan.snr_over)]))
     tables = [replace(t, note=" ".join(filter(None, [t.note, notes]))) for t in tables]
     values["tables"] = [{"title": t.title, "columns": t.columns, "rows": t.rows, "note": t.note} for t in tables]
     write_json(out / "degradation.json", values)

@@ -11,6 +11,7 @@ from speechssl.errors import InputError
 from speechssl.evaluation.results import append_rows, read_rows, table
 from speechssl.evaluation.spoken_qa import evaluate
 from speechssl.noise import Distorter, parse_condition
+from speechssl.noise.level import ACTIVE
 from speechssl.qa.simulated import PREFIX as SIMULATED
 from speechssl.shipped import model_folder
 from speechssl.systems import confusions_path, load_systems
@@ -29,8 +30,12 @@ def run_evaluation(
     workers: int = 2,
     bf16: bool = False,
     errors: Path | None = None,
+    snr_over: str = ACTIVE,
 ) -> str:
-    """Evaluate, append the rows, and return the table of everything in `out`/results.jsonl. errors: see `load_simulated`."""
+    """Evaluate, append the rows, and return the table of everything in `out`/results.jsonl.
+
+    errors: see `load_simulated`; snr_over: see `speech_level`.
+    """
     parsed = [parse_condition(c) for c in conditions]
     folder = model_folder(models)
     data = first_passages(load_corpus(corpus, split), passages)
@@ -41,7 +46,7 @@ def run_evaluation(
         _check_errors(confusions_path(folder, errors), corpus, split)
     loaded = load_systems(folder, list(systems), bf16, errors=errors, seed=seed)
     name = folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
-    rows = evaluate(loaded, data, parsed, out, Distorter(seed, tuple(voices)), workers, name)
+    rows = evaluate(loaded, data, parsed, out, Distorter(seed, tuple(voices), snr_over=snr_over), workers, name)
     append_rows(out / "results.jsonl", rows)
     return "\n\n".join(filter(None, [table(read_rows(out / "results.jsonl")), synthetic_note(corpus)]))
 

@@ -75,7 +75,7 @@ def keep_scores(
     out: Path, predictions: Mapping[str, Any], corpus: Corpus, condition: Condition, system: Named, encoder: str
 ) -> None:
     """What `compare` reads."""
-    card = {name: predictions[name] for name in ("made_from", "data", "seed")}
+    card = {name: predictions[name] for name in ("made_from", "data", "seed", "snr_over") if name in predictions}
     card |= {"condition": condition.short, "snr_db": condition.snr_db, "encoder": encoder}
     name = prediction_path(out, system, condition).stem
     write_scores(out, system.name, name, score_questions(predictions, corpus), corpus, predictions, card)
@@ -116,7 +116,7 @@ def _run(systems: Sequence[System], corpus: Corpus, condition: Condition, out: P
             {
                 "made_from": _made_from(system, corpus, condition, distorter),
                 "data": data_hash(corpus.root, corpus.split),
-                "seed": distorter.seed,
+                **distorter.card(condition),
                 "recogniser": recogniser_name(system),
                 **answered(system, corpus, mine, condition.label),
                 "failed": failed,

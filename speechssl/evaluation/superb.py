@@ -38,6 +38,7 @@ from speechssl.evaluation.subjects import check_unseen, heard_by
 from speechssl.evaluation.superb_tables import superb_tables
 from speechssl.evaluation.terms import judge_terms
 from speechssl.noise import Distorter
+from speechssl.noise.level import ACTIVE, snr_note
 from speechssl.superb.catalogue import ABOUT, ORDER, QBE, TASKS, language_model, make_task, preset_for, read_data
 from speechssl.superb.crew import crew
 from speechssl.superb.diarisation import Diarisation
@@ -68,6 +69,7 @@ class Plan:
     snrs: tuple[float, ...] = (20.0, 10.0, 5.0, 0.0)
     voices: tuple[Path, ...] = ()  # for babble
     folders: Mapping[str, Path] = field(default_factory=dict)  # of noises by name
+    snr_over: str = ACTIVE  # what of the speech an SNR is measured over, see `speech_level`
     at: float = 5.0  # dB, the SNR of the table clean | seen | unseen
     arpa: Path | None = None  # language model of ASR; None: of the training texts
     features: str = "auto"
@@ -114,7 +116,7 @@ def run_superb(out: Path, plan: Plan) -> str:
     if "asr" in plan.data and plan.arpa:
         language_model(None, plan.arpa)
     parts = [part for task in ORDER if task in plan.data for part in parts_of(task, plan.data[task], plan.preset)]
-    settings, distorter = settings_of(plan.seen, plan.unseen, plan.snrs), Distorter(plan.seeds[0], plan.voices, plan.folders)
+    settings, distorter = settings_of(plan.seen, plan.unseen, plan.snrs), _distorter(plan)
     check_settings(settings, distorter)
     for name, where in plan.encoders.items():
         check_unseen(name, heard_by(Path(find_upstream(where))), settings)
@@ -129,8 +131,9 @@ def run_superb(out: Path, plan: Plan) -> str:
             append_rows(out / "results.jsonl", rows, any_card=True)
             _tell(name, task, rows)
     tables = superb_tables(read_rows(out / "results.jsonl"), list(plan.encoders), plan.at)
-    write_text(out / "superb.md", "\n\n".join(table.markdown for table in tables) + "\n")
-    return "\n\n".join(table.text for table in tables)
+    note = [said for said in (snr_note(plan.snr_over),) if said]
+    write_text(out / "superb.md", "\n\n".join([*(table.markdown for table in tables), *note]) + "\n")
+    return "\n\n".join([*(table.text for table in tables), *note])
 
 
 def parts_of(task: str, folder: Path, preset: str) -> list[Part]:
@@ -146,9 +149,13 @@ def stock_of(out: Path, name: str, where: str, plan: Plan) -> Stock:
     augmentation = None
     if plan.augment:
         conditions = tuple(s.condition for s in settings_of(plan.augment, (), plan.snrs)[1:])
-        augmentation = Augmentation(conditions, Distorter(plan.seeds[0], plan.voices, plan.folders))
+        augmentation = Augmentation(conditions, _distorter(plan))
         check_settings([Setting("seen", c) for c in conditions], augmentation.distorter)
     return Stock(encoder, out / "features" / name, plan.features, plan.cache_gb, plan.workers, augmentation)
+
+
+def _distorter(plan: Plan) -> Distorter:
+    return Distorter(plan.seeds[0], plan.voices, plan.folders, plan.snr_over)
 
 
 def _device(wanted: str) -> str:

@@ -40,6 +40,11 @@ class Condition:
     steps: tuple[Condition, ...] = ()  # of a chain: applied in this order
 
     @property
+    def noisy(self) -> bool:
+        """Whether there is noise in it, and so an SNR."""
+        return any(step.name == "noise" for step in self.steps or (self,))
+
+    @property
     def short(self) -> str:
         """For `results.jsonl`, which has a column for the SNR: "clean", "pink", "reverb" (of the usual length), "reverb 0.9 s"."""
         if self.name == "chain":

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,22 +18,28 @@ from speechssl.noise.codecs import through_codec
 from speechssl.noise.conditions import LETTERS, RT60, Condition
 from speechssl.noise.effects import band_reject, pitch_shift, reverberate
 from speechssl.noise.files import noise_files
-from speechssl.noise.level import generator
+from speechssl.noise.level import ACTIVE, generator
 from speechssl.noise.mixing import mix
 from speechssl.noise.room import room_impulse
 
-SHARES = {"m": 0.3, "g": 0.4, "r": 0.3}  # of the utterances of a set; as published for training
+SHARES = {"m": 0.3, "g": 0.4, "r": 0.3}  # of the utterances of a set; as arXiv 2210.07978 draws them in training
 RT60S, DISTANCES = (0.2, 1.0), (0.3, 1.7)  # seconds and metres of the rooms of "r"
 
 
 @dataclass(frozen=True)
 class Distorter:
-    """Applies conditions. seed: of all that is random; voices: speech recordings for babble, of other people."""
+    """Applies conditions. seed: of all that is random; voices: speech recordings for babble, of other people; snr_over: what of the
+    speech an SNR is measured over, see `speech_level`."""
 
     seed: int = 0
     voices: tuple[Path, ...] = ()
     folders: Mapping[str, Path] = field(default_factory=dict)  # of recordings by name: musan, fsd50k, ...
+    snr_over: str = ACTIVE
     _banks: dict[str, NoiseBank] = field(default_factory=dict, repr=False, compare=False)
+
+    def card(self, condition: Condition) -> dict[str, Any]:
+        """For the card of what is made in this condition: the seed, and what its SNR is over where that is not active speech."""
+        return {"seed": self.seed} | ({"snr_over": self.snr_over} if condition.noisy and self.snr_over != ACTIVE else {})
 
     def check(self, condition: Condition) -> None:
         """Raises InputError where `apply` would for want of voices or a noise file that can be read; call it before a long run."""
@@ -41,7 +48,8 @@ class Distorter:
                 duration(path)
 
     def sources(self, condition: Condition) -> list[tuple[str, int]]:
-        """Name and size in bytes of the recordings that a condition draws on, and the versions of what is generated."""
+        """Name and size in bytes of the recordings that a condition draws on, and the versions of what is generated; a line more
+        where its SNR is not over active speech."""
         return [source for step in self._possible(condition) for source in self._sources(step)]
 
     def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray:
@@ -50,7 +58,7 @@ class Distorter:
         Raises ValueError for silent speech, InputError for noise that cannot be had.
         """
         for step in self.steps(condition, utterance_id):
-            samples = perform(samples, step, partial(self._noise, step, utterance_id))
+            samples = perform(samples, step, partial(self._noise, step, utterance_id), self.snr_over)
         return samples
 
     def steps(self, condition: Condition, utterance_id: str) -> list[Condition]:
@@ -90,7 +98,7 @@ class Distorter:
 
     def _sources(self, step: Condition) -> list[tuple[str, int]]:
         if step.name == "noise":
-            return self._bank(step.kind).sources
+            return self._bank(step.kind).sources + ([] if self.snr_over == ACTIVE else [(f"SNR over: {self.snr_over}", 0)])
         return [(path.name, path.stat().st_size) for path in self._files(step)]
 
     def _impulses(self, step: Condition) -> tuple[Path, ...]:
@@ -105,14 +113,14 @@ class Distorter:
         return self._banks[kind]
 
 
-def perform(samples: np.ndarray, step: Condition, source: Callable[[int], np.ndarray]) -> np.ndarray:
+def perform(samples: np.ndarray, step: Condition, source: Callable[[int], np.ndarray], snr_over: str = ACTIVE) -> np.ndarray:
     """One step of a condition. samples: (N,); source: gives noise (n,), or the impulse response. Returns float32 (N,).
 
     Raises ValueError for silent speech and for a step of no known name.
     """
     apply: dict[str, Callable[[], np.ndarray]] = {
         "clean": lambda: samples,
-        "noise": lambda: mix(samples, source(len(samples)), math.nan if step.snr_db is None else step.snr_db),
+        "noise": lambda: mix(samples, source(len(samples)), math.nan if step.snr_db is None else step.snr_db, over=snr_over),
         "reverb": lambda: reverberate(samples, source(len(samples))),
         "rooms": lambda: reverberate(samples, source(len(samples))),
         "rir": lambda: reverberate(samples, source(len(samples))),

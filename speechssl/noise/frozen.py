@@ -22,6 +22,7 @@ from speechssl.errors import InputError
 from speechssl.noise.bank import Draw, NoiseBank, Piece, recording, replay
 from speechssl.noise.conditions import Condition, parse_condition
 from speechssl.noise.distorter import Distorter, perform
+from speechssl.noise.level import ACTIVE
 
 Row = dict[str, Any]
 
@@ -55,7 +56,7 @@ class _Freezer:
             "samples": n,
             "condition": condition.text,
             "snr_db": condition.snr_db,
-            "seed": self.distorter.seed,
+            **self.distorter.card(condition),
             "steps": steps,
         }
 
@@ -135,7 +136,7 @@ class FrozenDistorter:
             counts = f"has {len(samples)} samples, not the {row['samples']} it was frozen with"
             raise InputError(f"the utterance {utterance_id} {counts} in {self.manifest}; delete that manifest and freeze it again")
         for step in row["steps"]:
-            samples = perform(samples, parse_condition(step["apply"]), partial(self._noise, row, step))
+            samples = perform(samples, parse_condition(step["apply"]), partial(self._noise, row, step), row.get("snr_over", ACTIVE))
         return samples
 
     def _row(self, condition: Condition, utterance_id: str) -> Row:

@@ -10,6 +10,8 @@ import numpy as np
 from speechssl.audio import SAMPLE_RATE
 
 LEVEL_FRAME = 0.02  # seconds over which power is measured
+ACTIVE = "active"
+SNR_OVER = (ACTIVE, "signal")  # what of the speech an SNR is measured over: the active parts, or all of it
 MARGIN_DB = 15.9  # ITU-T P.56 (12/2011), method B: active speech is what lies less than this below the active level
 
 
@@ -45,6 +47,22 @@ def decibels(power: float) -> float:
 def rms_level(samples: np.ndarray) -> float:
     """RMS level in dB below full scale (RMS 1), pauses and all; -inf for silence. samples: (N,)."""
     return decibels(float(np.mean(np.square(samples, dtype=np.float64))))
+
+
+def speech_level(samples: np.ndarray, over: str = ACTIVE, sample_rate: int = SAMPLE_RATE) -> float:
+    """Level of speech that an SNR is counted from, in dB; -inf for silence. samples: (N,); over: one of SNR_OVER.
+
+    "active", the default here: `active_level`, so that pauses do not make the noise quieter. "signal": `rms_level` of the whole
+    signal, as in arXiv 2210.07978. Raises ValueError for another word.
+    """
+    if over not in SNR_OVER:
+        raise ValueError(f"an SNR is over {' or '.join(SNR_OVER)}, not over {over!r}")
+    return active_level(samples, sample_rate) if over == ACTIVE else rms_level(samples)
+
+
+def snr_note(over: str) -> str:
+    """A sentence below tables; none where SNRs are over active speech, as they are by default."""
+    return "" if over == ACTIVE else "SNRs are over the whole signal, pauses and all."
 
 
 def guard(samples: np.ndarray) -> np.ndarray:

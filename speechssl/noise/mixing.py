@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.noise.level import active_level, guard, rms_level
+from speechssl.noise.level import ACTIVE, guard, rms_level, speech_level
 
 FADE = 0.05  # seconds of cross-fade where a short noise is joined to itself
 
@@ -16,19 +16,21 @@ def mix(
     snr_db: float,
     rng: np.random.Generator | None = None,
     sample_rate: int = SAMPLE_RATE,
+    over: str = ACTIVE,
 ) -> np.ndarray:
-    """Speech plus noise at an SNR in dB: active speech level over RMS level of the noise that is added.
+    """Speech plus noise at an SNR in dB: speech level over RMS level of the noise that is added.
 
-    speech: (N,); noise: (M,), cropped or repeated by `fit_length`. Returns float32 (N,), scaled down as a whole where
-    it would go beyond full scale. Raises ValueError where the speech or the noise is silent or the SNR is not finite.
+    speech: (N,); noise: (M,), cropped or repeated by `fit_length`; over: "active" speech or the whole "signal", see `speech_level`.
+    Returns float32 (N,), scaled down as a whole where it would go beyond full scale. Raises ValueError where the speech or the
+    noise is silent or the SNR is not finite.
     """
     if not np.isfinite(snr_db):
         raise ValueError(f"an SNR of {snr_db} dB is not a number")
     noise = fit_length(noise, len(speech), rng, sample_rate)
-    speech_level, noise_level = active_level(speech, sample_rate), rms_level(noise)
-    if not (np.isfinite(speech_level) and np.isfinite(noise_level)):
-        raise ValueError(f"no SNR between speech at {speech_level} dB and noise at {noise_level} dB: one is silent")
-    gain = 10 ** ((speech_level - noise_level - snr_db) / 20)
+    level, noise_level = speech_level(speech, over, sample_rate), rms_level(noise)
+    if not (np.isfinite(level) and np.isfinite(noise_level)):
+        raise ValueError(f"no SNR between speech at {level} dB and noise at {noise_level} dB: one is silent")
+    gain = 10 ** ((level - noise_level - snr_db) / 20)
     return guard(np.asarray(speech, np.float64) + gain * noise)
 
 

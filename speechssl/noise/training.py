@@ -16,11 +16,11 @@ import numpy as np
 from speechssl.audio import SILENT_PEAK
 from speechssl.errors import InputError
 from speechssl.noise.kinds import Band, Change, Clips, Codec, Noise, Pitch, White, musan, recordings, rooms, voices
-from speechssl.noise.level import active_level, generator, guard, rms_level
+from speechssl.noise.level import ACTIVE, generator, guard, rms_level, speech_level
 
-SHARES = {"m": 0.3, "g": 0.4, "r": 0.3}  # published with the 10 to 19 dB; what is not named there: 0.3
-SNR = (10.0, 19.0)  # dB, uniform
-PROBABILITY = 0.75  # of distorting a crop at all: the rest is the replay of clean speech
+SHARES = {"m": 0.3, "g": 0.4, "r": 0.3}  # of arXiv 2210.07978, the follow-up of 2203.16104; what is not named there: 0.3
+SNR = (10.0, 19.0)  # dB, uniform; there too, over the whole signal
+PROBABILITY = 0.75  # of distorting a crop at all: the rest is the replay of clean speech; there the shares sum to 1, none is clean
 
 Range = tuple[float, float]
 
@@ -45,6 +45,7 @@ class TrainingDistortions:
     snr_end: Range = SNR  # dB at the end
     double: float = 0.0  # share of the crops with noise that get a change (r, p or b) before it
     changes: tuple[Change, ...] = ()  # for them
+    snr_over: str = ACTIVE  # what of the crop an SNR is measured over, see `speech_level`
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -56,7 +57,8 @@ class TrainingDistortions:
         """All that decides what training hears, for the card of a checkpoint."""
         kinds = [{"name": k.name, "share": round(k.share, 4), **k.does.card} for k in self.kinds]
         ranges = {"probability": list(self.probability), "snr": list(self.snr), "snr_end": list(self.snr_end)}
-        return {"kinds": kinds, "seed": self.seed, **ranges, "double": self.double}
+        over = {} if self.snr_over == ACTIVE else {"snr_over": self.snr_over}
+        return {"kinds": kinds, "seed": self.seed, **ranges, "double": self.double} | over
 
     def apply(self, samples: np.ndarray, key: tuple[int, ...] | str, progress: float = 0.0) -> tuple[np.ndarray, int]:
         """A crop as training hears it. samples: (N,) float32 at 16 kHz; progress: of training, 0 to 1.
@@ -77,7 +79,7 @@ class TrainingDistortions:
         low, high = (_between(*ends, progress) for ends in zip(self.snr, self.snr_end, strict=True))
         if double:
             samples = self.changes[int(rng.integers(len(self.changes)))].change(samples, rng)
-        return _add(samples, noise.noise(len(samples), rng), low + place * (high - low))
+        return _add(samples, noise.noise(len(samples), rng), low + place * (high - low), self.snr_over)
 
 
 def parse_distortions(
@@ -90,6 +92,7 @@ def parse_distortions(
     snr_end: Range | None = None,
     double: float = 0.0,
     cache: Path | None = None,
+    snr_over: str = ACTIVE,
 ) -> TrainingDistortions:
     """Read "m+g+r" or "m:0.3+g:0.4+kitchens:0.3", and have all noise at hand.
 
@@ -105,7 +108,7 @@ def parse_distortions(
             raise InputError(f"the SNR range {low} to {high} dB is not one; give the lower number first, in [-100, 100]")
     kinds = tuple(Kind(name, share, _kind(name, text, sources, seed, cache)) for name, share in shares.items())
     changes = (rooms(sources, seed), Pitch(), Band()) if double else ()
-    return TrainingDistortions(kinds, seed, probability, snr, snr_end or snr, double, changes)
+    return TrainingDistortions(kinds, seed, probability, snr, snr_end or snr, double, changes, snr_over)
 
 
 def _shares(text: str) -> dict[str, float]:
@@ -149,10 +152,10 @@ def _audible(samples: np.ndarray) -> bool:
     return SILENT_PEAK <= float(np.abs(samples).max(initial=0)) < np.inf
 
 
-def _add(samples: np.ndarray, noise: np.ndarray, snr_db: float) -> np.ndarray:
+def _add(samples: np.ndarray, noise: np.ndarray, snr_db: float, over: str) -> np.ndarray:
     """As `mixing.mix`, in single precision. Where the noise is silent the samples stay as they are."""
     noise_level = rms_level(noise)
     if not np.isfinite(noise_level):
         return samples
-    gain = 10 ** ((active_level(samples) - noise_level - snr_db) / 20)
+    gain = 10 ** ((speech_level(samples, over) - noise_level - snr_db) / 20)
     return guard(samples + np.float32(gain) * noise)

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from speechssl.errors import InputError
 from speechssl.pretraining.buckets import Bucket, buckets, shortest_crop
-from speechssl.pretraining.masking import MaskOptions, span_mask
+from speechssl.pretraining.masking import MaskOptions, cut_to_same, span_mask
 from speechssl.processes import is_main
 from speechssl.timing import FrameGrid
 from speechssl.training import Batch
@@ -83,10 +83,12 @@ class Cropper:
         crops = [self._crop(rng, int(i), frames) for i in chosen]
         if self.silence:
             crops = [self._silenced(rng, *crop) for crop in crops]
-        masks = [span_mask(rng, frames, self.mask.probability, self.mask.length) for _ in crops]
+        masks = np.stack([span_mask(rng, frames, self.mask.probability, self.mask.length) for _ in crops])
+        if self.mask.same_masks:
+            masks = cut_to_same(rng, masks)
         batch = self._heard([samples for samples, _ in crops], step) | {
             "labels": torch.from_numpy(np.stack([labels for _, labels in crops])),
-            "mask": torch.from_numpy(np.stack(masks)),
+            "mask": torch.from_numpy(masks),
         }
         return batch
 

@@ -55,6 +55,8 @@ def _checked(chosen: Any, layers: int) -> tuple[int, ...]:
 def plain(options: Any) -> dict[str, Any]:
     """As JSON holds it; what was not asked for is left out, so that folders from before there was such an option stay valid."""
     values = asdict(replace(options, distort=None)) | {"distort": getattr(options.distort, "card", None)}
+    if not values["mask"]["same_masks"]:
+        del values["mask"]["same_masks"]
     return {name: value for name, value in values.items() if value is not None}
 
 

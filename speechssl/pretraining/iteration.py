@@ -6,8 +6,8 @@ From scratch or from any HuBERT; on what is recorded, or on what it sounds like 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,9 @@ from speechssl.pretraining.targets import Material, fit_targets, load_labelled, 
 from speechssl.processes import agreed, is_main, main_first
 from speechssl.timing import FrameGrid
 from speechssl.training import TrainingOptions, check_share, fit
-from speechssl.units.features import load_features, load_features_of
-from speechssl.units.kmeans import Codebook, load_codebook
-from speechssl.units.mfcc import mfcc
+from speechssl.units.features import Features, load_features, load_features_of
+from speechssl.units.kmeans import BUDGET, STARTS, Codebook, load_codebook
+from speechssl.units.mfcc import mfcc_stream
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,9 @@ class IterationOptions:
     layer: int = 0
     smooth: int = 1  # frames the teacher's features are averaged over
     clusters: int = 100  # K
+    share: float | None = None  # of the recordings that the codebook is fitted on, drawn by the seed; None: see `units.fit.draw`
+    budget: int | None = None  # frames of them that k-means sees; None: `kmeans.BUDGET`
+    starts: int | None = None  # of k-means; None: `kmeans.STARTS`
     codebook: str | None = None  # of the teacher, in the place of one that is fitted here; says layer, smoothing and K
     start: str | None = None  # an encoder to go on from; None: from scratch, as published for both iterations
     mask: MaskOptions = field(default_factory=lambda: MaskOptions(visible_weight=1.0))
@@ -140,31 +143,28 @@ def make_targets(found: Material, out: Path, grid: FrameGrid, options: Iteration
     check_crops(lengths, grid, options.seconds)
     features, codebook = _teacher(found, out, grid, options)
     made_from = {"corpus": found.hash, "reference": options.reference}
-    write_targets(found.readings, labelled(found, out, grid, codebook, options), grid, features, codebook, lengths, made_from)
+    teaching = lambda samples: torch.cat(list(features.stream(samples)))  # noqa: E731
+    write_targets(found.readings, labelled(found, out, grid, codebook, options), grid, teaching, codebook, lengths, made_from)
     return codebook
 
 
-Teaching = Callable[[np.ndarray], torch.Tensor]
-
-
-def _teacher(found: Material, out: Path, grid: FrameGrid, options: IterationOptions) -> tuple[Teaching, Codebook]:
+def _teacher(found: Material, out: Path, grid: FrameGrid, options: IterationOptions) -> tuple[Features, Codebook]:
     """What targets are clusters of, and the codebook: the one that was given, or one fitted here, once."""
     if options.codebook:
         codebook = load_codebook(Path(options.codebook))
-        given = load_features_of(codebook, options.teacher, options.precision)
-        return (lambda samples: torch.cat(list(given.stream(samples)))), codebook
+        return load_features_of(codebook, options.teacher, options.precision), codebook
     path = out / "targets.safetensors"
-    features, card = _features(grid, options)
+    features = _features(grid, options)
     if not path.is_file():
-        fit_targets(found.readings, features, options.clusters, card, options.training.seed).save(path)
+        sampling = (options.share, options.budget or BUDGET, options.starts or STARTS)
+        fit_targets(found.readings, features, options.clusters, options.training.seed, *sampling).save(path)
     return features, load_codebook(path)
 
 
-def _features(grid: FrameGrid, options: IterationOptions) -> tuple[Teaching, dict[str, Any]]:
+def _features(grid: FrameGrid, options: IterationOptions) -> Features:
     if options.teacher == "mfcc":
-        return (lambda samples: mfcc(samples, grid)), {"layer": 0, "frame_rate": grid.frame_rate, "encoder": "mfcc"}
-    features = load_features(options.teacher, options.layer, options.smooth, options.precision or "fp32")
-    return (lambda samples: torch.cat(list(features.stream(samples)))), features.card
+        return Features("mfcc", grid, partial(mfcc_stream, grid=grid))
+    return load_features(options.teacher, options.layer, options.smooth, options.precision or "fp32")
 
 
 def _cropper(

@@ -27,12 +27,12 @@ NAMES = {  # of what is typed, where an option of a run is called otherwise
     "feature_penalty": "penalty",
 }
 HUBERT_ONLY = (
-    *("teacher", "layer", "smooth", "clusters", "codebook", "precision", "reference"),
+    *("teacher", "layer", "smooth", "clusters", "share", "budget", "starts", "codebook", "precision", "reference"),
     *("visible_weight", "projection", "save_bf16"),
 )
 WAV2VEC2_ONLY = ("codebooks", "entries", "diversity", "negatives")
 NEEDED = {  # what is typed -> what means nothing without it
-    "distort": ("noise", "snr", "snr_end", "distorted", "double", "noise_cache", "distil", "dat"),
+    "distort": ("noise", "snr", "snr_end", "snr_over", "distorted", "double", "noise_cache", "distil", "dat"),
     "start": ("distil",),
     "distil": ("distil_layers",),
     "dat": ("dat_layers", "dat_weight", "dat_mode", "dat_schedule", "dat_frames"),
@@ -89,9 +89,9 @@ def _refuse_lonely(typed: Mapping[str, Any]) -> None:
 
 
 def _refuse_of_other_teacher(teacher: str, typed: Mapping[str, Any]) -> None:
-    """A codebook says what it was fitted on, and MFCCs have no layers."""
+    """A codebook says what it was fitted on and is not fitted again, and MFCCs have no layers."""
     codebook = typed.get("codebook")
-    if codebook and (stray := _asked(("layer", "smooth", "clusters"), typed)):
+    if codebook and (stray := _asked(("layer", "smooth", "clusters", "share", "budget", "starts"), typed)):
         raise InputError(f"{_flags(stray)} would change nothing, for the codebook {codebook} says what it is of; leave it out")
     if teacher == "mfcc" and (stray := _asked(("layer", "smooth", "precision"), typed)):
         raise InputError(f"{_flags(stray)} would change nothing with MFCCs; name an encoder with --teacher, or leave it out")
@@ -127,12 +127,13 @@ def hubert_plan(size: str, teacher: str | None = None) -> Plan:
     """HuBERT of a size: the first iteration, or with a teacher the last. Raises InputError for large without a teacher."""
     chosen = HUBERT[size]
     first = teacher in (None, "mfcc")
-    iteration = chosen.iterations[0 if first else -1]
+    number = 1 if first else len(chosen.iterations)
+    iteration = chosen.iterations[number - 1]
     if first and iteration.teacher != "mfcc":
         raise InputError(f"HuBERT {size} learns from another HuBERT; name one with --teacher, such as facebook/hubert-base-ls960")
     return Plan(
         IterationOptions(
-            replace(chosen.training, steps=iteration.steps),
+            chosen.options(number),
             teacher=teacher or "mfcc",
             layer=iteration.layer,
             clusters=iteration.clusters,

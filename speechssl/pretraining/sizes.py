@@ -3,7 +3,8 @@
 Sources: [H] HuBERT, arXiv 2106.07447; [W] wav2vec 2.0, arXiv 2006.11477; [h], [w] the authors' own settings in fairseq,
 examples/hubert/config/pretrain and examples/wav2vec/config/pretraining. Where paper and settings differ, what was taken is said.
 fairseq's `polynomial_decay` of power 1 to 0 is the schedule `linear` here (transformers' `polynomial` ends at 1e-7). It decays all
-weights; transformers' Trainer leaves biases and norms out. `large` is trained on Libri-Light in both papers.
+weights; transformers' Trainer leaves biases and norms out. `large` is trained on Libri-Light in both papers. HuBERT's codebook is
+fitted on a tenth of the recordings as in [H] IV-A, but on `units.kmeans.BUDGET` of their frames; [h] keeps all of them (--budget).
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Iteration:
     layer: int  # of the teacher; 0 with MFCCs
     clusters: int  # K
     steps: int
+    warmup: int  # steps over which the learning rate rises: 8 % of the iteration's own ([H] IV-C)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ class HubertSize:
         """How to train iteration `number`, from 1. Raises InputError where the size has no such iteration."""
         if not 1 <= number <= len(self.iterations):
             raise InputError(f"HuBERT {self.name} has iterations 1 to {len(self.iterations)}; give one of them instead of {number}")
-        return replace(self.training, steps=self.iterations[number - 1].steps)
+        iteration = self.iterations[number - 1]
+        return replace(self.training, steps=iteration.steps, warmup_steps=iteration.warmup)
 
     def model(self) -> HubertModel:
         """From scratch."""
@@ -164,7 +167,8 @@ _ADAM = TrainingOptions(  # [h] and [w]: all four
 )
 _SMALL = TrainingOptions(steps=4_000, learning_rate=1e-3, warmup_steps=300, clip=1.0)  # ours
 _SMALL_BATCHING = Batching(seconds=40.0, crop_samples=64_000)  # ours
-_HUBERT_MASK, _WAV2VEC2_MASK = MaskOptions(0.80, 10), MaskOptions(0.65, 10)  # [H] IV-C, [h]; [W] 4.2: starts of probability 0.065
+_HUBERT_MASK = MaskOptions(0.80, 10, same_masks=True)  # [H] IV-C, [h]; fairseq's HuBERT always cuts to equally many
+_WAV2VEC2_MASK = MaskOptions(0.65, 10, same_masks=True)  # [W] 4.2: starts of probability 0.065; [w] require_same_masks
 
 HUBERT = {
     size.name: size
@@ -179,8 +183,8 @@ HUBERT = {
             feature_gradient=0.1,  # [h] feature_grad_mult
             batching=Batching(32 * 87.5, 250_000),  # [H] IV-C; [h] max_tokens 1.4 M on 32 GPUs, max_sample_size
             iterations=(
-                Iteration("mfcc", 0, 100, 250_000),  # [H] IV-B, IV-C
-                Iteration("base", 6, 500, 400_000),
+                Iteration("mfcc", 0, 100, 250_000, 20_000),  # [H] IV-B, IV-C
+                Iteration("base", 6, 500, 400_000, 32_000),
             ),
             training=_ADAM,
         ),
@@ -193,7 +197,7 @@ HUBERT = {
             penalty=10.0,  # [h] loss_weights
             feature_gradient=1.0,  # [h] feature_grad_mult
             batching=Batching(128 * 56.25, 250_000),  # [H] IV-C; [h] max_tokens 0.9 M on 128 GPUs
-            iterations=(Iteration("base", 9, 500, 400_000),),  # layer 9 of base's second iteration ([H] IV-B)
+            iterations=(Iteration("base", 9, 500, 400_000, 32_000),),  # layer 9 of base's second iteration ([H] IV-B)
             training=replace(_ADAM, learning_rate=1.5e-3, clip=1.0),  # [H] IV-C, [h]
         ),
         HubertSize(
@@ -205,7 +209,7 @@ HUBERT = {
             penalty=1e-3,
             feature_gradient=1.0,
             batching=_SMALL_BATCHING,
-            iterations=(Iteration("mfcc", 0, 100, 4_000), Iteration("small", 5, 100, 4_000)),
+            iterations=(Iteration("mfcc", 0, 100, 4_000, 300), Iteration("small", 5, 100, 4_000, 300)),
             training=_SMALL,
         ),
     )

@@ -19,14 +19,16 @@ from tqdm import tqdm
 from speechssl.artefacts import read_json, replacing, write_json
 from speechssl.audio import read_audio, to_int16
 from speechssl.corpora.records import data_hash, load_corpus, read_lines
-from speechssl.corpora.sources import list_recordings
+from speechssl.corpora.sources import Recording, list_recordings
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.pretraining.crops import LabelledAudio
 from speechssl.timing import FrameGrid
-from speechssl.units.fit import hash_contents
-from speechssl.units.kmeans import Codebook, fit_kmeans
+from speechssl.units.extract import single_threaded
+from speechssl.units.features import Features
+from speechssl.units.fit import draw, frames_of, hash_contents
+from speechssl.units.kmeans import BUDGET, STARTS, Codebook, fit_kmeans
 
-Features = Callable[[np.ndarray], torch.Tensor]  # (N,) samples -> (T, D)
+Teaching = Callable[[np.ndarray], torch.Tensor]  # (N,) samples -> (T, D)
 
 MOST = 32_767  # clusters, that int16 can count
 
@@ -97,19 +99,34 @@ def _readings(corpus: Path, path: Path) -> Iterator[tuple[str, tuple[Path, np.nd
 
 
 def fit_targets(
-    readings: Sequence[Reading], features: Features, clusters: int, card: dict, seed: int = 0, recordings: int = 400
+    readings: Sequence[Reading],
+    features: Features,
+    clusters: int,
+    seed: int = 0,
+    share: float | None = None,
+    budget: int = BUDGET,
+    starts: int = STARTS,
+    workers: int = 2,
 ) -> Codebook:
-    """K-means on the targets of the first `recordings` recordings (about 10 % of the data is enough: section IV-A)."""
+    """K-means on the features of recordings drawn at random by the seed, as HuBERT does on 10 % of them (arXiv 2106.07447, section
+    IV-A); share: see `units.fit.draw`. `budget` of their frames are kept, where fairseq keeps all.
+
+    The card says how many recordings were drawn from how many. Recordings that cannot be used are listed and left out. Raises
+    InputError where none is left, for a share that cannot be drawn, and for more clusters than labels can name.
+    """
     _check_clusters(clusters)
-    chosen = readings[:recordings]
-    return fit_kmeans(_usable(chosen, features), clusters, card | {"reference_reading": chosen[0].anchors is not None}, seed=seed)
+    chosen, drawn = draw(readings, seed, share)
+    card = features.card | drawn | {"reference_reading": any(r.anchors is not None for r in chosen)}
+    with single_threaded(workers) as pool:
+        frames = frames_of([Recording(r.id, r.audio) for r in chosen], features, pool, workers)
+        return fit_kmeans(frames, clusters, card, budget, seed, starts)
 
 
 def write_targets(
     readings: Sequence[Reading],
     out: Path,
     grid: FrameGrid,
-    features: Features,
+    features: Teaching,
     codebook: Codebook,
     lengths: Sequence[int],
     made_from: dict[str, Any],
@@ -176,22 +193,6 @@ def pack_audio(readings: Sequence[Reading], out: Path, made_from: dict[str, Any]
         raise InputError(f"none of {len(readings)} recordings can be read ({next(iter(failed.values()))}); give others")
     _save(out / "bounds.npy", np.array(bounds))
     write_json(out / "card.json", made_from)
-
-
-def _usable(readings: Sequence[Reading], features: Features) -> Iterator[np.ndarray]:
-    """(T, D) of every recording that can be read and is no shorter than a frame; the others are listed and counted.
-
-    Raises InputError where there is none.
-    """
-    failed, what = {}, "features for k-means"
-    for reading in tqdm(readings, desc=what, unit="file"):
-        try:
-            yield features(read_audio(reading.audio)).numpy()
-        except (InputError, ValueError) as error:
-            failed[reading.id] = str(error)
-    tell_set_aside(failed, what)
-    if len(failed) == len(readings):
-        raise InputError(f"none of {len(failed)} recordings can be used ({next(iter(failed.values()))}); give others")
 
 
 def load_labelled(audio: Path, targets: Path) -> LabelledAudio:

@@ -26,7 +26,7 @@ from speechssl.units.kmeans import Codebook, check_out, load_codebook, made_befo
 
 @dataclass(frozen=True)
 class CarryOptions:
-    """recordings: how many are listened to (None: as `fit`); device, precision: of the encoders."""
+    """recordings: how many are drawn (None: as `draw` in `fit`); device, precision: of the encoders."""
 
     recordings: int | None = None
     split: str = "train"
@@ -50,7 +50,7 @@ def carry_codebook(source: Path, encoder: str, codebook: Path, other: str, out: 
     if before.grid != after.grid:
         raise InputError(f"{other} has other frames than {encoder}; fit a codebook for it with `speechssl units fit`")
     recordings, data = recordings_of(source, options.recordings, options.split, options.seed)
-    card = after.card | data | {"carried_from": old.hash, "K": old.size}
+    card = after.card | data | {"carried_from": old.hash, "K": old.size, "seed": options.seed}
     if (made := made_before(out, card)) is not None:
         return made
     with single_threaded(options.workers) as pool:

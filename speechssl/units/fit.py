@@ -1,8 +1,12 @@
-"""Fitting a codebook: a corpus that does not fit in memory passes by once, and a uniform sample of its frames is clustered."""
+"""Fitting a codebook: recordings drawn at random pass by once, and a uniform sample of their frames is clustered.
+
+`fit_units` fits the units of a corpus, `pretraining.targets.fit_targets` the targets of HuBERT; both draw with `draw`.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import time
 from collections import deque
@@ -23,9 +27,9 @@ from speechssl.corpora.sources import Recording, list_recordings
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.units.extract import single_threaded
 from speechssl.units.features import Features, load_features
-from speechssl.units.kmeans import Codebook, check_out, fit_kmeans, made_before
+from speechssl.units.kmeans import BUDGET, STARTS, Codebook, check_out, fit_kmeans, made_before
 
-PASSAGES = 400  # of a prepared corpus: about 10 % of the data is enough (HuBERT, section IV-A)
+SHARE, LEAST = 0.1, 400  # of the recordings; and how many of them at least, see `draw`
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 LONG = 600.0  # seconds from which on the features of a recording are not held at once
@@ -38,20 +42,23 @@ class FitOptions:
     layer: int = 5
     clusters: int = 100  # K
     smooth: int = 1  # frames that features are averaged over, odd
-    recordings: int | None = None  # how many; None: the first PASSAGES passages of a prepared corpus, all of another source
-    budget: int = 300_000  # frames that are kept for k-means
+    recordings: int | None = None  # how many are drawn; None: `share` of them
+    budget: int = BUDGET  # frames that are kept for k-means
     split: str = "train"  # of a prepared corpus
     precision: str = "fp32"  # of the encoder
     seed: int = 0
     device: str = "auto"
     workers: int | None = None  # recordings encoded at a time; None: one a core
+    share: float | None = None  # of the recordings; None: see `draw`
+    starts: int = STARTS  # of k-means
 
 
 def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Codebook:
-    """Fit on a prepared corpus (its passages), a manifest or a folder; once.
+    """Fit on recordings drawn from a prepared corpus (its passages), a manifest or a folder; once.
 
     encoder: folder, hub id or shipped name, or `mfcc`. Recordings that cannot be used are listed and left out.
-    Raises InputError where `out` cannot be written or is a codebook that was made from other inputs, and where nothing can be used.
+    Raises InputError where `out` cannot be written or is a codebook that was made from other inputs, where nothing can be used, and
+    for options that exclude each other.
     """
     check_out(out)
     if encoder == "mfcc":
@@ -66,13 +73,12 @@ def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Cod
 
 def _fit(source: Path, encoder: str, out: Path, options: FitOptions, pool: Executor, workers: int) -> Codebook:
     features = load_features(encoder, options.layer, options.smooth, options.precision, options.device)
-    recordings, data = recordings_of(source, options.recordings, options.split, options.seed)
-    card = features.card | data
-    made = made_before(out, card | {"K": options.clusters, "budget": options.budget, "seed": options.seed})
+    recordings, data = recordings_of(source, options.recordings, options.split, options.seed, options.share)
+    card, sampling = features.card | data, {"budget": options.budget, "seed": options.seed, "starts": options.starts}
+    made = made_before(out, card | {"K": options.clusters} | sampling)
     if made is not None:
         return made
-    frames = frames_of(recordings, features, pool, workers)
-    codebook = fit_kmeans(frames, options.clusters, card, options.budget, options.seed)
+    codebook = fit_kmeans(frames_of(recordings, features, pool, workers), options.clusters, card, **sampling)
     codebook.save(out)
     return codebook
 
@@ -85,20 +91,36 @@ def check_mfcc(precision: str | None, device: str) -> None:
         raise InputError(f"mfcc is computed on the CPU, not on {device}; leave out --device")
 
 
-def recordings_of(source: Path, count: int | None, split: str, seed: int) -> tuple[list[Recording], dict[str, Any]]:
-    """What to fit on, and what the card says about it. Of a folder or manifest a random choice: names are in order of speakers."""
+def draw(recordings: Sequence[Item], seed: int, share: float | None = None, count: int | None = None) -> tuple[list[Item], dict]:
+    """A random choice of the whole list, kept in its order, and what a card says of it: `recordings` that were `drawn_from` all.
+
+    Lists are in the order of speakers, so the first so many would be a few of them. count: exactly so many (all, where there are
+    no more); share: that share of them, rounded up. With neither it is SHARE, as HuBERT (arXiv 2106.07447, section IV-A) fits its
+    k-means on 10 % of LibriSpeech, but no fewer than LEAST recordings, or all: 10 % of a small corpus would leave few frames and
+    voices. Raises InputError where both are given, or a share is not above 0 and at most 1.
+    """
+    if share is not None and count is not None:
+        raise InputError("--share and --recordings both say how many recordings are drawn; give one of them")
+    if share is not None and not 0 < share <= 1:
+        raise InputError(f"a share of {share:g} of the recordings cannot be drawn; give one above 0 and at most 1")
+    total = len(recordings)
+    wanted = count or (max(math.ceil(SHARE * total), LEAST) if share is None else math.ceil(round(share * total, 6)))
+    places = np.sort(np.random.default_rng(seed).choice(total, min(wanted, total), replace=False))
+    return [recordings[i] for i in places], {"recordings": len(places), "drawn_from": total}
+
+
+def recordings_of(
+    source: Path, count: int | None, split: str, seed: int, share: float | None = None
+) -> tuple[list[Recording], dict[str, Any]]:
+    """What `draw` takes of the passages of a prepared corpus or the recordings of another source, and what the card says of it."""
     if any(source.glob("*/passages.jsonl")):
-        count = count or PASSAGES
         data = load_corpus(source, split)
         if not data.passages:
             raise InputError(f"{source / split} has no passages to fit a codebook on; prepare the corpus with some")
-        chosen = [Recording(p.id, data.path(p)) for p in list(data.passages.values())[:count]]
-        return chosen, {"data": data_hash(source, split), "passages": count}
-    found = list_recordings(source)
-    if count is not None and count < len(found):
-        places = np.random.default_rng(seed).choice(len(found), count, replace=False)
-        found = [found[i] for i in np.sort(places)]
-    return found, {"data": hash_contents(found), "recordings": len(found)}
+        chosen, drawn = draw([Recording(p.id, data.path(p)) for p in data.passages.values()], seed, share, count)
+        return chosen, {"data": data_hash(source, split)} | drawn
+    chosen, drawn = draw(list_recordings(source), seed, share, count)
+    return chosen, {"data": hash_contents(chosen)} | drawn
 
 
 def hash_contents(recordings: Sequence[Recording]) -> str:

@@ -23,6 +23,7 @@ from speechssl.corpora.records import Corpus, load_corpus
 from speechssl.corpora.sources import list_recordings
 from speechssl.errors import InputError, MissingExtra, tell_set_aside
 from speechssl.noise import Condition, Distorter, parse_condition
+from speechssl.noise.level import ACTIVE
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 from speechssl.units.alignment import Phone, checked, read_alignment, usable
 from speechssl.units.extract import load_extractor, single_threaded
@@ -53,6 +54,7 @@ class InspectOptions:
     seed: int = 0  # of the noise
     precision: str | None = None  # of the encoder; None: the codebook's
     device: str = "auto"
+    snr_over: str = ACTIVE  # what of the speech an SNR is measured over, see `speech_level`
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def _check(source: Path, encoder: str, options: InspectOptions) -> None:
     if options.pairs == 1:
         raise InputError("1 pair of questions is too few to compare; give --pairs 2 or more, or 0")
     for condition in _conditions(options):
-        Distorter(options.seed).check(condition)
+        _distorter(options).check(condition)
     if options.picture:
         check_picture(options.picture)
 
@@ -124,6 +126,10 @@ def _conditions(options: InspectOptions) -> list[Condition]:
     if any(c.name != "noise" or c.kind == "babble" for c in found):
         raise InputError(f"{options.noise} is not a noise that has an SNR by itself; give gaussian, pink, or a recording or folder")
     return found
+
+
+def _distorter(options: InspectOptions) -> Distorter:
+    return Distorter(options.seed, snr_over=options.snr_over)
 
 
 def _is_corpus(source: Path) -> bool:
@@ -241,7 +247,7 @@ def _stability(
     """Clean against noisy, on some of the recordings, spread over all. The noise is decided by seed and id alone."""
     conditions = _conditions(options)
     places = np.unique(np.linspace(0, len(subjects) - 1, min(options.noisy, len(subjects))).round().astype(int))
-    chosen, distorter = [subjects[i] for i in places], Distorter(options.seed)
+    chosen, distorter = [subjects[i] for i in places], _distorter(options)
 
     def one(subject: Subject) -> list[RunLength]:
         samples = read_audio(subject.path)
@@ -252,6 +258,7 @@ def _stability(
     for number, condition in enumerate(conditions):
         stable = stability([found[s.id] for s in chosen], [heard[number] for heard in noisy])
         row = {"condition": condition.short, "snr_db": condition.snr_db, "recordings": len(chosen)}
+        row |= {} if options.snr_over == ACTIVE else {"snr_over": options.snr_over}
         rows.append(row | {"unit_error_rate": stable.error_rate, "frames_changed": stable.changed})
     return {"stability": rows} if rows else {}
 

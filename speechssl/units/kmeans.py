@@ -26,6 +26,8 @@ from speechssl.units.nearest import Nearest
 
 SUFFIX = ".safetensors"
 LATER = ("precision", "padding", "settings")  # keys that cards of older codebooks lack
+BUDGET = 300_000  # frames that are kept of all that pass by
+STARTS = 20  # fairseq's `n_init`, see `fit_kmeans`
 PADDING = "none"  # every utterance is encoded as it is, so that none depends on what it is batched with
 
 
@@ -182,10 +184,18 @@ class Reservoir:
 
 
 def fit_kmeans(
-    features: Iterable[np.ndarray], clusters: int, card: dict[str, Any], budget: int = 300_000, seed: int = 0
+    features: Iterable[np.ndarray],
+    clusters: int,
+    card: dict[str, Any],
+    budget: int = BUDGET,
+    seed: int = 0,
+    starts: int = STARTS,
 ) -> Codebook:
-    """Fit on a uniform sample of at most `budget` frames of a stream of (T, D) arrays; k-means++ start.
+    """Fit on a uniform sample of at most `budget` frames of a stream of (T, D) arrays; the best of `starts` k-means++ starts.
 
+    Settings of HuBERT (arXiv 2106.07447, section IV-A; examples/hubert/simple_kmeans/learn_kmeans.py of fairseq): mini-batches of
+    10,000 frames, at most 100 passes, no tolerance, an end after 100 batches without improvement, no reassignment, 20 starts.
+    Different here: fairseq holds all frames of the recordings drawn, and its starts and batches are not decided by the seed alone.
     Raises InputError for fewer frames than clusters.
     """
     from sklearn.cluster import MiniBatchKMeans
@@ -199,10 +209,18 @@ def fit_kmeans(
         raise InputError(f"{len(sample)} frames of speech cannot make {clusters} clusters; give fewer --clusters or {what}")
     tqdm.write(f"k-means: {clusters} clusters of {len(sample)} frames (of {reservoir.seen} seen)", file=sys.stderr)
     model = MiniBatchKMeans(
-        clusters, batch_size=10_000, max_iter=100, n_init=5, max_no_improvement=50, reassignment_ratio=0.0, random_state=seed
+        clusters,
+        batch_size=10_000,
+        max_iter=100,
+        tol=0.0,
+        n_init=starts,
+        max_no_improvement=100,
+        reassignment_ratio=0.0,
+        random_state=seed,
     )
     model.fit(sample)
-    made = {"frames": int(reservoir.seen), "budget": budget, "seed": seed, "inertia": float(model.inertia_ / len(sample))}
+    made: dict[str, Any] = {"frames": int(reservoir.seen), "budget": budget, "seed": seed, "starts": starts}
+    made["inertia"] = float(model.inertia_ / len(sample))
     return Codebook(model.cluster_centers_.astype(np.float32), card | made | {"padding": PADDING, "versions": versions()})
 
 

@@ -180,6 +180,16 @@ def test_tables_name_the_tasks_of_synthetic_speech(tmp_path, plan):
     assert (out / "tables.md").read_text().count("Synthetic speech: ks, asr.") == len(tables) + 1
 
 
+def test_snrs_over_the_whole_signal_are_another_grid_and_the_tables_say_so(tmp_path, plan):
+    out = tmp_path / "out"
+    assert "whole signal" not in run_robustness(out, plan, makers(tmp_path / "audio"))
+    before = {path: read_json(path)["made_from"] for path in (out / "scores").rglob("*.json")}
+    text = run_robustness(out, replace(plan, snr_over="signal"), makers(tmp_path / "audio"))
+    assert "SNRs are over the whole signal" in text and "SNRs are over the whole signal" in (out / "tables.md").read_text()
+    changed = {path for path, made_from in before.items() if read_json(path)["made_from"] != made_from}
+    assert changed == {path for path in before if "clean" not in path.name} and len(changed) < len(before)
+
+
 def test_the_same_command_again_changes_nothing(tmp_path, plan):
     out = tmp_path / "out"
     text = run_robustness(out, plan, makers(tmp_path / "audio"))

@@ -333,3 +333,23 @@ def test_a_report_on_another_corpus_is_refused(corpus, tmp_path):
     manifest.write_text(manifest.read_text().replace("two cats", "two dogs"))
     with pytest.raises(InputError, match="were not made on .*test; name the corpus and split"):
         write_report(tmp_path / "out", corpus, "test", 2, ["clean"], 0, [])
+
+
+def test_predictions_say_what_their_snrs_are_over_where_it_is_the_whole_signal(corpus, tmp_path):
+    conditions, out, found = [CLEAN, parse_condition("pink@5")], tmp_path / "out", {}
+    for over in ("active", "signal"):
+        reader = Oracle()
+        evaluate([reader], load_corpus(corpus, "test"), conditions, out, Distorter(0, snr_over=over))
+        found[over] = {name: json.loads((out / f"predictions/oracle/{name}.json").read_text()) for name in ("clean", "pink-5-dB")}
+        found[over]["heard"] = len(reader.heard)
+    assert found["active"]["clean"] == found["signal"]["clean"] and found["active"]["heard"] == 2 * found["signal"]["heard"] > 0
+    assert found["active"]["pink-5-dB"]["made_from"] != found["signal"]["pink-5-dB"]["made_from"]
+    assert "snr_over" not in found["active"]["pink-5-dB"] and found["signal"]["pink-5-dB"]["snr_over"] == "signal"
+    (corpus / "card.json").write_text("{}")
+    over_signal = Distorter(0, snr_over="signal")
+    append_rows(out / "results.jsonl", evaluate([Oracle()], load_corpus(corpus, "test"), conditions, out, over_signal))
+    write_report(out, corpus, "test", 2, ["clean", "pink@5"], 0, [])
+    other = Oracle(name="other")
+    evaluate([other], load_corpus(corpus, "test"), conditions, out, Distorter(0))
+    with pytest.raises(InputError, match="have SNRs over active and over signal; evaluate them again with one"):
+        write_report(out, corpus, "test", 2, ["clean", "pink@5"], 0, [])

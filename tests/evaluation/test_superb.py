@@ -66,6 +66,13 @@ def test_a_run_leaves_everything_and_repeats_nothing(plan, tmp_path):
     assert "### SUPERB" in (out / "superb.md").read_text()
 
 
+def test_snrs_over_the_whole_signal_are_told(plan, tmp_path):
+    noisy = replace(plan, data={"ks": plan.data["ks"]}, seen=("pink@5",), snr_over="signal")
+    assert run_superb(tmp_path / "out", noisy).endswith("SNRs are over the whole signal, pauses and all.")
+    assert '"snr_over": "signal"' in (tmp_path / "out/noise.jsonl").read_text()
+    assert "over the whole signal" in (tmp_path / "out/superb.md").read_text()
+
+
 def test_in_noise_and_with_seeds(plan, tmp_path):
     noisy = replace(plan, seeds=(0, 3), seen=("pink@5",), unseen=("gaussian",), snrs=(10.0, 0.0))
     said = run_superb(tmp_path / "out", noisy)

@@ -183,3 +183,30 @@ def test_damaged_manifests(tmp_path: Path, content: str, message: str) -> None:
 def test_the_hash_is_of_the_sound_not_of_its_level() -> None:
     noise = np.random.default_rng(0).standard_normal(SAMPLE_RATE)
     assert noise_hash(noise) == noise_hash(3e-4 * noise) != noise_hash(noise[::-1])
+
+
+def test_snrs_over_the_whole_signal_are_frozen_too(voices: tuple[Path, ...], tmp_path: Path) -> None:
+    conditions = [parse_condition(text) for text in ("pink@5", "m+g+r@5", "reverb@0.4+pink@5", "reverb@0.4")]
+    over = {name: Distorter(4, voices, snr_over=name) for name in ("active", "signal")}
+    paths = {name: freeze(conditions, LENGTHS, d, tmp_path / f"{name}.jsonl") for name, d in over.items()}
+    paused = {key: np.where(np.arange(n) % 8_000 < 4_000, speech(key), 0).astype(np.float32) for key, n in LENGTHS.items()}
+    for condition in conditions:
+        for key, samples in paused.items():
+            live = {name: over[name].apply(samples, condition, key) for name in over}
+            for name, path in paths.items():
+                np.testing.assert_array_equal(FrozenDistorter(path).apply(samples, condition, key), live[name])
+            assert np.array_equal(live["active"], live["signal"]) is (not condition.noisy) or condition.kind == "m+g+r"
+    rows = {name: [json.loads(line) for line in path.read_text("utf-8").splitlines()] for name, path in paths.items()}
+    assert {row.get("snr_over") for row in rows["active"]} == {None}  # manifests from before there was a choice stay as they are
+    assert {row["condition"]: row.get("snr_over") for row in rows["signal"]} == {c.text: "signal" for c in conditions[:3]} | {
+        "reverb@0.4": None
+    }
+    assert [{k: v for k, v in row.items() if k != "snr_over"} for row in rows["signal"]] == rows["active"]
+
+
+def test_what_an_snr_is_over_is_a_source_only_where_it_is_not_the_default() -> None:
+    noisy, room = parse_condition("pink@5"), parse_condition("reverb@0.4")
+    assert Distorter().sources(noisy) == [] and Distorter().card(noisy) == {"seed": 0}
+    assert Distorter(snr_over="signal").sources(noisy) == [("SNR over: signal", 0)]
+    assert Distorter(snr_over="signal").card(noisy) == {"seed": 0, "snr_over": "signal"}
+    assert Distorter(snr_over="signal").sources(room) == [] and Distorter(snr_over="signal").card(room) == {"seed": 0}

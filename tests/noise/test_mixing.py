@@ -44,6 +44,25 @@ def test_pauses_do_not_change_the_noise() -> None:
 
 
 @PROPERTY
+@given(spoken=st.integers(3, 60), silent=st.integers(0, 100), snr=st.floats(-20, 40))
+def test_an_snr_over_the_whole_signal_counts_its_silence(spoken: int, silent: int, snr: float) -> None:
+    """spoken, silent: frames of 20 ms."""
+    speech = np.concatenate([steady(320 * spoken, 1, 0.003), np.zeros(320 * silent, np.float32)])
+    noise = steady(len(speech), 2)
+    added = mix(speech, noise, snr, over="signal").astype(np.float64) - speech
+    assert rms_db(speech) - rms_db(added) == pytest.approx(snr, abs=0.01)
+    louder = mix(speech, noise, snr).astype(np.float64) - speech  # over active speech
+    assert rms_db(louder) - rms_db(added) == pytest.approx(10 * np.log10(1 + silent / spoken), abs=0.01)
+
+
+def test_without_silence_both_snrs_are_the_same() -> None:
+    speech, noise = steady(16_000, 1, 0.003), steady(16_000, 2)
+    np.testing.assert_array_equal(mix(speech, noise, 5.0), mix(speech, noise, 5.0, over="signal"))
+    with pytest.raises(ValueError, match="over active or signal, not over 'speech'"):
+        mix(speech, noise, 5.0, over="speech")
+
+
+@PROPERTY
 @given(n=LENGTHS, snr=st.floats(-30, -6), level=st.floats(0.4, 1))
 def test_clip_guard_scales_the_whole(n: int, snr: float, level: float) -> None:
     speech, noise = np.clip(steady(n, 1, level), -1, 1), steady(n, 2)

@@ -134,6 +134,15 @@ def test_double_adds_a_change_below_the_noise() -> None:
         assert a == b == 1 and snr_db(samples, one) > 50 > 30 > snr_db(samples, two)
 
 
+def test_snrs_over_the_whole_signal_count_its_silence() -> None:
+    samples = np.concatenate([speech(), np.zeros(3 * SAMPLE_RATE, np.float32)])
+    over = {name: parse_distortions("g", probability=(1, 1), snr=(5, 5), snr_over=name) for name in ("active", "signal")}
+    assert snr_db(samples, over["signal"].apply(samples, (0, 0))[0]) == pytest.approx(5, abs=0.01)
+    assert snr_db(samples, over["active"].apply(samples, (0, 0))[0]) == pytest.approx(5 - 10 * np.log10(4), abs=0.1)
+    assert over["signal"].card == over["active"].card | {"snr_over": "signal"} and "snr_over" not in over["active"].card
+    assert over["active"] == parse_distortions("g", probability=(1, 1), snr=(5, 5))
+
+
 def test_order_and_workers_do_not_matter(every_kind: TrainingDistortions) -> None:
     samples, keys = speech(3000, 0.05), [(0, i) for i in range(24)]
     forwards = [every_kind.apply(samples, key, 0.5) for key in keys]

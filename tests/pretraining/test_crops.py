@@ -179,3 +179,10 @@ def test_what_is_called_too_short_is_what_is_never_cut(seconds, capsys):
     check_crops(LENGTHS, GRID, seconds)
     heard = {int(labels[0]) < frames for step in range(20) for labels in cropper(seconds=seconds)(step)["labels"]}
     assert ("1 of 2 recordings" in capsys.readouterr().err) is (heard == {False})
+
+
+def test_rows_have_equally_many_masked_frames_where_that_is_asked_for():
+    free, same = (Cropper(data(), GRID, MaskOptions(0.5, 4, same_masks=same), 8, 0.6, 5) for same in (False, True))
+    assert all(len(set(same(step)["mask"].sum(1).tolist())) == 1 for step in range(10))
+    assert any(len(set(free(step)["mask"].sum(1).tolist())) > 1 for step in range(10))
+    assert all(torch.equal(free(step)["samples"], same(step)["samples"]) for step in range(3))  # the crops are the same

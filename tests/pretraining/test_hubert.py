@@ -14,7 +14,7 @@ from speechssl.encoders.small import small_config
 from speechssl.encoders.training_forward import training_states
 from speechssl.pretraining.crops import Cropper, LabelledAudio
 from speechssl.pretraining.hubert import HubertPretraining, final
-from speechssl.pretraining.masking import MaskOptions, span_mask
+from speechssl.pretraining.masking import MaskOptions, cut_to_same, span_mask
 from speechssl.timing import FrameGrid
 
 GRID = FrameGrid(16_000, 320, 400)
@@ -54,6 +54,14 @@ def test_masks_reach_all_over_the_crop():
     share = np.mean([span_mask(rng, 200, 0.65, 10) for _ in range(2_000)], axis=0)
     assert share[20:-20].min() > 0.4 and share[20:-20].max() < 0.56
     assert share[0] > 0.02
+
+
+@given(st.integers(1, 8), st.integers(20, 300), st.floats(0.1, 0.8), st.integers(0, 10**6))
+def test_rows_are_cut_to_as_many_masked_frames_as_the_row_with_fewest(rows, frames, probability, seed):
+    rng = np.random.default_rng(seed)
+    masks = np.stack([span_mask(rng, frames, probability, 10) for _ in range(rows)])
+    cut = cut_to_same(rng, masks)
+    assert set(cut.sum(axis=1)) == {masks.sum(axis=1).min()} and not (cut & ~masks).any()
 
 
 # ---- crops

@@ -2,17 +2,23 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
+from speechssl.audio import write_flac
 from speechssl.corpora.records import data_hash
 from speechssl.encoders.loading import load_checkpoint
+from speechssl.encoders.small import small_config
 from speechssl.errors import InputError
 from speechssl.pretraining import iteration
 from speechssl.pretraining.iteration import IterationOptions, pretrain
 from speechssl.pretraining.masking import MaskOptions
-from speechssl.pretraining.targets import packed
+from speechssl.pretraining.targets import material, packed
+from speechssl.timing import FrameGrid
 from speechssl.training import TrainingOptions
+from speechssl.units.fit import draw
+from speechssl.units.kmeans import load_codebook
 
 
 def options(**changes):
@@ -66,3 +72,44 @@ def test_a_start_that_cannot_be_trained_is_said_before_targets_are_made(first, t
     with pytest.raises(InputError, match=" is a hubert model, but no plain HuBERT .* go on from another"):
         pretrain(first[0], tmp_path / "next", options(start=str(hubert_folder("layer", hidden_act="relu"))))
     assert not (tmp_path / "next").exists()
+
+
+def test_targets_are_fitted_on_recordings_of_all_speakers(tmp_path):
+    """A list in the order of speakers, 20 of 5 short recordings each: a third of the list finds most of them, not the first 7."""
+    rng = np.random.default_rng(0)
+    for speaker in range(20):
+        for number in range(5):
+            write_flac(tmp_path / f"voices/{speaker:02}/{number}.flac", rng.uniform(-0.5, 0.5, 10_000 + 100 * speaker))
+    pretrain(tmp_path / "voices", tmp_path / "out", options(share=0.34, budget=500, starts=2))
+    book = load_codebook(tmp_path / "out/targets.safetensors")
+    assert book.card.items() >= {"recordings": 34, "drawn_from": 100, "budget": 500, "starts": 2, "seed": 0}.items()
+    chosen, _ = draw(material(tmp_path / "voices").readings, 0, 0.34)
+    assert len({reading.id.split("/")[0] for reading in chosen}) > 15
+    grid = FrameGrid.of_convolutions(16_000, small_config().conv_kernel, small_config().conv_stride)
+    assert book.card["frames"] == sum(grid.frames(10_000 + 100 * int(reading.id[:2])) for reading in chosen)
+
+
+def test_a_run_killed_before_its_codebook_is_written_draws_the_same_again(mini_corpus, tmp_path, monkeypatch):
+    root, fit_targets = mini_corpus(tuple(range(16_000, 24_000, 1_000))), iteration.fit_targets
+    for name in ("once", "killed"):
+        if name == "killed":
+            monkeypatch.setattr(iteration, "fit_targets", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                pretrain(root, tmp_path / name, options(share=0.5))
+            monkeypatch.setattr(iteration, "fit_targets", fit_targets)
+        pretrain(root, tmp_path / name, options(share=0.5))
+    hashes = {load_codebook(tmp_path / name / "targets.safetensors").hash for name in ("once", "killed")}
+    assert len(hashes) == 1
+    monkeypatch.setattr(iteration, "fit_targets", lambda *_: pytest.fail("the codebook was fitted again"))
+    pretrain(root, tmp_path / "killed", options(share=0.5))
+
+
+def test_whoever_asks_for_another_draw_is_refused_and_whoever_asks_for_none_is_not(first):
+    root, out = first
+    made_from = json.loads((out / "made_from.json").read_text())["options"]
+    assert not {"share", "budget", "starts"} & made_from.keys() and "same_masks" not in made_from["mask"]
+    for name, changed in (("share", 0.5), ("budget", 99), ("starts", 3)):
+        with pytest.raises(InputError, match=f"options.{name} differ"):
+            pretrain(root, out, options(**{name: changed}))
+    with pytest.raises(InputError, match=r"options.mask.same_masks differ"):
+        pretrain(root, out, options(mask=MaskOptions(0.5, 4, 1.0, same_masks=True)))

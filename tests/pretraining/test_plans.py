@@ -48,7 +48,8 @@ def test_hubert_has_the_settings_of_its_size_and_iteration(size, teacher):
     assert (options.layer, options.clusters, options.training.steps) == (iteration.layer, iteration.clusters, iteration.steps)
     assert (options.mask, options.penalty, options.gradient_scale) == (chosen.mask, chosen.penalty, chosen.feature_gradient)
     assert (options.teacher, options.projection, options.size) == (teacher or "mfcc", chosen.width, size)
-    assert replace(options.training, steps=chosen.training.steps) == chosen.training
+    assert options.training.warmup_steps == iteration.warmup
+    assert replace(options.training, steps=chosen.training.steps, warmup_steps=chosen.training.warmup_steps) == chosen.training
 
 
 def test_large_learns_from_another_hubert():
@@ -110,9 +111,10 @@ def test_going_on_with_another_kind_is_refused(tmp_path):
 def test_what_is_typed_wins_wherever_it_belongs():
     typed = {"steps": 7, "crop_seconds": 2.0, "mask_probability": 0.3, "visible_weight": 0.5, "feature_penalty": 0.0, "clusters": 9}
     options = hubert_plan("base").with_options(typed | {"gradient_scale": 1.0, "crops": 3, "accumulation": 2}).options
-    assert (options.training.steps, options.training.accumulation, options.training.warmup_steps) == (7, 2, 32_000)
+    assert (options.training.steps, options.training.accumulation, options.training.warmup_steps) == (7, 2, 20_000)
     assert (options.seconds, options.penalty, options.clusters, options.gradient_scale) == (2.0, 0.0, 9, 1.0)
-    assert options.mask == MaskOptions(0.3, 10, 0.5) and options.crops == 3  # typed: not divided
+    assert options.mask == MaskOptions(0.3, 10, 0.5, True) and options.crops == 3  # typed: not divided
+    assert hubert_plan("base").with_options({"same_masks": False}).options.mask == MaskOptions(0.8, 10, 0.0, False)
 
 
 def test_what_is_typed_of_a_quantiser_replaces_that_of_the_size_or_of_the_start(wav2vec2):
@@ -126,7 +128,7 @@ def test_what_is_typed_of_a_quantiser_replaces_that_of_the_size_or_of_the_start(
 # ---- what would change nothing
 
 OF_HUBERT = {"teacher": "mfcc", "layer": 0, "smooth": 3, "clusters": 100, "codebook": "b", "precision": "bf16", "reference": False}
-OF_HUBERT |= {"visible_weight": 0.0, "projection": 128, "save_bf16": True}
+OF_HUBERT |= {"share": 0.5, "budget": 9, "starts": 1, "visible_weight": 0.0, "projection": 128, "save_bf16": True}
 
 
 @pytest.mark.parametrize("name", OF_HUBERT)
@@ -170,6 +172,7 @@ def test_what_means_nothing_alone_is_refused(plan, typed, said):
         ({"layer": 5}, "--layer would change nothing with MFCCs; name an encoder with --teacher"),
         ({"teacher": "mfcc", "smooth": 3}, "--smooth would change nothing with MFCCs"),
         ({"teacher": "t", "codebook": "b.safetensors", "clusters": 7, "layer": 3}, "--layer and --clusters .* b.safetensors says"),
+        ({"teacher": "t", "codebook": "b.safetensors", "share": 1.0, "starts": 3}, "--share and --starts .* b.safetensors says"),
     ],
 )
 def test_what_the_teacher_leaves_open_to_nobody_is_refused(typed, said):
@@ -235,3 +238,23 @@ def test_schedules_of_distortions_count_updates(kind, request, mini_corpus, tmp_
     arguments = ["pretrain", "continue", corpus, str(tmp_path / "out"), "--from", start, *SHORT, "--distort", "g"]
     assert main([*arguments, "--accumulation", "2", *(["--clusters", "6"] if kind == "hubert" else [])]) == 0
     assert sorted(set(seen)) == [0.0, 0.25, 0.5, 0.75]  # two updates of two batches
+
+
+def test_one_command_draws_cuts_and_measures_as_it_is_told(mini_corpus, hubert, tmp_path):
+    arguments = ["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--from", hubert, "--clusters", "6", *SHORT]
+    config = tmp_path / "c.yaml"
+    config.write_text("c:\n  same-masks: true\n  starts: 2\n  snr-over: signal\n")
+    typed = ["--share", "0.5", "--budget", "40", "--distort", "g", "--config", str(config), "--stage", "c"]
+    assert main([*arguments, *typed]) == 0
+    found = card(tmp_path / "out")
+    assert found["targets"].items() >= {"recordings": 2, "drawn_from": 3, "budget": 40, "starts": 2}.items()
+    assert found["options"]["mask"]["same_masks"] is True and found["options"]["distort"]["snr_over"] == "signal"
+
+
+@pytest.mark.parametrize(("flag", "said"), [(["--snr-over", "signal"], "--snr-over would"), (["--share", "0"], "above 0 to 1")])
+def test_draws_and_snrs_that_mean_nothing_are_refused(mini_corpus, hubert, tmp_path, capsys, flag, said):
+    try:
+        code = main(["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--from", hubert, *flag])
+    except SystemExit as stopped:
+        code = stopped.code
+    assert code == 2 and said in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -58,6 +58,7 @@ def test_hyper_parameters_are_the_published(kind, name):
     assert found == pytest.approx(TABLE[kind, name], rel=1e-3)
     assert (options.adam_betas, options.adam_epsilon, options.weight_decay) == ((0.9, 0.98), 1e-6, 0.01)
     assert (size.mask.probability, size.mask.length) == ((0.80, 10) if kind == "hubert" else (0.65, 10))
+    assert size.mask.same_masks  # fairseq's require_same_masks, which neither of its models turns off
     large = name == "large"
     assert size.normalise is large and size.mask.visible_weight == 0
 
@@ -80,6 +81,8 @@ def test_the_iterations_of_hubert():
     ]
     assert [(i.teacher, i.layer, i.clusters, i.steps) for i in large.iterations] == [("base", 9, 500, 400_000)]
     assert [base.options(n).steps for n in (1, 2)] == [250_000, 400_000] and base.options(1).learning_rate == 5e-4
+    warmups = [(size.options(n).warmup_steps, 0.08 * size.options(n).steps) for size, n in ((base, 1), (base, 2), (large, 1))]
+    assert warmups == [(20_000, 20_000), (32_000, 32_000), (32_000, 32_000)]  # the first 8 % of each iteration's own steps
     with pytest.raises(InputError, match="HuBERT large has iterations 1 to 1; give one of them instead of 2"):
         large.options(2)
 

@@ -17,6 +17,8 @@ from speechssl.pretraining.crops import Cropper
 from speechssl.pretraining.masking import MaskOptions
 from speechssl.pretraining.targets import Reading, fit_targets, load_labelled, material, pack_audio, write_targets
 from speechssl.timing import FrameGrid
+from speechssl.units.features import Features
+from speechssl.units.fit import draw
 from speechssl.units.kmeans import Codebook
 
 GRID = FrameGrid(16_000, 320, 400)
@@ -28,6 +30,11 @@ def features(samples):
     frames = GRID.frames(len(samples))
     owned = samples[GRID.offset : GRID.offset + frames * GRID.hop].reshape(frames, GRID.hop)
     return torch.from_numpy(owned.mean(1, keepdims=True))
+
+
+def of(function):
+    """Features of a function (N,) -> (T, D)."""
+    return Features("toy", GRID, lambda samples: iter([function(samples)]))
 
 
 def teacher(anchors=None):
@@ -108,16 +115,36 @@ def test_a_passage_is_taught_by_its_reference_where_it_has_one(mini_corpus):
     assert found[1].anchors.shape == (2, 2) and found[0].anchors is found[2].anchors is None
 
 
-def test_clusters_are_fitted_on_the_first_passages(mini_corpus):
-    root, seen = mini_corpus(), []
+def test_clusters_are_fitted_on_a_random_choice(mini_corpus):
+    root, drawn = mini_corpus(tuple(range(8_000, 12_000, 400))), {}
 
     def watched(samples):
         seen.append(len(samples))
         return features(samples)
 
-    book = fit_targets(teachers(root), watched, 6, {"encoder": "toy"}, recordings=2)
-    assert seen == [16_000, 24_123] and book.size == 6
-    assert book.card["encoder"] == "toy" and book.card["reference_reading"] is False
+    for seed in range(4):
+        seen = drawn.setdefault(seed, [])
+        book = fit_targets(teachers(root), of(watched), 6, seed, share=0.3)
+        assert len(seen) == book.card["recordings"] == 3 and book.card["drawn_from"] == 10 and book.size == 6
+        assert (book.card["encoder"], book.card["seed"], book.card["budget"], book.card["starts"]) == ("toy", seed, 300_000, 20)
+        assert book.card["reference_reading"] is False
+    assert len({tuple(sorted(seen)) for seen in drawn.values()}) > 1
+    again = fit_targets(teachers(root), of(features), 6, 0, 0.3, budget=20, starts=2)
+    assert (again.card["frames"], again.card["budget"], again.card["starts"]) == (sum(map(GRID.frames, drawn[0])), 20, 2)
+
+
+def test_speakers_that_come_late_in_the_list_are_drawn_too(tmp_path):
+    """20 speakers x 100 files, as LibriSpeech lists them: the first 400 files would be of four speakers."""
+    noise = np.random.default_rng(0).uniform(-0.5, 0.5, 800)
+    write_flac(tmp_path / "one.flac", noise)
+    for speaker in range(20):
+        (tmp_path / f"voices/{speaker:02}").mkdir(parents=True)
+        for number in range(100):
+            (tmp_path / f"voices/{speaker:02}/{number:02}.flac").hardlink_to(tmp_path / "one.flac")
+    chosen, card = draw(material(tmp_path / "voices").readings, seed=0)
+    assert card == {"recordings": 400, "drawn_from": 2_000}
+    assert {reading.id.split("/")[0] for reading in chosen} == {f"{speaker:02}" for speaker in range(20)}
+    assert [reading.id for reading in chosen] == sorted({reading.id for reading in chosen})
 
 
 # ---- files
@@ -201,7 +228,7 @@ def test_a_bad_recording_is_set_aside_and_the_rest_is_done(mini_corpus, tmp_path
     write(root, tmp_path / "targets")
     data = load_labelled(tmp_path / "packed", tmp_path / "targets")
     assert np.diff(data.label_bounds).tolist() == [GRID.frames(16_000), 0, GRID.frames(9_999)]
-    fit_targets(teachers(root), features, 6, {"encoder": "toy"})
+    fit_targets(teachers(root), of(features), 6)
     assert "p1.flac" in capsys.readouterr().err
 
 
@@ -223,7 +250,7 @@ def test_recordings_that_are_too_short_for_a_frame_of_the_teacher_are_set_aside(
             raise ValueError(f"{len(samples)} samples are fewer than the 1200 that one frame needs")
         return features(samples)
 
-    assert fit_targets(teachers(root), wide, 6, {}).size == 6
+    assert fit_targets(teachers(root), of(wide), 6).size == 6
     assert "set aside p1: 1000 samples are fewer" in capsys.readouterr().err
     pack(root, tmp_path / "packed")
     write(root, tmp_path / "targets", wide)
@@ -236,7 +263,7 @@ def test_no_recording_that_can_be_used_is_one_sentence(mini_corpus, tmp_path):
     for path in root.glob("train/audio/p*.flac"):
         path.write_bytes(b"no audio")
     with pytest.raises(InputError, match=r"none of 2 recordings can be used \(.*\); give others"):
-        fit_targets(teachers(root), features, 6, {})
+        fit_targets(teachers(root), of(features), 6)
     with pytest.raises(InputError, match=r"none of 2 recordings can be read \(.*\); give others"):
         pack(root, tmp_path / "packed")
 
@@ -267,7 +294,7 @@ def test_more_clusters_than_targets_can_name_are_refused(mini_corpus, tmp_path):
     with pytest.raises(InputError, match="32768 clusters are more than targets can name; give at most 32767"):
         write(root, tmp_path / "targets", book=many)
     with pytest.raises(InputError, match="32768 clusters"):
-        fit_targets(teachers(root), features, 32_768, {})
+        fit_targets(teachers(root), of(features), 32_768)
 
 
 @pytest.mark.parametrize(

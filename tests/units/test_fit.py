@@ -16,7 +16,7 @@ from speechssl.errors import InputError
 from speechssl.timing import RunLength
 from speechssl.units.extract import UnitExtractor, extractor_of, single_threaded
 from speechssl.units.features import MFCC_GRID, load_features, load_features_of
-from speechssl.units.fit import FitOptions, fit_units, frames_of
+from speechssl.units.fit import FitOptions, draw, fit_units, frames_of
 from speechssl.units.kmeans import fit_kmeans, load_codebook, smooth
 from speechssl.units.mfcc import mfcc
 
@@ -82,12 +82,52 @@ def test_some_recordings_are_drawn_by_the_seed(folder, tmp_path):
     assert again.card["data"] == found[0]["data"]
 
 
-def test_of_a_corpus_the_first_passages_are_taken(mini_corpus, tmp_path):
-    corpus = mini_corpus((16_000, 24_000, 20_000))
-    book = fit_units(corpus, "mfcc", tmp_path / "units.safetensors", FitOptions(clusters=2, recordings=2))
-    assert book.card["frames"] == sum(MFCC_GRID.frames(n) for n in (16_000, 24_000)) and book.card["passages"] == 2
+def test_of_a_corpus_passages_are_drawn(mini_corpus, tmp_path):
+    lengths = (16_000, 24_000, 20_000)
+    corpus, found = mini_corpus(lengths), []
+    for seed in range(10):
+        out = tmp_path / f"{seed}.safetensors"
+        found.append(fit_units(corpus, "mfcc", out, FitOptions(clusters=2, recordings=2, seed=seed)).card)
+    assert {(card["recordings"], card["drawn_from"]) for card in found} == {(2, 3)}
+    total = sum(map(MFCC_GRID.frames, lengths))
+    assert {card["frames"] for card in found} == {total - MFCC_GRID.frames(n) for n in lengths}
     whole = fit_units(corpus, "mfcc", tmp_path / "whole.safetensors", FitOptions(clusters=2))
-    assert whole.card["passages"] == 400 and whole.card["frames"] > book.card["frames"]
+    assert (whole.card["recordings"], whole.card["frames"]) == (3, total)  # a tenth, but 400 at least, where there are as many
+
+
+@pytest.mark.parametrize(
+    ("total", "options", "drawn"),
+    [
+        (7, {}, 7),
+        (400, {}, 400),
+        (3_999, {}, 400),
+        (28_539, {}, 2_854),
+        (28_539, {"share": 1.0}, 28_539),
+        (60, {"share": 0.1}, 6),  # what is asked for has no least number
+        (61, {"share": 0.1}, 7),
+        (5, {"count": 9}, 5),
+        (5_000, {"count": 9}, 9),
+    ],
+)
+def test_how_many_recordings_are_drawn(total, options, drawn):
+    chosen, card = draw(range(total), 3, **options)
+    assert (len(set(chosen)), chosen, card) == (drawn, sorted(chosen), {"recordings": drawn, "drawn_from": total})
+    assert draw(range(total), 3, **options)[0] == chosen
+    if drawn < total:
+        assert draw(range(total), 4, **options)[0] != chosen and max(chosen) > drawn  # from all over the list
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"share": 0.0}, "a share of 0 of the recordings cannot be drawn"),
+        ({"share": 1.5}, "a share of 1.5 of the recordings cannot be drawn"),
+        ({"share": 0.5, "recordings": 3}, "--share and --recordings both say how many"),
+    ],
+)
+def test_shares_that_cannot_be_drawn_are_refused(folder, tmp_path, options, said):
+    with pytest.raises(InputError, match=said):
+        fit_units(folder, "mfcc", tmp_path / "units.safetensors", FitOptions(clusters=2, **options))
 
 
 def test_a_budget_is_kept(folder, tmp_path):
@@ -102,11 +142,12 @@ def test_fitting_again_is_nothing_to_do_and_other_inputs_are_refused(folder, tmp
     first = fit_units(folder, "mfcc", out, FitOptions(clusters=4))
     monkeypatch.setattr("speechssl.units.fit.fit_kmeans", None)
     assert fit_units(folder, "mfcc", out, FitOptions(clusters=4)).hash == first.hash
-    for name, options in (("smooth", {"smooth": 3}), ("K", {"clusters": 5}), ("seed", {"seed": 1}), ("budget", {"budget": 9})):
+    others = (("smooth", {"smooth": 3}), ("K", {"clusters": 5}), ("seed", {"seed": 1}), ("budget", {"budget": 9}))
+    for name, options in (*others, ("starts", {"starts": 3}), ("data, recordings", {"share": 0.5})):
         with pytest.raises(InputError, match=rf"made from other inputs \({name} differ\)"):
             fit_units(folder, "mfcc", out, FitOptions(**{"clusters": 4} | options))
     write_flac(folder / "new.flac", np.random.default_rng(3).uniform(-0.5, 0.5, 8_000))
-    with pytest.raises(InputError, match=r"\(data, recordings differ\)"):
+    with pytest.raises(InputError, match=r"\(data, recordings, drawn_from differ\)"):
         fit_units(folder, "mfcc", out, FitOptions(clusters=4))
 
 
