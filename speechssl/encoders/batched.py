@@ -49,7 +49,7 @@ class BatchedEngine:
         self.grid, self.device = grid, torch.device(device)
         self.dtype = torch.float32 if precision == "fp32" else torch.bfloat16
         self.first = deepcopy(model.feature_extractor.conv_layers[0]).to(self.device)  # stays in float32
-        # On a CPU in float32: oneDNN with AMX (torch 2.11) computes a bf16 convolution wrongly whose groups are not of 16 n channels.
+        # On a CPU in float32: with AMX oneDNN (torch 2.11) is wrong in bf16 where the groups are no multiple of 16 channels.
         kind = torch.float32 if self.device.type == "cpu" else self.dtype
         self.positions = model.encoder.pos_conv_embed.conv.weight.to(self.device, kind)  # once, not from its norm at every call
         self.model: Any = model.to(self.device, self.dtype)
