@@ -1,22 +1,70 @@
 """How sure is a score: seeded percentile bootstraps of a mean, a ratio of sums (WER), and a paired difference.
 
-Letters: S items (questions or utterances), G groups, R resamples. Questions about one passage are not independent: give
-the passage of every question as `groups`, and whole passages are drawn (the cluster bootstrap; Davison and Hinkley
-1997, section 3.8). Without groups every item is its own. One group says nothing about the spread: its interval is
-[value, value], marked as not estimated, and what is written and printed has none.
+Letters: S items (questions or recordings), G groups, R resamples. Items of one voice, or questions about one passage, are not
+independent: whole groups are drawn (the cluster bootstrap; Davison and Hinkley 1997, section 3.8). `choose_units` says what the
+groups are, by one rule for every interval and every test; without groups every item is its own. One group says nothing about the
+spread: its interval is [value, value], marked as not estimated, and what is written and printed has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 RESAMPLES = 10_000
 LEVEL = 0.95
+FEWEST = 5  # voices whose spread says something of other voices
+VOICE = "voice"
 _BLOCK = 1 << 21  # drawn indices held at a time: 16 MB
+
+
+@dataclass(frozen=True)
+class Units:
+    """What a bootstrap draws. groups: of every item the group that it belongs to, or all of them (the voices of a conversation)."""
+
+    name: str  # "voice", "passage", "recording", "query", ...
+    groups: tuple[tuple[str, ...], ...]
+
+    @property
+    def count(self) -> int:
+        """G."""
+        return len({group for some in self.groups for group in some})
+
+    def at(self, places: Sequence[int]) -> Units:
+        """Of some of the items."""
+        return Units(self.name, tuple(self.groups[i] for i in places))
+
+    @property
+    def labels(self) -> list[str]:
+        """The group of every item. Raises ValueError where an item belongs to several."""
+        if any(len(some) != 1 for some in self.groups):
+            raise ValueError("an item belongs to several groups")
+        return [some[0] for some in self.groups]
+
+
+def choose_units(voices: Sequence[str | Iterable[str]], larger: Sequence[str], name: str) -> Units:
+    """The rule: voices are drawn, with all that they say, where training knew none of them and there are at least FEWEST.
+
+    Where there are fewer, or who speaks is not known of every item, the next larger unit than the item is drawn, which is the item
+    itself where there is none.
+
+    voices: (S,) who speaks in every item, or all who do; "" where that is not known or training knew the voice (`unknown_voice`).
+    larger: (S,) the next larger unit; name: what it is called. Raises ValueError for lengths that differ.
+    """
+    if len(voices) != len(larger):
+        raise ValueError(f"{len(voices)} voices do not fit {len(larger)} items")
+    spoken = [(v,) if isinstance(v, str) else tuple(dict.fromkeys(v)) for v in voices]
+    if all(some and all(some) for some in spoken) and len({v for some in spoken for v in some}) >= FEWEST:
+        return Units(VOICE, tuple(spoken))
+    return Units(name, tuple((group,) for group in larger))
+
+
+def unknown_voice(speaker: str, known: Collection[str]) -> str:
+    """The speaker where training did not know them, else "". known: the speakers of the training data."""
+    return "" if speaker in known else speaker
 
 
 @dataclass(frozen=True)
@@ -24,6 +72,7 @@ class Interval:
     """A value with its confidence interval [low, high], and the number of items n it is about.
 
     estimated: False for one group, where low and high are the value for want of anything better.
+    drawn, groups: what was drawn, and of how many ("voice", 8).
     """
 
     value: float
@@ -31,11 +80,13 @@ class Interval:
     high: float
     n: int
     estimated: bool = True
+    drawn: str = ""
+    groups: int = 0
 
     @property
     def percent(self) -> Interval:
         """The same times 100."""
-        return Interval(100 * self.value, 100 * self.low, 100 * self.high, self.n, self.estimated)
+        return replace(self, value=100 * self.value, low=100 * self.low, high=100 * self.high)
 
     @property
     def ends(self) -> tuple[float | None, float | None]:
@@ -50,14 +101,17 @@ class Difference(Interval):
     p_value: float = 1.0
 
 
+Groups = Units | Sequence[Hashable] | None  # None: every item is its own
+
+
 def mean_interval(
     values: ArrayLike,
-    groups: Sequence[Hashable] | None = None,
+    groups: Groups = None,
     seed: int = 0,
     resamples: int = RESAMPLES,
     level: float = LEVEL,
 ) -> Interval:
-    """The mean of S values. values: (S,). groups: S labels. level: 0.95 for a 95 % interval.
+    """The mean of S values. values: (S,). groups: S labels or their `Units`. level: 0.95 for a 95 % interval.
 
     Raises ValueError for no values, values that are not finite, or groups of another length.
     """
@@ -68,7 +122,7 @@ def mean_interval(
 def ratio_interval(
     numerators: ArrayLike,
     denominators: ArrayLike,
-    groups: Sequence[Hashable] | None = None,
+    groups: Groups = None,
     seed: int = 0,
     resamples: int = RESAMPLES,
     level: float = LEVEL,
@@ -79,13 +133,13 @@ def ratio_interval(
     """
     value, drawn, n, estimated = _bootstrap(numerators, denominators, groups, seed, resamples)
     low, high = percentiles(drawn, level)
-    return Interval(value, low, high, n, estimated)
+    return Interval(value, low, high, n, estimated, *_about(groups, n))
 
 
 def paired_difference(
     first: ArrayLike,
     second: ArrayLike,
-    groups: Sequence[Hashable] | None = None,
+    groups: Groups = None,
     seed: int = 0,
     resamples: int = RESAMPLES,
     level: float = LEVEL,
@@ -105,7 +159,8 @@ def paired_difference(
     below = np.ones_like(first) if weights is None else weights
     value, drawn, n, estimated = _bootstrap(first - second, below, groups, seed, resamples)
     low, high = percentiles(drawn, level)
-    return Difference(value, low, high, n, estimated, two_sided(drawn, n if groups is None else len(set(groups))))
+    about = _about(groups, n)
+    return Difference(value, low, high, n, estimated, *about, two_sided(drawn, about[1]))
 
 
 def two_sided(drawn: np.ndarray, groups: int) -> float:
@@ -118,8 +173,15 @@ def two_sided(drawn: np.ndarray, groups: int) -> float:
     return min(1.0, max(2 * (1 + tail) / (len(drawn) + 1), 2.0 ** (1 - groups)))
 
 
+def _about(groups: Groups, n: int) -> tuple[str, int]:
+    """What is drawn, and how many of it there are."""
+    if isinstance(groups, Units):
+        return groups.name, groups.count
+    return ("item", n) if groups is None else ("group", len(set(groups)))
+
+
 def _bootstrap(
-    above: ArrayLike, below: ArrayLike, groups: Sequence[Hashable] | None, seed: int, resamples: int
+    above: ArrayLike, below: ArrayLike, groups: Groups, seed: int, resamples: int
 ) -> tuple[float, np.ndarray, int, bool]:
     """The ratio of sums, (R,) resampled ratios, S, and whether there are two groups at least that have a ratio."""
     above, below = _vector(above), _vector(below)
@@ -127,10 +189,32 @@ def _bootstrap(
         raise ValueError("every numerator needs a denominator of at least 0, and not all of them may be 0")
     if resamples < 1:
         raise ValueError("resamples must be at least 1")
-    sums = np.stack([_group_sums(above, groups), _group_sums(below, groups)], axis=1)
-    drawn = np.concatenate(list(_resampled_sums(sums, seed, resamples)))
+    if isinstance(groups, Units) and any(len(some) != 1 for some in groups.groups):
+        drawn, sizes = _several(np.stack([above, below], axis=1), groups.groups, seed, resamples), below
+    else:
+        labels = groups.labels if isinstance(groups, Units) else groups
+        sums = np.stack([_group_sums(above, labels), _group_sums(below, labels)], axis=1)
+        drawn, sizes = np.concatenate(list(_resampled_sums(sums, seed, resamples))), sums[:, 1]
     drawn = drawn[drawn[:, 1] > 0]  # a resample of empty references alone has no rate
-    return float(above.sum() / below.sum()), drawn[:, 0] / drawn[:, 1], len(above), int((sums[:, 1] > 0).sum()) > 1
+    return float(above.sum() / below.sum()), drawn[:, 0] / drawn[:, 1], len(above), int((sizes > 0).sum()) > 1
+
+
+def _several(values: np.ndarray, groups: Sequence[Sequence[str]], seed: int, resamples: int) -> np.ndarray:
+    """(R, C) sums of (S, C) values. Groups are drawn with replacement, and an item counts as often as all its groups were drawn
+    together: the product of their numbers (the pigeonhole bootstrap; Owen 2007, Annals of Applied Statistics 1(2)).
+    """
+    if len(groups) != len(values):
+        raise ValueError(f"{len(groups)} groups do not fit {len(values)} values")
+    index = {name: i for i, name in enumerate(dict.fromkeys(name for some in groups for name in some))}
+    generator, block, found = np.random.default_rng(seed), max(1, _BLOCK // len(values)), []
+    most, always = max(map(len, groups)), [len(index)]  # the place of a group that is drawn once in every resample
+    places = np.array([[index[name] for name in some] + always * (most - len(some)) for some in groups])
+    for start in range(0, resamples, block):
+        rows = min(block, resamples - start)
+        times = generator.multinomial(len(index), np.full(len(index), 1 / len(index)), rows)
+        times = np.concatenate([times, np.ones((rows, 1), times.dtype)], axis=1)
+        found.append(np.prod([times[:, column] for column in places.T], axis=0) @ values)
+    return np.concatenate(found)
 
 
 def _resampled_sums(sums: np.ndarray, seed: int, resamples: int) -> Iterator[np.ndarray]:

@@ -63,7 +63,7 @@ def test_the_mean_of_unequal_groups_is_over_items() -> None:
 
 
 def test_one_group_says_nothing_about_the_spread() -> None:
-    assert mean_interval([0.0, 1.0], ["p", "p"], resamples=50) == Interval(0.5, 0.5, 0.5, 2, estimated=False)
+    assert mean_interval([0.0, 1.0], ["p", "p"], resamples=50) == Interval(0.5, 0.5, 0.5, 2, False, "group", 1)
     assert not mean_interval([1.0], resamples=50).estimated and mean_interval([1.0, 1.0], resamples=50).estimated
     assert not ratio_interval([3, 0], [10, 0], resamples=50).estimated  # an empty reference is no second one
     difference = paired_difference([1.0, 0.5], [0.0, 0.0], ["p", "p"], resamples=50)

@@ -21,7 +21,8 @@ SET = "minisqa-en"  # which OUT becomes
 def scores(exp: Path) -> dict[str, dict]:
     """Part -> what it reaches on the test set."""
     rows = [r for r in read_rows(exp / "results.jsonl") if r.system in ("dual", "cascade-ctc", "speechbert")]
-    cells = {(r.system, r.metric, r.condition, r.snr_db): {"value": r.value, "low": r.low, "high": r.high, "n": r.n} for r in rows}
+    kept = ("value", "low", "high", "n", "drawn", "groups")
+    cells = {(r.system, r.metric, r.condition, r.snr_db): {name: getattr(r, name) for name in kept} for r in rows}
 
     def of(system: str, *metrics: str) -> dict:
         return {

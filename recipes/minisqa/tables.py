@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from speechssl.artefacts import read_json, write_json
-from speechssl.evaluation.results import Row, read_rows
+from speechssl.evaluation.results import Row, drawn_sentence, read_rows
 
 UNITS = {
     "phones": "phones of the synthesiser",
@@ -66,7 +66,7 @@ def assignments(exp: Path) -> dict:
             steps = read_json(exp / "models" / system / "card.json")["training"]["steps"]
             rows.append([label, steps, *cells, PUBLISHED[system]])
     columns = ["rows of the text encoder given to the units", "steps", "FF1", "AOS", "published, NMSQA dev"]
-    note = "DUAL on clean test speech, at equal steps, fewer than what ships; 95 % intervals."
+    note = "DUAL on clean test speech, at equal steps, fewer than what ships. " + drawn_sentence(map(drawn, clean.values()))
     return {"title": "Five ways of giving units to a text encoder", "columns": columns, "rows": rows, "note": note}
 
 
@@ -84,7 +84,16 @@ def scores(exp: Path) -> dict:
     )
     table = [[metric.upper(), system, *(cells.get((system, metric, c), "–") for c in conditions)] for metric, system in lines]
     names = [name if snr is None else f"{name} {snr:g} dB" for name, snr in conditions]
-    return {"title": "Scores", "columns": ["", "system", *names], "rows": table, "note": "Percent, 95 % intervals."}
+    return {
+        "title": "Scores",
+        "columns": ["", "system", *names],
+        "rows": table,
+        "note": f"Percent. {drawn_sentence(map(drawn, rows))}",
+    }
+
+
+def drawn(row: Row) -> tuple[str, str, int]:
+    return row.metric, row.drawn, row.groups
 
 
 def markdown(table: dict) -> str:

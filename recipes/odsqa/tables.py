@@ -6,10 +6,11 @@ python recipes/odsqa/tables.py EXP SPLIT [SPLIT ...]     reads EXP/SPLIT/READER/
 """
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from speechssl.artefacts import read_json, write_json
-from speechssl.evaluation.results import Row, read_rows
+from speechssl.evaluation.results import Row, drawn_sentence, read_rows
 
 METRICS = ("ff1", "aos", "em", "f1", "cer")
 READERS = {
@@ -26,7 +27,12 @@ def readers(folder: Path) -> dict:
     found = {name: read_rows(path) for name in READERS if (path := folder / name / "results.jsonl").is_file()}
     rows = [line for name, results in found.items() for line in _lines(name, results)]
     columns = ["system", "text QA", "condition", *(m.upper() for m in METRICS), "published, DRCD as text"]
-    return {"title": "Systems and readers", "columns": columns, "rows": rows, "note": "Percent with 95 % bootstrap intervals."}
+    note = f"Percent. {_drawn(found)}"
+    return {"title": "Systems and readers", "columns": columns, "rows": rows, "note": note}
+
+
+def _drawn(found: Mapping[str, Sequence[Row]]) -> str:
+    return drawn_sentence((r.metric, r.drawn, r.groups) for rows in found.values() for r in rows)
 
 
 def _lines(reader: str, results: tuple[Row, ...]) -> list[list[str]]:
@@ -40,7 +46,7 @@ def _lines(reader: str, results: tuple[Row, ...]) -> list[list[str]]:
 
 
 def errors(folder: Path) -> dict:
-    """Rows: a rate of errors; what each reader makes of it, and by how much pinyin is better (tested in pairs by passage)."""
+    """Rows: a rate of errors; what each reader makes of it, and by how much pinyin is better (tested in pairs)."""
     found = {name: read_rows(folder / name / "results.jsonl") for name in ("plain", "pinyin")}
     cells = {name: {(r.system, r.metric): r for r in rows} for name, rows in found.items()}
     gains = {test["first"]: test for corpus in read_json(folder / "compare/compare.json")["corpora"] for test in corpus["tests"]}
@@ -50,7 +56,7 @@ def errors(folder: Path) -> dict:
         gain = gains.get(f"{system} (pinyin)")
         rows.append([system, _cell(cells["plain"].get((system, "cer"))), *values, _gain(gain) if gain else "–"])
     columns = ["what is read", "CER", *(f"{m}, {READERS[n]}" for m in ("EM", "F1") for n in found), "gain in F1, p (Holm)"]
-    return {"title": "Errors of the recogniser, simulated", "columns": columns, "rows": rows, "note": "Percent, 95 % intervals."}
+    return {"title": "Errors of the recogniser, simulated", "columns": columns, "rows": rows, "note": f"Percent. {_drawn(found)}"}
 
 
 def _gain(test: dict) -> str:

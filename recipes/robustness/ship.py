@@ -21,6 +21,8 @@ def main(exp: Path, encoder: str, out: Path) -> None:
             "low": row.low,
             "high": row.high,
             "n": row.n,
+            "drawn": row.drawn,
+            "groups": row.groups,
         }
         for row in read_rows(exp / "results.jsonl")
         if row.encoder == encoder and not row.system.startswith((*BY_A_RECOGNISER, "asr"))  # their heads do not ship

@@ -102,7 +102,7 @@ def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def show(exp: Path, title: str) -> None:
     scores, values = Scores.read(exp / "results.jsonl"), read_json(exp / "degradation.json")
-    print(f"\n## {title}\n\n{scores.lecture()}\n\n{scores.everything()}\n\n{targets(values)}")
+    print(f"\n## {title}\n\n{scores.lecture()}\n\n{scores.everything()}\n\n{values['drawn']}\n\n{targets(values)}")
     for table in values["tables"]:
         if table["title"].startswith("Loss in noise"):
             print(f"\n{markdown(table['columns'], table['rows'])}\n\n{table['note']}")

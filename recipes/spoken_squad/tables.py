@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from speechssl.artefacts import read_json
-from speechssl.evaluation.results import Row, read_rows
+from speechssl.evaluation.results import Row, drawn_sentence, read_rows
 
 WER = {"test": 22.7, "test-wer44": 44.2, "test-wer54": 54.8}  # % as published; where the text is known it is measured
 COLUMNS = ("test set", "system", "WER, published", "WER, measured", "answer in transcript", "EM", "F1")
@@ -36,6 +36,8 @@ def _cell(row: Row | None) -> str:
 def main(exp: Path, splits: list[str]) -> None:
     for line in (COLUMNS, ["---"] * len(COLUMNS), *lines(exp, splits)):
         print("| " + " | ".join(line) + " |")
+    rows = [row for s in splits if (exp / s / "results.jsonl").is_file() for row in read_rows(exp / s / "results.jsonl")]
+    print(f"\n{drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)}")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from speechssl.errors import InputError
 
 SPLITS = ("train", "dev", "test")
 DOCUMENTS = "documents"
+TOGETHER = "+"
 WITH_DEV = ("asv", "qbe")  # tasks whose dev.jsonl cannot be taken from train.jsonl
 SPLITS_OF = {"qbe": (DOCUMENTS, "dev", "test")}  # task -> its manifests, where they are not SPLITS
 
@@ -58,7 +59,7 @@ class Utterance:
     id: str
     audio: str  # path below the folder
     seconds: float
-    speaker: str = ""
+    speaker: str = ""  # of a mixture of two voices both, joined by TOGETHER
     labels: Mapping[str, str] = field(default_factory=dict)  # slot -> class (KS, SID, IC, ER)
     text: str = ""  # what is said, normalised (ASR, SF)
     phones: str = ""  # the phones, separated by spaces (PR)

@@ -18,14 +18,15 @@ from tqdm import tqdm
 from speechssl.artefacts import hash_json, read_json, write_json
 from speechssl.asr.protocol import Transcript
 from speechssl.audio import read_audio
-from speechssl.bootstrap import Interval, mean_interval, ratio_interval
+from speechssl.bootstrap import Interval, mean_interval
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
+from speechssl.corpora.voices import passage_units
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.evaluation.choosers import Baseline, Chooser, Heard, Hearer, WrittenChooser, load_choosers
 from speechssl.evaluation.naming import check_names, recogniser_name
 from speechssl.evaluation.question_scores import choice_lines, write_lines
 from speechssl.evaluation.results import Row, append_rows, read_rows, table
-from speechssl.evaluation.spoken_qa import Unheard, prediction_path, word_errors
+from speechssl.evaluation.spoken_qa import Unheard, prediction_path, word_error_interval
 from speechssl.noise import Condition, Distorter, parse_condition
 from speechssl.noise.level import ACTIVE
 from speechssl.qa.choice import chosen
@@ -190,7 +191,7 @@ class Run:
         write_json(prediction_path(self.out, system, condition), made | predicted | {"failed": dict(failed)})
 
     def _scored(self, system: Chooser, condition: Condition) -> list[Row]:
-        """Rows in percent with 95 % bootstrap intervals; the questions of a passage are drawn together, and one has no interval."""
+        """Rows in percent with 95 % bootstrap intervals (`passage_units` says what is drawn); one voice or passage has none."""
         path = prediction_path(self.out, system, condition)
         predictions = read_json(path)
         tell_set_aside(predictions["failed"], f"{system.name}, {condition.label} (their questions count as not answered)")
@@ -199,16 +200,16 @@ class Run:
         made = {name: predictions[name] for name in ("made_from", "data", "seed", "snr_over") if name in predictions}
         made |= {"condition": condition.short, "snr_db": condition.snr_db}
         write_lines(self.out, system.name, path.stem, choice_lines(scored, self.corpus, transcripts), self.corpus, made)
-        values = {"set_accuracy": _mean(scored, "set_accuracy", self.distorter.seed)}
+        values = {"set_accuracy": self._mean(scored, "set_accuracy")}
         if any(s.accuracy is not None for s in scored):
-            values["accuracy"] = _mean(scored, "accuracy", self.distorter.seed)
+            values["accuracy"] = self._mean(scored, "accuracy")
         values |= self._errors(transcripts)
         card = hash_json(dict(system.card))
         heard = "" if isinstance(system, Baseline) else self.encoder_name
         label, snr, seed = condition.short, condition.snr_db, self.distorter.seed
 
         def row(metric: str, v: Interval) -> Row:
-            return Row(system.name, heard, label, snr, metric, v.value, *v.ends, v.n, seed, card)
+            return Row(system.name, heard, label, snr, metric, v.value, *v.ends, v.n, seed, card, v.drawn, v.groups)
 
         return [row(metric, interval.percent) for metric, interval in values.items()]
 
@@ -216,14 +217,18 @@ class Run:
         """What a system that does not listen reads of every passage."""
         return {q.passage: written(self.corpus.passages[q.passage], system.source) for q in self.corpus.choices}
 
+    def _mean(self, scored: Sequence[ScoredChoice], metric: str) -> Interval:
+        column = [(getattr(s, metric), s.passage) for s in scored if getattr(s, metric) is not None]
+        units = passage_units(self.corpus, [passage for _, passage in column])
+        return mean_interval([value for value, _ in column], units, self.distorter.seed)
+
     def _errors(self, transcripts: Mapping[str, str]) -> dict[str, Interval]:
         """WER (zh: CER) over the passages; nothing where no text or no transcript is known."""
         asked = {q.passage for q in self.corpus.choices}
         passages = [p for p in self.corpus.passages.values() if p.id in asked & transcripts.keys() and p.text]
         if not passages:
             return {}
-        errors = word_errors(passages, transcripts)
-        interval = ratio_interval(errors.errors, errors.words, None, self.distorter.seed)
+        interval = word_error_interval(self.corpus, passages, transcripts, self.distorter.seed)
         return {error_metric(passages[0].language): interval}
 
 
@@ -246,11 +251,6 @@ def score_choices(predictions: Mapping[str, Any], corpus: Corpus) -> list[Scored
 def _baseline(system: Baseline, corpus: Corpus) -> dict[str, Any]:
     """None: all sets alike."""
     return {q.id: longest_options(q) if system.name == "longest-option" else None for q in corpus.choices}
-
-
-def _mean(scored: Sequence[ScoredChoice], metric: str, seed: int) -> Interval:
-    column = [(getattr(s, metric), s.passage) for s in scored if getattr(s, metric) is not None]
-    return mean_interval([value for value, _ in column], [passage for _, passage in column], seed)
 
 
 def _recordings(corpus: Corpus) -> dict[str, Path | InputError]:

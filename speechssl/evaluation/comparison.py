@@ -1,7 +1,8 @@
 """Systems beside each other on the same questions: what `evaluate` left, read and drawn together.
 
-All scores of a corpus are drawn together by passage (`resampling`): differences of systems and of conditions are paired, and so is
-the word error rate that a score is set against. p-values are two-sided, and adjusted by Holm over all tests of a comparison.
+All scores of a corpus are drawn together, by the voice of the passage or by passage (`bootstrap.choose_units`): differences of
+systems and of conditions are paired, and so is the word error rate that a score is set against. p-values are two-sided, at least
+2 / 2^G for G voices or passages (`bootstrap.two_sided`), and then adjusted by Holm over all tests of a comparison.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from speechssl.artefacts import hash_bytes, read_json
 from speechssl.bootstrap import RESAMPLES
 from speechssl.errors import InputError
 from speechssl.evaluation.question_scores import read_lines
-from speechssl.evaluation.resampling import Estimate, combined, holm, resampled
+from speechssl.evaluation.resampling import Estimate, combined, common_units, holm, resampled
 from speechssl.superb.tasks import Scored
 from speechssl.text import error_metric
 
 METRICS = ("ff1", "f1", "em", "aos", "set_accuracy", "accuracy")  # the first that a corpus has is compared, where none is named
 WER = "wer"
+PASSAGE = "passage"
 SIMULATED, REFERENCE = "cascade-simulated", "text"  # systems that read the reference, with errors and without
 Where = tuple[str, float | None]  # condition and its SNR in dB
 CLEAN: Where = ("clean", None)
@@ -54,7 +56,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Points by which one system is better than another in one condition. p_holm: adjusted over the family.
+    """Points by which one system is better than another in one condition. p_holm: adjusted over the family, of so many tests.
 
     seeds: of the noise that they heard, where they differ and it was not the same audio; None: it was, as far as their cards say.
     """
@@ -64,17 +66,23 @@ class PairedTest:
     condition: Where
     difference: Estimate
     p_holm: float = 1.0
+    family: int = 1
     seeds: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One corpus. estimates: by system, condition and metric, drawn together; of the metric and WER. aside: systems without it."""
+    """One corpus. estimates: by system, condition and metric, drawn together; of the metric and WER. aside: systems without it.
+
+    drawn: what the bootstrap draws ("voice", "passage"). groups: which of them every question belongs to.
+    """
 
     corpus: str
     metric: str
     scores: tuple[Scores, ...]
     estimates: Mapping[tuple[str, Where, str], Estimate]
+    drawn: str
+    groups: Mapping[str, str]
     aside: tuple[str, ...] = ()
 
     @property
@@ -215,10 +223,26 @@ def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: in
     having = [s for s in found if s.values(chosen)]
     _check_data(having)
     kept = _on_the_same(having, chosen, common)
-    cells = {(s.system, s.condition, chosen): _items(s, s.values(chosen)) for s in kept}
-    cells |= {(s.system, s.condition, WER): _words(s) for s in kept if s.recognises}
+    voices = _voices(kept)
+    cells = {(s.system, s.condition, chosen): _items(s, s.values(chosen), voices) for s in kept}
+    cells |= {(s.system, s.condition, WER): _words(s, voices) for s in kept if s.recognises}
+    ids, units = common_units(cells, PASSAGE)
+    groups = dict(zip(ids, units.labels, strict=True))
     aside = tuple(dict.fromkeys(s.system for s in found if s not in having))
-    return Compared(kept[0].corpus, chosen, tuple(sorted(kept, key=_order)), resampled(cells, seed, resamples), aside)
+    estimates = resampled(cells, seed, resamples, PASSAGE)
+    return Compared(kept[0].corpus, chosen, tuple(sorted(kept, key=_order)), estimates, units.name, groups, aside)
+
+
+def _voices(found: Sequence[Scores]) -> dict[str, str]:
+    """Of every question the voice of its passage, "" where an evaluation does not know it, or finds that training knew it.
+
+    Lines without a voice (an evaluation that kept none) say nothing: where others of the same data have one, it holds.
+    """
+    every: dict[str, set[str]] = {}
+    for scores in found:
+        for i, line in scores.lines.items():
+            every.setdefault(i, set()).update([str(line["voice"])] if "voice" in line else [])
+    return {i: some.pop() if len(some) == 1 else "" for i, some in every.items()}
 
 
 def _order(scores: Scores) -> tuple[bool, bool, float, str]:
@@ -250,11 +274,11 @@ def _on_the_same(found: Sequence[Scores], metric: str, common: bool) -> list[Sco
     return [replace(s, lines={i: line for i, line in s.lines.items() if i in shared}) for s in found]
 
 
-def _items(scores: Scores, values: Mapping[str, float]) -> list[Scored]:
-    return [Scored(i, str(line["passage"]), values[i], 1.0) for i, line in scores.lines.items()]
+def _items(scores: Scores, values: Mapping[str, float], voices: Mapping[str, str]) -> list[Scored]:
+    return [Scored(i, str(line["passage"]), values[i], 1.0, voices[i]) for i, line in scores.lines.items()]
 
 
-def _words(scores: Scores) -> list[Scored]:
+def _words(scores: Scores, voices: Mapping[str, str]) -> list[Scored]:
     """Errors and words of every passage, at the first of its questions."""
     seen: set[str] = set()
     items = []
@@ -262,7 +286,7 @@ def _words(scores: Scores) -> list[Scored]:
         first = line["passage"] not in seen
         seen.add(line["passage"])
         errors, words = (line.get("passage_errors") or 0, line.get("passage_words") or 0) if first else (0, 0)
-        items.append(Scored(i, str(line["passage"]), float(errors), float(words)))
+        items.append(Scored(i, str(line["passage"]), float(errors), float(words), voices[i]))
     return items
 
 
@@ -276,8 +300,9 @@ def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] 
         if not any((t.first, t.second) == (first, second) for some in found for t in some):
             known = ", ".join(dict.fromkeys(s for c in compared for s in c.systems))
             raise InputError(f"{first} and {second} were not scored in one condition of a corpus; the systems are {known}")
-    adjusted = iter(holm([t.difference.p_value for some in found for t in some]))
-    return [[replace(t, p_holm=next(adjusted)) for t in some] for some in found]
+    every = holm([t.difference.p_value for some in found for t in some])
+    adjusted = iter(every)
+    return [[replace(t, p_holm=next(adjusted), family=len(every)) for t in some] for some in found]
 
 
 def default_pairs(c: Compared) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from speechssl.corpora.records import synthetic_sentence
 from speechssl.evaluation.comparison import WER, Compared, PairedTest, Where
 from speechssl.evaluation.crossing import Crossing
 from speechssl.evaluation.error_analysis import Analysis, Bin
+from speechssl.evaluation.results import counted_range
 
 NEVER = "they do not cross in the range measured"
 
@@ -51,9 +52,14 @@ def _with_ends(v: Interval, sign: str = "") -> str:
     return f"{v.value:{sign}.1f}" + (f" [{v.low:{sign}.1f}, {v.high:{sign}.1f}]" if v.estimated else "")
 
 
-def _lone(found: Iterable[Interval]) -> str:
+def _lone(c: Compared, found: Iterable[Interval]) -> str:
     """What the note of a table says of values without an interval."""
-    return "" if all(v.estimated for v in found) else " One passage has no interval."
+    return "" if all(v.estimated for v in found) else f" One {c.drawn} has no interval."
+
+
+def _drawn(c: Compared) -> str:
+    """ "8 voices": what all intervals of a corpus draw."""
+    return counted_range([next(iter(c.estimates.values())).groups], c.drawn)
 
 
 # ---- tables
@@ -78,11 +84,11 @@ def _scores(c: Compared, metric: str) -> Printed:
         if any(c.get(system, w, metric) for w in conditions)
     ]
     n = next(iter(c.estimates.values())).n
-    lone = _lone(e.interval for s in c.systems for w in conditions if (e := c.get(s, w, metric)))
+    lone = _lone(c, (e.interval for s in c.systems for w in conditions if (e := c.get(s, w, metric))))
     title = f"{c.corpus}: {c.errors if metric == WER else _name(metric)}"
     items = f"the passages of {n} questions" if metric == WER else f"{n} questions"
     aside = f" Left out, for they have none: {', '.join(c.aside)}." if c.aside and metric == c.metric else ""
-    note = f"Percent with 95 % intervals; {items}.{lone}{aside}"
+    note = f"Percent with 95 % intervals, which draw {_drawn(c)}; {items}.{lone}{aside}"
     return Printed(title, ("system", *map(where_name, conditions)), tuple(rows), note)
 
 
@@ -96,11 +102,13 @@ def _tests(c: Compilation) -> Printed:
         p = (f"{t.difference.p_value:.4f}", f"{t.p_holm:.4f}")
         rows.append((t.first, t.second, where_name(t.condition), _with_ends(t.difference.interval, "+"), *p))
     note = (
-        "Points of the first over the second on the same questions, with 95 % intervals; paired bootstrap by passage, two-sided; "
-        f"p (Holm) is adjusted over all tests of this comparison.{_lone(t.difference.interval for t in c.tests)}"
+        f"Points of the first over the second on the same questions, with 95 % intervals; paired bootstrap that draws "
+        f"{_drawn(c.compared)}, two-sided; p (Holm) is adjusted over all tests of this comparison."
+        f"{_lone(c.compared, (t.difference.interval for t in c.tests))}"
     )
-    if c.tests and (least := 2.0 ** (1 - c.tests[0].difference.groups)) > 0.05:
-        note += f" With so few passages no p can be below {least:g}."
+    if c.tests and (family := c.tests[0].family) * (least := 2.0 ** (1 - c.tests[0].difference.groups)) > 0.05:
+        after = f", nor below {min(1.0, family * least):.2g} after Holm over {family} tests" if family > 1 else ""
+        note += f" With {_drawn(c.compared)} no p can be below {least:.2g}{after}."
     note = f"{note} {other_noise(c.tests)}".strip()
     columns = ("first", "second", "condition", "difference", "p", "p (Holm)")
     return Printed(f"{c.compared.corpus}: paired differences, {_name(c.compared.metric)}", columns, tuple(rows), note)
@@ -172,7 +180,7 @@ def _bins(c: Compilation) -> list[Printed]:
         rate = c.compared.errors
         columns = (f"{rate} of the {what}", "questions", f"{rate} of these passages (%)", family, textless, "difference")
         note = f"All conditions pooled; every {what} counts in the range of its own {rate}, a question once a condition."
-        note += _lone(b.difference for b in bins)
+        note += _lone(c.compared, (b.difference for b in bins))
         title = f"{c.compared.corpus}: {_name(c.compared.metric)} by the {rate} of the {what}, {family} and {textless}"
         found.append(Printed(title, columns, tuple(rows), note))
     return found
@@ -182,8 +190,8 @@ def _analysis(c: Compared, a: Analysis) -> Printed:
     systems = [s for s in c.systems if any(s in b.scores for b in a.buckets)]
     rows = [(b.name, b.n, *(points(b.scores[s]) if s in b.scores else "–" for s in systems)) for b in a.buckets]
     by = f"{a.by} ({a.recogniser})" if a.recogniser else a.by
-    note = f"{_name(c.metric)} in percent with 95 % intervals, {where_name(a.condition)}."
-    note += _lone(v for b in a.buckets for v in b.scores.values())
+    note = f"{_name(c.metric)} in percent with 95 % intervals, which draw {c.drawn}s, {where_name(a.condition)}."
+    note += _lone(c, (v for b in a.buckets for v in b.scores.values()))
     return Printed(f"{c.corpus}: by {by}", (a.by, "n", *systems), tuple(rows), note)
 
 
@@ -206,11 +214,12 @@ def _cell(value: Any) -> str:
 
 
 def as_json(c: Compilation) -> dict[str, Any]:
-    """Fractions, not percent; differences in points. low and high are null where there is one passage alone."""
+    """Fractions, not percent; differences in points. low and high are null where there is one voice or passage alone."""
     about = {name: c.compared.card.get(name) for name in ("corpus", "split", "data", "synthetic", "languages")}
     return about | {
         "metric": c.compared.metric,
         "error_rate": c.compared.errors,
+        "drawn": c.compared.drawn,
         "cells": [
             {"system": s, "condition": where_name(w), "metric": metric, **_plain(e.interval)}
             for (s, w, metric), e in c.compared.estimates.items()

@@ -10,8 +10,8 @@ the lines cross where it reaches 0. Points that a family has in common come from
     all            all of them
 
 Where the difference comes to 0 and stays there (nobody answers any more) the lines do not cross. The interval holds 95 % of what
-resamples give (passages drawn for scores and WER together). A resample in which the lines do not cross counts as crossing beyond
-that end of the range; an end of the interval that lies there is None.
+resamples give (voices or passages, drawn for scores and WER together). A resample in which the lines do not cross counts as
+crossing beyond that end of the range; an end of the interval that lies there is None.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Point:
 class Crossing:
     """at, low, high: WER, a fraction; None: beyond what was measured. low_wer, high_wer: the range.
 
-    share: of resamples that cross; None where there are none (one passage), and low and high are at for want of anything better.
+    share: of resamples that cross; None where there are none (one voice or passage), and low and high are then at.
     ahead: "cascade" or "textless" where the other is nowhere ahead, "neither" where they are equal throughout, "" where they cross.
     """
 

@@ -16,22 +16,25 @@ Averages over tasks and conditions give every one of them the same weight. A sha
 which the interval of the baseline's loss reaches 0 are left out of averaged shares, and named. `pooled` needs no such choice: it is
 `removed` of the losses in points, added up over all tasks.
 Intervals are 95 % paired cluster bootstraps (`resampling`), p-values two-sided, and adjusted by Holm over the cells of a task.
+Every task draws voices where `bootstrap.choose_units` allows it, and tasks that share a voice (by its name) draw it together;
+others are drawn each by itself. The unit error compares an encoder with itself, so that one whose units never change loses nothing:
+units stand in no average.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from speechssl.bootstrap import RESAMPLES
+from speechssl.bootstrap import RESAMPLES, Units
 from speechssl.errors import InputError
 from speechssl.evaluation.grid import Cell, Setting
-from speechssl.evaluation.resampling import Estimate, combined, holm, mean_of, resampled
-from speechssl.evaluation.results import BY_A_RECOGNISER, LOWER_IS_BETTER, Row
+from speechssl.evaluation.resampling import Estimate, combined, common_units, drawn_together, holm, mean_of, resampled
+from speechssl.evaluation.results import LOWER_IS_BETTER, Row, averaged, drawn_sentence
 
 Task = tuple[str, str]  # name and metric
 
@@ -52,7 +55,7 @@ class Grid:
     @property
     def averaged(self) -> list[Task]:
         """The tasks that averages are over."""
-        return [t for t in self.tasks if not t[0].startswith(BY_A_RECOGNISER)] or self.tasks
+        return averaged(self.tasks)
 
     @property
     def encoders(self) -> list[str]:
@@ -81,15 +84,25 @@ class Grid:
 
 
 def gather(cells: Sequence[Cell], seed: int, resamples: int = RESAMPLES) -> Grid:
-    """Draw the items of every task together for all encoders and conditions. Raises InputError where it has none in common."""
+    """Draw the items of every task together for all encoders and conditions, and tasks that share a voice with each other.
+
+    What is drawn is chosen by task (`bootstrap.choose_units`). Raises InputError where a task has no item in common.
+    """
     by_key = {((c.task, c.metric), c.encoder, c.setting): c for c in cells}
+    of_task: dict[Task, dict[tuple[Task, str, Setting], Cell]] = {}
+    for key, cell in by_key.items():
+        of_task.setdefault(key[0], {})[key] = cell
+    units: dict[Task, Units] = {}
     scores: dict[tuple[Task, str, Setting], Estimate] = {}
-    for task in dict.fromkeys(task for task, _, _ in by_key):
-        mine = {key: cell.scored for key, cell in by_key.items() if key[0] == task}
+    for task, mine in of_task.items():
         try:
-            scores |= resampled(mine, seed, resamples)
+            units[task] = common_units({key: cell.scored for key, cell in mine.items()}, next(iter(mine.values())).unit)[1]
         except ValueError as error:
             raise InputError(f"the encoders cannot be compared in the task {task[0]} ({error}); check its test data") from error
+    together = drawn_together(units)
+    for task, mine in of_task.items():
+        scored = {key: cell.scored for key, cell in mine.items()}
+        scores |= resampled(scored, seed, resamples, next(iter(mine.values())).unit, together[task])
     return Grid({key: scores[key] for key in by_key}, by_key, seed, resamples)
 
 
@@ -99,7 +112,7 @@ def rows_of(grid: Grid) -> list[Row]:
     for (task, encoder, setting), score in grid.scores.items():
         v, cell = score.interval.percent, grid.cells[task, encoder, setting]
         about = (task[0], encoder, setting.name, setting.snr_db, task[1])
-        rows.append(Row(*about, v.value, *v.ends, v.n, cell.seed, cell.card))
+        rows.append(Row(*about, v.value, *v.ends, v.n, cell.seed, cell.card, v.drawn, v.groups))
     return rows
 
 
@@ -151,6 +164,7 @@ def degradation(grid: Grid) -> dict[str, Any]:
         "baseline": grid.baseline,
         "seed": grid.seed,
         "averaged_over": [list(task) for task in grid.averaged],
+        "drawn": drawn(grid),
         "cells": [cell for task in grid.tasks for cell in _cells(grid, task)],
         "averages": averages(grid),
         "clean": [clean_gain(grid, encoder) for encoder in complete(grid)[1:]],
@@ -178,6 +192,8 @@ def _cell(grid: Grid, task: Task, encoder: str, setting: Setting) -> dict[str, A
         "condition": setting.name,
         "snr_db": setting.snr_db,
         "n": score.n,
+        "drawn": score.unit,
+        "groups": score.groups,
         "failed": len(grid.cells[task, encoder, setting].failed),
         "score": numbers(score, 100),
         "loss": numbers(loss(grid, task, encoder, setting)) if noisy else None,
@@ -197,8 +213,17 @@ def numbers(estimate: Estimate | None, times: float = 1) -> dict[str, float | No
     return {"value": times * v.value, "low": low, "high": high}
 
 
+def drawn(grid: Grid, tasks: Iterable[Task] = ()) -> str:
+    """What intervals draw, as a sentence. tasks: of these; none: of all."""
+    chosen = list(tasks) or grid.tasks
+    names = {task: task[0] if [t[0] for t in chosen].count(task[0]) == 1 else " ".join(task) for task in chosen}
+    return drawn_sentence((names[task], e.unit, e.groups) for (task, _, _), e in grid.scores.items() if task in names)
+
+
 def averages(grid: Grid) -> list[dict[str, Any]]:
-    """Over the tasks, for every encoder and every group of conditions at one SNR."""
+    """Over the tasks, for every encoder and every group of conditions at one SNR; none where no task counts."""
+    if not grid.averaged:
+        return []
     return [average(grid, encoder, settings) for encoder in complete(grid) for settings in levels(grid)]
 
 
@@ -210,9 +235,7 @@ def complete(grid: Grid) -> list[str]:
 
 def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
     """What clean speech gains (or, below 0, loses) against the baseline: mean over the tasks, and the worst of them."""
-    wrong = [t for t in grid.averaged if any(grid.score(t, e, grid.clean).value for e in complete(grid))]  # units never are there
-    tasks = [t for t in grid.averaged if sign(t) > 0 or t in wrong]
-    found = {t: gain(grid, t, encoder, grid.clean) for t in tasks}
+    found = {t: gain(grid, t, encoder, grid.clean) for t in grid.averaged}
     if not found:
         return {"encoder": encoder, "gain": None, "worst": None}
     task, worst = min(found.items(), key=lambda pair: pair[1].value)

@@ -1,7 +1,8 @@
 """Which answers systems miss: scores by kind and relation, length and place of the answer, and by the errors in its sentence.
 
 Every table is about the questions of one condition; systems stand beside each other on the same questions. Errors are those of one
-recogniser for all systems, which a table names: how good is each where that one errs? Intervals: cluster bootstrap by passage.
+recogniser for all systems, which a table names: how good is each where that one errs? Intervals draw what the comparison draws
+(`Compared.drawn`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from speechssl.bootstrap import Difference, Interval, mean_interval, paired_difference
+from speechssl.bootstrap import Difference, Interval, Units, mean_interval, paired_difference
 from speechssl.evaluation.answer_types import TYPES
 from speechssl.evaluation.comparison import CLEAN, SIMULATED, Compared, Where, reads_reference
 
@@ -124,10 +125,14 @@ def _buckets(
     found = []
     for name in order:
         if some := ids.get(name):
-            groups = [str(lines[i]["passage"]) for i in some]
+            groups = _units(c, some)
             scores = {s.system: mean_interval([s.lines[i][c.metric] for i in some], groups, 0, RESAMPLES) for s in systems}
             found.append(Bucket(name, len(some), scores))
     return tuple(found)
+
+
+def _units(c: Compared, questions: Sequence[str]) -> Units:
+    return Units(c.drawn, tuple((c.groups[i],) for i in questions))
 
 
 # ---- by the word error rate of the passage, or of the sentence with the answer
@@ -156,7 +161,7 @@ def by_own_wer(c: Compared, textless: str, family: str, sentences: bool = False)
         wer = line.get("sentence_wer") if sentences else line["passage_errors"] / line["passage_words"]
         if wer is not None:
             found.setdefault(names[min(sum(wer >= edge for edge in RATES), len(names)) - 1], []).append((line, cascade, other))
-    return [_bin(name, found[name]) for name in names if name in found]
+    return [_bin(c, name, found[name]) for name in names if name in found]
 
 
 def _pairs(c: Compared, cascade: Any, textless: str) -> list[tuple[Line, float, float]]:
@@ -167,8 +172,8 @@ def _pairs(c: Compared, cascade: Any, textless: str) -> list[tuple[Line, float, 
     return [(line, float(a), float(b)) for line, a, b in scored if line.get("passage_words")]
 
 
-def _bin(name: str, pairs: Sequence[tuple[Line, float, float]]) -> Bin:
-    groups = [str(line["passage"]) for line, _, _ in pairs]
+def _bin(c: Compared, name: str, pairs: Sequence[tuple[Line, float, float]]) -> Bin:
+    groups = _units(c, [str(line["id"]) for line, _, _ in pairs])
     a, b = [x for _, x, _ in pairs], [y for _, _, y in pairs]
     wer = sum(line["passage_errors"] for line, _, _ in pairs) / sum(line["passage_words"] for line, _, _ in pairs)
     first, second = mean_interval(a, groups, 0, RESAMPLES), mean_interval(b, groups, 0, RESAMPLES)

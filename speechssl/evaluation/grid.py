@@ -61,6 +61,7 @@ class Cell:
     seed: int
     card: str
     failed: Mapping[str, str]  # id of a recording that could not be heard -> why
+    unit: str = "recording"  # what the groups of its scores are (`TrainedTask.unit`)
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Listener:
         return self.out / "scores" / self.encoder / f"{task.name}-{task.metric}" / f"{file}.json"
 
     def made_from(self, task: TrainedTask) -> str:
-        items = [[i.id, i.group, self.utterances[source_of(i)], file_size(i.path)] for i in task.items()]
+        items = [[i.id, self.utterances[source_of(i)], file_size(i.path)] for i in task.items()]
         noise = self.mixtures.made_from(self.setting.condition, [self.utterances[source_of(i)] for i in task.items()])
         setting = [self.setting.group, asdict(self.setting.condition), noise, self.mixtures.seed]
         return hash_json([dict(task.card), task.metric, items, *setting])
@@ -161,7 +162,7 @@ def _fill(listener: Listener, workers: int, what: str) -> None:
 
 def _plain(s: Scored) -> dict[str, Any]:
     """As JSON values, numpy's scalars made Python's."""
-    return {"id": s.id, "group": s.group, "numerator": float(s.numerator), "denominator": float(s.denominator)}
+    return asdict(s) | {"numerator": float(s.numerator), "denominator": float(s.denominator)}
 
 
 def _hear(
@@ -219,7 +220,7 @@ def _read(listener: Listener, task: TrainedTask) -> Cell:
     tell_set_aside(failed, f"{listener.encoder}, {task.name}, {listener.setting.label} (they count as wrong)")
     scored = tuple(Scored(**s) for s in values["items"])
     made = hash_json(dict(task.card))
-    return Cell(listener.encoder, task.name, task.metric, listener.setting, scored, listener.mixtures.seed, made, failed)
+    return Cell(listener.encoder, task.name, task.metric, listener.setting, scored, listener.mixtures.seed, made, failed, task.unit)
 
 
 def _checked(path: Path) -> dict[str, Any]:

@@ -13,8 +13,9 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from speechssl.artefacts import hash_json
-from speechssl.corpora.records import Corpus, data_hash
+from speechssl.corpora.records import Corpus, Passage, Question, data_hash, load_corpus
 from speechssl.corpora.sources import Recording, list_recordings, source_card
+from speechssl.corpora.voices import voices_of
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.evaluation.grid import first_items
 from speechssl.evaluation.spoken_qa import answered, asked_passages, score_questions, word_errors
@@ -38,8 +39,11 @@ class UnitsTask:
     extractor: UnitExtractor
     recordings: Sequence[Recording]
     clean: Mapping[str, RunLength]  # of those that gave units
+    voices: Mapping[str, str] = field(default_factory=dict)  # by recording: who speaks, where training did not know them
     name: str = "units"
     metric: str = "unit_error"
+
+    unit = "recording"
 
     @cached_property
     def card(self) -> Mapping[str, Any]:
@@ -47,7 +51,7 @@ class UnitsTask:
         return {"task": self.name, **self.extractor.card, "clean": hash_json(units)}
 
     def items(self) -> Sequence[Item]:
-        return [Item(r.id, r.path, r.id) for r in self.recordings if r.id in self.clean]
+        return [Item(r.id, r.path) for r in self.recordings if r.id in self.clean]
 
     def hear(self, samples: np.ndarray) -> RunLength:
         """(N,) float32 at 16 kHz."""
@@ -56,7 +60,7 @@ class UnitsTask:
     def score(self, heard: Mapping[str, RunLength]) -> list[Scored]:
         found = {item.id: heard[item.id].units.tolist() if item.id in heard else [] for item in self.items()}
         return [
-            Scored(i, i, Levenshtein.distance(self.clean[i].units.tolist(), units), len(self.clean[i]))
+            Scored(i, i, Levenshtein.distance(self.clean[i].units.tolist(), units), len(self.clean[i]), self.voices.get(i, ""))
             for i, units in found.items()
         ]
 
@@ -75,11 +79,11 @@ def units_task(
     count: so many recordings, drawn by the seed; None: all. Raises InputError as `list_recordings` and `extract_corpus` do.
     """
     every = {r.id: r for r in list_recordings(source, split)}
-    recordings = [every[i.id] for i in first_items([Item(r.id, r.path, r.id) for r in every.values()], count, seed)]
+    recordings = [every[i.id] for i in first_items([Item(r.id, r.path) for r in every.values()], count, seed)]
     maker = ShardMaker(extractor, out, SHARD)
     made = extract_corpus(maker, recordings, LocalEngine(workers), {"drawn": [count, seed]} | source_card(source, split, None))
     tell_set_aside(made.failed, "units of clean speech")
-    return UnitsTask(extractor, recordings, load_units(out))
+    return UnitsTask(extractor, recordings, load_units(out), {} if split is None else voices_of(load_corpus(source, split)))
 
 
 @dataclass(eq=False)
@@ -99,7 +103,7 @@ class HeardOnce:
 
 @dataclass(frozen=True, eq=False)
 class QaTask:
-    """Spoken question answering: frame F1 of the questions whose answers have times. The questions of a passage are a group.
+    """Spoken question answering: frame F1 of the questions whose answers have times. Their voice is that of the passage.
 
     A question that was not heard, or whose passage was not, scores 0.
     """
@@ -107,6 +111,8 @@ class QaTask:
     listener: HeardOnce
     corpus: Corpus
     metric: str = "ff1"
+
+    unit = "passage"
 
     @property
     def name(self) -> str:
@@ -118,8 +124,8 @@ class QaTask:
         return {**self.listener.system.card, "data": data_hash(self.corpus.root, self.corpus.split), "questions": questions}
 
     def items(self) -> Sequence[Item]:
-        passages = [Item(p.id, self.corpus.path(p), p.id) for p in asked_passages(self.corpus)]
-        return passages + [Item(q.id, self.corpus.path(q), q.passage) for q in self.corpus.answerable]
+        records: list[Passage | Question] = [*asked_passages(self.corpus), *self.corpus.answerable]
+        return [Item(r.id, self.corpus.path(r)) for r in records]
 
     def hear(self, samples: np.ndarray) -> Any:
         """(N,) float32 at 16 kHz."""
@@ -127,8 +133,8 @@ class QaTask:
 
     def score(self, heard: Mapping[str, Any]) -> list[Scored]:
         predictions = answered(self.listener.system, self.corpus, heard, f"{len(heard)} recordings")
-        scored = score_questions(predictions, self.corpus)
-        return [Scored(s.id, s.passage, s.ff1, 1.0) for s in scored if s.ff1 is not None]
+        scored, voices = score_questions(predictions, self.corpus), voices_of(self.corpus)
+        return [Scored(s.id, s.passage, s.ff1, 1.0, voices[s.passage]) for s in scored if s.ff1 is not None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +144,8 @@ class TranscriptTask:
     listener: HeardOnce
     corpus: Corpus
     metric: str = "wer"
+
+    unit = "passage"
 
     @property
     def name(self) -> str:
@@ -149,7 +157,7 @@ class TranscriptTask:
         return {"asr": asr, "data": data_hash(self.corpus.root, self.corpus.split), "passages": len(asked_passages(self.corpus))}
 
     def items(self) -> Sequence[Item]:
-        return [Item(p.id, self.corpus.path(p), p.id) for p in asked_passages(self.corpus)]
+        return [Item(p.id, self.corpus.path(p)) for p in asked_passages(self.corpus)]
 
     def hear(self, samples: np.ndarray) -> Any:
         """(N,) float32 at 16 kHz."""
@@ -158,8 +166,8 @@ class TranscriptTask:
     def score(self, heard: Mapping[str, Any]) -> list[Scored]:
         passages = asked_passages(self.corpus)
         errors = word_errors(passages, {name: transcript.text for name, transcript in heard.items()})
-        counts = zip(passages, errors.errors, errors.words, strict=True)
-        return [Scored(p.id, p.id, float(wrong), float(words)) for p, wrong, words in counts]
+        counts, voices = zip(passages, errors.errors, errors.words, strict=True), voices_of(self.corpus)
+        return [Scored(p.id, p.id, float(wrong), float(words), voices[p.id]) for p, wrong, words in counts]
 
 
 def qa_tasks(system: System, corpus: Corpus) -> list[TrainedTask]:
@@ -189,6 +197,10 @@ class Limited:
     @property
     def metric(self) -> str:
         return self.task.metric
+
+    @property
+    def unit(self) -> str:
+        return self.task.unit
 
     @property
     def card(self) -> Mapping[str, Any]:

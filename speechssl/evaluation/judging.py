@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from speechssl.artefacts import hash_bytes, hash_json, read_json, write_json
 from speechssl.audio import read_audio
+from speechssl.bootstrap import FEWEST
 from speechssl.corpora.utterances import Utterance, UtteranceSet
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.errors import tell_set_aside
@@ -31,6 +32,7 @@ from speechssl.superb.task import Judgement, Measure
 from speechssl.superb.train import TrainedHead
 
 RESAMPLES = 1000
+DRAWN = f"voices from {FEWEST} on"  # the rule of `bootstrap.choose_units`; a cell keeps intervals and no items
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ def _made_from(head: TrainedHead, encoder: SpeechEncoder, data: UtteranceSet, so
     decoding = {name: str(getattr(head.task, name, None)) for name in ("beam", "threshold", "median")}
     model = getattr(head.task, "language_model", None)
     words = None if model is None else hash_bytes("\n".join(model.words).encode(), *(n.log_probs.tobytes() for n in model.ngrams))
-    return hash_json([head.weights, task_card(head.task), data.hash, sound, encoder_card(encoder), decoding, words, RESAMPLES])
+    facts = [head.weights, task_card(head.task), data.hash, sound, encoder_card(encoder), decoding, words, RESAMPLES]
+    return hash_json([*facts, DRAWN])
 
 
 @torch.inference_mode()

@@ -71,7 +71,7 @@ def write_report(
         share = count // len(found) + (number < count % len(found))
         examples += _examples(data, condition, answers, share, distorter, seed)
     clean = found.get(Condition("clean"), {})
-    bars = [cast(Breakdown, b) for system, p in clean.items() for b in by_length(_answered(p, data), system, seed)]
+    bars = [cast(Breakdown, b) for system, p in clean.items() for b in by_length(_answered(p, data), data, system, seed)]
     about = provenance(corpus, split)
     build_report(out / "report.html", rows, examples, bars, printed, about, artefacts=artefacts, synthetic=synthetic_note(corpus))
 

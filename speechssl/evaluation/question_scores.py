@@ -17,6 +17,7 @@ from rapidfuzz.distance import Levenshtein
 
 from speechssl.artefacts import hash_bytes, read_json, write_json, write_text
 from speechssl.corpora.records import Corpus, Passage, Question
+from speechssl.corpora.voices import voices_of
 from speechssl.errors import InputError
 from speechssl.evaluation.answer_types import answer_type
 from speechssl.qa.choice_metrics import ScoredChoice
@@ -48,6 +49,7 @@ class Line:
 
     id: str
     passage: str
+    voice: str  # of the passage; "" where it is not known, or training knew it (`corpora.voices.voices_of`)
     ff1: float | None
     aos: float | None
     em: float | None
@@ -113,7 +115,7 @@ def about(corpus: Corpus) -> dict[str, Any]:
 
 def lines_of(scored: Sequence[Score], corpus: Corpus, transcripts: Mapping[str, str]) -> list[Line]:
     """transcripts: of the passages by id; none for a system without any."""
-    questions = {q.id: q for q in corpus.questions}
+    questions, voices = {q.id: q for q in corpus.questions}, voices_of(corpus)
     aligned: dict[str, Alignment | None] = {}
     lines = []
     for score in scored:
@@ -121,16 +123,17 @@ def lines_of(scored: Sequence[Score], corpus: Corpus, transcripts: Mapping[str, 
         passage = corpus.passages[question.passage]
         if passage.id not in aligned:
             aligned[passage.id] = align(passage, transcripts.get(passage.id, "")) if transcripts else None
-        lines.append(_line(score, question, passage, aligned[passage.id]))
+        lines.append(_line(score, question, passage, voices[passage.id], aligned[passage.id]))
     return lines
 
 
-def _line(score: Score, question: Question, passage: Passage, errors: Alignment | None) -> Line:
+def _line(score: Score, question: Question, passage: Passage, voice: str, errors: Alignment | None) -> Line:
     answer = question.answers[0]
     seconds = None if answer.start is None or answer.end is None else answer.end - answer.start
     return Line(
         question.id,
         question.passage,
+        voice,
         score.ff1,
         score.aos,
         score.em,
@@ -151,10 +154,10 @@ def choice_lines(scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Ma
 
     Where the answer stands in the passage is not known. transcripts: of the passages by id; none for a system without any.
     """
-    questions = {q.id: q for q in corpus.choices}
+    questions, voices = {q.id: q for q in corpus.choices}, voices_of(corpus)
     asked = dict.fromkeys(questions[s.id].passage for s in scored) if transcripts else {}
     aligned = {i: align(corpus.passages[i], transcripts.get(i, "")) for i in asked}
-    return [asdict(s) | _about_choice(questions[s.id], aligned.get(s.passage)) for s in scored]
+    return [asdict(s) | {"voice": voices[s.passage]} | _about_choice(questions[s.id], aligned.get(s.passage)) for s in scored]
 
 
 def _about_choice(question: Question, errors: Alignment | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ _ERRORS = ("wer", "wer_lm", "cer", "per", "eer", "der", "slot_cer", "unit_error"
 LOWER_IS_BETTER = frozenset({*_ERRORS, *(f"{metric}{DEFAULT}" for metric in _ERRORS)})  # metrics
 CASCADE = "cascade"  # what a cascade's name begins with, which DUAL is compared with
 BY_A_RECOGNISER = (CASCADE, "speechbert")  # systems that are left out of averages over tasks: they suffer where `asr` does
+AGAINST_ITSELF = ("unit_error",)  # metrics of an encoder against its own clean speech: a collapsed one has no error
 UNITS = {
     "si_sdr": "dB",
     "si_sdri": "dB",
@@ -33,7 +34,7 @@ class Row:
     """One measured value.
 
     value, low, high: percent, or what UNITS has; [low, high] is the confidence interval, None where there is none. n: items
-    it is a mean over.
+    it is a mean over. drawn, groups: what the bootstrap drew and of how many ("voice", 8; `bootstrap.choose_units`); "", 0: none.
     """
 
     system: str  # "dual", "cascade-ctc", "cascade-pocketsphinx", ...; or a task: "ks", "asr", "units", ...
@@ -47,6 +48,8 @@ class Row:
     n: int
     seed: int
     card: str | Mapping[str, Any]  # what made it: a hash, or the settings themselves
+    drawn: str = ""  # "voice", "passage", "recording", "query"; of folds and means all that were drawn, joined by ", "
+    groups: int = 0
 
     @property
     def key(self) -> Key:
@@ -64,6 +67,15 @@ def unit(metric: str) -> str:
 def decimals(metric: str) -> int:
     """How many to print."""
     return 1 if unit(metric) in ("%", "dB") else 2
+
+
+def averaged(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Which of some tasks (name and metric) averages over tasks are of: not units, nor systems that hear by a recogniser.
+
+    Where there are no others, the latter. Units compare an encoder with itself, so that one whose units never change would win.
+    """
+    fair = [t for t in tasks if t[1] not in AGAINST_ITSELF]
+    return [t for t in fair if not t[0].startswith(BY_A_RECOGNISER)] or fair
 
 
 def append_rows(path: Path | str, rows: Iterable[Row], any_card: bool = False) -> None:
@@ -91,7 +103,7 @@ def _plain(row: Row) -> dict[str, Any]:
     values = asdict(row) | {"card": row.card if isinstance(row.card, str) else dict(row.card)}
     for name in ("snr_db", "value", "low", "high"):
         values[name] = None if values[name] is None else float(values[name])
-    values |= {"n": int(row.n), "seed": int(row.seed)}
+    values |= {"n": int(row.n), "seed": int(row.seed), "groups": int(row.groups)}
     for name, value in values.items():
         if not _fits(name, value):
             raise ValueError(f"the {row.metric} of {row.system} has {value!r} for {name}")
@@ -114,10 +126,10 @@ def _parse(line: str, place: str) -> Row:
         values = json.loads(line)
     except ValueError as error:
         raise InputError(f"{place} is not JSON ({error}); remove the line and run its evaluation again") from error
-    names = [field.name for field in fields(Row)]
-    if not isinstance(values, dict) or set(values) != set(names):
+    names = {field.name: field.default is MISSING for field in fields(Row)}  # and whether a line must have it
+    if not isinstance(values, dict) or set(values) - set(names) or {name for name, must in names.items() if must} - set(values):
         raise InputError(f"{place} is not a result with the fields {', '.join(names)}; remove the line")
-    for name in names:
+    for name in values:
         if not _fits(name, values[name]):
             raise InputError(f"{place} has {values[name]!r} for {name}; remove the line and run its evaluation again")
     return Row(**values)
@@ -128,7 +140,7 @@ def _fits(name: str, value: Any) -> bool:
         return True
     if name in ("snr_db", "low", "high", "value"):
         return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if name in ("n", "seed"):
+    if name in ("n", "seed", "groups"):
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, (str, dict) if name == "card" else str)
 
@@ -143,7 +155,29 @@ def table(rows: Iterable[Row]) -> str:
     rows = list(rows)
     metrics = dict.fromkeys(row.metric for row in rows)
     blocks = [_block(metric, [r for r in rows if r.metric == metric]) for metric in metrics]
-    return "\n\n".join(blocks)
+    return "\n\n".join(filter(None, [*blocks, drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)]))
+
+
+def drawn_sentence(found: Iterable[tuple[str, str, int]]) -> str:
+    """What the intervals of a table draw, "" where they draw nothing. found: what a value is of, what is drawn, and of how many.
+
+    "95 % intervals draw 8 voices." or "95 % intervals draw 8 voices (ks, ic) and 150 recordings (sid)."
+    """
+    names: dict[str, dict[str, None]] = {}
+    sizes: dict[str, set[int]] = {}
+    for name, drawn, groups in found:
+        if drawn and groups > 1:
+            names.setdefault(drawn, {})[name] = None
+            sizes.setdefault(drawn, set()).add(groups)
+    each = [counted_range(sizes[drawn], drawn) + (f" ({', '.join(names[drawn])})" if len(names) > 1 else "") for drawn in names]
+    return f"95 % intervals draw {' and '.join(each)}." if each else ""
+
+
+def counted_range(sizes: Iterable[int], what: str) -> str:
+    """ "8 voices", "1 passage", "20 to 140 passages", "10 voices or recordings" (of a mean)."""
+    low, high = min(sizes), max(sizes)
+    plural = " or ".join((f"{word[:-1]}ies" if word[-1] == "y" else f"{word}s") if high != 1 else word for word in what.split(", "))
+    return f"{low if low == high else f'{low} to {high}'} {plural}"
 
 
 def _block(metric: str, rows: Sequence[Row]) -> str:

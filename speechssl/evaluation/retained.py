@@ -1,7 +1,7 @@
 """What DUAL and a cascade retain of what they reach in clean speech, as the noise grows.
 
 Retained is 100 s(c) / s(clean), FF1 of a system under a condition over its own in clean speech. The questions are drawn together,
-by passage, for both systems and all conditions; `resampling` has the bootstrap.
+by voice or passage as everywhere, for both systems and all conditions; `resampling` has the bootstrap.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def against_cascade(grid: Grid) -> list[dict[str, Any]]:
 
 def _pair(grid: Grid, dual: Reader, cascade: Reader) -> list[dict[str, Any]]:
     cells = {(r, s): grid.cells[r.task, r.encoder, s].scored for r in (dual, cascade) for s in grid.settings}
-    scores = resampled(cells, grid.seed, grid.resamples)
+    scores = resampled(cells, grid.seed, grid.resamples, grid.cells[dual.task, dual.encoder, grid.clean].unit)
 
     def kept(reader: Reader) -> list[Estimate]:
         clean = scores[reader, grid.clean]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from speechssl.bootstrap import LEVEL
-from speechssl.evaluation.degradation import Grid, Task, gain, levels
+from speechssl.evaluation.degradation import Grid, Task, drawn, gain, levels
 from speechssl.evaluation.grid import Setting
 from speechssl.evaluation.resampling import Estimate, holm, mean_of
 from speechssl.evaluation.results import LOWER_IS_BETTER, aligned
@@ -79,7 +79,7 @@ def lecture_markdown(grid: Grid, at: float, corrected: bool) -> str:
         for e in grid.encoders
     ]
     table = TextTable(f"Encoders and tasks: {', '.join(c.name for c in names)}", tuple(head), tuple(map(tuple, rows)))
-    return table.markdown + f"\n\n{_note(grid.tasks, corrected)}"
+    return table.markdown + f"\n\n{_note(grid, grid.tasks, corrected)}"
 
 
 def degradation_tables(values: Mapping[str, Any]) -> list[TextTable]:
@@ -100,7 +100,7 @@ def _scores(grid: Grid, tasks: Sequence[Task], columns: Sequence[Columns], title
         if grid.has(task, e)
     ]
     first = "task, encoder" if len(tasks) > 1 else "encoder"
-    return TextTable(title, (first, *(c.name for c in columns)), tuple(rows), _note(tasks, corrected))
+    return TextTable(title, (first, *(c.name for c in columns)), tuple(rows), _note(grid, tasks, corrected))
 
 
 def _score_cells(grid: Grid, tasks: Sequence[Task], columns: Sequence[Columns], corrected: bool) -> dict[Place, str]:
@@ -128,14 +128,14 @@ def _cell(score: Estimate) -> str:
     return f"{v.value:.1f}" + (f" [{v.low:.1f}, {v.high:.1f}]" if v.estimated else "")
 
 
-def _note(tasks: Sequence[Task], corrected: bool) -> str:
+def _note(grid: Grid, tasks: Sequence[Task], corrected: bool) -> str:
     kinds = {metric in LOWER_IS_BETTER for _, metric in tasks}
     lower = ", ".join(dict.fromkeys(metric for _, metric in tasks if metric in LOWER_IS_BETTER))
     better = {frozenset({True}): "less is better", frozenset({False}): "more is better"}.get(
         frozenset(kinds), f"more is better, but for {lower}"
     )
     how = "by Holm's procedure over this table" if corrected else "not corrected for the number of tests"
-    return f"Percent with 95 % intervals; {better}. * differs from the baseline, p < 0.05, {how}."
+    return f"Percent; {better}. {drawn(grid, tasks)} * differs from the baseline, p < 0.05, {how}."
 
 
 def _listed(settings: Sequence[Setting]) -> str:
@@ -154,8 +154,8 @@ def _shares(values: Mapping[str, Any]) -> TextTable:
     columns = ("encoder", "noise", "baseline loses", "it loses", "removed %", "recovered %", "pooled %")
     note = (
         "Means over the tasks. removed: share of the baseline's loss, each against its own clean speech; recovered: both against "
-        "the baseline's clean speech; pooled: removed, of the losses in points added up."
-    )
+        "the baseline's clean speech; pooled: removed, of the losses in points added up. " + values["drawn"]
+    ).strip()
     kept = (
         f" Somewhere the baseline's loss was not certain, and the task left out of the shares: {', '.join(left)}." if left else ""
     )
@@ -173,7 +173,7 @@ def _clean(values: Mapping[str, Any]) -> TextTable:
         for line in values["clean"]
         if line["worst"]
     )
-    note = "Points by which it is better than the baseline in clean speech (below 0: worse)."
+    note = f"Points by which it is better than the baseline in clean speech (below 0: worse). {values['drawn']}".strip()
     return TextTable("Clean speech", ("encoder", "mean over tasks", "worst task"), rows, note)
 
 

@@ -19,6 +19,7 @@ from speechssl.asr.protocol import Transcript
 from speechssl.audio import read_audio
 from speechssl.bootstrap import Interval, mean_interval, ratio_interval
 from speechssl.corpora.records import Corpus, Passage, Question, data_hash
+from speechssl.corpora.voices import passage_units
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.evaluation.naming import Named, check_names, recogniser_name
 from speechssl.evaluation.question_scores import write_scores
@@ -242,30 +243,30 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Scor
 def score(
     predictions: Mapping[str, Any], corpus: Corpus, condition: Condition, system: Named, seed: int, encoder: str
 ) -> list[Row]:
-    """Rows in percent with 95 % bootstrap intervals; the questions of a passage are drawn together, and one has no interval."""
+    """Rows in percent with 95 % bootstrap intervals (`passage_units` says what is drawn); one voice or passage alone has none."""
     scored = score_questions(predictions, corpus)
     values: dict[str, Interval] = {}
     for metric in ("ff1", "aos", "em", "f1"):
         column = [(getattr(s, metric), s.passage) for s in scored if getattr(s, metric) is not None]
         if column:
-            values[metric] = mean_interval([v for v, _ in column], [p for _, p in column], seed)
+            values[metric] = mean_interval([v for v, _ in column], passage_units(corpus, [p for _, p in column]), seed)
     if predictions["transcripts"]:
         passages = [p for p in corpus.passages.values() if p.id in predictions["transcripts"] and p.text]
         if passages:
-            values[error_metric(passages[0].language)] = _word_errors(passages, predictions["transcripts"], seed)
+            values[error_metric(passages[0].language)] = word_error_interval(corpus, passages, predictions["transcripts"], seed)
     card = hash_json(dict(system.card))
 
     def row(metric: str, v: Interval) -> Row:
-        p = v.percent
-        return Row(system.name, encoder, condition.short, condition.snr_db, metric, p.value, *p.ends, p.n, seed, card)
+        p, about = v.percent, (system.name, encoder, condition.short, condition.snr_db, metric)
+        return Row(*about, p.value, *p.ends, p.n, seed, card, p.drawn, p.groups)
 
     return [row(metric, interval) for metric, interval in values.items()]
 
 
-def _word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str], seed: int) -> Interval:
+def word_error_interval(corpus: Corpus, passages: Sequence[Passage], transcripts: Mapping[str, str], seed: int) -> Interval:
     """WER (zh: CER) over the passages, at least one."""
     errors = word_errors(passages, transcripts)
-    return ratio_interval(errors.errors, errors.words, None, seed)
+    return ratio_interval(errors.errors, errors.words, passage_units(corpus, [p.id for p in passages]), seed)
 
 
 def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:
@@ -274,13 +275,14 @@ def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> 
     return word_error_rate([p.text for p in passages], heard, passages[0].language)
 
 
-def by_length(scored: Sequence[Scored], system: str, seed: int) -> list[dict[str, Any]]:
-    """FF1 in percent by length of the answer."""
+def by_length(scored: Sequence[Scored], corpus: Corpus, system: str, seed: int) -> list[dict[str, Any]]:
+    """FF1 in percent by length of the answer. What is drawn is chosen for all lengths together."""
+    units = passage_units(corpus, [s.passage for s in scored])
     found = []
     for low, high in BUCKETS:
-        inside = [(s.ff1, s.passage) for s in scored if s.ff1 is not None and low <= s.seconds < high]
+        inside = {i: s.ff1 for i, s in enumerate(scored) if s.ff1 is not None and low <= s.seconds < high}
         if inside:
-            v = mean_interval([f for f, _ in inside], [p for _, p in inside], seed).percent
+            v = mean_interval(list(inside.values()), units.at(list(inside)), seed).percent
             bucket = f"{low:g}-{high:g} s" if np.isfinite(high) else f"over {low:g} s"
             low_end, high_end = v.ends
             found.append({"system": system, "bucket": bucket, "value": v.value, "low": low_end, "high": high_end, "n": v.n})

@@ -175,7 +175,7 @@ class _Listed:
     def items(self) -> list[Item]:
         data = self.part.data
         splits = ("documents", "test") if self.part.task == QBE else ("test",)
-        return [Item(u.id, data.path(u), u.id) for split in splits for u in data.splits[split]]
+        return [Item(u.id, data.path(u)) for split in splits for u in data.splits[split]]
 
 
 def _ears(out: Path, parts: Sequence[Part], settings: Sequence[Setting], distorter: Distorter, plan: Plan) -> list[Ears]:
@@ -286,7 +286,9 @@ def combine(judged: Sequence[Judgement]) -> Judgement:
             sum(x**2 for x in part) ** 0.5 / len(same)
             for part in zip(*((m.value - m.low, m.high - m.value) for m in same), strict=True)
         )
-        found.append(Measure(same[0].metric, value, value - below, value + above, sum(m.n for m in same)))
+        drawn = ", ".join(dict.fromkeys(m.drawn for m in same if m.drawn))
+        sizes = sum(m.n for m in same), drawn, sum(m.groups for m in same)
+        found.append(Measure(same[0].metric, value, value - below, value + above, *sizes))
     return Judgement(tuple(found), {**judged[0].detail, **_confusions([j.detail for j in judged])})
 
 
@@ -307,11 +309,14 @@ def _rows(parts: Sequence[Part], encoder: str, head: str, setting: Setting, judg
     card = {"data": [part.data.hash for part in parts], "preset": parts[0].preset}
     for m in judged.measures[:1] if default else judged.measures:
         metric = f"{m.metric}{DEFAULT}" if default else m.metric
-        yield Row(parts[0].task, encoder, setting.name, setting.snr_db, metric, m.value, m.low, m.high, m.n, seed, card)
+        low, high = (m.low, m.high) if m.groups > 1 else (None, None)  # one group says nothing about the spread
+        about = (parts[0].task, encoder, setting.name, setting.snr_db, metric)
+        yield Row(*about, m.value, low, high, m.n, seed, card, m.drawn, m.groups)
 
 
 def _tell(encoder: str, task: str, rows: Sequence[Row]) -> None:
     """A line as soon as a task is done: its first measure on clean speech."""
     first = next(row for row in rows if row.condition == "clean")
-    said = f"{first.metric} {first.value:.2f} [{first.low:.2f}, {first.high:.2f}]"
+    ends = "" if first.low is None else f" [{first.low:.2f}, {first.high:.2f}]"
+    said = f"{first.metric} {first.value:.2f}{ends}"
     tqdm.write(f"{encoder}: {task} ({ABOUT[task]}) {said}", file=sys.stderr)

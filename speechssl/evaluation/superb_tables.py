@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from speechssl.evaluation.results import DEFAULT, LOWER_IS_BETTER, Row, decimals, unit
+from speechssl.evaluation.results import DEFAULT, LOWER_IS_BETTER, Row, decimals, drawn_sentence, unit
 from speechssl.evaluation.robustness_tables import TextTable
 from speechssl.superb.catalogue import ORDER
 
@@ -36,8 +36,9 @@ def _scores(rows: Sequence[Row], encoders: Sequence[str]) -> TextTable:
         for task, metric in _measures(rows)
     ]
     seeds = len({row.seed for row in rows})
-    note = "Test sets, clean speech; 95 % intervals; ↑ more is better, ↓ less is. "
-    note += f"Means over {seeds} seeds, the interval reaches over those of all." if seeds > 1 else ""
+    note = "Test sets, clean speech; ↑ more is better, ↓ less is. "
+    note += drawn_sentence((row.system, row.drawn, row.groups) for row in rows if not _aside(row))
+    note += f" Means over {seeds} seeds, the interval reaches over those of all." if seeds > 1 else ""
     return TextTable("SUPERB", ("task", *encoders), tuple(lines), note.strip())
 
 

@@ -16,7 +16,7 @@ from speechssl.audio import read_audio
 from speechssl.corpora.sources import Recording
 from speechssl.corpora.utterances import DOCUMENTS, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.evaluation.judging import RESAMPLES, Cell, Ears
+from speechssl.evaluation.judging import DRAWN, RESAMPLES, Cell, Ears
 from speechssl.evaluation.states import Stock, options_of
 from speechssl.superb.features import Hearing, Hears, encoder_card
 from speechssl.superb.spoken_terms import SpokenTerms
@@ -28,7 +28,7 @@ def judge_terms(data: UtteranceSet, stock: Stock, ears: Ears, place: Path, chose
     terms = SpokenTerms(data)
     layer, layers = choose(terms, stock, chosen)
     recordings = [data.path(u) for split in (DOCUMENTS, "test") for u in data.splits[split]]
-    made_from = hash_json([data.hash, ears.card(recordings), encoder_card(stock.encoder), layer, RESAMPLES])
+    made_from = hash_json([data.hash, ears.card(recordings), encoder_card(stock.encoder), layer, RESAMPLES, DRAWN])
     cell = Cell(place, made_from)
     if (found := cell.read()) is None:
         states = _states(stock, data, (DOCUMENTS, "test"), ears)

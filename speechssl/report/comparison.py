@@ -46,7 +46,7 @@ def rows_of(c: Compared) -> list[Row]:
     rows = []
     for (system, (condition, snr), metric), e in c.estimates.items():
         v, name = e.interval.percent, c.errors.lower() if metric == WER else metric
-        rows.append(Row(system, "", condition, snr, name, v.value, *v.ends, v.n, 0, ""))
+        rows.append(Row(system, "", condition, snr, name, v.value, *v.ends, v.n, 0, "", v.drawn, v.groups))
     return rows
 
 

@@ -17,7 +17,7 @@ import jinja2
 
 from speechssl.artefacts import write_text
 from speechssl.errors import InputError
-from speechssl.evaluation.results import LOWER_IS_BETTER, Row, decimals, unit
+from speechssl.evaluation.results import LOWER_IS_BETTER, Row, decimals, drawn_sentence, unit
 from speechssl.report.examples import Example, Prediction
 from speechssl.report.figures import Breakdown, Drawing, bars, score_against_snr, score_against_wer
 from speechssl.report.robustness import Panel, of_grid, panels, summarise_grid
@@ -44,7 +44,7 @@ from speechssl.report.waveform import Region, data_uri, outline, region, ticks
 TITLE = "Spoken question answering with and without a transcript"
 ROBUSTNESS = "Speech encoders in noise"
 SUPERB = "SUPERB: what speech encoders are good for"
-COLUMNS = ("system", "encoder", "condition", "snr_db", "metric", "value", "low", "high", "n", "seed", "card")
+COLUMNS = ("system", "encoder", "condition", "snr_db", "metric", "value", "low", "high", "n", "seed", "card", "drawn", "groups")
 PLAIN = Series("", "", "", len(PALETTE) - 1)  # grey, for a system that nothing else knows
 
 
@@ -249,7 +249,7 @@ def _note(metric: str, cells: Sequence[Cell]) -> str:
     what = {"%": "Percent", "dB": "Decibels", "×": "Times"}.get(unit(metric), "On its own scale")
     parts = [f"{what}; {'lower' if metric in LOWER_IS_BETTER else 'higher'} is better."]
     if any(cell.low is not None for cell in cells):
-        parts.append("Grey: 95 % interval.")
+        parts.append(" ".join(filter(None, ["Grey: 95 % interval.", drawn_sentence(("", c.drawn, c.groups) for c in cells)])))
     sizes = sorted({cell.n for cell in cells if cell.n})
     if sizes:
         parts.append(f"n = {sizes[0]:,}." if len(sizes) == 1 else f"n = {sizes[0]:,} to {sizes[-1]:,}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from speechssl.evaluation.results import BY_A_RECOGNISER, LOWER_IS_BETTER, Row
+from speechssl.evaluation.results import LOWER_IS_BETTER, Row, averaged
 from speechssl.report.series import SYSTEMS, Cell, Condition, Results, Series, arrange, decibels, metric_name
 
 GROUPS = ("seen-", "unseen-")  # what the names of noisy conditions of a grid begin with
@@ -74,9 +74,10 @@ def _results(rows: Sequence[Row], task: str, metric: str, encoders: Sequence[Ser
 def summarise_grid(found: Sequence[Panel]) -> str:
     """What unseen (else seen) noise costs every encoder, averaged over the tasks that all of them did. Empty without any.
 
-    Tasks that hear by a recogniser (a cascade, SpeechBERT) do not count: they are there to be compared with DUAL.
+    Units and tasks that hear by a recogniser (a cascade, SpeechBERT) do not count (`averaged`).
     """
-    tasks = [p for p in found if not p.task.startswith(BY_A_RECOGNISER)] or list(found)
+    counted = averaged((p.task, p.metric) for p in found)
+    tasks = [p for p in found if (p.task, p.metric) in counted]
     encoders = [e for e in (tasks[0].encoders if tasks else ()) if all(e in p.encoders for p in tasks)]
     level = _level(tasks)
     if not level or not encoders:

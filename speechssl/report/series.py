@@ -111,13 +111,18 @@ class Condition:
 
 @dataclass(frozen=True)
 class Cell:
-    """One number. low, high: 95 % interval or None. n: questions or None. seeds: how many runs it is the mean of."""
+    """One number. low, high: 95 % interval or None. n: questions or None. seeds: how many runs it is the mean of.
+
+    drawn, groups: what the interval draws, and of how many (`Row`).
+    """
 
     value: float
     low: float | None
     high: float | None
     n: int | None
     seeds: int = 1
+    drawn: str = ""
+    groups: int = 0
 
 
 @dataclass(frozen=True)
@@ -215,7 +220,7 @@ def _cell(rows: Sequence[Row]) -> Cell:
     lows, highs = [_number(r.low) for r in rows], [_number(r.high) for r in rows]
     known = [(a, b) for a, b in zip(lows, highs, strict=True) if a is not None and b is not None]
     low, high = (min(a for a, _ in known), max(b for _, b in known)) if len(known) == len(rows) else (None, None)
-    return Cell(sum(r.value for r in rows) / len(rows), low, high, rows[0].n or None, len(rows))
+    return Cell(sum(r.value for r in rows) / len(rows), low, high, rows[0].n or None, len(rows), rows[0].drawn, rows[0].groups)
 
 
 def _number(value: float | None) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
 
-from speechssl.evaluation.results import DEFAULT, LOWER_IS_BETTER, decimals, unit
+from speechssl.evaluation.results import DEFAULT, LOWER_IS_BETTER, decimals, drawn_sentence, unit
 from speechssl.report.published import CHECKED, MARK, published
 from speechssl.report.robustness import AT, CLEAN, GROUPS
 from speechssl.report.series import METRICS, Cell, Condition, Series, decibels, metric_name
@@ -97,7 +97,7 @@ def _clean(found: Superb, columns: Sequence[Measured], title: str) -> Block | No
         return None
     best = [best_of(c, [cells[i] for _, cells in lines]) for i, c in enumerate(columns)]
     made = [Line(e.label, e, tuple(map(_entry, columns, cells, best))) for e, cells in lines]
-    every = [cell for _, cells in lines for cell in cells if cell]
+    every = [(c, cell) for _, cells in lines for c, cell in zip(columns, cells, strict=True) if cell]
     return Block(title, _note(columns, every, len(lines)), _aspects(columns), _headings(columns), tuple(made))
 
 
@@ -148,10 +148,11 @@ def _aspects(columns: Sequence[Measured]) -> tuple[tuple[str, int], ...]:
     return tuple((name, len(list(some))) for name, some in groupby(columns, key=lambda c: ASPECT[c[0]]))
 
 
-def _note(columns: Sequence[Measured], cells: Sequence[Cell], lines: int) -> str:
+def _note(columns: Sequence[Measured], found: Sequence[tuple[Measured, Cell]], lines: int) -> str:
+    cells = [cell for _, cell in found]
     parts = [f"Measured by this run. {_measured_in(columns)}; ↑ more is better, ↓ less is."]
     if any(cell.low is not None for cell in cells):
-        parts.append("Grey: 95 % interval.")
+        parts.append(f"Grey: 95 % interval. {drawn_sentence((_code(c[0]), cell.drawn, cell.groups) for c, cell in found)}".strip())
     if (seeds := max(cell.seeds for cell in cells)) > 1:
         parts.append(f"Means over up to {seeds} seeds; an interval reaches over those of all seeds.")
     if lines > 1:

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from speechssl.bootstrap import Interval, mean_interval
+from speechssl.bootstrap import Units, mean_interval
 from speechssl.corpora.sources import Recording
 from speechssl.corpora.utterances import LabelledSet, Utterance, UtteranceSet
+from speechssl.corpora.voices import recording_units
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.superb.features import CachedStates, CacheOptions, Hearing, cache_states, encoder_card
 from speechssl.superb.fit import Run
@@ -63,7 +64,7 @@ class Classification:
         return found
 
     def judge(self, split: str, predicted: Mapping[str, list[float]], resamples: int) -> Judgement:
-        """acc with its interval, by speakers where training heard none of them; the confusion of every slot, and the mean loss."""
+        """acc with its interval; the confusion of every slot, and the mean loss."""
         every = self.data.splits[split]
         heard = [u for u in every if u.id in predicted]
         right = dict.fromkeys((u.id for u in every), 0.0)
@@ -75,7 +76,7 @@ class Classification:
             right |= {u.id: float(ok) for u, ok in zip(heard, (chosen == truth).all(1).tolist(), strict=True)}
             losses = [-of_slot.gather(1, t[:, None]).mean() for of_slot, t in zip(slots, truth.T, strict=True)]
             detail = {"loss": float(torch.stack(losses).sum()), "confusion": self._confusion(chosen, truth)}
-        return Judgement((_measure(list(right.values()), self.groups(every), resamples),), detail)
+        return Judgement((_measure(list(right.values()), recording_units(self.data, every), resamples),), detail)
 
     def labels(self, utterances: Sequence[Utterance]) -> Tensor:
         """(B, slots) numbers of classes."""
@@ -85,12 +86,6 @@ class Classification:
         """(B,) how often each is to be drawn for all classes to come equally often: one over the number with its labels."""
         counts = Counter(tuple(sorted(u.labels.items())) for u in utterances)
         return torch.tensor([1 / counts[tuple(sorted(u.labels.items()))] for u in utterances])
-
-    def groups(self, utterances: Sequence[Utterance]) -> list[str]:
-        """What the bootstrap draws together: speakers that training did not hear; where it did (SID), each utterance by itself."""
-        known = {u.speaker for u in self.data.splits["train"]}
-        fresh = all(u.speaker and u.speaker not in known for u in utterances)
-        return [u.speaker if fresh else u.id for u in utterances]
 
     def choose(self, said: Sequence[float]) -> dict[str, str]:
         """The likeliest label of every slot."""
@@ -109,11 +104,10 @@ class Classification:
         return found
 
 
-def _measure(right: Sequence[float], groups: Sequence[str], resamples: int) -> Measure:
-    value = sum(right) / len(right)
-    found = mean_interval(right, groups, resamples=resamples) if resamples else Interval(value, value, value, len(right))
-    percent = found.percent
-    return Measure(METRIC, percent.value, percent.low, percent.high, percent.n)
+def _measure(right: Sequence[float], units: Units, resamples: int) -> Measure:
+    if not resamples:
+        return Measure.fixed(METRIC, 100 * sum(right) / len(right), len(right))
+    return Measure.of(METRIC, mean_interval(right, units, resamples=resamples).percent)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.bootstrap import ratio_interval
 from speechssl.corpora.utterances import Turn, Utterance, UtteranceSet
+from speechssl.corpora.voices import recording_units
 from speechssl.errors import InputError
 from speechssl.superb.activity import ActivityShape, SpeakerActivity, permutation_free_loss
 from speechssl.superb.metrics.diarisation import NONE, Errors, diarisation_errors, names_together
@@ -93,12 +94,12 @@ class Diarisation:
         total = sum(found, NONE)
         if not total.speech:
             raise InputError(f"a collar of {self.collar} s leaves no speech of {self.data.root / split}.jsonl; give a smaller one")
-        measure = Measure("der", 100 * total.rate, 100 * total.rate, 100 * total.rate, len(found))
+        measure = Measure.fixed("der", 100 * total.rate, len(found))
         detail: dict[str, Any] = {"timeline": self._timeline(split, predicted), "parts": _parts(total)}
         if resamples:
             wrong, speech = [e.wrong for e in found], [e.speech for e in found]
-            interval = ratio_interval(wrong, speech, resamples=resamples).percent
-            measure = replace(measure, low=interval.low, high=interval.high)
+            units = recording_units(self.data, self.data.splits[split])
+            measure = Measure.of("der", ratio_interval(wrong, speech, units, resamples=resamples).percent)
             detail["decisions"] = self.decisions(split, predicted)
         return Judgement((measure,), detail)
 

@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.audio import read_audio
 from speechssl.bootstrap import mean_interval
 from speechssl.corpora.utterances import Utterance, UtteranceSet
+from speechssl.corpora.voices import recording_units
 from speechssl.errors import InputError
 from speechssl.superb.masking import OVERLAP, Masker, MaskerShape, Stft, masked
 from speechssl.superb.metrics.enhancement import SILENT, WORST_PESQ, pesq_wideband, si_sdr_improvement, stoi_percent
@@ -197,10 +198,8 @@ def measure(
         else:
             values.append(score(clean_sources(data, utterance, found.shape[1]), found[1:], found[0]))
     if not resamples:
-        mean = float(np.mean(values))
-        return Measure(name, mean, mean, mean, len(values))
-    interval = mean_interval(values, resamples=resamples)
-    return Measure(name, interval.value, interval.low, interval.high, interval.n)
+        return Measure.fixed(name, float(np.mean(values)), len(values))
+    return Measure.of(name, mean_interval(values, recording_units(data, data.splits[split]), resamples=resamples))
 
 
 def clean_sources(data: UtteranceSet, utterance: Utterance, samples: int) -> np.ndarray:

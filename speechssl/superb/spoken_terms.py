@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speechssl.bootstrap import Interval, mean_interval
+from speechssl.bootstrap import mean_interval
 from speechssl.corpora.utterances import DOCUMENTS, Utterance, UtteranceSet
+from speechssl.corpora.voices import recording_units
 from speechssl.errors import InputError
 from speechssl.superb.dtw import Documents, subsequence_costs
 from speechssl.superb.metrics.term_weighted import Costs, maximum, term_curves, values_at
@@ -64,7 +65,7 @@ class SpokenTerms:
         return int(np.argmax(found)), found
 
     def judge(self, states_of: States, split: str, layer: int, resamples: int, workers: int = 2) -> Judgement:
-        """MTWV, and the value at the published decision (`atwv`), in percent; intervals over the queries.
+        """MTWV, and the value at the published decision (`atwv`), in percent; intervals over the queries, by who says them.
 
         detail: {"layer", "threshold": the best one, None where saying nothing is best}.
         Raises InputError where no document could be heard.
@@ -73,12 +74,13 @@ class SpokenTerms:
         curves = term_curves(scores, truth, self.costs)
         beyond = np.nextafter(self.decision, np.inf)  # more than 2, not 2
         actual = values_at(scores, truth, beyond, self.costs)
-        value = float(actual.mean())
-        intervals = {
-            "mtwv": maximum(curves, resamples),
-            "atwv": mean_interval(actual, resamples=resamples) if resamples else Interval(value, value, value, len(actual)),
-        }
-        measures = tuple(Measure(name, x.percent.value, x.percent.low, x.percent.high, x.n) for name, x in intervals.items())
+        units = recording_units(self.data, self.queries(split), "query")
+        if resamples:
+            intervals = {"mtwv": maximum(curves, resamples, units), "atwv": mean_interval(actual, units, resamples=resamples)}
+            measures = tuple(Measure.of(name, interval.percent) for name, interval in intervals.items())
+        else:
+            values = {"mtwv": maximum(curves, 0).value, "atwv": float(actual.mean())}
+            measures = tuple(Measure.fixed(name, 100 * value, len(actual)) for name, value in values.items())
         best = float(curves.thresholds[curves.best])
         return Judgement(measures, {"layer": layer, "threshold": best if np.isfinite(best) else None})
 

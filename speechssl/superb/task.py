@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor, nn
 
+from speechssl.bootstrap import Interval
 from speechssl.corpora.utterances import Utterance, UtteranceSet
 from speechssl.timing import FrameGrid
 
@@ -30,13 +31,28 @@ class Batch:
 
 @dataclass(frozen=True)
 class Measure:
-    """How well a task is done. value, low, high: percent, dB or a scale (`evaluation.results`); low to high: the 95 % interval."""
+    """How well a task is done. value, low, high: percent, dB or a scale (`evaluation.results`); low to high: the 95 % interval.
+
+    drawn, groups: what the interval draws and of how many (`corpora.voices.recording_units`); "", 0: there is none.
+    """
 
     metric: str  # "acc", "per", "wer", "eer", "mtwv", "der", "slot_f1", "slot_cer", "pesq", "stoi", "si_sdri", "min_dcf", ...
     value: float
     low: float
     high: float
     n: int  # items it is about
+    drawn: str = ""
+    groups: int = 0
+
+    @classmethod
+    def of(cls, metric: str, found: Interval) -> Measure:
+        """An interval on the measure's own scale."""
+        return cls(metric, found.value, found.low, found.high, found.n, found.drawn, found.groups)
+
+    @classmethod
+    def fixed(cls, metric: str, value: float, n: int) -> Measure:
+        """Without an interval."""
+        return cls(metric, value, value, value, n)
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,20 @@ class Item:
 
     id: str  # what the random part of a distortion depends on
     path: Path
-    group: str  # what the bootstrap draws together: the speaker, or the utterance itself
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What one item adds to a score, which is the sum of the numerators over the sum of the denominators."""
+    """What one item adds to a score, which is the sum of the numerators over the sum of the denominators.
+
+    group, voice: what `bootstrap.choose_units` chooses from to draw items together.
+    """
 
     id: str
-    group: str
+    group: str  # the next larger unit than the item (of a question its passage), or the item itself
     numerator: float  # accuracy: 1 where right; word error rate: errors
     denominator: float  # accuracy: 1; word error rate: words of the reference
+    voice: str = ""  # who speaks; "" where that is not known, or training knew the voice
 
 
 class TrainedTask(Protocol):
@@ -39,6 +42,10 @@ class TrainedTask(Protocol):
     @property
     def metric(self) -> str:
         """acc (more is better) or wer (less is)."""
+
+    @property
+    def unit(self) -> str:
+        """What the groups of its scores are called: "recording", "passage"."""
 
     @property
     def card(self) -> Mapping[str, Any]:

@@ -11,8 +11,10 @@ import numpy as np
 
 from speechssl.artefacts import hash_json, read_json
 from speechssl.asr.ctc import CtcRecogniser, greedy_decode
+from speechssl.bootstrap import unknown_voice
 from speechssl.corpora.records import Passage, Question, load_corpus
 from speechssl.corpora.utterances import LabelledSet, Utterance, load_labelled
+from speechssl.corpora.voices import RECORDING, known_voices, unknown_speakers
 from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.qa.metrics import word_error_rate
@@ -34,6 +36,8 @@ class ClassificationTask:
     split: str = SPLIT
     metric: str = METRIC
 
+    unit = RECORDING
+
     @property
     def name(self) -> str:
         return self.data.task
@@ -45,11 +49,8 @@ class ClassificationTask:
         return head | {"encoder": encoder_card(self.encoder), "data": self.data.hash, "split": self.split}
 
     def items(self) -> Sequence[Item]:
-        """Grouped by speaker where training heard none of them; where it did (SID, FSDD), each utterance is its own group."""
-        assert isinstance(self.trained.task, Classification)
-        wanted = self.data.splits[self.split]
-        groups = self.trained.task.groups(wanted)
-        return [Item(u.id, self.data.path(u), group) for u, group in zip(wanted, groups, strict=True)]
+        """The recordings of the split."""
+        return [Item(u.id, self.data.path(u)) for u in self.data.splits[self.split]]
 
     def hear(self, samples: np.ndarray) -> dict[str, str]:
         """The label of every slot."""
@@ -58,7 +59,8 @@ class ClassificationTask:
     def score(self, heard: Mapping[str, Any]) -> list[Scored]:
         truth: dict[str, Utterance] = {u.id: u for u in self.data.splits[self.split]}
         right = {name: float(heard.get(name) == dict(u.labels)) for name, u in truth.items()}
-        return [Scored(item.id, item.group, right[item.id], 1.0) for item in self.items()]
+        voices = unknown_speakers(self.data, list(truth.values()))
+        return [Scored(i, i, ok, 1.0, "".join(who)) for (i, ok), who in zip(right.items(), voices, strict=True)]
 
 
 def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEncoder, split: str = SPLIT) -> ClassificationTask:
@@ -89,6 +91,9 @@ class RecognitionTask:
     weights: str  # hash of the head
     name: str = "asr"
     metric: str = "wer"
+    known: frozenset[str] = frozenset()  # voices that training knew
+
+    unit = "passage"
 
     @property
     def card(self) -> Mapping[str, Any]:
@@ -97,8 +102,8 @@ class RecognitionTask:
         return facts | {"task": self.name, "data": hash_json([[r.id, r.audio, r.text] for r in self.records])}
 
     def items(self) -> Sequence[Item]:
-        """Grouped by utterance."""
-        return [Item(r.id, self.root / r.audio, r.id) for r in self.records]
+        """The recordings."""
+        return [Item(r.id, self.root / r.audio) for r in self.records]
 
     def hear(self, samples: np.ndarray) -> str:
         """What was recognised; nothing in audio shorter than a frame."""
@@ -108,7 +113,10 @@ class RecognitionTask:
         said = [heard.get(r.id, "") for r in self.records]
         errors = word_error_rate([r.text for r in self.records], said, self.records[0].language)
         counted = zip(self.records, errors.errors, errors.words, strict=True)
-        return [Scored(r.id, r.id, float(wrong), float(words)) for r, wrong, words in counted]
+        return [
+            Scored(r.id, getattr(r, "passage", r.id), float(wrong), float(words), unknown_voice(r.speaker, self.known))
+            for r, wrong, words in counted
+        ]
 
 
 def load_recognition(
@@ -122,4 +130,5 @@ def load_recognition(
     if not questions:
         raise InputError(f"{Path(corpus) / split} has no questions to recognise; prepare the corpus with some")
     recogniser = CtcRecogniser.load(folder, encoder)
-    return RecognitionTask(recogniser, Path(corpus), questions, read_json(Path(folder) / "card.json")["weights"])
+    weights = read_json(Path(folder) / "card.json")["weights"]
+    return RecognitionTask(recogniser, Path(corpus), questions, weights, known=known_voices(corpus))

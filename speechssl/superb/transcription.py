@@ -17,6 +17,7 @@ from speechssl.asr.beam import BeamDecoder, BeamOptions
 from speechssl.asr.ctc import CtcVocabulary, HeadShape, greedy_decode, greedy_symbols
 from speechssl.asr.ngram import NgramModel, train_ngram
 from speechssl.corpora.utterances import Utterance, UtteranceSet
+from speechssl.corpora.voices import recording_units
 from speechssl.errors import InputError
 from speechssl.superb.slots import SEPARATOR, marked_text, slot_symbols, slot_type_f1, slot_value_errors
 from speechssl.superb.specaugment import SpecAugment
@@ -65,7 +66,8 @@ class Phones:
         utterances = self.data.splits[split]
         truth = {u.id: " ".join(u.phones.split()) for u in utterances}
         said = {u.id: predicted.get(u.id, "") for u in utterances}
-        return Judgement((rate_measure("per", edits(truth, said), utterances, resamples),), examples(truth, said))
+        units = recording_units(self.data, utterances)
+        return Judgement((rate_measure("per", edits(truth, said), units, resamples),), examples(truth, said))
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ class Speech:
         truth = {u.id: spelt(u.text) for u in utterances}
         ways = {"wer": "greedy"} | ({"wer_lm": "lm"} if self.language_model else {})
         texts = {metric: {u.id: predicted.get(u.id, {}).get(way, "") for u in utterances} for metric, way in ways.items()}
-        measures = [rate_measure(metric, edits(truth, said), utterances, resamples) for metric, said in texts.items()]
+        units = recording_units(self.data, utterances)
+        measures = [rate_measure(metric, edits(truth, said), units, resamples) for metric, said in texts.items()]
         return Judgement(tuple(measures), examples(truth, texts["wer"]))
 
     @cached_property
@@ -173,8 +176,9 @@ class SlotFilling:
         said = {u.id: predicted.get(u.id, "") for u in utterances}
         types = [slot_type_f1(said[name], truth[name]) if name in predicted else 0.0 for name in truth]
         values = [slot_value_errors(said[name], truth[name]) for name in truth]
-        f1 = mean_measure("slot_f1", types, utterances, resamples)
-        return Judgement((f1, rate_measure("slot_cer", values, utterances, resamples)), examples(truth, said))
+        units = recording_units(self.data, utterances)
+        f1 = mean_measure("slot_f1", types, units, resamples)
+        return Judgement((f1, rate_measure("slot_cer", values, units, resamples)), examples(truth, said))
 
 
 @torch.inference_mode()

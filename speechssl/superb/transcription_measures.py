@@ -1,4 +1,4 @@
-"""Error rates of what was written down, with intervals from a bootstrap over speakers."""
+"""Error rates of what was written down, with intervals from a bootstrap."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 from rapidfuzz.distance import Levenshtein
 
-from speechssl.bootstrap import Interval, mean_interval, ratio_interval
-from speechssl.corpora.utterances import Utterance
+from speechssl.bootstrap import Units, mean_interval, ratio_interval
 from speechssl.superb.task import Measure
 
 EXAMPLES = 5
@@ -20,35 +19,21 @@ def edits(truth: Mapping[str, str], said: Mapping[str, str]) -> list[tuple[int, 
     return [(Levenshtein.distance(wanted, found), len(wanted)) for wanted, found in words]
 
 
-def rate_measure(metric: str, counts: Sequence[tuple[float, float]], utterances: Sequence[Utterance], resamples: int) -> Measure:
+def rate_measure(metric: str, counts: Sequence[tuple[float, float]], units: Units, resamples: int) -> Measure:
     """Errors over lengths, pooled, in percent."""
     errors, lengths = zip(*counts, strict=True)
     if not resamples:
-        return _fixed(metric, sum(errors) / sum(lengths), len(counts))
-    return _measure(metric, ratio_interval(errors, lengths, groups(utterances), resamples=resamples))
+        return Measure.fixed(metric, 100 * sum(errors) / sum(lengths), len(counts))
+    return Measure.of(metric, ratio_interval(errors, lengths, units, resamples=resamples).percent)
 
 
-def mean_measure(metric: str, values: Sequence[float], utterances: Sequence[Utterance], resamples: int) -> Measure:
+def mean_measure(metric: str, values: Sequence[float], units: Units, resamples: int) -> Measure:
     """The mean over utterances, in percent."""
     if not resamples:
-        return _fixed(metric, sum(values) / len(values), len(values))
-    return _measure(metric, mean_interval(values, groups(utterances), resamples=resamples))
-
-
-def groups(utterances: Sequence[Utterance]) -> list[str]:
-    """Whom the bootstrap draws together: the speaker, or the utterance itself where none is named."""
-    return [f"speaker {u.speaker}" if u.speaker else u.id for u in utterances]
+        return Measure.fixed(metric, 100 * sum(values) / len(values), len(values))
+    return Measure.of(metric, mean_interval(values, units, resamples=resamples).percent)
 
 
 def examples(truth: Mapping[str, str], said: Mapping[str, str]) -> dict[str, Any]:
     """The first texts beside what was recognised."""
     return {"examples": [{"id": name, "truth": truth[name], "said": said[name]} for name in list(truth)[:EXAMPLES]]}
-
-
-def _fixed(metric: str, share: float, n: int) -> Measure:
-    return Measure(metric, 100 * share, 100 * share, 100 * share, n)
-
-
-def _measure(metric: str, found: Interval) -> Measure:
-    percent = found.percent
-    return Measure(metric, percent.value, percent.low, percent.high, found.n)

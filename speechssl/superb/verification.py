@@ -8,7 +8,7 @@ trials and keeps the best; here the one that is best on the trials of dev is jud
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from speechssl.corpora.utterances import Trial, UtteranceSet, load_trials
+from speechssl.corpora.voices import recording_units
 from speechssl.errors import InputError
 from speechssl.superb.metrics.verification import ErrorCurve, ScoredTrials
 from speechssl.superb.stretches import random_stretches
@@ -25,7 +26,6 @@ from speechssl.superb.xvector import Margin, XVector, XVectorShape
 from speechssl.timing import FrameGrid
 
 PUBLISHED = Settings(learning_rate=1e-4, steps=200_000, batch=50, every=10_000, optimiser="AdamW", clip=1e3)
-FEWEST = 5  # speakers of a split whose spread says something of other speakers
 
 
 @dataclass(frozen=True)
@@ -82,21 +82,17 @@ class Verification:
         """predicted: embeddings. A trial of which a recording could not be heard is wrong at any threshold."""
         trials = self._trials[split]
         scores, same = scored(trials, predicted), np.array([t.same for t in trials])
-        group = self._groups(split)
+        units = recording_units(self.data, self.data.splits[split])
+        group = dict(zip([u.id for u in self.data.splits[split]], units.labels, strict=True))
         first, second = ([group[name] for name in names] for names in _sides(trials))
         eer, cost = ScoredTrials(scores, same, first, second).intervals(resamples)
-        measures = (
-            Measure("eer", eer.percent.value, eer.percent.low, eer.percent.high, eer.n),
-            Measure("min_dcf", cost.value, cost.low, cost.high, cost.n),
+        about = (units.name, len({*first, *second})) if resamples else ("", 0)
+        measures = tuple(
+            Measure.of(name, replace(found, drawn=about[0], groups=about[1]))
+            for name, found in (("eer", eer.percent), ("min_dcf", cost))
         )
         curve = ErrorCurve.of_scores(scores, same).thinned()
         return Judgement(measures, {"det": {"false_alarms": curve.false_alarms.tolist(), "misses": curve.misses.tolist()}})
-
-    def _groups(self, split: str) -> dict[str, str]:
-        """What the bootstrap draws, by the id of the recording: its speaker, or itself where too few speakers are known."""
-        utterances = self.data.splits[split]
-        few = not all(u.speaker for u in utterances) or len({u.speaker for u in utterances}) < FEWEST
-        return {u.id: u.id if few else u.speaker for u in utterances}
 
 
 def scored(trials: Sequence[Trial], embeddings: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -13,6 +13,7 @@ from speechssl.corpora.minisuperb import speech
 from speechssl.corpora.minisuperb.speech import Settings, prepare
 from speechssl.corpora.minisuperb.tasks import DRAWN, LEAST, USUAL, draw, plan, some_of, splits_of
 from speechssl.corpora.utterances import DOCUMENTS, SPLITS, load_set, load_trials
+from speechssl.corpora.voices import speakers_of
 from speechssl.errors import InputError
 
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
@@ -82,6 +83,13 @@ def test_lines_have_what_their_task_asks_for_and_no_more(corpus):
     for task, names in fields.items():
         for line in (corpus / task / "test.jsonl").read_text().splitlines():
             assert set(json.loads(line)) == names
+
+
+def test_two_voices_of_the_split_are_mixed(corpus):
+    voices = {voice.name for voice in speakers("en", "test")}
+    for task in ("sd", "ss"):
+        for one in load_set(corpus / task).splits["test"]:
+            assert len(speakers_of(one)) == 2 and set(speakers_of(one)) <= voices
 
 
 def test_pr_and_asr_have_the_same_recordings(corpus):

@@ -30,6 +30,8 @@ class Roughness:
     name: str = "ks"
     metric: str = "acc"
     version: int = 0
+    voices: int = 0  # that training did not know
+    unit: str = "session"
     heard: list = field(default_factory=list)
 
     @property
@@ -37,7 +39,7 @@ class Roughness:
         return {"task": self.name, "ears": self.ears, "version": self.version}
 
     def items(self):
-        return [Item(p.stem, p, f"speaker {i % 3}") for i, p in enumerate(self.paths)]
+        return [Item(p.stem, p) for p in self.paths]
 
     def hear(self, samples):
         self.heard.append(samples)
@@ -46,4 +48,7 @@ class Roughness:
     def score(self, heard):
         right = {i.id: float(heard.get(i.id, 9.0) < 0.03 + self.ears) for i in self.items()}
         wrong = self.metric != "acc"
-        return [Scored(i.id, i.group, 1 - right[i.id] if wrong else right[i.id], 1.0) for i in self.items()]
+        return [
+            Scored(name, f"session {i % 3}", 1 - ok if wrong else ok, 1.0, f"speaker {i % self.voices}" if self.voices else "")
+            for i, (name, ok) in enumerate(right.items())
+        ]

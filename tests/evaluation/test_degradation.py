@@ -65,10 +65,27 @@ def test_averages_give_every_task_the_same_weight_and_leave_out_what_loses_nothi
     still = {("sid", "acc", e): {CLEAN: 0.7, SEEN: 0.7, UNSEEN: 0.7} for e in ("base", "new")}
     found = degradation(grid_of(EXAMPLE | still))
     (line,) = [a for a in found["averages"] if a["encoder"] == "new" and a["group"] == "unseen"]
-    assert line["removed"]["value"] == pytest.approx((75 + 75 + 50) / 3)
-    assert line["recovered"]["value"] == pytest.approx((62.5 + 50 + 50) / 3)
-    assert line["pooled"]["value"] == pytest.approx(100 * (1 - (10 + 10 + 40 + 0) / (40 + 40 + 80 + 0)))
-    assert line["loss"]["value"] == pytest.approx(15) and line["left_out"] == ["sid acc"] and len(line["tasks"]) == 3
+    assert line["removed"]["value"] == pytest.approx(75)
+    assert line["recovered"]["value"] == pytest.approx((62.5 + 50) / 2)
+    assert line["pooled"]["value"] == pytest.approx(100 * (1 - (10 + 10 + 0) / (40 + 40 + 0)))
+    assert line["loss"]["value"] == pytest.approx(20 / 3) and line["left_out"] == ["sid acc"]
+    assert line["tasks"] == ["ks acc", "asr wer"]
+
+
+def test_an_encoder_that_collapsed_gains_nothing_by_its_units():
+    """Its units are the same in any noise: 0 errors against its own clean speech, and no answer anywhere."""
+    collapsed = {("units", "unit_error", "new"): {CLEAN: 0.0, SEEN: 0.0, UNSEEN: 0.0}}
+    collapsed |= {("ks", "acc", "new"): {CLEAN: 0.1, SEEN: 0.1, UNSEEN: 0.1}}
+    grid = grid_of(EXAMPLE | collapsed)
+    assert removed(grid, UNITS, "new", UNSEEN).value == pytest.approx(100)
+    (with_units,) = [a for a in degradation(grid)["averages"] if a["encoder"] == "new" and a["group"] == "unseen"]
+    alone = {key: line for key, line in (EXAMPLE | collapsed).items() if key[0] != "units"}
+    (without,) = [a for a in degradation(grid_of(alone))["averages"] if a["encoder"] == "new" and a["group"] == "unseen"]
+    for name in ("removed", "recovered", "pooled", "loss", "tasks"):
+        assert with_units[name] == without[name]
+    units = {key: line for key, line in EXAMPLE.items() if key[0] == "units"}
+    found = degradation(grid_of(units))  # there is nothing else to average over
+    assert found["averages"] == [] and found["clean"][0]["gain"] is None and len(found["cells"]) == 6
 
 
 def test_clean_speech_tells_the_mean_and_the_worst_task_and_no_units():

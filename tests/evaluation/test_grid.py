@@ -158,7 +158,7 @@ def test_one_recording_that_is_written_in_two_ways_is_heard_once(tmp_path):
 
 
 def test_some_of_the_items_are_drawn_by_the_seed_and_keep_their_order(tmp_path):
-    items = [Item(str(i), tmp_path, "") for i in range(50)]
+    items = [Item(str(i), tmp_path) for i in range(50)]
     found = first_items(items, 10, 0)
     assert found == first_items(items, 10, 0) != first_items(items, 10, 1)
     assert found == [i for i in items if i in found] and len(found) == 10

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.bootstrap import mean_interval, paired_difference
-from speechssl.evaluation.resampling import Estimate, combined, holm, mean_of, resampled
+from speechssl.evaluation.resampling import Estimate, combined, common_units, drawn_together, holm, mean_of, resampled
 from speechssl.superb.tasks import Scored
 
 
@@ -56,7 +56,7 @@ def test_only_items_that_all_cells_have_count():
     [
         ({"a": scored([1.0]), "b": []}, "no items in common"),
         ({}, "no items in common"),
-        ({"a": scored([1.0, 0.0], ["x", "y"]), "b": scored([1.0, 0.0], ["x", "x"])}, "item 1 is in the groups x, y"),
+        ({"a": scored([1.0, 0.0], ["x", "y"]), "b": scored([1.0, 0.0], ["x", "x"])}, "item 1 is in the groups 'x', 'y'"),
         ({"a": scored([0.0], weights=[0.0])}, "denominators of a score are all 0"),
     ],
 )
@@ -82,6 +82,44 @@ def test_what_is_divided_by_nothing_is_not_defined_and_harms_no_interval():
 def test_a_mean_needs_something():
     with pytest.raises(ValueError, match="nothing"):
         mean_of([])
+
+
+def spoken(values, voices, prefix=""):
+    return [Scored(f"{prefix}{i}", f"p{i}", v, 1.0, w) for i, (v, w) in enumerate(zip(values, voices, strict=True))]
+
+
+def test_voices_are_drawn_where_there_are_enough_and_all_is_recorded():
+    values = np.random.default_rng(3).random(20).tolist()
+    by_voice = resampled({"a": spoken(values, "abcde" * 4)}, unit="passage")["a"]
+    by_passage = resampled({"a": spoken(values, "abcd" * 5)}, unit="passage")["a"]
+    assert (by_voice.unit, by_voice.groups, by_voice.interval.drawn, by_voice.interval.groups) == ("voice", 5, "voice", 5)
+    assert (by_passage.unit, by_passage.groups) == ("passage", 20)
+    mean = mean_of([by_voice, by_passage, by_voice])
+    assert (mean.unit, mean.groups, mean.n) == ("voice, passage", 5, 60)
+    with pytest.raises(ValueError, match="item 0 is in the voices 'a', 'b'"):
+        resampled({"a": spoken([1.0], "a"), "b": spoken([1.0], "b")})
+
+
+def test_tasks_that_share_a_voice_are_drawn_together():
+    """A share of a task's voices in common is enough: what is hard for a voice is hard in both."""
+    rng = np.random.default_rng(4)
+    hard = dict(zip("abcdefghi", rng.random(9), strict=True))
+    tasks = {"ks": "abcdefgh" * 3, "ic": "bcdefghi" * 4, "other": "uvwxy" * 3, "none": [""] * 12}
+    cells = {t: spoken([hard.get(v, 0.3) + rng.normal(0, 0.01) for v in voices], voices, t) for t, voices in tasks.items()}
+    units = {t: common_units({t: scored}, "passage")[1] for t, scored in cells.items()}
+    together = drawn_together(units)
+    assert together["ks"] == together["ic"] == set("abcdefghi") and together["other"] == set("uvwxy")
+    assert together["none"] == {f"p{i}" for i in range(12)} and units["none"].name == "passage"
+    drawn = {t: resampled({t: scored}, 0, 2000, "passage", together[t])[t].drawn for t, scored in cells.items()}
+    usual = np.isfinite(drawn["ks"])
+    assert np.corrcoef(drawn["ks"][usual], drawn["ic"][usual])[0, 1] > 0.7
+    assert abs(np.corrcoef(drawn["ks"][usual], drawn["other"][usual])[0, 1]) < 0.1
+
+
+def test_holm_comes_after_the_bound_of_few_voices():
+    cells = resampled({"a": spoken([1.0] * 16, "abcdefgh" * 2), "b": spoken([0.0] * 16, "abcdefgh" * 2)})
+    p = combined(np.subtract, cells["a"], cells["b"]).p_value
+    assert p == 2 / 2**8 and holm([p] * 10)[0] == 10 * p
 
 
 def test_holm_by_hand():

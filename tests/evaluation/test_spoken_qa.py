@@ -244,8 +244,8 @@ def test_other_audio_under_a_noises_name_is_heard_anew(corpus, tmp_path):
 
 def test_breakdown_by_length_puts_every_timed_answer_into_one_bucket(corpus):
     answers = {q: {"start": s, "end": e, "text": None} for q, (s, e) in Oracle().spans.items()}
-    scored = score_questions({"answers": answers, "transcripts": {}}, load_corpus(corpus, "test"))
-    found = by_length(scored, "oracle", 0)
+    data = load_corpus(corpus, "test")
+    found = by_length(score_questions({"answers": answers, "transcripts": {}}, data), data, "oracle", 0)
     assert [(b["bucket"], b["n"], b["value"]) for b in found] == [("0-0.5 s", 1, 100), ("0.5-1 s", 1, 100)]
 
 
@@ -265,7 +265,7 @@ def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_pat
     (corpus / "card.json").write_text("{}")
     write_report(out, corpus, "test", 1, ["clean"], 0, [])
     assert "95 % interval." not in (out / "report.html").read_text()
-    (bar,) = by_length(score_questions(json.loads((out / "predictions/oracle/clean.json").read_text()), one), "oracle", 0)
+    (bar,) = by_length(score_questions(json.loads((out / "predictions/oracle/clean.json").read_text()), one), one, "oracle", 0)
     assert (bar["low"], bar["high"]) == (None, None)
     assert all(r.low is not None for r in run([Oracle()], corpus, tmp_path / "more"))
 

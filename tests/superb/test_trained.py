@@ -32,11 +32,13 @@ def test_a_classification_task_is_judged(labelled, encoder, tmp_path, slots):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("speakers", "groups"), [("abc", {"c0", "c1"}), ("aaa", {f"test-{i}" for i in range(4)})])
-def test_speakers_are_drawn_together_where_training_heard_none_of_them(labelled, encoder, tmp_path, speakers, groups):
+@pytest.mark.parametrize(("speakers", "voices"), [("abc", {"c0", "c1"}), ("aaa", {""})])
+def test_scores_name_the_voices_that_training_did_not_know(labelled, encoder, tmp_path, speakers, voices):
     root = labelled(speakers=tuple(speakers))
     train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
-    assert {item.group for item in load_classification(tmp_path / "head", root, encoder).items()} == groups
+    task = load_classification(tmp_path / "head", root, encoder)
+    assert {s.voice for s in task.score({})} == voices and task.unit == "recording"
+    assert [s.group for s in task.score({})] == [item.id for item in task.items()]
 
 
 def test_a_head_is_judged_on_the_split_that_is_asked_for(labelled, encoder, tmp_path):

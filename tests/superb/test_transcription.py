@@ -189,10 +189,18 @@ def test_intervals_are_drawn_by_speaker_and_hold_the_value():
     data = made_set(dev=lines)
     said = {f"dev{i}": line[1] if i % 3 else "T" for i, line in enumerate(lines)}
     measure = Phones(data, GRID).judge("dev", said, 500).measures[0]
-    assert measure.low < measure.value < measure.high and measure.n == 40
+    assert measure.low < measure.value < measure.high and (measure.n, measure.drawn) == (40, "recording")
+    five = UtteranceSet(
+        data.root,
+        "pr",
+        data.splits | {"dev": tuple(replace(u, speaker=f"s{i % 5}") for i, u in enumerate(data.splits["dev"]))},
+        "0",
+    )
+    measure = Phones(five, GRID).judge("dev", said, 500).measures[0]
+    assert measure.low < measure.value < measure.high and (measure.drawn, measure.groups) == ("voice", 5)
     one = UtteranceSet(data.root, "pr", data.splits | {"dev": tuple(replace(u, speaker="ann") for u in data.splits["dev"])}, "0")
     alone = Phones(one, GRID).judge("dev", said, 500).measures[0]
-    assert alone.low == alone.value == alone.high  # one speaker says nothing of the spread
+    assert (alone.drawn, alone.groups) == ("recording", 40)  # four voices and fewer say nothing of others
     marked = {f"dev{i}": "B-what light E-what" for i in range(0, 40, 3)}
     for measure in SlotFilling(data, GRID).judge("dev", marked, 200).measures:
         assert measure.low <= measure.value <= measure.high

@@ -142,10 +142,11 @@ def test_an_embedding_of_nought_is_like_nobody(made):
 
 def test_speakers_are_drawn_where_there_are_enough(made):
     task = Verification(made(), GRID)
-    assert set(task._groups("test").values()) == {f"c{i}" for i in range(6)}
-    assert set(task._groups("dev").values()) == {u.id for u in task.data.splits["dev"]}  # three are too few
+    test = task.judge("test", embeddings(task, "test"), 10).measures
+    assert [(m.drawn, m.groups) for m in test] == [("voice", 6)] * 2
     dev = task.judge("dev", embeddings(task, "dev", noise=2.0), 100).measures[0]
     assert dev.low < dev.value < dev.high
+    assert (dev.drawn, dev.groups) == ("recording", len(task.data.splits["dev"]))  # three are too few
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from speechssl.audio import SAMPLE_RATE, to_int16, write_flac
 from speechssl.corpora.minisqa.voices import speakers
 from speechssl.corpora.minisuperb.choices import LANGUAGE, anyone, sentences, varied
 from speechssl.corpora.minisuperb.draws import Draw, render, trimmed
-from speechssl.corpora.utterances import Utterance
+from speechssl.corpora.utterances import TOGETHER, Utterance
 from speechssl.noise import NoiseBank, active_level
 from speechssl.noise.level import rms_level
 
@@ -42,7 +42,8 @@ class Overlap:
     def make(self, folder: Path) -> Utterance:
         first, second = trimmed(render(self.first)), trimmed(render(self.second))
         n = min(len(first), len(second))
-        return _write(folder, self.id, (first[:n], at_ratio(second[:n], active_level(first[:n]) - self.ratio)), kept=2)
+        parts = first[:n], at_ratio(second[:n], active_level(first[:n]) - self.ratio)
+        return _write(folder, self.id, parts, kept=2, speaker=TOGETHER.join((self.first.voice.name, self.second.voice.name)))
 
 
 @dataclass(frozen=True)

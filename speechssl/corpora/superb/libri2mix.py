@@ -31,7 +31,7 @@ from speechssl.corpora.superb.sets import (
     read_fields,
     wavs,
 )
-from speechssl.corpora.utterances import SPLITS, Turn, Utterance
+from speechssl.corpora.utterances import SPLITS, TOGETHER, Turn, Utterance
 from speechssl.errors import InputError
 
 TASKS = ("sd", "ss")
@@ -81,7 +81,9 @@ def subsample(paths: Sequence[Path]) -> list[Path]:
 
 
 def _mixture(part: Path, path: Path) -> Utterance:
-    return Utterance(path.stem, str(path), 0.0, sources=tuple(str(part / name / path.name) for name in SOURCES))
+    """Called after what was mixed ("4077-13754-0001_5142-33396-0065"): the first number of either is its speaker."""
+    speakers = TOGETHER.join(name.partition("-")[0] for name in path.stem.split("_"))
+    return Utterance(path.stem, str(path), 0.0, speakers, sources=tuple(str(part / name / path.name) for name in SOURCES))
 
 
 def _diarized(order: Order, kaldi: Path) -> Prepared:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from speechssl.bootstrap import Interval, percentiles
+from speechssl.bootstrap import Interval, Units, percentiles
 
 _BLOCK = 1 << 22  # numbers held at a time by the bootstrap
 
@@ -61,18 +61,27 @@ def values_at(scores: np.ndarray, truth: np.ndarray, threshold: float, costs: Co
     return np.stack([_values(s, t, np.array([threshold]), costs)[0] for s, t in zip(scores, truth, strict=True)])
 
 
-def maximum(curves: Curves, resamples: int, seed: int = 0) -> Interval:
-    """MTWV. Its interval is that of a bootstrap over the queries, each resample at its own best threshold; 0: [value, value]."""
+def maximum(curves: Curves, resamples: int, units: Units | None = None, seed: int = 0) -> Interval:
+    """MTWV. Its interval is that of a bootstrap, each resample at its own best threshold; 0: [value, value].
+
+    units: what is drawn of the Q queries, such as their voices; None: the queries.
+    """
     queries, thresholds = curves.values.shape
     value = float(curves.values[:, curves.best].mean())
     if not resamples:
         return Interval(value, value, value, queries)
+    labels = units.labels if units else list(map(str, range(queries)))
+    order = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+    of_group = np.zeros((len(order), queries))
+    of_group[[order[label] for label in labels], range(queries)] = 1
+    sums, sizes = of_group @ curves.values, of_group.sum(1)
     generator, drawn = np.random.default_rng(seed), []
     block = max(1, _BLOCK // (queries + thresholds))
     for start in range(0, resamples, block):
-        counts = generator.multinomial(queries, np.full(queries, 1 / queries), min(block, resamples - start))
-        drawn.append((counts @ curves.values).max(1) / queries)
-    return Interval(value, *percentiles(np.concatenate(drawn)), queries)
+        counts = generator.multinomial(len(order), np.full(len(order), 1 / len(order)), min(block, resamples - start))
+        drawn.append((counts @ sums).max(1) / (counts @ sizes))
+    ends = percentiles(np.concatenate(drawn))
+    return Interval(value, *ends, queries, len(order) > 1, units.name if units else "query", len(order))
 
 
 def _values(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray, costs: Costs) -> np.ndarray:

@@ -126,4 +126,4 @@ class ScoredTrials:
 
 def _interval(value: float, drawn: np.ndarray, trials: int) -> Interval:
     low, high = percentiles(drawn) if len(drawn) else (value, value)
-    return Interval(float(value), low, high, trials)
+    return Interval(float(value), low, high, trials, len(drawn) > 0)

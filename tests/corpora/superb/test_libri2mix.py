@@ -7,6 +7,7 @@ import pytest
 from speechssl.corpora.superb import libri2mix
 from speechssl.corpora.superb.libri2mix import prepare_libri2mix, subsample
 from speechssl.corpora.utterances import Turn, load_set
+from speechssl.corpora.voices import speakers_of
 from speechssl.errors import InputError
 
 MIXES = {"train": ("1-2-3_4-5-6", "1-2-4_7-5-6"), "dev": ("8-2-3_9-5-6",), "test": ("10-2-3_11-5-6",)}
@@ -49,7 +50,7 @@ def test_separation(source, tmp_path):
     prepare_libri2mix(source, tmp_path / "out", tasks=["ss"])
     data = load_set(tmp_path / "out/ss", "ss")
     one = data.splits["train"][0]
-    assert one.id == "1-2-3_4-5-6" and Path(one.audio).parent.name == "mix_clean"
+    assert one.id == "1-2-3_4-5-6" and speakers_of(one) == ("1", "4") and Path(one.audio).parent.name == "mix_clean"
     assert one.sources == tuple(str(source / f"wav16k/min/train-100/{s}/1-2-3_4-5-6.wav") for s in ("s1", "s2"))
     assert [len(found) for found in data.splits.values()] == [2, 1, 1]
 
