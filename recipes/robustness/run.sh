@@ -14,7 +14,7 @@ set -euo pipefail
 CONFIG=${1:-recipes/robustness/base.yaml}
 SEED=${SEED:-0}
 EXP=${2:-exp/robustness$([ "$SEED" = 0 ] || echo "-$SEED")}
-TRAININGS=(continual continual-dat-binary continual-dat-multi continual-more)
+TRAININGS=(continual continual-adversary-binary continual-adversary-multi continual-more)
 SHIPPED=$(python -c "from importlib.resources import files; print(files('speechssl') / 'models' / 'minisqa-en')")
 ENCODERS=() # NAME=FOLDER, for the grids
 stage() { echo "== $1"; }

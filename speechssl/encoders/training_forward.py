@@ -28,10 +28,11 @@ def training_states(
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The convolutions' output before its layer norm, (B, T, C), and layers 0 to `last`, (B, T, D) each; 0 is what the first reads.
 
-    samples: (B, N) float32, normalised. mask: (B, T) bool, frames to hide behind the model's mask vector. last: None is
-    all layers. lengths: (B,) samples that are an utterance's own, at least one receptive field; those after them are padding, on
-    which none of its frames depends, whatever the norms (`frames_of_samples` says how many frames these are). None: no padding. The norm that follows the last layer of a pre-norm model is left to the caller. Computes in autocast's
-    type where autocast is on. Raises InputError on an architecture that `fast.is_known` does not know.
+    samples: (B, N) float32, normalised. mask: (B, T) bool, frames to hide behind the model's mask vector. last: None is all layers.
+    lengths: (B,) samples that are an utterance's own, at least one receptive field; those after them are padding, on which none of
+    its frames depends, whatever the norms (`frames_of_samples` says how many frames these are). None: there is no padding.
+    The norm that follows the last layer of a pre-norm model is left to the caller. Computes in autocast's type where autocast is
+    on. Raises InputError on an architecture that `fast.is_known` does not know.
     """
     check_known(model)
     kind = samples.device.type

@@ -23,7 +23,7 @@ from speechssl.shipped import model_folder
 from .preloaded import commands
 
 ROOT = Path(__file__).parents[2]
-TRAININGS = ("continual", "continual-dat-binary", "continual-dat-multi", "continual-more")
+TRAININGS = ("continual", "continual-adversary-binary", "continual-adversary-multi", "continual-more")
 ENCODERS = {"baseline", *TRAININGS}
 TASKS = {
     ("ks", "acc"),
@@ -64,8 +64,8 @@ def test_recipe_sections_hold_only_options_that_exist(recipe: str, stage: str) -
 def test_trainings_differ_in_what_their_names_say_alone(recipe: str) -> None:
     sections = yaml.safe_load((ROOT / f"recipes/robustness/{recipe}.yaml").read_text())
     plain, binary, multi = (sections[name] for name in TRAININGS[:3])
-    assert (binary.pop("dat"), multi.pop("dat")) == ("binary", "multi")
-    assert binary.pop("dat-weight") == multi.pop("dat-weight")
+    assert (binary.pop("domain-adversary"), multi.pop("domain-adversary")) == ("binary", "multi")
+    assert binary.pop("domain-adversary-weight") == multi.pop("domain-adversary-weight")
     assert plain == binary == multi
     assert sections["continual-more"]["recordings"] > plain["recordings"]
 
@@ -168,7 +168,7 @@ missing = [name for name in needs if util.find_spec(name) is None]
 @pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
 def test_smoke_run_survives_kills_fills_the_grids_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
     recipe = Recipe(tmp_path)
-    recipe.kill_at("continual-dat-binary/checkpoints/checkpoint-*")
+    recipe.kill_at("continual-adversary-binary/checkpoints/checkpoint-*")
     trained = recipe.files("continual/encoder/model.safetensors")
     assert len(trained) == 1
     recipe.kill_at("fsdd/scores/*/*/*.json")  # the grid before it is done
@@ -199,7 +199,7 @@ def check_grid(exp: Path, tasks: set[tuple[str, str]]) -> None:
 def check_page(exp: Path, said: str) -> None:
     page = (exp / "report.html").read_text()
     assert "<html" in page and all(name in page for name in (*ENCODERS, "unseen-street", "cascade-ctc"))
-    assert "continual-dat-multi" in (exp / "tables.md").read_text()
+    assert "continual-adversary-multi" in (exp / "tables.md").read_text()
     assert (exp / "fsdd" / "report.html").is_file()
     assert "| task | condition (5 dB) | baseline | continual |" in said and "| baseline | " in said
     assert "| removes 40 % of the baseline's loss in unseen noise at 5 dB |" in said
