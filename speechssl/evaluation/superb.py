@@ -128,7 +128,7 @@ def run_superb(out: Path, plan: Plan) -> str:
     trained_on = names_in(plan.tuning.card) if plan.tuning else frozenset()
     for name, where in plan.encoders.items():
         check_unseen(name, heard_by(Path(find_upstream(where))) | trained_on, settings)
-    ears = _ears(out, parts, settings, distorter, plan)
+    ears = _ears(out, parts, settings, distorter, plan) if plan.judge else []
     for name, where in plan.encoders.items():
         stock = stock_of(out, name, where, plan)
         tuning = None if plan.tuning is None else replace(plan.tuning, source=str(find_upstream(where)))
