@@ -46,6 +46,8 @@ STAGES = {
     "ctc": "train ctc",
     "grid": "evaluate robustness",
     "fsdd": "evaluate robustness",
+    "downstream": "superb run",
+    "downstream-distorted": "superb run",
 }
 
 
@@ -101,7 +103,7 @@ class Recipe:
         self.log = folder / "log"
         made = sounds(folder)
         inherited = {k: v for k, v in os.environ.items() if k not in ("SEED", "CORPUS")}
-        self.environment = inherited | {"HF_HUB_OFFLINE": "1"} | {k: str(v) for k, v in made.items()}
+        self.environment = inherited | {"HF_HUB_OFFLINE": "1", "WEIGHTS": "1"} | {k: str(v) for k, v in made.items()}
 
     def start(self, path: str) -> subprocess.Popen[bytes]:
         command = ["bash", "recipes/robustness/run.sh", "recipes/robustness/smoke.yaml", str(self.exp)]
@@ -183,6 +185,23 @@ def test_smoke_run_survives_kills_fills_the_grids_and_repeats_nothing(tmp_path: 
     check_grid(recipe.exp, TASKS)
     check_grid(recipe.exp / "fsdd", {("ks", "acc"), ("sid", "acc")})
     check_page(recipe.exp, said)
+    check_downstream(recipe.exp / "downstream", said)
+
+
+def check_downstream(out: Path, said: str) -> None:
+    """Dev chose among both modes, test recordings were read by the chosen alone, and the lecture's columns are there."""
+    tried = {f"dat-{labels}-{mode}-1" for labels in ("binary", "multi") for mode in ("reversal", "alternating")}
+    chosen = [line.split() for line in (out / "chosen.txt").read_text().splitlines()]
+    names = {name for _, name, *_ in chosen}
+    assert [what for what, *_ in chosen] == ["dat", "dat", "both"] and names <= tried
+    judged = {path.parent.name for path in out.glob("*/results.jsonl")}
+    assert judged == {"clean", "continual", "distorted-head", "distorted", *names, f"both-{chosen[-1][1]}"}
+    assert all(any(out.glob(f"{arm}/heads/*/ks/seed-0/card.json")) for arm in tried)
+    for arm in judged:
+        rows = read_rows(out / arm / "results.jsonl")
+        assert {(r.condition, r.snr_db) for r in rows if r.metric in ("acc", "wer")} == CONDITIONS
+    printed = [line for line in said.splitlines() if line.startswith("| ") and "(`" in line]
+    assert len(printed) == 7 and "chosen on dev: dat-binary-" in said
 
 
 def check_grid(exp: Path, tasks: set[tuple[str, str]]) -> None:
