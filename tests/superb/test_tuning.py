@@ -145,6 +145,7 @@ KINDS = {
     "reversal": {"rate": 0.1, "distort": NOISE, "adversary": DAT},
     "alternating": {"rate": 0.1, "distort": NOISE, "adversary": AdversaryOptions(mode="alternating", weight=0.1, width=8)},
     "head": {"distort": NOISE},
+    "bf16": {"rate": 0.1, "distort": NOISE, "bf16": True},
 }
 
 
