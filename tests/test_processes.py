@@ -44,7 +44,8 @@ def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
     drops = ("layerdrop", "hidden_dropout", "attention_dropout", "feat_proj_dropout", "activation_dropout")
     quiet = hubert_folder("layer", **dict.fromkeys(drops, 0.0))
     other = hubert_folder("group")
-    noise = ["--distort", "g+b", "--distil", 1, "--dat", "multi", "--dat-mode", "alternating", "--dat-schedule", "constant"]
+    noise = ["--distort", "g+b", "--distil", 1, "--domain-adversary", "multi"]
+    noise += ["--domain-adversary-mode", "alternating", "--domain-adversary-schedule", "constant"]
     text_encoder(max_position_embeddings=256).save_pretrained(text)
     tokenizer.save_pretrained(text)
     assert main(["units", "fit", str(corpus), str(encoder), str(units / "k.safetensors"), "--layer", "1", "--clusters", "6"]) == 0

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Encoders that hear through noise: the shipped HuBERT goes on training on distorted speech, with and without domain-adversarial training
-# (DAT), and on more data; then all of them are heard in every task and noise.
+# Encoders that hear through noise: the shipped HuBERT goes on training on distorted speech, with and without a domain adversary, and on
+# more data; then all of them are heard in every task and noise. Beside them models of tasks that are trained on distorted speech, with
+# and without domain-adversarial training (DAT).
 # Run from the repository root. Every stage skips what is done and goes on where it was killed.
 #   bash recipes/robustness/run.sh                             the published run (hours of 2 cores, see README.md; no GPU needed)
 #   bash recipes/robustness/run.sh recipes/robustness/smoke.yaml exp/robustness-smoke    the same in minutes, good for nothing else
@@ -14,13 +15,13 @@ set -euo pipefail
 CONFIG=${1:-recipes/robustness/base.yaml}
 SEED=${SEED:-0}
 EXP=${2:-exp/robustness$([ "$SEED" = 0 ] || echo "-$SEED")}
-TRAININGS=(continual continual-dat-binary continual-dat-multi continual-more)
+TRAININGS=(continual continual-adversary-binary continual-adversary-multi continual-more)
 SHIPPED=$(python -c "from importlib.resources import files; print(files('speechssl') / 'models' / 'minisqa-en')")
 ENCODERS=() # NAME=FOLDER, for the grids
 stage() { echo "== $1"; }
 with() { echo "--config $CONFIG --stage $1"; }
 
-stage "1 the corpus of recipes/minisqa, and spoken sets for KS, IC, SID and style (which stands in for ER)"
+stage "1 the corpus of recipes/minisqa, and spoken sets for KS, IC, SID, style (which stands in for ER) and ASR"
 if [ -z "${CORPUS:-}" ] && grep -q "^corpus:" "$CONFIG"; then # smoke.yaml: one of its own
   CORPUS=$EXP/corpus
   speechssl prepare minisqa "$CORPUS" $(with corpus)
@@ -68,6 +69,9 @@ else
   echo "left out: FSDD names no folder of the Free Spoken Digit Dataset"
 fi
 
-stage "6 report: $EXP/report.html, and the tables of README.md"
+stage "6 labelled distorted speech: heads, encoders trained with them, and domain-adversarial training (downstream.sh)"
+SEED=$SEED bash recipes/robustness/downstream.sh "$CONFIG" "$EXP"
+
+stage "7 report: $EXP/report.html, and the tables of README.md"
 speechssl report "$EXP"
 python recipes/robustness/tables.py "$EXP"

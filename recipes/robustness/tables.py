@@ -26,8 +26,9 @@ class Scores:
     snr: float | None  # None where no noise has one
 
     @classmethod
-    def read(cls, path: Path) -> Scores:
-        rows = read_rows(path)
+    def read(cls, path: Path, skip: tuple[str, ...] = ()) -> Scores:
+        """skip: how the metrics end that are left out."""
+        rows = [row for row in read_rows(path) if not (skip and row.metric.endswith(skip))]
         snr = nearest({r.snr_db for r in rows})
         return cls({(f"{r.system} {r.metric}", r.condition, r.encoder): r for r in rows if r.snr_db in (None, snr)}, snr)
 
@@ -37,9 +38,12 @@ class Scores:
 
     def lecture(self) -> str:
         """A line an encoder, a column a task: clean · seen · unseen, the latter two means over their noises."""
-        tasks, groups = self.names(0), ("clean", "seen", "unseen")
-        rows = [[e, *(" · ".join(self._mean(task, group, e) for group in groups) for task in tasks)] for e in self.names(2)]
-        return markdown(["", *tasks], rows)
+        return markdown(["", *self.names(0)], [[e, *self.line(e).values()] for e in self.names(2)])
+
+    def line(self, encoder: str) -> dict[str, str]:
+        """clean · seen · unseen, by the name of the task."""
+        groups = ("clean", "seen", "unseen")
+        return {task: " · ".join(self._mean(task, group, encoder) for group in groups) for task in self.names(0)}
 
     def _mean(self, task: str, group: str, encoder: str) -> str:
         found = [r.value for (t, c, e), r in self.cells.items() if (t, e) == (task, encoder) and c.split("-")[0] == group]

@@ -7,6 +7,7 @@ from typing import Any
 
 from speechssl.cli.pretrain_flags import (
     Defaults,
+    adversary_options,
     contrastive_flags,
     crop_flags,
     distortion_flags,
@@ -42,6 +43,8 @@ CONTINUE = """go on with a HuBERT or wav2vec 2.0 on distorted speech, so that it
 The encoder hears the recordings distorted. A HuBERT learns the clusters of the clean signal, of its own last layer or of those that
 --teacher, --layer or --codebook name; a wav2vec 2.0 to tell the quantised clean signal. Without --distort it goes on with what was
 recorded. What belongs to the other kind of encoder is refused. A killed run goes on with the same command.
+--domain-adversary is domain-adversarial continual pre-training, ours: the paper's domain-adversarial training (DAT) is that of
+a task's model, `speechssl superb run --dat`.
 
 DISTORT lists kinds of distortion, with shares where they are to differ (m:0.3+g:0.4+r:0.3): m, noise of MUSAN (--noise
 musan=FOLDER) or of a generated stand-in; g, Gaussian; r, rooms, simulated or of --noise rir=FOLDER; p, pitch; b, a missing band;
@@ -49,7 +52,7 @@ c, codecs; s, babble of --noise voices=FOLDER; or a NAME that --noise NAME=FOLDE
 
   speechssl pretrain continue recordings/ exp/robust --from facebook/hubert-base-ls960 --layer 6 --clusters 500 --distort m+g+r
   speechssl pretrain continue recordings/ exp/robust --from minisqa-en/encoder --codebook minisqa-en/units.safetensors \\
-    --distort m+g+r --distil 5 --dat multi
+    --distort m+g+r --distil 5 --domain-adversary multi
   speechssl pretrain continue recordings/ exp/robust-w2v2 --from facebook/wav2vec2-base --distort m+g+bus --noise bus=noise/bus
 """
 OF_START = Defaults("the last", "100", "1", "128", "of the checkpoint", "0.65", "no", "10", "1, of wav2vec 2.0 0.1", "10", "4")
@@ -121,16 +124,8 @@ def _run_pretraining(o: argparse.Namespace, plan: Any) -> None:
 
     chosen = plan.with_options(_given(vars(o)))
     distil = DistilOptions(o.distil, tuple(o.distil_layers or ())) if o.distil else None
-    chosen = chosen.with_extras(distort=_distortions(o), distil=distil, adversary=_adversary(o))
+    chosen = chosen.with_extras(distort=_distortions(o), distil=distil, adversary=adversary_options(o, "domain_adversary"))
     print(f"{o.out / 'encoder'}: {chosen.run(o.source, o.out).hash}")
-
-
-def _adversary(o: argparse.Namespace) -> Any:
-    from speechssl.pretraining.adversary import AdversaryOptions
-
-    layers = tuple(o.dat_layers) if o.dat_layers else None
-    typed = {"layers": layers, "weight": o.dat_weight, "mode": o.dat_mode, "schedule": o.dat_schedule, "frames": o.dat_frames}
-    return AdversaryOptions(o.dat, **_given(typed)) if o.dat else None
 
 
 def _distortions(o: argparse.Namespace) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from speechssl.cli.shared import DRAWN, snr_over_flag
 from speechssl.options import amount, count, portion, share, weight, whole
@@ -96,26 +97,32 @@ def distortion_flags(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--silence", type=share, help=silent)
     verb.add_argument("--double", type=share, help="share of the noisy crops that get r, p or b as well; default: 0")
     verb.add_argument("--noise-cache", type=Path, help="folder that keeps decoded and generated noise; default: noise/ beside OUT")
-    adversary_flags(verb)
-
-
-def adversary_flags(verb: argparse.ArgumentParser) -> None:
-    """And of the clean teacher: both need distorted speech."""
     clean = "weight of the distance from the layers of the start, frozen, which hears the clean signal; default: 0"
     verb.add_argument("--distil", type=weight, help=clean)
     verb.add_argument("--distil-layers", type=whole, nargs="+", help="which layers; default: all")
-    verb.add_argument(
-        "--dat", choices=("binary", "multi"), help="domain-adversarial training: clean or distorted, or a label a kind"
-    )
-    verb.add_argument("--dat-weight", type=weight, help="largest lambda; default: 1")
-    verb.add_argument("--dat-layers", type=whole, nargs="+", help="that the classifier sees; default: the last")
-    verb.add_argument(
-        "--dat-mode",
-        choices=("reversal", "alternating"),
-        help="gradient reversal, or classifier and encoder by turns; default: reversal",
-    )
-    verb.add_argument("--dat-schedule", choices=("ganin", "constant"), help="of lambda; default: ganin")
-    verb.add_argument("--dat-frames", action="store_true", help="the classifier sees frames, not their mean over time")
+    adversary_flags(verb, "domain-adversary", "domain-adversarial continual pre-training, a mode of ours", "the last")
+    verb.add_argument("--domain-adversary-frames", action="store_true", help="the classifier sees frames, not their mean over time")
+
+
+def adversary_flags(verb: argparse.ArgumentParser, name: str, what: str, seen: str) -> None:
+    """Of a domain classifier that is misled. name: of the options; seen: what it sees where no layers are named."""
+    labels = f"{what}: the domain is clean or distorted, or one a kind of distortion"
+    verb.add_argument(f"--{name}", choices=("binary", "multi"), help=labels)
+    verb.add_argument(f"--{name}-weight", type=weight, help="largest lambda; default: 1")
+    verb.add_argument(f"--{name}-layers", type=whole, nargs="+", help=f"that the classifier sees; default: {seen}")
+    modes = "gradient reversal, or classifier and encoder by turns; default: reversal"
+    verb.add_argument(f"--{name}-mode", choices=("reversal", "alternating"), help=modes)
+    verb.add_argument(f"--{name}-schedule", choices=("ganin", "constant"), help="of lambda; default: ganin")
+
+
+def adversary_options(o: argparse.Namespace, name: str) -> Any:
+    """An `AdversaryOptions` of what `adversary_flags` added; None where none is asked for."""
+    from speechssl.pretraining.adversary import AdversaryOptions
+
+    values = {part: getattr(o, f"{name}_{part}", None) for part in ("layers", "weight", "mode", "schedule", "frames")}
+    values["layers"] = tuple(values["layers"]) if values["layers"] else None
+    typed = {part: value for part, value in values.items() if value is not None}
+    return AdversaryOptions(getattr(o, name), **typed) if getattr(o, name) else None
 
 
 def _named(text: str) -> tuple[str, Path]:

@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from speechssl.cli.pretrain_flags import adversary_flags, adversary_options
 from speechssl.cli.shared import CHECKPOINTS, add_group, add_verb, snr_over_flag
 from speechssl.options import amount, count, share, whole
 
-RUN = """small heads on a frozen encoder: what is it good for?
+RUN = """small heads on a frozen encoder, or one that is trained with them: what is it good for?
 
 Tasks: pr asr ks qbe sid asv sd ic sf er (SUPERB), se ss (its extension); `all` is all of them. Without --data the synthetic sets
 are made first (needs speechssl[synth]; se needs speechssl[superb]). With it, DATA has a folder a task, as `speechssl prepare`
@@ -21,8 +22,15 @@ Hidden states are computed once and kept in OUT/features. Learning rates are tri
 is trained too. With --seen and --unseen the heads, trained on clean speech, are judged in noise as well. Leaves OUT/results.jsonl
 and superb.md; `speechssl report OUT` draws them. A killed run goes on.
 
+--distort trains the heads on labelled distorted speech beside clean (kinds as `speechssl pretrain continue --help` lists them),
+--finetune trains the encoder with each head, at its own smaller rate, and --dat is the domain-adversarial training of
+arXiv 2203.16104: a classifier of the domain (clean or distorted; clean, m, g, r) that the encoder learns to mislead. Dev is then
+heard clean and distorted, and the mean chooses. Results have the encoder's name with +distorted, +dat-binary-reversal-1, ... added;
+OUT/heads/NAME/TASK/seed-0/encoder is the trained encoder.
+
   speechssl superb run --encoder minisqa-en-robust --tasks all
   speechssl superb run --encoder mine=exp/mine fbank mfcc --tasks ks sid --data tasks-fsdd --unseen kitchen.wav --snr 10 5 0
+  speechssl superb run --encoder minisqa-en --tasks ks ic --finetune --distort m+g+r --dat binary --learning-rates --seen m+g+r
 """
 SPEED = """heads from the cache beside the same heads with the encoder in the loop
 
@@ -40,6 +48,12 @@ SUPERB as s3prl's config files, run.sh with the command lines, a README and a ca
   FLUENT_COMMANDS=/data/fluent_speech_commands_dataset bash exp/s3prl/run.sh ic
 """
 UPSTREAM = "fbank, mfcc, a folder of models with encoder/ in it, or an encoder folder, .pt file, hub id, shipped or torchaudio:NAME"
+
+NEEDED = {  # what is typed -> what means nothing without it
+    "finetune": ("upstream_rate",),
+    "distort": ("distorted", "snr_train", "noise_cache"),
+    "dat": ("dat_weight", "dat_layers", "dat_mode", "dat_schedule"),
+}
 
 
 def add_superb(verbs: Any) -> None:
@@ -86,6 +100,18 @@ def _add_run(what: Any) -> None:
         help="training recordings are heard through one of these or none, drawn anew each time, with the encoder in the loop",
     )  # fmt: skip
     verb.add_argument("--cache-gb", type=amount, default=50.0, help="most that OUT/features may take, of each encoder")
+    _add_tuning(verb)
+
+
+def _add_tuning(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--finetune", action="store_true", help="train the encoder with each head; default: it is frozen")
+    verb.add_argument("--upstream-rate", type=amount, help="its learning rate over the head's; default: 0.1")
+    verb.add_argument("--distort", help="train on distorted speech, such as m+g+r; NAMEs of --noises too; default: clean speech")
+    verb.add_argument("--distorted", type=share, help="share of the training recordings that are distorted; default: 0.5")
+    verb.add_argument("--snr-train", type=float, nargs=2, metavar=("LOW", "HIGH"), help="dB, drawn uniformly; default: 10 19")
+    verb.add_argument("--noise-cache", type=Path, help="folder that keeps generated noise; default: noise/ beside OUT")
+    adversary_flags(verb, "dat", "domain-adversarial training (arXiv 2203.16104)", "the weighted sum that the head reads")
+    verb.add_argument("--train-only", action="store_true", help="train heads and choose them on dev; read no test recording")
 
 
 def _add_data(verb: argparse.ArgumentParser) -> None:
@@ -125,8 +151,32 @@ def _run(o: argparse.Namespace) -> None:
         precision=o.precision,
         device=o.device,
         workers=o.workers,
+        tuning=_tuning(o),
+        judge=not o.train_only,
     )
     print(run_superb(o.out, plan))
+
+
+def _tuning(o: argparse.Namespace) -> Any:
+    """None where heads are trained on clean speech and a frozen encoder."""
+    from speechssl.evaluation.robustness import parse_named
+    from speechssl.noise.training import SNR, parse_distortions
+    from speechssl.pretraining.plans import refuse_lonely
+    from speechssl.superb.tuning import SHARE, UPSTREAM_RATE, Tuning
+
+    refuse_lonely(vars(o), NEEDED)
+    adversary = adversary_options(o, "dat")
+    if not (o.finetune or o.distort or adversary):
+        return None
+    distort = None
+    if o.distort:
+        sources = {name: Path(folder) for name, folder in parse_named(o.noises, "--noises").items()}
+        share = SHARE if o.distorted is None else o.distorted
+        cache = o.noise_cache or o.out.parent / "noise"
+        snr = tuple(o.snr_train or SNR)
+        distort = parse_distortions(o.distort, sources, seed=o.seeds[0], probability=(share, share), snr=snr, cache=cache)
+    rate = (o.upstream_rate or UPSTREAM_RATE) if o.finetune else None
+    return Tuning(rate=rate, distort=distort, adversary=adversary, bf16=o.precision == "bf16")
 
 
 def _add_speed(what: Any) -> None:

@@ -99,7 +99,7 @@ class SpeechEncoder:
             return [torch.cat(list(self.stream(samples, layer))) for samples in recordings]
         self._check(layer)
         short = [n for n, samples in enumerate(recordings) if len(samples) <= self.chunking.seconds * self.grid.sample_rate]
-        found = dict(zip(short, self.engine.features([self._wave(recordings[n]) for n in short], layer), strict=True))
+        found = dict(zip(short, self.engine.features([self.wave(recordings[n]) for n in short], layer), strict=True))
         streamed = (torch.cat(list(self.stream(x, layer))) if n not in found else found[n] for n, x in enumerate(recordings))
         return [features.clone().float() for features in streamed]  # not a view of the padded batch
 
@@ -107,8 +107,9 @@ class SpeechEncoder:
         if not 0 <= operator.index(layer) <= self.layers:
             raise InputError(f"{self.name} has the layers 0 to {self.layers}, not {layer}")
 
-    def _wave(self, samples: np.ndarray) -> torch.Tensor:
-        """What the model is given. Raises ValueError for what is not finite samples, at least of one receptive field."""
+    def wave(self, samples: np.ndarray) -> torch.Tensor:
+        """What the model is given: (N,) float32, normalised where the encoder wants it. Raises ValueError for what is not finite
+        samples, at least of one receptive field."""
         samples = np.asarray(samples)
         if samples.ndim != 1:
             raise ValueError(f"samples have the shape {samples.shape}; give one channel, (N,)")
@@ -125,7 +126,7 @@ class SpeechEncoder:
     @torch.inference_mode()
     def _pieces(self, samples: np.ndarray, last: int) -> Iterator[Iterator[torch.Tensor]]:
         """Of every piece its layers 0 to `last`, without the context."""
-        wave, frames = self._wave(samples), self.grid.frames(len(samples))
+        wave, frames = self.wave(samples), self.grid.frames(len(samples))
         statistics = self.engine.statistics(wave)
         size = round(self.chunking.seconds * self.grid.frame_rate)
         context = round(self.chunking.context * self.grid.frame_rate)

@@ -79,9 +79,13 @@ class Stock:
         folder = self.folder(task.data, splits, options)
         augmented = self.augmentation is not None and "train" in splits
         if augmented or self.mode == "loop" or not self.fits(task.name, task.data, splits, options, folder):
-            return InTheLoop(self.encoder, self._hear(task), task.pooled, task.wants_waves, self.pool)
+            return self.loop(task)
         self.states(task.data, splits, options)
         return Cached(task.data, (folder,), task.pooled, task.wants_waves)
+
+    def loop(self, task: Task) -> InTheLoop:
+        """With the encoder in the loop."""
+        return InTheLoop(self.encoder, self._hear(task), task.pooled, task.wants_waves, self.pool)
 
     def _hear(self, task: Task) -> Callable[[Utterance], np.ndarray]:
         """Clean, but for the training recordings where there is an augmentation."""

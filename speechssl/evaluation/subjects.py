@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from speechssl.adam import PLAIN
 from speechssl.artefacts import read_json
@@ -75,7 +75,12 @@ def heard_by(folder: Path) -> frozenset[str]:
     """What the card of an encoder calls the noises it was trained on; none where it has no card of ours."""
     card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
     options = card.get("options") if isinstance(card, dict) else None
-    distort = options.get("distort") if isinstance(options, dict) else None
+    return names_in(options) if isinstance(options, dict) else frozenset()
+
+
+def names_in(options: Mapping[str, Any]) -> frozenset[str]:
+    """What the options of a training call the noises in it."""
+    distort = options.get("distort")
     kinds = distort.get("kinds", []) if isinstance(distort, dict) else []
     return frozenset(kind[key] for kind in kinds for key in ("name", "set") if key in kind)
 

@@ -2,7 +2,7 @@
 
     out/data/<task>/                       the synthetic sets, where no others are given
     out/features/<encoder>/<key>/          hidden states, computed once; may be deleted
-    out/heads/<encoder>/<part>/seed-<n>/   what was trained, on clean speech
+    out/heads/<encoder>/<part>/seed-<n>/   what was trained, on clean speech or as `Plan.tuning` says
     out/noise.jsonl                        the mixtures, frozen before anything is heard
     out/scores/<encoder>/<part>/...        a file a head and condition
     out/details/<encoder>/<task>.json      what figures are drawn from
@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,16 @@ from tqdm import tqdm
 
 from speechssl.artefacts import write_json, write_text
 from speechssl.corpora.utterances import UtteranceSet
+from speechssl.encoders.loading import load_encoder
+from speechssl.encoders.speech_encoder import SpeechEncoder
+from speechssl.errors import InputError
 from speechssl.evaluation.grid import Setting, check_settings, name_utterances
 from speechssl.evaluation.judging import Ears, cell_path, judge_heads
 from speechssl.evaluation.mixtures import freeze_mixtures
 from speechssl.evaluation.results import DEFAULT, Row, append_rows, read_rows
 from speechssl.evaluation.robustness import settings_of
 from speechssl.evaluation.states import TRAINING, Augmentation, Stock
-from speechssl.evaluation.subjects import check_unseen, heard_by
+from speechssl.evaluation.subjects import check_unseen, heard_by, names_in
 from speechssl.evaluation.superb_tables import superb_tables
 from speechssl.evaluation.terms import judge_terms
 from speechssl.noise import Distorter
@@ -45,13 +49,14 @@ from speechssl.superb.diarisation import Diarisation
 from speechssl.superb.features import encoder_card
 from speechssl.superb.fit import Run, predictions
 from speechssl.superb.metrics.enhancement import check_installed
-from speechssl.superb.supply import Supply
+from speechssl.superb.supply import InTheLoop, Supply
 from speechssl.superb.sweep import LEADERBOARD, Go
 from speechssl.superb.task import Judgement, Measure
 from speechssl.superb.tasks import Item
 from speechssl.superb.train import TrainedHead, load_head, train_head
 from speechssl.superb.transcription import Speech
-from speechssl.superb.upstream import find_upstream, load_upstream
+from speechssl.superb.tuning import NO_HEADS, Tuning
+from speechssl.superb.upstream import SPECTRAL, find_upstream, load_upstream
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,8 @@ class Plan:
     at: float = 5.0  # dB, the SNR of the table clean | seen | unseen
     arpa: Path | None = None  # language model of ASR; None: of the training texts
     features: str = "auto"
+    tuning: Tuning | None = None  # heads trained on distorted speech, or with their upstream; then encoders get its name
+    judge: bool = True  # False: heads are trained and chosen on dev, and the test set is left alone
     augment: tuple[str, ...] = ()  # conditions that training recordings are heard through; then the encoder is in the loop
     cache_gb: float = 50.0
     precision: str = "fp32"
@@ -97,13 +104,14 @@ class Listener:
     name: str
     stock: Stock
     device: str  # of the heads
+    tuning: Tuning | None = None
 
     @property
     def card(self) -> dict[str, Any]:
-        """Of what heads are trained on."""
+        """Of what heads are trained on, or with."""
         augmentation = self.stock.augmentation
         through = {"heard through": [c.text for c in augmentation.conditions]} if augmentation else {}
-        return encoder_card(self.stock.encoder) | through
+        return encoder_card(self.stock.encoder) | through | ({"tuning": self.tuning.card} if self.tuning else {})
 
 
 def run_superb(out: Path, plan: Plan) -> str:
@@ -118,22 +126,46 @@ def run_superb(out: Path, plan: Plan) -> str:
     parts = [part for task in ORDER if task in plan.data for part in parts_of(task, plan.data[task], plan.preset)]
     settings, distorter = settings_of(plan.seen, plan.unseen, plan.snrs), _distorter(plan)
     check_settings(settings, distorter)
+    check_tuning(plan)
+    trained_on = names_in(plan.tuning.card) if plan.tuning else frozenset()
     for name, where in plan.encoders.items():
-        check_unseen(name, heard_by(Path(find_upstream(where))), settings)
-    ears = _ears(out, parts, settings, distorter, plan)
+        check_unseen(name, heard_by(Path(find_upstream(where))) | trained_on, settings)
+    ears = _ears(out, parts, settings, distorter, plan) if plan.judge else []
     for name, where in plan.encoders.items():
         stock = stock_of(out, name, where, plan)
-        listener = Listener(name, stock, _device(plan.device))
+        tuning = None if plan.tuning is None else replace(plan.tuning, source=str(find_upstream(where)))
+        listener = Listener(named(name, tuning), stock, _device(plan.device), tuning)
         heads = _train(out, listener, parts, plan)
-        for task in [task for task in ORDER if task in plan.data]:
+        for task in [task for task in ORDER if task in plan.data and plan.judge]:
             mine = [part for part in parts if part.task == task]
             rows = list(_judge(out, listener, mine, heads, ears, plan))
             append_rows(out / "results.jsonl", rows, any_card=True)
-            _tell(name, task, rows)
-    tables = superb_tables(read_rows(out / "results.jsonl"), list(plan.encoders), plan.at)
+            _tell(listener.name, task, rows)
+    if not plan.judge:
+        return "heads are trained; their dev scores stand in heads/*/*/*/card.json, and no test recording was read"
+    tables = superb_tables(read_rows(out / "results.jsonl"), [named(name, plan.tuning) for name in plan.encoders], plan.at)
     note = [said for said in (snr_note(plan.snr_over),) if said]
     write_text(out / "superb.md", "\n\n".join([*(table.markdown for table in tables), *note]) + "\n")
     return "\n\n".join([*(table.text for table in tables), *note])
+
+
+def named(encoder: str, tuning: Tuning | None) -> str:
+    """What an encoder is called in results: "robust", "robust+distorted"."""
+    return encoder if tuning is None else f"{encoder}{tuning.name}"
+
+
+def check_tuning(plan: Plan) -> None:
+    """Raises InputError for tasks, or other settings, that heads cannot be tuned with."""
+    if plan.tuning is None:
+        return
+    if left := [task for task in plan.data if task in NO_HEADS]:
+        raise InputError(f"{left[0]} cannot be trained with --finetune or --distort; name other tasks with --tasks")
+    if plan.augment:
+        raise InputError("--augment hears training recordings through a condition, and --distort otherwise; give one of them")
+    if plan.precision == "int8":
+        raise InputError("no encoder trains in int8; choose --precision fp32 or bf16")
+    if spectral := [where for where in plan.encoders.values() if where in SPECTRAL]:
+        raise InputError(f"{spectral[0]} has no weights, and nothing to train; name an encoder without --finetune and --distort")
 
 
 def parts_of(task: str, folder: Path, preset: str) -> list[Part]:
@@ -214,7 +246,8 @@ def _prepared(out: Path, listener: Listener, part: Part, plan: Plan) -> Run:
     task, settings = make_task(part.task, part.data, listener.stock.encoder.grid, part.preset)
     settings = replace(settings, steps=plan.steps or settings.steps, every=min(settings.every, plan.steps or settings.every))
     folder = out / "heads" / listener.name / part.label
-    return Run(task, listener.stock.supply(task, TRAINING), settings, plan.seeds[0], folder, listener.device)
+    supply = listener.stock.supply(task, TRAINING) if listener.tuning is None else listener.stock.loop(task)
+    return Run(task, supply, settings, plan.seeds[0], folder, listener.device, listener.tuning)
 
 
 def _heads_of(run: Run, encoder: Mapping[str, Any], plan: Plan, go: Go) -> dict[str, TrainedHead]:
@@ -235,9 +268,23 @@ def _ready(trained: TrainedHead, run: Run, plan: Plan) -> TrainedHead:
     if isinstance(task, Speech):
         return replace(trained, task=replace(task, language_model=language_model(task.data, plan.arpa)))
     if isinstance(task, Diarisation):
-        dev = run.supply.usable(task.data.splits["dev"])
-        return replace(trained, task=task.tuned(predictions(task, trained.head, run.supply, dev, run.settings.batch)))
+        supply = run.supply
+        if isinstance(supply, InTheLoop):
+            supply = replace(supply, encoder=encoder_of(trained, supply.encoder, plan))
+        dev = supply.usable(task.data.splits["dev"])
+        return replace(trained, task=task.tuned(predictions(task, trained.head, supply, dev, run.settings.batch)))
     return trained
+
+
+def encoder_of(trained: TrainedHead, start: SpeechEncoder, plan: Plan) -> SpeechEncoder:
+    """The encoder that was trained with a head, or the frozen one."""
+    return start if trained.upstream is None else _loaded(trained.upstream, plan.precision, plan.device)
+
+
+@lru_cache(maxsize=1)
+def _loaded(folder: Path, precision: str, device: str) -> SpeechEncoder:
+    """A head is judged in one condition after another."""
+    return load_encoder(folder, precision, device)
 
 
 # ---- scores
@@ -269,6 +316,12 @@ def _judged(
         chosen = out / "heads" / listener.name / QBE / "card.json"
         return {"seed-0": judge_terms(part.data, listener.stock, ear, place("seed-0"), chosen, what)}
     mine = {name: heads[part.label][name] for name in wanted}
+    if any(head.upstream for head in mine.values()):  # each has an encoder of its own
+        judged: dict[str, Judgement] = {}
+        for name, head in mine.items():
+            encoder = encoder_of(head, listener.stock.encoder, plan)
+            judged |= judge_heads({name: head}, place, ear, encoder, None, plan.workers, listener.device, what)
+        return judged
     cached: Supply | None = None
     if ear.setting.group == "clean" and not all(place(name).is_file() for name in wanted):
         cached = listener.stock.supply(next(iter(mine.values())).task, ("test",))

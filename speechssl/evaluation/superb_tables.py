@@ -70,7 +70,8 @@ def _noise(rows: Sequence[Row], encoders: Sequence[str], at: float) -> TextTable
         )
         for task, metric in _measures(rows)
     ]
-    note = f"Noise at the SNR nearest to {at:g} dB, the mean over the noises of a group. The heads were trained on clean speech."
+    but = ", but for those of encoders with + in their names" if any("+" in e for e in encoders) else ""
+    note = f"Noise at the SNR nearest to {at:g} dB, the mean over the noises of a group. Heads were trained on clean speech{but}."
     return TextTable(" | ".join(groups), ("task", *encoders), tuple(lines), note)
 
 

@@ -2,7 +2,8 @@
 
 A classifier guesses the domain of an utterance from some layers, and the encoder learns to mislead it. `reversal` trains both at
 once through a layer that turns the gradient round; `alternating` trains the classifier alone in every other step and subtracts its
-loss from the encoder's in the steps between. Which of these arXiv 2203.16104 used, and where, is not known: all are options.
+loss from the encoder's in the steps between. Two trainings have it: that of a task's model with its upstream (`superb.tuning`),
+which is the DAT of arXiv 2203.16104, and continual pre-training, which is ours.
 Letters: B utterances, T frames, D width, C domains.
 """
 

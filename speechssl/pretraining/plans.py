@@ -32,10 +32,10 @@ HUBERT_ONLY = (
 )
 WAV2VEC2_ONLY = ("codebooks", "entries", "diversity", "negatives")
 NEEDED = {  # what is typed -> what means nothing without it
-    "distort": ("noise", "snr", "snr_end", "snr_over", "distorted", "double", "noise_cache", "distil", "dat"),
+    "distort": ("noise", "snr", "snr_end", "snr_over", "distorted", "double", "noise_cache", "distil", "domain_adversary"),
     "start": ("distil",),
     "distil": ("distil_layers",),
-    "dat": ("dat_layers", "dat_weight", "dat_mode", "dat_schedule", "dat_frames"),
+    "domain_adversary": tuple(f"domain_adversary_{part}" for part in ("layers", "weight", "mode", "schedule", "frames")),
 }
 OFF = {"reference": True}  # switches that ask for nothing; others: False
 SHARED = 16  # crops
@@ -52,7 +52,7 @@ class Plan:
     def with_options(self, typed: Mapping[str, Any]) -> Plan:
         """typed: values by the names of the command line. Raises InputError for those that would change nothing."""
         _refuse_of_other_kind(self.options, typed)
-        _refuse_lonely(typed)
+        refuse_lonely(typed)
         if not isinstance(self.options, ContrastiveRun):
             _refuse_of_other_teacher(typed.get("teacher", self.options.teacher), typed)
         values = {NAMES.get(name, name): value for name, value in typed.items()}
@@ -82,8 +82,9 @@ def _refuse_of_other_kind(run: Any, typed: Mapping[str, Any]) -> None:
         raise InputError(f"{_flags(stray)} would change nothing, for {what} is a {kind}; leave out what is of the other kind")
 
 
-def _refuse_lonely(typed: Mapping[str, Any]) -> None:
-    for needed, names in NEEDED.items():
+def refuse_lonely(typed: Mapping[str, Any], rules: Mapping[str, Iterable[str]] = NEEDED) -> None:
+    """rules: what is typed -> what means nothing without it. Raises InputError for the latter alone."""
+    for needed, names in rules.items():
         if not _asked((needed,), typed) and (stray := _asked(names, typed)):
             raise InputError(f"{_flags(stray)} would change nothing without {_flags([needed])}; give that too, or neither")
 

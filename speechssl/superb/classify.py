@@ -30,9 +30,9 @@ from speechssl.timing import FrameGrid
 
 METRIC = "acc"
 PUBLISHED = {  # s3prl 0.4.18, downstream/{speech_commands,voxceleb1,fluent_commands,emotion}/config.yaml
-    "ks": Settings(1e-4, 200_000, 32, 4_000, balanced=True),
-    "sid": Settings(1e-4, 200_000, 32, 4_000),
-    "ic": Settings(1e-4, 200_000, 32, 4_000),
+    "ks": Settings(1e-4, 200_000, 32, 5_000, balanced=True),
+    "sid": Settings(1e-4, 200_000, 32, 5_000),
+    "ic": Settings(1e-4, 200_000, 32, 5_000),
     "er": Settings(1e-4, 30_000, 32, 1_000),
 }
 

@@ -1,8 +1,9 @@
 """Training of one head at one learning rate, as far as it is wanted now and further another time.
 
-A run is a folder with one file, `state.safetensors`: weights, the optimiser's moments, and the best head so far by the first
-measure on dev. It is written at every look at dev, whole or not at all, so that a killed run goes on from the last look, and comes
-to the same head: what is random in a step depends on the seed and the number of the step alone.
+A run is a folder with one file, `state.safetensors`: weights (of the head, and of what is trained with it: `tuning`), the
+optimiser's moments, and the best head so far by the first measure on dev. It is written at every look at dev, whole or not at all,
+so that a killed run goes on from the last look, and comes to the same head: what is random in a step depends on the seed and the
+number of the step alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from statistics import fmean as mean
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -56,9 +58,19 @@ class Attempt:
         return (sign * self.value, -self.tie) > (sign * other.value, -other.tie)
 
 
+class Training(Protocol):
+    """How a head is trained where that is not on the states of a frozen encoder in clean speech (`tuning`)."""
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What decides the head, beside the run."""
+
+    def trainer(self, run: Run) -> Trainer: ...
+
+
 @dataclass(frozen=True)
 class Run:
-    """What is trained: a task's head on what a supply gives, into a folder."""
+    """What is trained: a task's head on what a supply gives, into a folder. tuning: None for a frozen encoder in clean speech."""
 
     task: Task
     supply: Supply
@@ -66,6 +78,10 @@ class Run:
     seed: int
     folder: Path
     device: str = "cpu"
+    tuning: Training | None = None
+
+    def trainer(self) -> Trainer:
+        return Trainer(self) if self.tuning is None else self.tuning.trainer(self)
 
 
 @contextmanager
@@ -83,29 +99,57 @@ def advance(run: Run, until: int, tell: Callable[[int], None] = lambda steps: No
     Raises InputError where nothing of a split can be heard or the folder holds another run.
     """
     with own_generator():
-        trainer = _Trainer(run)
-        return trainer.advance(min(until, run.settings.steps), tell)
+        return run.trainer().advance(min(until, run.settings.steps), tell)
 
 
-def best_head(run: Run) -> nn.Module:
-    """The head of the best look at dev. Raises InputError where the folder has none."""
+def best_models(run: Run) -> nn.ModuleDict:
+    """`head` as it was at the best look at dev, and what was trained with it. Raises InputError where the folder has none."""
     with own_generator():
-        trainer = _Trainer(run)
-    trainer.head.load_state_dict(trainer.best)
-    return trainer.head.eval()
+        trainer = run.trainer()
+    trainer.models.load_state_dict(trainer.best)
+    return trainer.models.eval()
 
 
-class _Trainer:
+class Trainer:
+    """models: all that is trained, the head first."""
+
     def __init__(self, run: Run) -> None:
         self.run, self.card = run, hash_json(run_card(run))
         torch.manual_seed(run.seed)
-        self.head = run.task.build(*run.supply.shape).to(run.device)
+        self.models = self.build().to(run.device)
+        self.head = self.models["head"]
         kinds: dict[str, Any] = {"Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
-        self.optimiser = kinds[run.settings.optimiser](self.head.parameters(), run.settings.learning_rate, fused=True)
+        groups = [{"params": list(self.models[name].parameters()), "lr": rate} for name, rate in self.rates().items()]
+        self.optimiser = kinds[run.settings.optimiser](groups, run.settings.learning_rate, fused=True)
         self.best: dict[str, Tensor] = {}
         self.attempt = Attempt(run.settings.learning_rate, math.nan, 0.0, 0, 0)
         if (run.folder / STATE).is_file():
             self._restore(run.folder / STATE)
+
+    def build(self) -> nn.ModuleDict:
+        """New models, on the CPU."""
+        return nn.ModuleDict({"head": self.run.task.build(*self.run.supply.shape)})
+
+    def rates(self) -> dict[str, float]:
+        """The learning rate of each of them."""
+        return dict.fromkeys(self.models, self.run.settings.learning_rate)
+
+    def prepared(self, steps: Iterator[tuple[int, list[Utterance]]]) -> Iterator[tuple[int, Any]]:
+        """(step, what `loss` takes). It may look ahead."""
+        return steps
+
+    def loss(self, utterances: Any, step: int) -> Tensor:
+        """What this step makes small. Raises InputError where none of the recordings can be heard."""
+        batch = self.run.supply.batch(utterances)
+        if batch is None:
+            raise InputError(
+                f"the recordings {', '.join(u.id for u in utterances)} cannot be heard; mend them or remove their lines"
+            )
+        return self.run.task.loss(self.head, on_device(batch, self.run.device))
+
+    def dev_supplies(self) -> list[Supply]:
+        """How dev is heard: the mean over these is what a head is chosen by."""
+        return [self.run.supply]
 
     def advance(self, until: int, tell: Callable[[int], None]) -> Attempt:
         if self.attempt.ended or self.attempt.steps >= until:
@@ -114,10 +158,9 @@ class _Trainer:
         began = time.perf_counter()
         if not self.best:
             self._look(dev, 0)
-        batches = self._batches(train)
-        for step, batch in enumerate(batches, 1):
-            if step <= self.attempt.steps:
-                continue
+        done = self.attempt.steps
+        ahead = ((step, batch) for step, batch in enumerate(self._batches(train), 1) if step > done)
+        for step, batch in self.prepared(ahead):
             finite = self._step(batch, step)
             tell(1)
             if finite and step % self.run.settings.every and step < until:
@@ -141,22 +184,18 @@ class _Trainer:
         run = self.run
         if run.settings.balanced:
             return drawn_batches(train, run.settings.batch, run.seed, run.task.weights(train))  # type: ignore[attr-defined]
-        return batches_of(train, run.settings.batch, run.seed, by_length=not run.task.pooled)
+        by_length = run.tuning is not None or not run.task.pooled
+        return batches_of(train, run.settings.batch, run.seed, by_length)
 
-    def _step(self, utterances: Sequence[Utterance], step: int) -> bool:
+    def _step(self, prepared: Any, step: int) -> bool:
         """One update. Whether the loss and its gradient were numbers."""
-        if not self.run.task.pooled:  # those heads have nothing random in them
+        if self.run.tuning or not self.run.task.pooled:  # heads of means have nothing random in them
             torch.manual_seed(self.run.seed * 1_000_003 + step)
-        self.head.train()
-        batch = self.run.supply.batch(utterances)
-        if batch is None:
-            raise InputError(
-                f"the recordings {', '.join(u.id for u in utterances)} cannot be heard; mend them or remove their lines"
-            )
-        loss = self.run.task.loss(self.head, on_device(batch, self.run.device))
+        self.models.train()
+        loss = self.loss(prepared, step)
         self.optimiser.zero_grad()
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.head.parameters(), self.run.settings.clip)
+        norm = torch.nn.utils.clip_grad_norm_(self.models.parameters(), self.run.settings.clip)
         if not torch.isfinite(norm):
             return False
         self.optimiser.step()
@@ -164,13 +203,15 @@ class _Trainer:
 
     def _look(self, dev: Sequence[Utterance], step: int) -> None:
         """How good the head is on dev; it is kept where it is the best so far."""
-        predicted = predictions(self.run.task, self.head.eval(), self.run.supply, dev, self.run.settings.batch, self.run.device)
-        judged = self.run.task.judge("dev", predicted, 0)
-        before = self.attempt
-        found = replace(before, value=judged.measures[0].value, tie=tie_of(judged), best=step, steps=step, stale=0)
-        if found.beats(before, judged.measures[0].metric):
+        run, before = self.run, self.attempt
+        self.models.eval()
+        heard = [predictions(run.task, self.head, s, dev, run.settings.batch, run.device) for s in self.dev_supplies()]
+        judged = [run.task.judge("dev", predicted, 0) for predicted in heard]
+        value, tie = mean(j.measures[0].value for j in judged), mean(map(tie_of, judged))
+        found = replace(before, value=value, tie=tie, best=step, steps=step, stale=0)
+        if found.beats(before, judged[0].measures[0].metric):
             self.attempt = found
-            self.best = {name: weight.detach().cpu().clone() for name, weight in self.head.state_dict().items()}
+            self.best = {name: weight.detach().cpu().clone() for name, weight in self.models.state_dict().items()}
         else:
             patience = self.run.settings.patience
             self.attempt = replace(before, steps=step, stale=before.stale + 1, ended=0 < patience <= before.stale + 1)
@@ -180,7 +221,7 @@ class _Trainer:
 
     def _save(self) -> None:
         moments = self.optimiser.state_dict()["state"]
-        tensors = {f"head.{name}": weight for name, weight in self.head.state_dict().items()}
+        tensors = {f"now.{name}": weight for name, weight in self.models.state_dict().items()}
         tensors |= {f"best.{name}": weight for name, weight in self.best.items()}
         tensors |= {f"moments.{i}.{name}": value for i, state in moments.items() for name, value in state.items()}
         facts = {"card": self.card, "attempt": json.dumps(asdict(self.attempt))}
@@ -197,7 +238,7 @@ class _Trainer:
         if facts["card"] != self.card:
             raise InputError(f"{path} was trained with other settings, data or states; choose another folder or delete it")
         self.attempt = Attempt(**json.loads(facts["attempt"]))
-        self.head.load_state_dict(_below(tensors, "head"))
+        self.models.load_state_dict(_below(tensors, "now"))
         self.best = _below(tensors, "best")
         state: dict[int, dict[str, Tensor]] = {}
         for name, tensor in _below(tensors, "moments").items():
@@ -213,7 +254,8 @@ def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def run_card(run: Run) -> dict[str, Any]:
     """What decides the head, beside the hidden states."""
     settings = {name: value for name, value in asdict(run.settings).items() if name != "steps"}  # a run may be made longer
-    return {"task": task_card(run.task), "settings": settings, "seed": run.seed, "shape": list(run.supply.shape)}
+    card = {"task": task_card(run.task), "settings": settings, "seed": run.seed, "shape": list(run.supply.shape)}
+    return card | ({} if run.tuning is None else {"tuning": run.tuning.card, "steps": run.settings.steps})  # of its schedules
 
 
 def task_card(task: Task) -> dict[str, Any]:

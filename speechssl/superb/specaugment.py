@@ -16,7 +16,7 @@ from torch.nn.functional import interpolate, pad
 
 @dataclass(frozen=True)
 class SpecAugment:
-    """Warping of time, and stretches of time and of dimensions that are set to 0. The defaults are those of SUPERB's ASR."""
+    """Warping of time, and stretches of time and of dimensions that are set to 0. The defaults are those of SUPERB's ASR and SF."""
 
     warp: int = 5  # frames by which a place in time is moved at most; 0: none
     frequency_masks: int = 4

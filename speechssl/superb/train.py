@@ -1,5 +1,6 @@
 """A head from a sweep to a folder, and back: `head.safetensors` is the best on dev, `default.safetensors` that of the task's own
-learning rate, `card.json` says what they are. While they are made there is a folder a rate, in which a killed run goes on."""
+learning rate, `card.json` says what they are. An encoder that was trained with them (`tuning`) lies beside them: `encoder`, and
+`encoder-default` where the rates differ. While they are made there is a folder a rate, in which a killed run goes on."""
 
 from __future__ import annotations
 
@@ -17,9 +18,10 @@ from torch import nn
 
 from speechssl.artefacts import claim, hash_files, read_json, replacing, write_json
 from speechssl.errors import InputError
-from speechssl.superb.fit import Attempt, Run, best_head, own_generator, task_card
+from speechssl.superb.fit import Attempt, Run, best_models, own_generator, task_card
 from speechssl.superb.sweep import Go, Swept, one_after_another, sweep
 from speechssl.superb.task import Task
+from speechssl.superb.tuning import save_upstream
 
 KIND = "superb-head"
 NEEDED = {"task", "encoder", "states", "width", "settings", "learning_rate", "weights"}  # of a card
@@ -34,6 +36,7 @@ class TrainedHead:
     head: nn.Module
     card: Mapping[str, Any]
     which: str = "tuned"  # or default: of the task's own learning rate
+    upstream: Path | None = None  # the encoder that was trained with it; None: it sits on the one that it was trained for
 
     @property
     def weights(self) -> str:
@@ -92,11 +95,19 @@ def load_head(folder: Path | str, task: Task, encoder: Mapping[str, Any], which:
         raise InputError(
             f"{weights} does not hold the weights of its card ({reason}); delete the folder and train again"
         ) from error
-    return TrainedHead(task, head.eval(), card, which)
+    upstream = Path(folder) / card["upstreams"][which] if card.get("upstreams") else None
+    return TrainedHead(task, head.eval(), card, which, upstream)
 
 
 def _save(run: Run, encoder: Mapping[str, Any], swept: Swept, metric: str) -> None:
-    heads = {"tuned": best_head(swept.tuned), "default": best_head(swept.default)}
+    models = {"tuned": best_models(swept.tuned), "default": best_models(swept.default)}
+    heads = {which: found["head"] for which, found in models.items()}
+    upstreams: dict[str, str] = {}
+    if "upstream" in models["tuned"]:
+        upstreams = {"tuned": "encoder", "default": "encoder" if swept.tuned == swept.default else "encoder-default"}
+        save_upstream(models["tuned"], run.folder / upstreams["tuned"], swept.tuned)
+        if swept.tuned != swept.default:
+            save_upstream(models["default"], run.folder / upstreams["default"], swept.default)
     for which, head in heads.items():
         with replacing(run.folder / HEADS[which]) as temporary:
             save_file({name: weight.detach().cpu().contiguous() for name, weight in head.state_dict().items()}, temporary)
@@ -116,6 +127,7 @@ def _save(run: Run, encoder: Mapping[str, Any], swept: Swept, metric: str) -> No
         "default": {metric: swept.untuned.value, "step": swept.untuned.best},
         "sweep": [_told(attempt) for attempt in swept.attempts],
         "layer_weights": _shares(heads["tuned"]),
+        "upstreams": upstreams,
         "seconds": round(sum(a.seconds for a in swept.attempts), 1),
         "steps": sum(a.steps for a in swept.attempts),
         "weights": {which: hash_files([run.folder / name]) for which, name in HEADS.items()},

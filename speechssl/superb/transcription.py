@@ -139,7 +139,7 @@ class SlotFilling:
     lstm_width: int = 1024  # a direction
     lstm_layers: int = 2
     dropout: float = 0.2
-    masks: SpecAugment | None = SpecAugment(adaptive=True)
+    masks: SpecAugment | None = SpecAugment()
     name: str = "sf"
     pooled: bool = False
     wants_waves: bool = False

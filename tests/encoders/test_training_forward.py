@@ -6,7 +6,8 @@ import pytest
 import torch
 import transformers
 
-from speechssl.encoders.training_forward import training_states
+from speechssl.encoders import training_forward
+from speechssl.encoders.training_forward import frames_of_samples, training_states
 from speechssl.errors import InputError
 
 DROPOUTS = ["hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout"]
@@ -75,9 +76,12 @@ def batch(model, samples=8_011, utterances=3):
     return torch.randn(utterances, samples), torch.rand(utterances, frames) < 0.4
 
 
+@pytest.mark.parametrize("on_cpu", [True, False])
 @pytest.mark.parametrize("kind", ["Hubert", "Wav2Vec2"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_outputs_and_all_gradients_are_those_of_transformers(kind, shape):
+def test_outputs_and_all_gradients_are_those_of_transformers(kind, shape, on_cpu, monkeypatch):
+    if not on_cpu:  # what a GPU computes, computed here
+        monkeypatch.setattr(training_forward, "on_cpu", lambda x: False)
     model = network(kind, **SHAPES[shape])
     samples, mask = batch(model)
     expected, found = theirs(model, samples, mask), training_states(model, samples, mask)
@@ -103,6 +107,27 @@ def test_short_and_odd_lengths(shape, samples):
     assert max(error(a, b) for a, b in zip(found[1], expected[1], strict=True)) < 2e-6
     largest = max(float(g.norm()) for g in exact.values())
     assert all((ours[name] - g).norm() < 1e-5 * largest for name, g in exact.items())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_padding_changes_neither_states_nor_gradients(shape):
+    """Whatever the padding holds: each utterance is as it would be alone, with a group norm too."""
+    model = network(**SHAPES[shape])
+    alone = [torch.randn(1, n) for n in (4_000, 1_999, 2_801)]
+    lengths = torch.tensor([x.shape[1] for x in alone])
+    padded = torch.stack([torch.cat([x[0], 7 * torch.randn(4_000 - x.shape[1])]) for x in alone])
+    frames = frames_of_samples(model.config, lengths)
+    _, together = training_states(model, padded, lengths=lengths)
+    apart = [torch.stack(training_states(model, x)[1]) for x in alone]
+    for row, (states, count) in enumerate(zip(apart, frames.tolist(), strict=True)):
+        assert states.shape[2] == count
+        assert max(error(of_row[row, :count], wanted[0]) for of_row, wanted in zip(together, states, strict=True)) < 2e-6
+    real = torch.arange(together[0].shape[1]) < frames[:, None]
+    parameters = [p for name, p in model.named_parameters() if not name.endswith((*ZERO, "masked_spec_embed"))]
+    found = torch.autograd.grad(sum((x[real] ** 2).sum() for x in together), parameters, allow_unused=True)
+    wanted = torch.autograd.grad(sum((x**2).sum() for x in apart), parameters, allow_unused=True)
+    assert [g is None for g in found] == [g is None for g in wanted]
+    assert all(error(a, b) < 1e-4 for a, b in zip(found, wanted, strict=True) if b is not None)
 
 
 @pytest.mark.parametrize("stable", [False, True])

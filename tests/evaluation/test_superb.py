@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from speechssl.artefacts import read_json
+from speechssl.cli import main
+from speechssl.encoders.loading import load_encoder
 from speechssl.errors import InputError
 from speechssl.evaluation import superb
 from speechssl.evaluation.results import read_rows
@@ -15,9 +17,12 @@ from speechssl.evaluation.superb import Plan, combine, parts_of, run_superb
 from speechssl.evaluation.superb_data import find_data, folder_of, name_encoders
 from speechssl.evaluation.superb_speed import compare_cached
 from speechssl.evaluation.superb_tables import superb_tables
+from speechssl.noise.training import parse_distortions
+from speechssl.pretraining.adversary import AdversaryOptions
 from speechssl.superb import features
 from speechssl.superb.supply import Cached, InTheLoop
 from speechssl.superb.task import Judgement, Measure
+from speechssl.superb.tuning import Tuning
 
 from .superb_sets import labelled, searched, texts
 
@@ -110,6 +115,80 @@ def test_training_recordings_are_distorted_anew_each_time_and_others_never(plan,
     run_superb(tmp_path / "out", noisy)
     with pytest.raises(InputError, match="encoder.heard through differ"):
         run_superb(tmp_path / "out", replace(noisy, augment=()))
+
+
+NOISE = parse_distortions("g+b", probability=(0.5, 0.5))
+TUNINGS = {
+    "tiny+finetuned": Tuning(rate=0.1),
+    "tiny+distorted": Tuning(rate=0.1, distort=NOISE),
+    "tiny+dat-multi-alternating-0.3": Tuning("", 0.1, NOISE, AdversaryOptions("multi", weight=0.3, mode="alternating")),
+    "tiny+distorted-head": Tuning(distort=NOISE),
+}
+
+
+@pytest.mark.parametrize("name", TUNINGS)
+def test_heads_trained_on_distorted_speech_are_judged_as_any(plan, tmp_path, name):
+    """First on dev alone: no test recording is read. Then with the encoder that was trained with each head."""
+    tuned = replace(plan, tuning=TUNINGS[name], data={t: plan.data[t] for t in ("ks", "pr")}, seen=("gaussian@5",))
+    run_superb(tmp_path, replace(tuned, judge=False))
+    assert not any((tmp_path / made).exists() for made in ("results.jsonl", "scores", "noise.jsonl"))
+    before = made(tmp_path)
+    said = run_superb(tmp_path, tuned)
+    assert before.items() <= made(tmp_path).items() and "but for those of encoders with +" in said
+    rows = rows_of(tmp_path)
+    assert {key[1] for key in rows} == {name}
+    assert {(key[0], key[2]) for key in rows} == {(t, c) for t in ("ks", "pr") for c in ("clean", "seen-gaussian")}
+    folders = {path.name for path in (tmp_path / f"heads/{name}/ks/seed-0").iterdir() if path.is_dir()}
+    card = read_json(tmp_path / f"heads/{name}/ks/seed-0/card.json")
+    own = set(card["upstreams"].values())
+    assert folders == own and bool(own) == ("head" not in name) and len(own) <= 2
+    if own:
+        hashes = [load_encoder(tmp_path / f"heads/{name}/{task}/seed-0/encoder").hash for task in ("ks", "pr")]
+        assert hashes[0] != hashes[1]
+    with pytest.raises(InputError, match="settings.steps differ"):
+        run_superb(tmp_path, replace(tuned, steps=7))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "qbe cannot be trained with --finetune or --distort"),
+        ({"augment": ("pink",)}, "give one of them"),
+        ({"precision": "int8"}, "no encoder trains in int8"),
+        ({"encoders": {"fbank": "fbank"}}, "fbank has no weights, and nothing to train"),
+        ({"unseen": ("gaussian",)}, "was trained on the noise g.*; name it with --seen"),
+    ],
+)
+def test_what_cannot_be_tuned_is_told_first(plan, tmp_path, changes, message):
+    data = plan.data if not changes else {"ks": plan.data["ks"]}
+    with pytest.raises(InputError, match=message):
+        run_superb(tmp_path / "out", replace(plan, data=data, tuning=TUNINGS["tiny+distorted"], **changes))
+    assert not (tmp_path / "out/heads").exists()
+
+
+def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
+    common = ["superb", "run", "--encoder", f"tiny={plan.encoders['tiny']}", "--tasks", f"ks={plan.data['ks']}", "--steps", "4"]
+    common += ["--out", str(tmp_path / "out"), "--workers", "2", "--device", "cpu", "--learning-rates"]
+    dat = ["--finetune", "--distort", "g:0.7+b:0.3", "--distorted", "0.6", "--snr-train", "0", "10", "--dat", "binary"]
+    assert main([*common, *dat, "--dat-weight", "0.3", "--dat-mode", "alternating", "--train-only"]) == 0
+    assert "no test recording was read" in capsys.readouterr().out
+    folder = tmp_path / "out/heads/tiny+dat-binary-alternating-0.3/ks/seed-0"
+    options = read_json(folder / "encoder/card.json")["options"]
+    assert (options["upstream_rate"], options["adversary"]["labels"], options["distort"]["probability"]) == (
+        0.1,
+        "binary",
+        [0.6, 0.6],
+    )
+    assert [kind["share"] for kind in options["distort"]["kinds"]] == [0.7, 0.3] and options["distort"]["snr"] == [0.0, 10.0]
+    for wrong, said in (
+        (["--dat", "binary"], "give --distort"),
+        (["--dat", "binary", "--distort", "g"], "give --finetune"),
+        (["--upstream-rate", "0.2"], "--upstream-rate would change nothing without --finetune"),
+        (["--finetune", "--dat-weight", "1"], "--dat-weight would change nothing without --dat"),
+        (["--finetune", "--distorted", "1"], "--distorted would change nothing without --distort"),
+    ):
+        assert main([*common, *wrong]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_terms_are_searched_with_the_encoder_in_the_loop(plan, tmp_path):

@@ -145,7 +145,7 @@ def test_what_is_of_wav2vec2_is_refused_for_hubert(name):
 
 
 def test_a_switch_that_is_off_asks_for_nothing():
-    off = {"reference": True, "save_bf16": False, "dat_frames": False}
+    off = {"reference": True, "save_bf16": False, "domain_adversary_frames": False}
     assert wav2vec2_plan("small").with_options(off) == wav2vec2_plan("small")
 
 
@@ -153,11 +153,17 @@ def test_a_switch_that_is_off_asks_for_nothing():
     ("typed", "said"),
     [
         ({"snr": [5.0, 10.0], "double": 0.2}, "--snr and --double would change nothing without --distort"),
-        ({"dat": "binary", "start": "s"}, "--dat would change nothing without --distort"),
+        ({"domain_adversary": "binary", "start": "s"}, "--domain-adversary would change nothing without --distort"),
         ({"distort": "g", "distil": 1.0}, "--distil would change nothing without --start"),
         ({"distort": "g", "start": "s", "distil_layers": [0]}, "--distil-layers would change nothing without --distil"),
-        ({"distort": "g", "dat_weight": 0.0}, "--dat-weight would change nothing without --dat"),
-        ({"distort": "g", "dat_frames": True}, "--dat-frames would change nothing without --dat"),
+        (
+            {"distort": "g", "domain_adversary_weight": 0.0},
+            "--domain-adversary-weight would .* without --domain-adversary",
+        ),
+        (
+            {"distort": "g", "domain_adversary_frames": True},
+            "--domain-adversary-frames would .* without --domain-adversary",
+        ),
     ],
 )
 @pytest.mark.parametrize("plan", [hubert_plan("small"), wav2vec2_plan("small")])
@@ -183,7 +189,7 @@ def test_what_the_teacher_leaves_open_to_nobody_is_refused(typed, said):
 # ---- the verbs, on almost nothing
 
 SHORT = "--crops 4 --crop-seconds 0.5 --mask-length 4 --steps 2 --warmup-steps 1 --save-every 1 --no-bf16".split()
-NOISY = ["--distort", "g", "--distorted", "0", "1", "--distil", "1", "--dat", "multi"]
+NOISY = ["--distort", "g", "--distorted", "0", "1", "--distil", "1", "--domain-adversary", "multi"]
 
 
 def card(folder):

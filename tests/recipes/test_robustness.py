@@ -23,7 +23,7 @@ from speechssl.shipped import model_folder
 from .preloaded import commands
 
 ROOT = Path(__file__).parents[2]
-TRAININGS = ("continual", "continual-dat-binary", "continual-dat-multi", "continual-more")
+TRAININGS = ("continual", "continual-adversary-binary", "continual-adversary-multi", "continual-more")
 ENCODERS = {"baseline", *TRAININGS}
 TASKS = {
     ("ks", "acc"),
@@ -46,6 +46,8 @@ STAGES = {
     "ctc": "train ctc",
     "grid": "evaluate robustness",
     "fsdd": "evaluate robustness",
+    "downstream": "superb run",
+    "downstream-distorted": "superb run",
 }
 
 
@@ -64,8 +66,8 @@ def test_recipe_sections_hold_only_options_that_exist(recipe: str, stage: str) -
 def test_trainings_differ_in_what_their_names_say_alone(recipe: str) -> None:
     sections = yaml.safe_load((ROOT / f"recipes/robustness/{recipe}.yaml").read_text())
     plain, binary, multi = (sections[name] for name in TRAININGS[:3])
-    assert (binary.pop("dat"), multi.pop("dat")) == ("binary", "multi")
-    assert binary.pop("dat-weight") == multi.pop("dat-weight")
+    assert (binary.pop("domain-adversary"), multi.pop("domain-adversary")) == ("binary", "multi")
+    assert binary.pop("domain-adversary-weight") == multi.pop("domain-adversary-weight")
     assert plain == binary == multi
     assert sections["continual-more"]["recordings"] > plain["recordings"]
 
@@ -101,7 +103,7 @@ class Recipe:
         self.log = folder / "log"
         made = sounds(folder)
         inherited = {k: v for k, v in os.environ.items() if k not in ("SEED", "CORPUS")}
-        self.environment = inherited | {"HF_HUB_OFFLINE": "1"} | {k: str(v) for k, v in made.items()}
+        self.environment = inherited | {"HF_HUB_OFFLINE": "1", "WEIGHTS": "1"} | {k: str(v) for k, v in made.items()}
 
     def start(self, path: str) -> subprocess.Popen[bytes]:
         command = ["bash", "recipes/robustness/run.sh", "recipes/robustness/smoke.yaml", str(self.exp)]
@@ -168,7 +170,7 @@ missing = [name for name in needs if util.find_spec(name) is None]
 @pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
 def test_smoke_run_survives_kills_fills_the_grids_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
     recipe = Recipe(tmp_path)
-    recipe.kill_at("continual-dat-binary/checkpoints/checkpoint-*")
+    recipe.kill_at("continual-adversary-binary/checkpoints/checkpoint-*")
     trained = recipe.files("continual/encoder/model.safetensors")
     assert len(trained) == 1
     recipe.kill_at("fsdd/scores/*/*/*.json")  # the grid before it is done
@@ -183,6 +185,23 @@ def test_smoke_run_survives_kills_fills_the_grids_and_repeats_nothing(tmp_path: 
     check_grid(recipe.exp, TASKS)
     check_grid(recipe.exp / "fsdd", {("ks", "acc"), ("sid", "acc")})
     check_page(recipe.exp, said)
+    check_downstream(recipe.exp / "downstream", said)
+
+
+def check_downstream(out: Path, said: str) -> None:
+    """Dev chose among both modes, test recordings were read by the chosen alone, and the lecture's columns are there."""
+    tried = {f"dat-{labels}-{mode}-1" for labels in ("binary", "multi") for mode in ("reversal", "alternating")}
+    chosen = [line.split() for line in (out / "chosen.txt").read_text().splitlines()]
+    names = {name for _, name, *_ in chosen}
+    assert [what for what, *_ in chosen] == ["dat", "dat", "both"] and names <= tried
+    judged = {path.parent.name for path in out.glob("*/results.jsonl")}
+    assert judged == {"clean", "continual", "distorted-head", "distorted", *names, f"both-{chosen[-1][1]}"}
+    assert all(any(out.glob(f"{arm}/heads/*/ks/seed-0/card.json")) for arm in tried)
+    for arm in judged:
+        rows = read_rows(out / arm / "results.jsonl")
+        assert {(r.condition, r.snr_db) for r in rows if r.metric in ("acc", "wer")} == CONDITIONS
+    printed = [line for line in said.splitlines() if line.startswith("| ") and "(`" in line]
+    assert len(printed) == 7 and "chosen on dev: dat-binary-" in said
 
 
 def check_grid(exp: Path, tasks: set[tuple[str, str]]) -> None:
@@ -199,7 +218,7 @@ def check_grid(exp: Path, tasks: set[tuple[str, str]]) -> None:
 def check_page(exp: Path, said: str) -> None:
     page = (exp / "report.html").read_text()
     assert "<html" in page and all(name in page for name in (*ENCODERS, "unseen-street", "cascade-ctc"))
-    assert "continual-dat-multi" in (exp / "tables.md").read_text()
+    assert "continual-adversary-multi" in (exp / "tables.md").read_text()
     assert (exp / "fsdd" / "report.html").is_file()
     assert "| task | condition (5 dB) | baseline | continual |" in said and "| baseline | " in said
     assert "| removes 40 % of the baseline's loss in unseen noise at 5 dB |" in said

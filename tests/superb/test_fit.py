@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from speechssl.corpora.utterances import Utterance, UtteranceSet
 from speechssl.errors import InputError
 from speechssl.superb.featurizer import Featurizer
-from speechssl.superb.fit import STATE, Attempt, Run, advance, batches_of, best_head, drawn_batches
+from speechssl.superb.fit import STATE, Attempt, Run, advance, batches_of, best_models, drawn_batches
 from speechssl.superb.supply import padded
 from speechssl.superb.sweep import LEADERBOARD, better_half, of_rate, one_after_another, rungs, sweep
 from speechssl.superb.task import Judgement, Measure, Settings
@@ -79,7 +79,7 @@ def run(tmp_path):
 
 
 def weights(run):
-    return best_head(run).state_dict()
+    return best_models(run).state_dict()
 
 
 def same(a, b):
@@ -90,7 +90,7 @@ def test_it_learns_and_leaves_the_random_state_alone(run):
     before = torch.get_rng_state()
     first, last = advance(replace(run, folder=run.folder / "a"), 10), advance(run, 40)
     assert torch.equal(torch.get_rng_state(), before)
-    assert last.value < first.value and last.steps == 40 and best_head(run).featurizer.shares.argmax() == 1
+    assert last.value < first.value and last.steps == 40 and best_models(run)["head"].featurizer.shares.argmax() == 1
 
 
 @pytest.mark.parametrize("stops", [(10, 40), (10, 20, 30, 40), (20, 20, 40)])

@@ -5,7 +5,7 @@ import torch
 
 from speechssl.superb.specaugment import SpecAugment
 
-ASR, SF = SpecAugment(), SpecAugment(adaptive=True)
+ASR, ADAPTIVE = SpecAugment(), SpecAugment(adaptive=True)
 
 
 def theirs(options):
@@ -29,7 +29,7 @@ def theirs(options):
     )
 
 
-@pytest.mark.parametrize("options", [ASR, SF, SpecAugment(warp=0), SpecAugment(3, 10, 10, 10, 10)])
+@pytest.mark.parametrize("options", [ASR, ADAPTIVE, SpecAugment(warp=0), SpecAugment(3, 10, 10, 10, 10)])
 @pytest.mark.parametrize("shape", [(60, 768), (10, 33), (11, 80), (200, 7), (1234, 60)])
 def test_a_single_recording_is_masked_as_by_s3prl(options, shape):
     if options.adaptive and shape[0] < 25:
@@ -51,7 +51,7 @@ def test_masks_are_of_the_published_sizes():
     assert 80 < dimensions.mean() < 4 * 24.5 and dimensions.max() <= 4 * 49  # overlaps make it less
     assert 35 < times.mean() < 2 * 19.5 and times.max() <= 2 * 39
     assert (hidden == hidden.all(1, keepdim=True) | hidden.all(2, keepdim=True)).all()
-    grown = ~SF(features, torch.full((300,), 400)).bool()
+    grown = ~ADAPTIVE(features, torch.full((300,), 400)).bool()
     assert 60 < grown.all(2).sum(1).float().mean() < 16 * 7.5  # 16 masks of up to 15 frames
 
 
@@ -65,7 +65,7 @@ def test_each_recording_has_its_own_masks_over_its_own_frames():
     assert len({tuple(row.tolist()) for row in short}) > 15
 
 
-@pytest.mark.parametrize("options", [ASR, SF])
+@pytest.mark.parametrize("options", [ASR, ADAPTIVE])
 @pytest.mark.parametrize("frames", [1, 2, 10, 24, 49])
 def test_short_and_narrow_ones_are_no_trouble(options, frames):
     for seed in range(20):

@@ -1,0 +1,76 @@
+"""What dev chose for the downstream domain-adversarial training, and the lecture's columns, printed.
+
+python recipes/robustness/downstream.py choose OUT    dev scores of all arms; OUT/chosen.txt gets the best of each kind
+python recipes/robustness/downstream.py table OUT     the columns, from the results of the arms that were judged
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from statistics import fmean
+
+from tables import Scores, markdown
+
+from speechssl.artefacts import read_json, write_text
+from speechssl.evaluation.results import LOWER_IS_BETTER
+
+COLUMNS = {  # how the folder of an arm begins -> what it is
+    "clean": "head on clean speech, encoder frozen",
+    "distorted-head": "head on clean and distorted speech, encoder frozen",
+    "distorted": "head and encoder on clean and distorted speech",
+    "dat-binary": "the same + DAT, binary",
+    "dat-multi": "the same + DAT, multi",
+    "continual": "continual pre-training, head on clean speech",
+    "both": "continual pre-training, then head and encoder with DAT",
+}
+
+
+def dev_scores(arm: Path) -> dict[str, tuple[str, float]]:
+    """Task -> metric and score on dev, the mean of clean and distorted."""
+    cards = {card.parts[-3]: read_json(card) for card in sorted(arm.glob("heads/*/*/seed-*/card.json"))}
+    return {task: (card["metric"], float(card["dev"][card["metric"]])) for task, card in cards.items()}
+
+
+def worth(scores: dict[str, tuple[str, float]]) -> float:
+    """The mean over tasks of what is right, percent: of error rates 100 less the rate."""
+    return fmean(100 - value if metric in LOWER_IS_BETTER else value for metric, value in scores.values())
+
+
+def choose(out: Path) -> None:
+    """The best arm of either kind of labels, by the mean over tasks; the better of the two goes on the continual encoder, too."""
+    found = {arm.name: dev_scores(arm) for arm in sorted(out.iterdir()) if any(arm.glob("heads/*/*/seed-*/card.json"))}
+    found = {name: scores for name, scores in found.items() if name == "distorted" or name.startswith("dat-")}
+    tasks = list(next(iter(found.values())))
+    heads = [
+        "dev, mean of clean and distorted",
+        *(f"{task} {found['distorted'][task][0]}" for task in tasks),
+        "mean of what is right",
+    ]
+    lines = [[n, *(f"{s[task][1]:.1f}" for task in tasks), f"{worth(s):.1f}"] for n, s in found.items()]
+    print(markdown(heads, lines))
+    best = [max((n for n in found if n.startswith(f"dat-{kind}-")), key=lambda n: worth(found[n])) for kind in ("binary", "multi")]
+    chosen = [*(("dat", name) for name in best), ("both", max(best, key=lambda n: worth(found[n])))]
+    write_text(out / "chosen.txt", "".join(f"{what} {name} {' '.join(name.split('-')[1:])}\n" for what, name in chosen))
+    print(f"\nchosen on dev: {', '.join(best)}; on the continual encoder: {chosen[-1][1]}")
+
+
+def table(out: Path) -> None:
+    """A line a column of the lecture, a column a task: clean · seen · unseen, the latter two means over their noises."""
+    lines = []
+    tasks: list[str] = []
+    for begins, what in COLUMNS.items():
+        arms = [
+            path for path in sorted(out.glob(f"{begins}*/results.jsonl")) if begins != "distorted" or path.parent.name == begins
+        ]
+        for path in arms:
+            scores = Scores.read(path, skip=("_default", "wer_lm"))
+            tasks = tasks or scores.names(0)
+            (encoder,) = scores.names(2)
+            found = scores.line(encoder)
+            lines.append([f"{what} (`{encoder}`)", *(found[task] for task in tasks)])
+    print(f"\n## Downstream, clean · seen · unseen\n\n{markdown(['', *tasks], lines)}")
+
+
+if __name__ == "__main__":
+    {"choose": choose, "table": table}[sys.argv[1]](Path(sys.argv[2]))

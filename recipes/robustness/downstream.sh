@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Domain-adversarial training (DAT) as arXiv 2203.16104 has it: models of SUPERB's tasks trained with their encoder on labelled clean and
+# distorted speech against a domain classifier; beside heads trained on clean speech, without a classifier, and on the continual encoder.
+# run.sh calls it (stage 6); it needs EXP/tasks and EXP/continual alone, and goes on where it was killed.
+#   bash recipes/robustness/downstream.sh recipes/robustness/base.yaml exp/robustness
+#   JOBS=8 DEVICE=cuda bash recipes/robustness/downstream.sh ...       eight arms side by side, on a GPU
+# Environment: SEED, UNSEEN and MUSAN as in run.sh, and
+#   JOBS=1   DEVICE=auto   WORKERS=2        arms at a time; of each: where it runs, and threads that read and distort
+#   WEIGHTS="0.1 0.3 1"                     the weights of the classifier that dev chooses from, with both modes
+set -euo pipefail
+CONFIG=$1
+EXP=$2
+OUT=$EXP/downstream
+SEED=${SEED:-0}
+WEIGHTS=${WEIGHTS:-0.1 0.3 1}
+mkdir -p "$OUT"
+PIDS=()
+NAMES=()
+trap 'kill "${PIDS[@]}" 2>/dev/null || true' EXIT
+
+# arm NAME ENCODER SECTION OPTIONS: in the background, when there is room; its log is OUT/NAME.log
+arm() {
+  while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-1}" ]; do sleep 0.2; done
+  echo "   $1"
+  (exec speechssl superb run --encoder "$2" --data "$EXP/tasks" --out "$OUT/$1" --seeds "$SEED" --device "${DEVICE:-auto}" \
+    --workers "${WORKERS:-2}" ${MUSAN:+--noises "musan=$MUSAN"} --config "$CONFIG" --stage "$3" "${@:4}" > "$OUT/$1.log" 2>&1) &
+  PIDS+=($!)
+  NAMES+=("$1")
+}
+all_done() {
+  for i in "${!PIDS[@]}"; do
+    wait "${PIDS[$i]}" || { tail -n 5 "$OUT/${NAMES[$i]}.log" >&2; exit 1; }
+  done
+  PIDS=()
+  NAMES=()
+}
+NOISE=(--noise-cache "$EXP/noise")
+BASE=baseline=minisqa-en
+MORE=continual=$EXP/continual/encoder
+MODES="reversal alternating"
+TEST=(--seen m+g+r --unseen held-out ${UNSEEN:-})
+
+echo "== trained on the training set, judged on dev alone"
+arm distorted "$BASE" downstream-distorted "${NOISE[@]}" --finetune --train-only
+all_done # it makes the stand-in of MUSAN for all
+for labels in binary multi; do for mode in $MODES; do for weight in $WEIGHTS; do
+  arm "dat-$labels-$mode-$weight" "$BASE" downstream-distorted "${NOISE[@]}" --train-only \
+    --finetune --dat "$labels" --dat-mode "$mode" --dat-weight "$weight"
+done; done; done
+all_done
+
+echo "== the mode and the weight that do best on dev"
+python recipes/robustness/downstream.py choose "$OUT"
+
+echo "== the columns, in clean speech, seen and unseen noise"
+arm clean "$BASE" downstream "${TEST[@]}"
+arm continual "$MORE" downstream "${TEST[@]}"
+arm distorted-head "$BASE" downstream-distorted "${NOISE[@]}" "${TEST[@]}"
+arm distorted "$BASE" downstream-distorted "${NOISE[@]}" --finetune "${TEST[@]}"
+while read -r what name labels mode weight; do # binary, multi, both
+  dat=(--finetune --dat "$labels" --dat-mode "$mode" --dat-weight "$weight")
+  if [ "$what" = both ]; then
+    arm "both-$name" "$MORE" downstream-distorted "${NOISE[@]}" "${dat[@]}" "${TEST[@]}"
+  else
+    arm "$name" "$BASE" downstream-distorted "${NOISE[@]}" "${dat[@]}" "${TEST[@]}"
+  fi
+done < "$OUT/chosen.txt"
+all_done
+python recipes/robustness/downstream.py table "$OUT"

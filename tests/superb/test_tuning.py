@@ -1,0 +1,210 @@
+"""Heads trained with their upstream, on distorted speech, against a domain classifier: states, rates, gradients, killed runs."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from speechssl.audio import read_audio, write_flac
+from speechssl.corpora.utterances import load_labelled, load_set
+from speechssl.encoders.loading import load_encoder
+from speechssl.errors import InputError
+from speechssl.noise.training import parse_distortions
+from speechssl.pretraining.adversary import AdversaryOptions
+from speechssl.superb.classify import Classification
+from speechssl.superb.features import encoder_card
+from speechssl.superb.fit import Run, advance, best_models
+from speechssl.superb.supply import InTheLoop
+from speechssl.superb.task import Settings
+from speechssl.superb.train import train_head
+from speechssl.superb.transcription import Phones
+from speechssl.superb.tuning import Tuning
+
+SETTINGS = Settings(1e-2, steps=20, batch=4, every=5)
+NOISE = parse_distortions("g+b", probability=(0.5, 0.5), snr=(0.0, 10.0))
+DAT = AdversaryOptions("multi", weight=0.5, width=8, schedule="constant")
+FIRST = (0, 1, 2, 3)  # of the training utterances
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(2) as threads:
+        yield threads
+
+
+@pytest.fixture
+def run(labelled, hubert_folder, pool, tmp_path):
+    """A function (folder, norm, **of the tuning) -> a run of KS on tones."""
+
+    def make(name="run", norm="layer", task=None, changes=None, **tuning):
+        source = hubert_folder(norm, **(changes or {}))
+        encoder = load_encoder(source)
+        task = task or Classification("ks", load_labelled(labelled()), encoder.grid, 16)
+        supply = InTheLoop(encoder, lambda u: read_audio(task.data.path(u)), task.pooled, False, pool)
+        return Run(task, supply, SETTINGS, 0, tmp_path / name, tuning=Tuning(str(source), **tuning))
+
+    return make
+
+
+def first_batch(trainer, step=1):
+    utterances = [trainer.run.task.data.splits["train"][i] for i in FIRST]
+    return next(trainer.prepared(iter([(n, utterances) for n in range(step, step + 9)])))
+
+
+def weights(models):
+    return {name: weight.clone() for name, weight in models.state_dict().items()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(weight, b[name]) for name, weight in a.items())
+
+
+@pytest.fixture
+def phones(tmp_path, encoder):
+    """Tones of several lengths, each with a phone."""
+    root, rng = tmp_path / "pr", np.random.default_rng(0)
+    for split in ("train", "dev", "test"):
+        for i in range(4):
+            write_flac(root / f"{split}-{i}.flac", rng.normal(0, 0.1, 4_000 + 1_777 * i))
+        lines = [{"id": f"{split}-{i}", "audio": f"{split}-{i}.flac", "phones": "ab"[i % 2]} for i in range(4)]
+        (root / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return Phones(load_set(root, "pr"), encoder.grid)
+
+
+@pytest.mark.parametrize("norm", ["layer", "group"])
+def test_the_head_reads_what_the_encoder_gives_alone(run, phones, norm):
+    """All hidden states, numbered as `SpeechEncoder` numbers them, of recordings of several lengths in a batch."""
+    trainer = run(norm=norm, task=phones, rate=0.1).trainer()
+    trainer.models.eval()
+    _, heard = first_batch(trainer)
+    batch, means = trainer.states(heard)
+    for row, utterance in enumerate(batch.utterances):
+        wanted = trainer.supply.encoder.hidden_states(read_audio(phones.data.path(utterance)))
+        assert batch.lengths[row] == wanted.shape[1] and batch.states.shape[1] == len(wanted) == 3
+        assert torch.allclose(batch.states[row, :, : wanted.shape[1]], wanted, atol=2e-5)
+        assert not batch.states[row, :, wanted.shape[1] :].any()
+        assert torch.allclose(means[row], wanted.mean(1), atol=2e-5)
+    assert batch.states.requires_grad and len(set(batch.lengths.tolist())) == 4
+
+
+def test_the_upstream_goes_along_at_a_tenth_of_the_rate(run):
+    """Adam's first step moves a weight by its learning rate, whatever its gradient."""
+    trainer = run(rate=0.1, distort=NOISE, adversary=DAT).trainer()
+    before = weights(trainer.models)
+    assert trainer._step(first_batch(trainer)[1], 1)
+    moved = {name: (weight - before[name]).abs().max() for name, weight in trainer.models.state_dict().items()}
+    assert {"head", "upstream", "adversary"} == {name.partition(".")[0] for name in moved}
+    for name, rate in (("head.output.weight", 1e-2), ("adversary.classifiers.0.2.weight", 1e-2)):
+        assert moved[name] == pytest.approx(rate, rel=1e-2)
+    assert moved["upstream.encoder.layers.1.feed_forward.output_dense.weight"] == pytest.approx(1e-3, rel=1e-2)
+    assert moved["upstream.feature_extractor.conv_layers.0.conv.weight"] > 5e-4
+
+
+def test_a_frozen_upstream_stays_and_the_head_learns_on_distorted_speech(run):
+    found = run(distort=NOISE)
+    trainer = found.trainer()
+    before = weights(trainer.upstream)
+    assert set(trainer.models) == {"head"} and found.tuning.name == "+distorted-head"
+    attempt = advance(found, 20)
+    assert same(before, weights(trainer.upstream)) and attempt.value > 50
+    assert not any(name.startswith("upstream") for name in best_models(found).state_dict())
+
+
+@pytest.mark.parametrize("layers", [(), (0, 2)])
+@pytest.mark.parametrize("labels", ["binary", "multi"])
+def test_the_gradient_of_the_domain_classifier_is_turned_round(run, labels, layers):
+    """Upstream: the task's gradient less lambda times that of telling domains apart; classifier: the latter as it is."""
+    options = replace(DAT, labels=labels, layers=layers)
+    trainer = run(rate=0.1, distort=NOISE, adversary=options).trainer()
+    _, heard = first_batch(trainer)
+    domains = torch.tensor([sound.result()[1] for sound in heard.sounds])
+    assert len(set(domains.tolist())) > 1
+    upstream, adversary = list(trainer.upstream.encoder.layers.parameters()), trainer.models["adversary"]
+    batch, means = trainer.states(heard)
+    seen = [means[:, n] for n in layers] or [trainer.head.featurizer(means)]
+    wanted = domains.clamp(max=1) if labels == "binary" else domains
+    logits = [classifier(x) for classifier, x in zip(adversary.classifiers, seen, strict=True)]
+    telling = torch.stack([torch.nn.functional.cross_entropy(x, wanted) for x in logits]).mean()
+    assert logits[0].shape[1] == (2 if labels == "binary" else 3)
+    of_telling = torch.autograd.grad(telling, [*upstream, *adversary.parameters()], retain_graph=True, allow_unused=True)
+    of_task = torch.autograd.grad(trainer.run.task.loss(trainer.head, batch), upstream)
+    found = torch.autograd.grad(trainer.loss(heard, 1), [*upstream, *adversary.parameters()])
+    for mine, task, telling in zip(found, of_task, of_telling, strict=False):
+        expected = task if telling is None else task - 0.5 * telling
+        assert torch.allclose(mine, expected, atol=1e-6, rtol=1e-4)
+    for mine, telling in zip(found[len(upstream) :], of_telling[len(upstream) :], strict=True):
+        assert torch.allclose(mine, telling, atol=1e-6)
+
+
+KINDS = {
+    "finetuned": {"rate": 0.1},
+    "distorted": {"rate": 0.1, "distort": NOISE},
+    "reversal": {"rate": 0.1, "distort": NOISE, "adversary": DAT},
+    "alternating": {"rate": 0.1, "distort": NOISE, "adversary": AdversaryOptions(mode="alternating", weight=0.1, width=8)},
+    "head": {"distort": NOISE},
+    "bf16": {"rate": 0.1, "distort": NOISE, "bf16": True},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_run_comes_to_the_same_weights(run, kind, monkeypatch):
+    whole = run("whole", **KINDS[kind])
+    first, last = advance(whole, 5), advance(whole, 20)
+    assert last.tie < first.tie and last.value >= 75  # loss and accuracy on dev
+    killed, calls = run("killed", **KINDS[kind]), []
+
+    def tell(steps):
+        calls.append(steps)
+        if len(calls) == 13:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        advance(killed, 20, tell)
+    found = advance(killed, 20)
+    assert (found.value, found.tie, found.best) == (last.value, last.tie, last.best)
+    assert same(weights(best_models(whole)), weights(best_models(killed)))
+
+
+def test_a_head_comes_with_its_encoder(run):
+    """Which says what it heard, is another than it began as, and gives the head the states that it was chosen on."""
+    tuned = replace(run(rate=0.1, distort=NOISE), settings=replace(SETTINGS, steps=10))
+    start = tuned.supply.encoder
+    head = train_head(tuned, encoder_card(start) | {"tuning": tuned.tuning.card}, (1e-2,), "acc")
+    mine = load_encoder(head.upstream)
+    assert head.upstream == tuned.folder / "encoder" and not (tuned.folder / "encoder-default").exists()
+    assert mine.hash != start.hash and mine.normalise == start.normalise and mine.grid == start.grid
+    assert mine.card["options"]["distort"] == NOISE.card and mine.card["from"] == start.hash
+    utterances = tuned.task.data.splits["dev"]
+    batch = replace(tuned.supply, encoder=mine).batch(utterances)
+    clean = tuned.task.judge("dev", dict(zip([u.id for u in utterances], head.task.predict(head.head, batch), strict=True)), 0)
+    assert 0 < clean.measures[0].value <= 100
+    assert head.card["dev"]["acc"] <= (clean.measures[0].value + 100) / 2  # the mean of clean and distorted
+    again = train_head(tuned, encoder_card(start) | {"tuning": tuned.tuning.card}, (1e-2,), "acc")
+    assert again.weights == head.weights
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rate": 0.1, "adversary": DAT}, "give --distort, such as m"),
+        ({"distort": NOISE, "adversary": DAT}, "give --finetune"),
+    ],
+)
+def test_a_domain_classifier_needs_domains_and_an_upstream_that_learns(options, message):
+    with pytest.raises(InputError, match=message):
+        Tuning("x", **options)
+
+
+def test_what_the_encoder_does_not_have_is_refused(run):
+    with pytest.raises(InputError, match="has the layers 0 to 2; choose among them"):
+        run(rate=0.1, distort=NOISE, adversary=replace(DAT, layers=(3,))).trainer()
+
+
+def test_a_recording_that_is_too_short_is_named(run):
+    found = run(rate=0.1, changes={"conv_stride": (5, 4, 4, 2, 2, 2, 2)})  # a frame of 1,500 samples
+    write_flac(found.task.data.path(found.task.data.splits["train"][0]), np.full(1_000, 0.1))
+    with pytest.raises(InputError, match=r"train-0.flac cannot be trained on \(1000 samples are fewer"):
+        advance(found, 5)
