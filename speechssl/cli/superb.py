@@ -174,7 +174,8 @@ def _tuning(o: argparse.Namespace) -> Any:
         share = SHARE if o.distorted is None else o.distorted
         cache = o.noise_cache or o.out.parent / "noise"
         snr = tuple(o.snr_train or SNR)
-        distort = parse_distortions(o.distort, sources, seed=o.seeds[0], probability=(share, share), snr=snr, cache=cache)
+        drawn = {"probability": (share, share), "snr": snr, "snr_over": o.snr_over}
+        distort = parse_distortions(o.distort, sources, seed=o.seeds[0], cache=cache, **drawn)
     rate = (o.upstream_rate or UPSTREAM_RATE) if o.finetune else None
     return Tuning(rate=rate, distort=distort, adversary=adversary, bf16=o.precision == "bf16")
 
