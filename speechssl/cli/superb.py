@@ -128,7 +128,8 @@ def _add_data(verb: argparse.ArgumentParser) -> None:
 def _run(o: argparse.Namespace) -> None:
     from speechssl.evaluation.robustness import parse_named
     from speechssl.evaluation.superb import Plan, check_tunable, run_superb
-    from speechssl.evaluation.superb_data import ALL, ORDER, find_data, name_encoders
+    from speechssl.evaluation.superb_data import ALL, find_data, name_encoders
+    from speechssl.superb.catalogue import ORDER
 
     tuning = _tuning(o)  # what cannot be trained is refused before synthetic sets are made
     if tuning and not o.data:
