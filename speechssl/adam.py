@@ -16,6 +16,6 @@ class Adam:
 
 HUBERT = Adam((0.9, 0.98), 1e-6, 0.01)  # and wav2vec 2.0: arXiv 2106.07447, section IV-C; 2006.11477 and fairseq's configurations
 BERT = Adam((0.9, 0.999), 1e-6, 0.01)  # arXiv 1810.04805, appendix A.2, and its code, which fine-tunes with the same
-# What torch and transformers' Trainer have where nothing is said: released DUAL (its baseline.yaml names no other), transformers'
+# The defaults of torch and of transformers' Trainer: released DUAL (its baseline.yaml names no other), transformers'
 # run_squad.py, and with Adam, which AdamW without decay is, the ASR of SUPERB (s3prl 0.4.18)
 PLAIN = Adam((0.9, 0.999), 1e-8, 0.0)

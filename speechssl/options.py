@@ -141,6 +141,6 @@ def _number(text: str, kind: Callable[[str], Any], low: float, high: float = sys
         raise argparse.ArgumentTypeError(f"{text!r} is not a {'whole ' if kind is int else ''}number") from None
     if not low <= value <= high:
         bounds = "from 1" if low == 1 else "from 0" if low == 0 else "above 0"
-        bounds += f" to {high:g}" if high == 1 else ""
+        bounds += f"{' and at most' if low > 0 else ' to'} {high:g}" if high == 1 else ""
         raise argparse.ArgumentTypeError(f"{text} is out of range; give a number {bounds}")
     return value

@@ -6,10 +6,10 @@ python recipes/minisqa/choose.py OUT READER ...     OUT: EXP/choose; READER: a f
 import sys
 from pathlib import Path
 
-from tables import _cell, markdown
+from tables import _cell, drawn, markdown
 
 from speechssl.artefacts import read_json
-from speechssl.evaluation.results import read_rows
+from speechssl.evaluation.results import drawn_sentence, read_rows
 
 
 def steps(models: Path, reader: str) -> list[int]:
@@ -39,7 +39,8 @@ def chosen_on_dev(out: Path, readers: list[str]) -> str:
     means = {reader: sum(found[reader, c].value for c in conditions) / len(conditions) for reader in readers}
     best = max(means, key=lambda reader: means[reader])
     over = f" (the mean over {len(conditions)} conditions)" if len(conditions) > 1 else ""
-    return f"{markdown({'columns': columns, 'rows': lines})}\n\nThe greatest FF1 on dev{over}: {best}, {means[best]:.1f}"
+    greatest = f"The greatest FF1 on dev{over}: {best}, {means[best]:.1f}"
+    return "\n\n".join([markdown({"columns": columns, "rows": lines}), drawn_sentence(map(drawn, rows)), greatest])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ The criterion, stated before anything was trained:
     of means that print alike, the arm with the lowest unit edit distance in that noise.
 
 Units are not in the mean: they compare an encoder with itself. The difference from `base` has a 95 % interval of the paired cluster
-bootstrap, which is not corrected for the number of arms.
+bootstrap (voices that several tasks share are drawn in all of them together), which is not corrected for the number of arms.
 
 python recipes/robustness/choose.py EXP CONFIG      reads EXP/ARM/dev/scores; CONFIG: choose.yaml, for what an arm changes
 """
@@ -24,11 +24,13 @@ import yaml
 
 from speechssl.artefacts import read_json
 from speechssl.errors import InputError
-from speechssl.evaluation.resampling import Estimate, combined, mean_of, resampled
+from speechssl.evaluation.resampling import Estimate, combined, common_units, drawn_together, mean_of, resampled
+from speechssl.evaluation.results import drawn_sentence
 from speechssl.superb.tasks import Scored
 
 TASKS = ("ks acc", "ic acc", "sid acc", "style acc", "dual ff1")  # of the mean
 UNITS = "units unit_error"
+LARGER = {"dual ff1": "passage"}  # the next larger unit than the item, where it is not the recording itself
 START, BASE = "start", "base"
 CLEAN, NOISY = "clean", "unseen-dev"
 WORSE = 1.0  # points that clean speech may lose
@@ -61,7 +63,10 @@ def read_scores(exp: Path) -> Scores:
                 found[key[1]][key] = [Scored(**item) for item in values["items"]]
         if missing := [t for t in found for c in (CLEAN, NOISY) if (arm, t, c) not in found[t]]:
             raise InputError(f"the arm {arm} has not been judged in {missing[0]}; run choose.sh {exp} judge {arm} again")
-    return {key: estimate for cells in found.values() for key, estimate in resampled(cells).items()}
+    unit = {task: LARGER.get(task, "recording") for task in found}
+    together = drawn_together({task: common_units(cells, unit[task])[1] for task, cells in found.items()})
+    drawn = (resampled(cells, unit=unit[task], among=together[task]) for task, cells in found.items())
+    return {key: estimate for estimates in drawn for key, estimate in estimates.items()}
 
 
 def arm_of(name: str, scores: Scores) -> Arm:
@@ -116,6 +121,7 @@ def main(exp: Path, config: Path) -> None:
     order = [START, *sections]
     names = sorted({arm for arm, _, _ in scores}, key=order.index)
     print(table([arm_of(name, scores) for name in names], sections, exp))
+    print(drawn_sentence((task, e.unit, e.groups) for (_, task, _), e in scores.items()))
 
 
 if __name__ == "__main__":

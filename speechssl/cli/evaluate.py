@@ -134,7 +134,7 @@ def _add_robustness(what: Any) -> None:
     verb.add_argument("--passages", type=count, help="only the first N passages of spoken QA")
     verb.add_argument("--recordings", type=count, help="only N recordings of every other task, drawn by the seed")
     verb.add_argument("--no-holm", dest="corrected", action="store_false", help="stars at p < 0.05 in every cell by itself")
-    verb.add_argument("--asr-passages", type=count, default=200, help="training passages of a CTC head")
+    verb.add_argument("--asr-passages", type=count, default=200, help="the first N training passages for a CTC head")
     verb.add_argument("--asr-steps", type=count, default=800, help="updates of a CTC head")
     verb.add_argument("--head-steps", type=count, default=3000, help="updates of a classifier at most, for each learning rate")
     verb.add_argument("--bf16", action="store_true", help=BF16)

@@ -24,9 +24,9 @@ and superb.md; `speechssl report OUT` draws them. A killed run goes on.
 
 --distort trains the heads on labelled distorted speech beside clean (kinds as `speechssl pretrain continue --help` lists them),
 --finetune trains the encoder with each head, at its own smaller rate, and --dat is the domain-adversarial training of
-arXiv 2203.16104: a classifier of the domain (clean or distorted; clean, m, g, r) that the encoder learns to mislead. Dev is then
-heard clean and distorted, and the mean chooses. Results have the encoder's name with +distorted, +dat-binary-reversal-1, ... added;
-OUT/heads/NAME/TASK/seed-0/encoder is the trained encoder.
+arXiv 2203.16104: a classifier of the domain (clean or distorted; clean, m, g, r) that the encoder learns to mislead. Heads are then
+chosen by the mean of their scores on clean and on distorted dev speech. Results have the encoder's name with +distorted,
++dat-binary-reversal-1, ... added; OUT/heads/NAME/TASK/seed-0/encoder is the trained encoder.
 
   speechssl superb run --encoder minisqa-en-robust --tasks all
   speechssl superb run --encoder mine=exp/mine fbank mfcc --tasks ks sid --data tasks-fsdd --unseen kitchen.wav --snr 10 5 0
@@ -127,9 +127,13 @@ def _add_data(verb: argparse.ArgumentParser) -> None:
 
 def _run(o: argparse.Namespace) -> None:
     from speechssl.evaluation.robustness import parse_named
-    from speechssl.evaluation.superb import Plan, run_superb
-    from speechssl.evaluation.superb_data import find_data, name_encoders
+    from speechssl.evaluation.superb import Plan, check_tunable, run_superb
+    from speechssl.evaluation.superb_data import ALL, find_data, name_encoders
+    from speechssl.superb.catalogue import ORDER
 
+    tuning = _tuning(o)  # what cannot be trained is refused before synthetic sets are made
+    if tuning and not o.data:
+        check_tunable(ORDER if ALL in o.tasks else [task.partition("=")[0] for task in o.tasks])
     plan = Plan(
         encoders=name_encoders(o.encoder),
         data=find_data(o.out, o.tasks, o.data, o.share, o.data_seed, o.workers),
@@ -151,7 +155,7 @@ def _run(o: argparse.Namespace) -> None:
         precision=o.precision,
         device=o.device,
         workers=o.workers,
-        tuning=_tuning(o),
+        tuning=tuning,
         judge=not o.train_only,
     )
     print(run_superb(o.out, plan))

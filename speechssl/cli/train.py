@@ -99,7 +99,7 @@ def _add_ctc(what: Any) -> None:
     )
     verb.add_argument("--split", default="train", help="of the corpus")
     verb.add_argument("--longest", type=amount, default=8.0, help="seconds of a stretch of speech in training")
-    verb.add_argument("--passages", type=whole, default=800, help="training passages; their questions come along")
+    verb.add_argument("--passages", type=whole, default=800, help="the first N training passages, with their questions")
     verb.add_argument("--batch", type=count, default=16, help="sequences a step, of all processes together")
     verb.add_argument("--lstm-width", type=count, default=256, help="units in each direction")
     training_flags(verb, 1500, 2e-3, 100, PLAIN)

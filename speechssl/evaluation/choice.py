@@ -28,7 +28,7 @@ from speechssl.evaluation.question_scores import choice_lines, write_lines
 from speechssl.evaluation.results import Row, append_rows, read_rows, table
 from speechssl.evaluation.spoken_qa import Unheard, prediction_path, word_error_interval
 from speechssl.noise import Condition, Distorter, parse_condition
-from speechssl.noise.level import ACTIVE
+from speechssl.noise.level import ACTIVE, snr_note
 from speechssl.qa.choice import chosen
 from speechssl.qa.choice_metrics import ScoredChoice, longest_options, score_chance, score_choice
 from speechssl.qa.choice_train import written
@@ -61,7 +61,8 @@ def run_choice(
     name = f"{folder.parent.name}/{folder.name}".lstrip("/")
     distorter = Distorter(seed, tuple(voices), snr_over=snr_over)
     append_rows(out / "results.jsonl", evaluate_choice(loaded, data, parsed, out, distorter, workers, name))
-    return table(read_rows(out / "results.jsonl"))
+    note = snr_note(snr_over) if any(c.noisy for c in parsed) else ""
+    return "\n\n".join(filter(None, [table(read_rows(out / "results.jsonl")), note]))
 
 
 def evaluate_choice(

@@ -19,6 +19,7 @@ from speechssl.bootstrap import RESAMPLES
 from speechssl.errors import InputError
 from speechssl.evaluation.question_scores import read_lines
 from speechssl.evaluation.resampling import Estimate, combined, common_units, holm, resampled
+from speechssl.noise.level import ACTIVE, SNR_OVER
 from speechssl.superb.tasks import Scored
 from speechssl.text import error_metric
 
@@ -258,6 +259,11 @@ def _check_data(found: Sequence[Scores]) -> None:
             raise InputError(
                 f"{first.path} and {other.path} were scored on different manifests of {first.corpus}; evaluate both on one"
             )
+    over: dict[Where, Scores] = {}
+    for other in found:
+        first = over.setdefault(other.condition, other)
+        if first.card.get("snr_over", ACTIVE) != other.card.get("snr_over", ACTIVE):
+            raise InputError(f"{first.path} and {other.path} have SNRs over {' and over '.join(SNR_OVER)}; evaluate both with one")
 
 
 def _on_the_same(found: Sequence[Scores], metric: str, common: bool) -> list[Scores]:

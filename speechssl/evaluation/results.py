@@ -70,7 +70,7 @@ def decimals(metric: str) -> int:
 
 
 def averaged(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Which of some tasks (name and metric) averages over tasks are of: not units, nor systems that hear by a recogniser.
+    """Which of some tasks (name and metric) averages over tasks are of: not units, nor systems that need a recogniser.
 
     Where there are no others, the latter. Units compare an encoder with itself, so that one whose units never change would win.
     """

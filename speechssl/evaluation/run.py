@@ -11,7 +11,7 @@ from speechssl.errors import InputError
 from speechssl.evaluation.results import append_rows, read_rows, table
 from speechssl.evaluation.spoken_qa import evaluate
 from speechssl.noise import Distorter, parse_condition
-from speechssl.noise.level import ACTIVE
+from speechssl.noise.level import ACTIVE, snr_note
 from speechssl.qa.simulated import PREFIX as SIMULATED
 from speechssl.shipped import model_folder
 from speechssl.systems import confusions_path, load_systems
@@ -48,7 +48,8 @@ def run_evaluation(
     name = folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
     rows = evaluate(loaded, data, parsed, out, Distorter(seed, tuple(voices), snr_over=snr_over), workers, name)
     append_rows(out / "results.jsonl", rows)
-    return "\n\n".join(filter(None, [table(read_rows(out / "results.jsonl")), synthetic_note(corpus)]))
+    notes = [synthetic_note(corpus), snr_note(snr_over) if any(c.noisy for c in parsed) else ""]
+    return "\n\n".join(filter(None, [table(read_rows(out / "results.jsonl")), *notes]))
 
 
 def _check_errors(path: Path, corpus: Path, split: str) -> None:

@@ -45,7 +45,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Setup:
-    """How the tasks are made ready, and how much of the data they are judged on is heard (None: all)."""
+    """How the tasks are made ready, and how much of the data they are judged on is used (None: all)."""
 
     split: str = TEST  # that tasks are judged on; heads are trained on train, whichever it is
     passages: int | None = None  # the first so many, of spoken QA

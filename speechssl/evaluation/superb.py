@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -110,7 +110,10 @@ class Listener:
     def card(self) -> dict[str, Any]:
         """Of what heads are trained on, or with."""
         augmentation = self.stock.augmentation
-        through = {"heard through": [c.text for c in augmentation.conditions]} if augmentation else {}
+        through: dict[str, Any] = {}
+        if augmentation:
+            through["heard through"] = [c.text for c in augmentation.conditions]
+            through |= {} if augmentation.distorter.snr_over == ACTIVE else {"snr_over": augmentation.distorter.snr_over}
         return encoder_card(self.stock.encoder) | through | ({"tuning": self.tuning.card} if self.tuning else {})
 
 
@@ -144,7 +147,7 @@ def run_superb(out: Path, plan: Plan) -> str:
     if not plan.judge:
         return "heads are trained; their dev scores stand in heads/*/*/*/card.json, and no test recording was read"
     tables = superb_tables(read_rows(out / "results.jsonl"), [named(name, plan.tuning) for name in plan.encoders], plan.at)
-    note = [said for said in (snr_note(plan.snr_over),) if said]
+    note = [sentence for sentence in (snr_note(plan.snr_over),) if sentence]
     write_text(out / "superb.md", "\n\n".join([*(table.markdown for table in tables), *note]) + "\n")
     return "\n\n".join([*(table.text for table in tables), *note])
 
@@ -158,14 +161,19 @@ def check_tuning(plan: Plan) -> None:
     """Raises InputError for tasks, or other settings, that heads cannot be tuned with."""
     if plan.tuning is None:
         return
-    if left := [task for task in plan.data if task in NO_HEADS]:
-        raise InputError(f"{left[0]} cannot be trained with --finetune or --distort; name other tasks with --tasks")
+    check_tunable(plan.data)
     if plan.augment:
-        raise InputError("--augment hears training recordings through a condition, and --distort otherwise; give one of them")
+        raise InputError("--augment and --distort both distort the training recordings; give one of them")
     if plan.precision == "int8":
         raise InputError("no encoder trains in int8; choose --precision fp32 or bf16")
     if spectral := [where for where in plan.encoders.values() if where in SPECTRAL]:
         raise InputError(f"{spectral[0]} has no weights, and nothing to train; name an encoder without --finetune and --distort")
+
+
+def check_tunable(tasks: Iterable[str]) -> None:
+    """Raises InputError where one of them has no head that can be trained on distorted speech or with its upstream."""
+    if left := [task for task in tasks if task in NO_HEADS]:
+        raise InputError(f"{', '.join(left)} cannot be trained with --finetune or --distort; name other tasks with --tasks")
 
 
 def parts_of(task: str, folder: Path, preset: str) -> list[Part]:

@@ -259,7 +259,8 @@ def _note(metric: str, cells: Sequence[Cell]) -> str:
 
 
 def _figures(results: Results, breakdowns: Sequence[Breakdown]) -> list[Figure]:
-    snr = "Error bars: 95 % intervals. Points of one condition stand side by side so that the bars can be told apart."
+    drawn = drawn_sentence(("", cell.drawn, cell.groups) for (_, metric, _), cell in results.cells.items() if metric == "ff1")
+    snr = f"Error bars: 95 % intervals. {drawn} Points of one condition stand side by side so that the bars can be told apart."
     crossing = (
         "Each point is one condition: along, what the recogniser of the cascade does to the words; up, what is left of "
         "the answer. A dotted upright joins the systems in one condition. Hollow: a condition outside the noise series."
@@ -268,7 +269,7 @@ def _figures(results: Results, breakdowns: Sequence[Breakdown]) -> list[Figure]:
     found = [
         ("FF1 as the noise grows", snr, score_against_snr(results)),
         ("FF1 against the recognition errors of the cascade", crossing, score_against_wer(results)),
-        (f"FF1 by the length of the answer, {what}", "Dark lines: 95 % intervals.", bars(results, breakdowns)),
+        (f"FF1 by the length of the answer, {what}", f"Dark lines: 95 % intervals. {drawn}".strip(), bars(results, breakdowns)),
     ]
     return [Figure(title, caption, drawing) for title, caption, drawing in found if drawing]
 
@@ -278,7 +279,8 @@ def _robustness_figures(found: Sequence[Panel]) -> list[Figure]:
         "The number is the score (percent); the darker its cell, the more points are lost against the encoder's own clean speech."
     )
     other = "The same for what is not measured in percent, since such a loss is on another scale."
-    curve = "Bands: 95 % intervals. Clean speech stands at the right end."
+    cells = ((panel.label, cell.drawn, cell.groups) for panel in found for cell in panel.results.cells.values())
+    curve = f"Bands: 95 % intervals. {drawn_sentence(cells)} Clean speech stands at the right end."
     share = "FF1 of each system over its own FF1 in clean speech: the flatter, the less it minds the noise."
     drawn = [
         ("What noise costs, task by task", heat, heat_map(found)),

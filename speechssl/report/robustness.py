@@ -74,7 +74,7 @@ def _results(rows: Sequence[Row], task: str, metric: str, encoders: Sequence[Ser
 def summarise_grid(found: Sequence[Panel]) -> str:
     """What unseen (else seen) noise costs every encoder, averaged over the tasks that all of them did. Empty without any.
 
-    Units and tasks that hear by a recogniser (a cascade, SpeechBERT) do not count (`averaged`).
+    Units and tasks that need a recogniser (a cascade, SpeechBERT) do not count (`averaged`).
     """
     counted = averaged((p.task, p.metric) for p in found)
     tasks = [p for p in found if (p.task, p.metric) in counted]

@@ -139,7 +139,7 @@ class Trainer:
         return steps
 
     def loss(self, utterances: Any, step: int) -> Tensor:
-        """What this step makes small. Raises InputError where none of the recordings can be heard."""
+        """The loss of this step. Raises InputError where none of the recordings can be heard."""
         batch = self.run.supply.batch(utterances)
         if batch is None:
             raise InputError(
@@ -148,7 +148,7 @@ class Trainer:
         return self.run.task.loss(self.head, on_device(batch, self.run.device))
 
     def dev_supplies(self) -> list[Supply]:
-        """How dev is heard: the mean over these is what a head is chosen by."""
+        """The ways dev is given: a head is chosen by its mean score over them."""
         return [self.run.supply]
 
     def advance(self, until: int, tell: Callable[[int], None]) -> Attempt:

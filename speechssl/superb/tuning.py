@@ -12,7 +12,7 @@ together, as s3prl clips a head's and an upstream's.
 
 A recording is distorted anew at every step, by (seed, step, place in the batch) alone, in threads ahead of the model, so that a
 killed run comes to the same weights. It is never cropped; batches are of like lengths, and no frame of it depends on padding.
-Dev is heard in clean speech and, where training is distorted, once more with every recording distorted (the same at every look):
+Dev is taken clean and, where training is distorted, once more with every recording distorted (the same at every look):
 a head is chosen by the mean of both.
 Letters: B batch, S hidden states, T frames, D width, N samples.
 """
@@ -53,7 +53,7 @@ AHEAD = 4  # batches that are read and distorted before the model wants them
 class Tuning:
     """How heads are trained. source: the encoder, as `load_checkpoint` takes it.
 
-    rate: the upstream's learning rate over the head's; None: it is frozen. distort: what training hears; None: clean speech.
+    rate: the upstream's learning rate over the head's; None: it is frozen. distort: of the training speech; None: it is clean.
     adversary: its layers are hidden states whose means over time the classifier sees; none: the weighted sum that the head reads.
     bf16: the upstream computes in bf16 autocast. Raises InputError for a domain classifier that has nothing to do.
     """
@@ -194,7 +194,7 @@ class TuningTrainer(Trainer):
 
 @dataclass(frozen=True)
 class _Dev:
-    """Recordings as the upstream hears them now, each distorted in its own way, at the end of training."""
+    """Recordings encoded by the upstream as it is now, each distorted in its own way, as at the end of training."""
 
     trainer: TuningTrainer
     distort: TrainingDistortions | None
@@ -212,7 +212,7 @@ class _Dev:
 
 
 def save_upstream(models: nn.ModuleDict, folder: Path, run: Run) -> None:
-    """An encoder that was trained with a head, as Hugging Face's folder; its card says where it comes from and what it heard."""
+    """An encoder that was trained with a head, as Hugging Face's folder; its card names its start and its training."""
     assert isinstance(run.supply, InTheLoop) and run.tuning is not None
     save_encoder(models["upstream"], folder, run.supply.encoder.normalise)
     facts = {"task": run.task.name, "learning_rate": run.settings.learning_rate, "seed": run.seed}

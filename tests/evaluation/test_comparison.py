@@ -132,6 +132,15 @@ def test_pairs_that_heard_other_noise_are_told_and_others_are_not(tmp_path):
     assert json.loads((out / "compare.json").read_text())["corpora"][0]["other_noise"] == ""
 
 
+def test_snrs_over_active_speech_and_over_the_whole_signal_are_not_compared(tmp_path):
+    pink = ("pink", 10.0)
+    for name, facts in (("a", {}), ("b", {"snr_over": "signal"})):
+        write(tmp_path, name, scored(0.5, 0), pink, **facts)
+        write(tmp_path, name, scored(0.5, 0))
+    with pytest.raises(InputError, match="have SNRs over active and over signal; evaluate both with one"):
+        compare(read_results([tmp_path]))
+
+
 # ---- where the lines cross
 
 

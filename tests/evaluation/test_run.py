@@ -7,7 +7,8 @@ import pytest
 
 from speechssl.corpora.records import Answer, Passage, Question, data_hash, write_records
 from speechssl.errors import InputError
-from speechssl.evaluation.results import read_rows
+from speechssl.evaluation import run
+from speechssl.evaluation.results import Row, read_rows
 from speechssl.evaluation.run import run_evaluation
 
 
@@ -31,6 +32,19 @@ def test_transcripts_of_the_corpus_are_read_with_written_questions(corpus: Path,
     rows = {r.metric: r for r in read_rows(tmp_path / "out/results.jsonl")}
     assert rows.keys() == {"em", "f1"} and "cascade-given" in said  # no reference: nothing to count word errors against
     assert rows["f1"].value > 0 and rows["f1"].n == 1
+
+
+def test_the_table_says_where_snrs_are_over_the_whole_signal(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Row("dual", "", "pink", 5.0, "ff1", 1.0, None, None, 1, 0, "")
+    monkeypatch.setattr(run, "evaluate", lambda *_: [row])
+    said = {
+        (condition, over): run_evaluation(
+            corpus, tmp_path / f"{condition}-{over}", "minisqa-en", ["cascade-given"], [condition], snr_over=over
+        )
+        for condition in ("clean", "pink@5")
+        for over in ("active", "signal")
+    }
+    assert [key for key, text in said.items() if "SNRs are over the whole signal" in text] == [("pink@5", "signal")]
 
 
 def test_a_corpus_without_transcripts_is_one_sentence(corpus: Path, tmp_path: Path) -> None:

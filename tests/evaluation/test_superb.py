@@ -115,6 +115,8 @@ def test_training_recordings_are_distorted_anew_each_time_and_others_never(plan,
     run_superb(tmp_path / "out", noisy)
     with pytest.raises(InputError, match="encoder.heard through differ"):
         run_superb(tmp_path / "out", replace(noisy, augment=()))
+    with pytest.raises(InputError, match="encoder.snr_over differ"):
+        run_superb(tmp_path / "out", replace(noisy, snr_over="signal"))
 
 
 NOISE = parse_distortions("g+b", probability=(0.5, 0.5))
@@ -152,7 +154,7 @@ def test_heads_trained_on_distorted_speech_are_judged_as_any(plan, tmp_path, nam
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, "qbe cannot be trained with --finetune or --distort"),
+        ({}, "qbe.* cannot be trained with --finetune or --distort"),
         ({"augment": ("pink",)}, "give one of them"),
         ({"precision": "int8"}, "no encoder trains in int8"),
         ({"encoders": {"fbank": "fbank"}}, "fbank has no weights, and nothing to train"),
@@ -189,6 +191,10 @@ def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
     ):
         assert main([*common, *wrong]) == 2
         assert said in capsys.readouterr().err
+    everything = [*common[:4], "--out", str(tmp_path / "none"), "--finetune"]
+    assert main(everything) == 2 and "qbe, se, ss cannot be trained with --finetune" in capsys.readouterr().err
+    assert main([*everything, "--tasks", "ks", "--dat", "binary"]) == 2 and "give --distort" in capsys.readouterr().err
+    assert not (tmp_path / "none/data").exists()  # no set was spoken for nothing
 
 
 def test_terms_are_searched_with_the_encoder_in_the_loop(plan, tmp_path):

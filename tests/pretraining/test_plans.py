@@ -257,7 +257,9 @@ def test_one_command_draws_cuts_and_measures_as_it_is_told(mini_corpus, hubert, 
     assert found["options"]["mask"]["same_masks"] is True and found["options"]["distort"]["snr_over"] == "signal"
 
 
-@pytest.mark.parametrize(("flag", "said"), [(["--snr-over", "signal"], "--snr-over would"), (["--share", "0"], "above 0 to 1")])
+@pytest.mark.parametrize(
+    ("flag", "said"), [(["--snr-over", "signal"], "--snr-over would"), (["--share", "0"], "above 0 and at most 1")]
+)
 def test_draws_and_snrs_that_mean_nothing_are_refused(mini_corpus, hubert, tmp_path, capsys, flag, said):
     try:
         code = main(["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--from", hubert, *flag])

@@ -60,12 +60,25 @@ def test_the_script_knows_the_arms_and_touches_nothing_of_the_test() -> None:
 
 
 def judged(exp: Path, arm: str, clean: list[float], noisy: list[float], units: float = 0.2, steps: int = 7) -> None:
-    """An arm's scores as `evaluate robustness` leaves them: five tasks of 20 items, of which this share is right."""
+    """An arm's scores as `evaluate robustness` leaves them: five tasks of 20 items, of which this share is right.
+
+    Training knows the voices of SID; those of the other tasks are five, which IC, style and DUAL have in common.
+    """
     module = loaded()
     for task, *rates in [*zip(module.TASKS, clean, noisy, strict=True), (module.UNITS, 0.0, units)]:
         name, metric = task.split()
         for condition, rate in zip((module.CLEAN, module.NOISY), rates, strict=True):
-            items = [{"id": f"u{i}", "group": f"u{i}", "numerator": float(i < 20 * rate), "denominator": 1.0} for i in range(20)]
+            of = {"sid": "", "ks": "other-"}.get(name, "v")
+            items = [
+                {
+                    "id": f"u{i}",
+                    "group": f"u{i}",
+                    "numerator": float(i < 20 * rate),
+                    "denominator": 1.0,
+                    "voice": of and f"{of}{i % 5}",
+                }
+                for i in range(20)
+            ]
             path = exp / arm / "dev/scores" / arm / f"{name}-{metric}" / f"{condition}.json"
             write_json(path, {"task": name, "metric": metric, "condition": condition, "items": items})
     (exp / arm / "dev/results.jsonl").write_text("")
@@ -98,6 +111,19 @@ def test_the_table_says_what_an_arm_changes(tmp_path: Path) -> None:
     assert lines[2].startswith("| start | not trained | 80.0 · 50.0 | ") and lines[3].startswith("| **base** | 7 steps | ")
     assert lines[4].startswith("| snr-low | snr [-5, 15], 7 steps | ") and "| +0.0 [+0.0, +0.0] | 20.0 |" in lines[4]
     assert "Chosen: base." in text
+
+
+def test_tasks_that_share_voices_draw_them_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    module = loaded()
+    for arm in ("start", "base"):
+        judged(tmp_path, arm, [0.8] * 5, [0.45] * 5)
+    scores = module.read_scores(tmp_path)
+    ks, ic, sid, style, dual = (scores["base", task, module.NOISY] for task in module.TASKS)
+    assert (ic.drawn == style.drawn).all() and (ic.drawn == dual.drawn).all() and (ic.drawn != ks.drawn).any()
+    assert (ic.unit, sid.unit, sid.groups) == ("voice", "recording", 20)
+    module.main(tmp_path, RECIPE / "choose.yaml")
+    printed = capsys.readouterr().out
+    assert "95 % intervals draw 5 voices (" in printed and " and 20 recordings (sid acc" in printed
 
 
 def test_an_arm_that_was_not_judged_in_all_tasks_is_named(tmp_path: Path) -> None:

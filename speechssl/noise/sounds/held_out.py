@@ -1,4 +1,4 @@
-"""The families of sounds that training never hears: for the test in noise that is new to an encoder. None is in `seen` or `dev`.
+"""The families of sounds that are never in training: for the test in noise that is new to an encoder. None is in `seen` or `dev`.
 
 A family is a function of (n samples, generator), as there. What is shared is arithmetic (`shapes`), not a sound: but for a faint
 bed no steady noise, no struck objects, fixed tones, music or pulsed voices here; no drops, sweeps, keys, songs and murmurs there.

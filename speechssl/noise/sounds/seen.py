@@ -1,4 +1,4 @@
-"""The families of sounds that training hears (the generated stand-in for MUSAN). None of them is in `dev` or `held_out`.
+"""The families of sounds of the training noise (the generated stand-in for MUSAN). None of them is in `dev` or `held_out`.
 
 A family is a function of (n samples, generator) that draws its own parameters, so that no two clips are alike; any level.
 """
