@@ -55,7 +55,7 @@ python recipes/robustness/downstream.py choose "$OUT"
 echo "== the columns, in clean speech, seen and unseen noise"
 arm clean "$BASE" downstream "${TEST[@]}"
 arm continual "$MORE" downstream "${TEST[@]}"
-arm distorted-head "$BASE" downstream-distorted "${NOISE[@]}" "${TEST[@]}"
+arm distorted-head "$BASE" downstream-head "${NOISE[@]}" "${TEST[@]}"
 arm distorted "$BASE" downstream-distorted "${NOISE[@]}" --finetune "${TEST[@]}"
 while read -r what name labels mode weight; do # binary, multi, both
   dat=(--finetune --dat "$labels" --dat-mode "$mode" --dat-weight "$weight")

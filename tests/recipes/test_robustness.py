@@ -47,6 +47,7 @@ STAGES = {
     "grid": "evaluate robustness",
     "fsdd": "evaluate robustness",
     "downstream": "superb run",
+    "downstream-head": "superb run",
     "downstream-distorted": "superb run",
 }
 
