@@ -13,7 +13,7 @@ from statistics import fmean
 from tables import Scores, markdown
 
 from speechssl.artefacts import read_json, write_text
-from speechssl.evaluation.results import LOWER_IS_BETTER
+from speechssl.evaluation.results import LOWER_IS_BETTER, drawn_sentence
 
 COLUMNS = {  # how the folder of an arm begins -> what it is
     "clean": "head on clean speech, encoder frozen",
@@ -56,8 +56,9 @@ def choose(out: Path) -> None:
 
 
 def table(out: Path) -> None:
-    """A line a column of the lecture, a column a task: clean · seen · unseen, the latter two means over their noises."""
-    lines = []
+    """A line a column of the lecture, a column a task: clean · seen · unseen, the latter two means over their noises; then every
+    score with its interval. Arms lie in folders of their own, so that differences between them are not paired."""
+    lines, every = [], Scores({}, None)
     tasks: list[str] = []
     for begins, what in COLUMNS.items():
         arms = [
@@ -67,9 +68,10 @@ def table(out: Path) -> None:
             scores = Scores.read(path, skip=("_default", "wer_lm"))
             tasks = tasks or scores.names(0)
             (encoder,) = scores.names(2)
-            found = scores.line(encoder)
+            found, every = scores.line(encoder), Scores({**every.cells, **scores.cells}, scores.snr)
             lines.append([f"{what} (`{encoder}`)", *(found[task] for task in tasks)])
-    print(f"\n## Downstream, clean · seen · unseen\n\n{markdown(['', *tasks], lines)}")
+    print(f"\n## Downstream, clean · seen · unseen\n\n{markdown(['', *tasks], lines)}\n\n{every.everything()}")
+    print(f"\n{drawn_sentence((r.system, r.drawn, r.groups) for r in every.cells.values())}")
 
 
 if __name__ == "__main__":
