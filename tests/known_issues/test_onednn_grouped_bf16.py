@@ -1,7 +1,7 @@
-"""oneDNN 3.10.2 (torch 2.11) on a CPU with AMX: some bf16 convolutions of few channels a group are wrong by half their size or more.
+"""oneDNN 3.10.2 (torch 2.11) on a CPU with AMX: some bf16 convolutions of few channels a group are wrong by half or more.
 
-Which, `convolution_dtype` says; it keeps every path of ours from them. These tests fail where one goes around it on such a processor,
-and pass on others in any case. The width of 12 is that of this repository's small test models, 48 that of HuBERT base.
+`convolution_dtype` says which, and keeps every path of ours from them. These tests fail where one goes around it on such a
+processor, and pass on others in any case. The width of 12 is that of this repository's small test models, 48 that of HuBERT base.
 """
 
 import pytest
