@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from speechssl.encoders.convolutions import convolution_dtype
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
@@ -49,9 +50,8 @@ class BatchedEngine:
         self.grid, self.device = grid, torch.device(device)
         self.dtype = torch.float32 if precision == "fp32" else torch.bfloat16
         self.first = deepcopy(model.feature_extractor.conv_layers[0]).to(self.device)  # stays in float32
-        # On a CPU in float32: with AMX oneDNN (torch 2.11) is wrong in bf16 where the groups are no multiple of 16 channels.
-        kind = torch.float32 if self.device.type == "cpu" else self.dtype
-        self.positions = model.encoder.pos_conv_embed.conv.weight.to(self.device, kind)  # once, not from its norm at every call
+        positions = model.encoder.pos_conv_embed.conv.weight.to(self.device)  # once, not from its norm at every call
+        self.positions = positions.to(convolution_dtype(positions, self.dtype))
         self.model: Any = model.to(self.device, self.dtype)
         self.group = self.config.feat_extract_norm == "group"
         self.compiled: Callable[..., torch.Tensor] = self._features
@@ -158,9 +158,11 @@ class BatchedEngine:
         x = torch.baddbmm(bias[:, None].to(self.dtype), windows, products)
         x = F.gelu(x if self.group else layers[0].layer_norm(x))
         for layer in layers[1:]:
-            image = x.transpose(1, 2)[:, :, None]  # (B, C, 1, T), channels last
-            image = F.conv2d(image, layer.conv.weight[:, :, None], layer.conv.bias, (1, layer.conv.stride[0]))
-            x = image[:, :, 0].transpose(1, 2)
+            weight, bias, stride = layer.conv.weight[:, :, None], layer.conv.bias, layer.conv.stride[0]
+            kind = convolution_dtype(weight, self.dtype, stride)
+            image = x.to(kind).transpose(1, 2)[:, :, None]  # (B, C, 1, T), channels last
+            image = F.conv2d(image, weight.to(kind), None if bias is None else bias.to(kind), (1, stride))
+            x = image[:, :, 0].transpose(1, 2).to(self.dtype)
             x = F.gelu(x if self.group else layer.layer_norm(x))
         return x
 

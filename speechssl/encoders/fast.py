@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from speechssl.encoders.convolutions import convolution_dtype
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
@@ -110,16 +111,17 @@ class Convolution:
 
     def __init__(self, conv: nn.Conv1d, dtype: torch.dtype):
         self.stride, self.padding, self.groups = [1, conv.stride[0]], [0, int(conv.padding[0])], conv.groups
-        weight = conv.weight.to(dtype)[:, :, None].contiguous()  # (C', C / groups, 1, K)
+        self.dtype = convolution_dtype(conv.weight, dtype, conv.stride[0])
+        weight = conv.weight.to(self.dtype)[:, :, None].contiguous()  # (C', C / groups, 1, K)
         shape = [1, conv.in_channels, 1, (BLOCK - 1) * conv.stride[0] + conv.kernel_size[0]]
         self.weight = onednn._reorder_convolution_weight(weight, self.padding, self.stride, [1, 1], conv.groups, shape)
-        self.bias = own(conv.bias, dtype)
+        self.bias = own(conv.bias, self.dtype)
 
     def __call__(self, x: torch.Tensor, gelu: bool) -> torch.Tensor:
-        image = x.t()[None, :, None]  # (1, C, 1, T), channels last
+        image = x.to(self.dtype).t()[None, :, None]  # (1, C, 1, T), channels last
         after: tuple[str, list[float], str] = ("gelu", [], "none") if gelu else ("none", [], "")
         y = onednn._convolution_pointwise(image, self.weight, self.bias, self.padding, self.stride, [1, 1], self.groups, *after)
-        return y[0, :, 0].t()
+        return y[0, :, 0].t().to(x.dtype)
 
 
 class QuantisedConvolution:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from speechssl.encoders.convolutions import convolution_dtype
 from speechssl.errors import InputError
 
 
@@ -23,7 +24,12 @@ class TransformersEngine:
             raise InputError(f"a {model.config.model_type} encoder of this shape runs in fp32 or bf16, not in {precision}")
         self.device = torch.device(device)
         self.lock = threading.Lock()  # the hooks are on the one model that all threads use
-        self.model = model.to(device, torch.float32 if precision == "fp32" else torch.bfloat16)
+        self.dtype = torch.float32 if precision == "fp32" else torch.bfloat16
+        self.model = model.to(device, self.dtype)
+        for module in self.model.modules():
+            if isinstance(module, nn.Conv1d) and convolution_dtype(module.weight, self.dtype, module.stride[0]) != self.dtype:
+                module.float().register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
+                module.register_forward_hook(lambda _, __, x: x.bfloat16())
 
     def statistics(self, wave: torch.Tensor) -> None:
         """None: a piece is encoded as if it were the utterance."""
@@ -43,7 +49,7 @@ class TransformersEngine:
             hooks = [layers[0].register_forward_pre_hook(lambda _, inputs: keep(inputs))]
             hooks += [layer.register_forward_hook(lambda _, __, outputs: keep(outputs)) for layer in layers]
             try:
-                self.model(piece[None].to(self.model.device, self.model.dtype))
+                self.model(piece[None].to(self.device, self.dtype))
             except _Enough:
                 pass
             finally:

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.autograd import Function
 
+from speechssl.encoders.convolutions import convolution_dtype
+
 onednn = torch.ops.mkldnn
 BLOCK = 1024  # windows that are copied at a time
 KEPT = 64 << 20  # bytes of attention weights that a layer keeps for its gradient; above, they are computed again
@@ -76,21 +78,19 @@ class Convolution(Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: int) -> torch.Tensor:
-        kernel = image_of(weight.to(x.dtype).transpose(1, 2))  # (C', C, 1, K)
+        kernel = image_of(weight.to(convolution_dtype(weight, x.dtype, stride)).transpose(1, 2))  # (C', C, 1, K)
         ctx.save_for_backward(x, kernel)
         ctx.stride, ctx.kind = stride, weight.dtype
-        bias = None if bias is None else bias.to(x.dtype)
-        return frames_of(torch.conv2d(image_of(x), kernel, bias, (1, stride)))
+        bias = None if bias is None else bias.to(kernel.dtype)
+        return frames_of(torch.conv2d(image_of(x.to(kernel.dtype)), kernel, bias, (1, stride))).to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, kernel = ctx.saved_tensors
         gradient = gradient.contiguous()
-        image, stride = image_of(gradient), [1, ctx.stride]
         of_x, of_weight, of_bias = None, None, None
         if ctx.needs_input_grad[0]:
-            last = stride, [0, 0], [1, 1], False, [0, 0], 1, [True, False, False]
-            of_x = frames_of(torch.ops.aten.convolution_backward(image, image_of(x), kernel, None, *last)[0])
+            of_x = of_input(gradient, x, kernel, ctx.stride, 0, 1)
         if ctx.needs_input_grad[1]:
             of_weight = sum(
                 of_kernel(outputs, rows, kernel.shape[3], ctx.stride) for outputs, rows in zip(gradient, x, strict=True)
@@ -109,6 +109,13 @@ def image_of(x: torch.Tensor) -> torch.Tensor:
 def frames_of(image: torch.Tensor) -> torch.Tensor:
     """(B, C, 1, T), channels last, as (B, T, C)."""
     return image[:, :, 0].transpose(1, 2).contiguous()
+
+
+def of_input(gradient: torch.Tensor, x: torch.Tensor, kernel: torch.Tensor, stride: int, padding: int, groups: int) -> torch.Tensor:
+    """The gradient of a convolution's input x, (B, T, C), in its type; computed in that of the kernel. gradient: (B, T', C')."""
+    image, last = image_of(x.to(kernel.dtype)), ([1, stride], [0, padding], [1, 1], False, [0, 0], groups, [True, False, False])
+    found = torch.ops.aten.convolution_backward(image_of(gradient.to(kernel.dtype)), image, kernel, None, *last)[0]
+    return frames_of(found).to(x.dtype)
 
 
 def windows(x: torch.Tensor, size: int, stride: int) -> torch.Tensor:
@@ -210,19 +217,19 @@ class Positions(Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int) -> torch.Tensor:
-        kernel = image_of(weight.to(x.dtype).transpose(1, 2))  # (D, D / groups, 1, K)
+        kernel = image_of(weight.to(convolution_dtype(weight, x.dtype)).transpose(1, 2))  # (D, D / groups, 1, K)
         ctx.save_for_backward(x, kernel)
         ctx.groups, ctx.kind = groups, weight.dtype
-        found = torch.conv2d(image_of(x), kernel, bias.to(x.dtype), padding=(0, kernel.shape[3] // 2), groups=groups)
-        return frames_of(found[..., : x.shape[1]])  # an even kernel gives a frame too many
+        image, padding = image_of(x.to(kernel.dtype)), (0, kernel.shape[3] // 2)
+        found = torch.conv2d(image, kernel, bias.to(kernel.dtype), padding=padding, groups=groups)
+        return frames_of(found[..., : x.shape[1]]).to(x.dtype)  # an even kernel gives a frame too many
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, kernel = ctx.saved_tensors
         size = kernel.shape[3]
         whole = torch.nn.functional.pad(gradient, (0, 0, 0, 1 - size % 2))
-        last = [1, 1], [0, size // 2], [1, 1], False, [0, 0], ctx.groups, [True, False, False]
-        of_x = frames_of(torch.ops.aten.convolution_backward(image_of(whole), image_of(x), kernel, None, *last)[0])
+        of_x = of_input(whole, x, kernel, 1, size // 2, ctx.groups)
         padded = torch.nn.functional.pad(x, (0, 0, size // 2, size // 2))
         inputs = padded.view(*padded.shape[:2], ctx.groups, -1).permute(2, 0, 1, 3).contiguous()  # (G, B, T + K, c)
         outputs = gradient.view(*gradient.shape[:2], ctx.groups, -1).permute(2, 0, 1, 3)  # (G, B, T, c)

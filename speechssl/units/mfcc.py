@@ -26,7 +26,11 @@ def mfcc(samples: np.ndarray, grid: FrameGrid) -> torch.Tensor:
 
 
 def mfcc_stream(samples: np.ndarray, grid: FrameGrid) -> Iterator[torch.Tensor]:
-    """`mfcc` piece by piece, (T_i, 39) float32 each: hours of audio in constant memory."""
+    """`mfcc` piece by piece, (T_i, 39) float32 each: hours of audio in constant memory.
+
+    Where the pieces are cut leaves no trace but float32 rounding, which in a matrix product may depend on its number of rows.
+    As _PIECE is constant, a recording has the same bits every time on one machine.
+    """
     if len(samples) < max(_WINDOW, grid.receptive):
         raise ValueError(f"{len(samples)} samples are fewer than the {max(_WINDOW, grid.receptive)} that one frame needs")
     rows = (len(samples) - _WINDOW) // _SHIFT + 1

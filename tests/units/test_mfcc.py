@@ -70,11 +70,14 @@ def test_the_row_nearest_to_the_middle_of_a_frame_is_taken(grid):
 @pytest.mark.parametrize("grid", [HUBERT, SMALL, FrameGrid(16_000, 160, 400), FrameGrid(16_000, 640, 1_000)])
 @pytest.mark.parametrize("piece", [1, 7, 50, 99])
 def test_pieces_are_the_whole(grid, piece, monkeypatch):
+    """To rounding (1e-5 here): MKL sums a product of one row otherwise than one of many, and which it does so with depends on the
+    processor. A piece that sees one row too few of its neighbours is off by 0.4 or more."""
     samples = noise(24_000)
     whole = mfcc(samples, grid)
     monkeypatch.setattr("speechssl.units.mfcc._PIECE", piece)
     pieces = list(mfcc_stream(samples, grid))
-    assert len(pieces) > 1 and torch.equal(torch.cat(pieces), whole)
+    assert len(pieces) > 1
+    torch.testing.assert_close(torch.cat(pieces), whole, atol=1e-4, rtol=0)
 
 
 def test_less_than_a_window_is_refused():
