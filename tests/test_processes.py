@@ -17,6 +17,8 @@ from speechssl.training import StepBatches, check_share
 ROOT = Path(__file__).parent.parent
 CROPS = ["--crops", "4", "--crop-seconds", "0.5", "--visible-weight", "1"]
 TRAINING = ["--steps", "4", "--warmup-steps", "1", "--save-every", "4", "--log-every", "1", "--no-bf16"]
+# A span head's bias shifts all logits, so its gradient is rounding alone (1e-8), of which AdamW's usual epsilon makes whole steps.
+TRAINING += ["--adam-epsilon", "1e-5"]
 
 
 def torchrun(*arguments):
@@ -123,7 +125,7 @@ def same_weights(a, b):
     for path in found[0]:
         left, right = (load_file(folder[path]) for folder in found)
         for name, value in left.items():
-            torch.testing.assert_close(right[name], value, atol=2e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+            torch.testing.assert_close(right[name], value, atol=2e-6, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
 
 
 def same_curve(a, b, *names):
