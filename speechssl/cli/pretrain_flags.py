@@ -32,7 +32,7 @@ def source_flags(verb: argparse.ArgumentParser, gets: str) -> None:
     where = "prepared corpus (its training passages), manifest (.jsonl with `audio`, .txt or .tsv of paths) or folder of audio"
     verb.add_argument("source", type=Path, help=where)
     verb.add_argument("out", type=Path, help=f"gets {gets}; decoded audio, targets and noise go beside it, for other runs too")
-    verb.add_argument("--recordings", type=count, help="only the first N recordings")
+    verb.add_argument("--recordings", type=count, help="only N recordings, drawn at random by --seed")
 
 
 def size_flag(verb: argparse.ArgumentParser) -> None:

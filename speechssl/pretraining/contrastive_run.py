@@ -45,7 +45,7 @@ class ContrastiveRun:
     temperature: Temperature = Temperature()
     crops: int = 10  # a batch of full length; one of shorter crops has more
     seconds: float = 4.0  # the longest crop
-    recordings: int | None = None  # only the first so many
+    recordings: int | None = None  # only so many, drawn by the seed
     silence: float | None = None  # share of the crops of which a part is silenced, as short recordings have it
     distort: Distortions | None = None
     distil: DistilOptions | None = None
@@ -59,7 +59,7 @@ def pretrain_wav2vec2(source: Path, out: Path, options: ContrastiveRun) -> Speec
     Raises InputError where `out` was made from other inputs.
     """
     check_share(options.crops)
-    found = material(source, options.recordings, reference=False)
+    found = material(source, options.recordings, reference=False, seed=options.training.seed)
     start = {"start": load_encoder(options.start).hash} if options.start else {}
     with claim(out, {"data": found.hash, "options": plain(options) | start}):
         if agreed((out / "encoder" / "card.json").is_file()):

@@ -59,7 +59,7 @@ class IterationOptions:
     seconds: float = 4.0  # the longest crop
     save_bf16: bool = False  # round the weights of the finished encoder to bf16: what is fitted on it sees them so
     size: str | None = None  # of a model from scratch; None: small
-    recordings: int | None = None  # only the first so many
+    recordings: int | None = None  # only so many, drawn by the seed
     reference: bool = True  # read targets off reference readings, where the corpus has them
     projection: int = 128  # width in which labels are compared
     penalty: float = PENALTY  # weight of the CNN's mean square
@@ -78,7 +78,7 @@ def pretrain(source: Path, out: Path, options: IterationOptions) -> SpeechEncode
     beside `out`, in packed-<hash of the data>, and so are the targets. Raises InputError where `out` was made from other inputs.
     """
     check_share(options.crops)
-    found = material(source, options.recordings, options.reference)
+    found = material(source, options.recordings, options.reference, options.training.seed)
     with claim(out, _made_from(found, options)):
         if agreed((out / "encoder" / "card.json").is_file()):
             return load_encoder(out / "encoder")

@@ -25,7 +25,7 @@ from speechssl.pretraining.crops import LabelledAudio
 from speechssl.timing import FrameGrid
 from speechssl.units.extract import single_threaded
 from speechssl.units.features import Features
-from speechssl.units.fit import draw, frames_of, hash_contents
+from speechssl.units.fit import Item, draw, frames_of, hash_contents
 from speechssl.units.kmeans import BUDGET, STARTS, Codebook, fit_kmeans
 
 Teaching = Callable[[np.ndarray], torch.Tensor]  # (N,) samples -> (T, D)
@@ -62,26 +62,31 @@ class Material:
     card: dict[str, Any]  # of the corpus, where there is one
 
 
-def material(source: Path, recordings: int | None = None, reference: bool = True) -> Material:
+def material(source: Path, recordings: int | None = None, reference: bool = True, seed: int = 0) -> Material:
     """The passages of a prepared corpus's training split, or the recordings of a manifest or folder.
 
-    recordings: only the first so many. reference: read targets off the corpus's reference readings where it has them.
+    recordings: only so many, drawn at random by the seed (`units.fit.draw`): lists are in the order of speakers. reference: read
+    targets off the corpus's reference readings where it has them.
     Raises InputError for a source that is none of these, or is empty.
     """
     if not any(source.glob("*/passages.jsonl")):
-        found = list_recordings(source)[:recordings]
+        found = _some(list_recordings(source), recordings, seed)
         if not found:
             raise InputError(f"{recordings} recordings of {source} are none to train on; give more")
         return Material(tuple(Reading(r.id, r.path, r.path, None) for r in found), hash_contents(found), {"corpus": source.name})
     data = load_corpus(source, "train")
     path = source / "train" / "reference.jsonl"
     known = dict(_readings(source, path)) if reference and path.is_file() else {}
-    chosen = list(data.passages.values())[:recordings]
+    chosen = _some(list(data.passages.values()), recordings, seed)
     if not chosen:
         raise InputError(f"{source / 'train'} has no passages to train on; prepare the corpus with some")
     readings = tuple(Reading(p.id, data.path(p), *known.get(p.id, (data.path(p), None))) for p in chosen)
-    made = data_hash(source, "train") + ("" if recordings is None else f"-{recordings}")
+    made = data_hash(source, "train") + ("" if recordings is None else f"-{recordings}-{seed}")
     return Material(readings, made, read_json(source / "card.json"))
+
+
+def _some(every: list[Item], count: int | None, seed: int) -> list[Item]:
+    return draw(every, seed, count=count)[0] if count else every[:count]  # all, or none of them
 
 
 def _readings(corpus: Path, path: Path) -> Iterator[tuple[str, tuple[Path, np.ndarray]]]:
