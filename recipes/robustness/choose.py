@@ -6,7 +6,8 @@ The criterion, stated before anything was trained:
     among the arms whose mean in clean speech is at most 1 point below that of the encoder that training starts from;
     of means that print alike, the arm with the lowest unit edit distance in that noise.
 
-Units are not in the mean: they compare an encoder with itself. The difference from `base` has a 95 % interval of the paired cluster
+Where only some tasks were judged (JUDGED of choose.sh), the mean is over these, and the table shows no others. Units are not in the
+mean: they compare an encoder with itself. The difference from `base` has a 95 % interval of the paired cluster
 bootstrap (voices that several tasks share are drawn in all of them together), which is not corrected for the number of arms.
 
 python recipes/robustness/choose.py EXP CONFIG      reads EXP/ARM/dev/scores; CONFIG: choose.yaml, for what an arm changes
@@ -50,7 +51,7 @@ class Arm:
 
 
 def read_scores(exp: Path) -> Scores:
-    """Every task's items drawn together for all arms. Raises InputError where no arm has been judged, or one not in all tasks."""
+    """Every task's items drawn together for all arms. Raises InputError where no arm was judged, or one not in a task of another."""
     found: dict[str, dict[tuple[str, str, str], list[Scored]]] = {task: {} for task in (*TASKS, UNITS)}
     arms = [path.parent.parent.name for path in sorted(exp.glob("*/dev/results.jsonl"))]
     if START not in arms:
@@ -61,21 +62,31 @@ def read_scores(exp: Path) -> Scores:
             key = arm, f"{values['task']} {values['metric']}", values["condition"]
             if key[1] in found and key[2] in (CLEAN, NOISY):
                 found[key[1]][key] = [Scored(**item) for item in values["items"]]
-        if missing := [t for t in found for c in (CLEAN, NOISY) if (arm, t, c) not in found[t]]:
+    found = {task: cells for task, cells in found.items() if cells}
+    for arm in arms:
+        if missing := [t for t in {**found, UNITS: {}} for c in (CLEAN, NOISY) if (arm, t, c) not in found.get(t, {})]:
             raise InputError(f"the arm {arm} has not been judged in {missing[0]}; run choose.sh {exp} judge {arm} again")
+    if found.keys() == {UNITS}:
+        raise InputError(f"{exp} was judged by units alone, which choose nothing; name other tasks in JUDGED of choose.sh")
     unit = {task: LARGER.get(task, "recording") for task in found}
     together = drawn_together({task: common_units(cells, unit[task])[1] for task, cells in found.items()})
     drawn = (resampled(cells, unit=unit[task], among=together[task]) for task, cells in found.items())
     return {key: estimate for estimates in drawn for key, estimate in estimates.items()}
 
 
+def judged(scores: Scores) -> list[str]:
+    """The tasks of the mean."""
+    return [task for task in TASKS if any(key[1] == task for key in scores)]
+
+
 def arm_of(name: str, scores: Scores) -> Arm:
-    clean, noisy = (mean_of([scores[name, task, c] for task in TASKS]) for c in (CLEAN, NOISY))
+    tasks = judged(scores)
+    clean, noisy = (mean_of([scores[name, task, c] for task in tasks]) for c in (CLEAN, NOISY))
     difference = None
     if name != BASE and (BASE, UNITS, NOISY) in scores:
-        base = mean_of([scores[BASE, task, NOISY] for task in TASKS])
+        base = mean_of([scores[BASE, task, NOISY] for task in tasks])
         difference = combined(lambda a, b: 100 * (a - b), noisy, base)
-    cells = {task: (100 * scores[name, task, CLEAN].value, 100 * scores[name, task, NOISY].value) for task in TASKS}
+    cells = {task: (100 * scores[name, task, CLEAN].value, 100 * scores[name, task, NOISY].value) for task in tasks}
     return Arm(name, cells, 100 * clean.value, 100 * noisy.value, 100 * scores[name, UNITS, NOISY].value, difference)
 
 
@@ -98,7 +109,7 @@ def changed(name: str, sections: Mapping[str, Any], exp: Path) -> str:
 
 def table(arms: Sequence[Arm], sections: Mapping[str, Any], exp: Path) -> str:
     chosen = choose(arms)
-    columns = ["arm", "in the place of base's", *TASKS, "mean", "against base, dev noise", "UED"]
+    columns = ["arm", "in the place of base's", *arms[0].cells, "mean", "against base, dev noise", "UED"]
     rows = []
     for arm in arms:
         cells = [f"{clean:.1f} · {noisy:.1f}" for clean, noisy in (*arm.cells.values(), (arm.clean, arm.noisy))]

@@ -16,6 +16,7 @@
 #   SEED=1           of sets, trainings, heads and noise (0)
 #   WORKERS=8        threads of `judge` (2)
 #   CORPUS=FOLDER    a MiniSQA corpus; default: that of recipes/minisqa, made here where it is missing
+#   JUDGED="dual"    the tasks of `judge` beside units, where time is short: of ks ic sid style dual (all)
 #   TASKS=FOLDER     the spoken sets of `prepare minisuperb`; default: EXP/tasks, made here where they are missing
 #   CONFIG=FILE      default: recipes/robustness/choose.yaml
 set -euo pipefail
@@ -61,8 +62,12 @@ train() {
 judge() {
   local models=$EXP/$1
   if [ "$1" = start ]; then models=minisqa-en; fi
+  local task tasks=("units=$CORPUS")
+  for task in ${JUDGED:-ks ic sid style dual}; do
+    if [ "$task" = dual ]; then tasks+=("dual=$CORPUS"); else tasks+=("$task=$TASKS/$task"); fi
+  done
   speechssl evaluate robustness "$EXP/$1" --encoders "$1=$models" --split dev --seen --unseen dev --seed "$SEED" --workers "$WORKERS" \
-    --tasks "ks=$TASKS/ks" "ic=$TASKS/ic" "sid=$TASKS/sid" "style=$TASKS/style" "units=$CORPUS" "dual=$CORPUS" $(with judge)
+    --tasks "${tasks[@]}" $(with judge)
 }
 
 table() { python recipes/robustness/choose.py "$EXP" "$CONFIG"; }

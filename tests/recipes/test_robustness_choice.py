@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib import util
@@ -133,6 +134,23 @@ def test_an_arm_that_was_not_judged_in_all_tasks_is_named(tmp_path: Path) -> Non
     judged(tmp_path, "start", [0.8] * 5, [0.5] * 5)
     (tmp_path / "start/dev/scores/start/dual-ff1/clean.json").unlink()
     with pytest.raises(InputError, match="start has not been judged in dual ff1"):
+        module.read_scores(tmp_path)
+
+
+def test_the_mean_is_over_the_tasks_that_were_judged(tmp_path: Path) -> None:
+    module = loaded()
+    for arm, rate in (("start", 0.1), ("base", 0.5)):
+        judged(tmp_path, arm, [0.8] * 5, [0.0] * 4 + [rate])
+        for task in ("ks-acc", "ic-acc", "sid-acc", "style-acc"):
+            shutil.rmtree(tmp_path / arm / "dev/scores" / arm / task)
+    scores = module.read_scores(tmp_path)
+    arms = [module.arm_of(name, scores) for name in ("start", "base")]
+    assert arms[1].noisy == pytest.approx(50)
+    head = module.table(arms, SECTIONS, tmp_path).splitlines()[0]
+    assert "| dual ff1 | mean |" in head and "ks" not in head
+    for arm in ("start", "base"):
+        shutil.rmtree(tmp_path / arm / "dev/scores" / arm / "dual-ff1")
+    with pytest.raises(InputError, match="judged by units alone"):
         module.read_scores(tmp_path)
 
 
