@@ -51,7 +51,7 @@ class Arm:
 
 
 def read_scores(exp: Path) -> Scores:
-    """Every task's items drawn together for all arms. Raises InputError where no arm was judged, or one not in a task of another."""
+    """Every task's items drawn together for all arms. Raises InputError for none, or one that lacks a task of another."""
     found: dict[str, dict[tuple[str, str, str], list[Scored]]] = {task: {} for task in (*TASKS, UNITS)}
     arms = [path.parent.parent.name for path in sorted(exp.glob("*/dev/results.jsonl"))]
     if START not in arms:
