@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from speechssl.audio import read_audio
+    from speechssl.encoders.load import load_encoder
+    from speechssl.systems import answer
+
+
 __version__ = "0.1.0"
 __all__ = ["answer", "load_encoder", "read_audio"]
 
-if TYPE_CHECKING:
-    from speechssl.audio import read_audio
-    from speechssl.encoders.loading import load_encoder
-    from speechssl.systems import answer
-
 _HOMES = {
     "answer": "speechssl.systems",
-    "load_encoder": "speechssl.encoders.loading",
+    "load_encoder": "speechssl.encoders.load",
     "read_audio": "speechssl.audio",
 }
 

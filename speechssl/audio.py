@@ -19,8 +19,8 @@ import numpy as np
 import soundfile
 import soxr
 
-from speechssl.artefacts import replacing
 from speechssl.errors import InputError
+from speechssl.io import replacing
 
 SAMPLE_RATE = 16_000  # Hz; what HuBERT and wav2vec 2.0 were trained on (arXiv 2106.07447, section IV)
 MIN_SECONDS = 0.05  # two receptive fields of HuBERT's front end (25 ms): less gives no unit worth the name

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     import torch  # here and below: not before it is needed, for everything imports this file
 
+
 Value = TypeVar("Value")
 PATIENCE = timedelta(days=30)  # a corpus may be prepared for longer than the half hour that torch waits
 

@@ -18,23 +18,21 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from speechssl.artefacts import hash_files, read_json
-from speechssl.asr.confusion_files import read_confusions
-from speechssl.asr.ctc import CtcRecogniser
-from speechssl.asr.protocol import Recogniser, TimedWord, Transcript
 from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
-from speechssl.corpora.records import Passage, Question
-from speechssl.encoders.loading import load_encoder
-from speechssl.encoders.speech_encoder import Chunking, SpeechEncoder
+from speechssl.cascade.confusions import read_confusions
+from speechssl.cascade.ctc import CtcRecogniser
+from speechssl.cascade.system import PREFIX as SIMULATED
+from speechssl.cascade.system import Cascade, SimulatedSystem, TextCodec, answer_transcripts, parse_rate
+from speechssl.cascade.words import Recogniser, TimedWord, Transcript
+from speechssl.data.records import Passage, Question
+from speechssl.dual.model import Reader
+from speechssl.dual.system import Dual, TimedAnswer
+from speechssl.dual.weights import load_reader
+from speechssl.encoders.base import Chunking, SpeechEncoder
+from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.qa.cascade import Cascade, TextCodec, answer_transcripts
-from speechssl.qa.dual import Dual, TimedAnswer
-from speechssl.qa.reader import Reader
-from speechssl.qa.simulated import PREFIX as SIMULATED
-from speechssl.qa.simulated import SimulatedSystem, parse_rate
-from speechssl.qa.speechbert.system import load_speechbert
-from speechssl.qa.weights import load_reader
-from speechssl.shipped import DEFAULT, model_folder
+from speechssl.io import DEFAULT, hash_files, model_folder, read_json
+from speechssl.speechbert.system import load_speechbert
 from speechssl.text import joiner, pieces
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.extract import extractor_of
@@ -280,10 +278,10 @@ def recogniser_of(models: Path, engine: str, encoder: SharedEncoder) -> tuple[Re
         recogniser.name = engine
         return recogniser, read_json(models / engine / "card.json").get("weights", encoder.hash)
     if engine == "pocketsphinx":
-        from speechssl.asr.pocketsphinx import PocketSphinxRecogniser
+        from speechssl.cascade.engines import PocketSphinxRecogniser
 
         return PocketSphinxRecogniser(), "pocketsphinx en-us"
-    from speechssl.asr.huggingface import HuggingFaceRecogniser
+    from speechssl.cascade.engines import HuggingFaceRecogniser
 
     return HuggingFaceRecogniser(engine), engine
 

@@ -64,7 +64,7 @@ def hubert_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def encoder(hubert_folder):
     """A loaded SpeechEncoder: 2 layers of 32, hop 320, receptive field 400."""
-    from speechssl.encoders.loading import load_encoder
+    from speechssl.encoders.load import load_encoder
 
     return load_encoder(hubert_folder("layer"))
 

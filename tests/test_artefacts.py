@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.artefacts import claim, hash_bytes, hash_files, hash_json, read_json, replacing, write_json, write_text
 from speechssl.errors import InputError
+from speechssl.io import claim, hash_bytes, hash_files, hash_json, read_json, replacing, write_json, write_text
 
 
 def test_a_file_appears_under_its_name_when_it_is_whole(tmp_path):
@@ -36,10 +36,7 @@ def test_a_failure_keeps_the_old_file_and_leaves_nothing_behind(tmp_path, error)
 
 
 def test_a_killed_process_leaves_no_file_under_the_name(tmp_path):
-    code = (
-        "import os, sys; from speechssl.artefacts import replacing\n"
-        "with replacing(sys.argv[1]) as t: t.write_text('half'); os._exit(9)"
-    )
+    code = "import os, sys; from speechssl.io import replacing\nwith replacing(sys.argv[1]) as t: t.write_text('half'); os._exit(9)"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "x.txt"], env=environment)
     assert done.returncode == 9

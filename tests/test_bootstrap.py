@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speechssl.bootstrap import (
-    Interval,
-    mean_interval,
-    paired_difference,
-    ratio_interval,
-)
+from speechssl.stats import Interval, mean_interval, paired_difference, ratio_interval
 
 values = np.random.default_rng(1).normal(0.5, 0.2, 400)
 
@@ -33,7 +28,7 @@ def test_seeds_make_it_the_same_or_another() -> None:
 
 def test_blocks_draw_every_resample(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = mean_interval(values[:7], resamples=1000)
-    monkeypatch.setattr("speechssl.bootstrap._BLOCK", 7 * 300)  # three blocks of 300 and one of 100
+    monkeypatch.setattr("speechssl.stats._BLOCK", 7 * 300)  # three blocks of 300 and one of 100
     assert mean_interval(values[:7], resamples=1000) == whole
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from speechssl.adam import BERT, HUBERT, PLAIN, Adam
-from speechssl.artefacts import write_json
 from speechssl.cli import build_parser, main
-from speechssl.cli.shared import training_options
-from speechssl.options import verbs_of
+from speechssl.cli.parser import training_options, verbs_of
+from speechssl.io import write_json
+from speechssl.trainer import BERT, HUBERT, PLAIN, Adam
 
 ROOT = Path(__file__).parents[1]
 
@@ -52,7 +51,7 @@ def test_the_longest_answer_is_by_default_that_of_the_source(verb: str, longest:
 
 def test_adamw_of_pretraining_is_that_of_the_size_unless_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     plans = []
-    monkeypatch.setattr("speechssl.pretraining.plans.Plan.run", lambda plan, *_: plans.append(plan) or _Book())
+    monkeypatch.setattr("speechssl.pretrain.run.Plan.run", lambda plan, *_: plans.append(plan) or _Book())
     for more in ([], ["--adam-betas", "0.9", "0.95", "--adam-epsilon", "1e-7", "--weight-decay", "0"]):
         assert main(["pretrain", "wav2vec2", "c", "o", "--size", "base", *more]) == 0
     own, typed = (plan.options.training for plan in plans)
@@ -193,5 +192,5 @@ def test_options_of_inspect_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_report_starts_without_torch() -> None:
     """It draws what is there; torch and transformers alone take seconds to import."""
-    code = "import sys, speechssl.evaluation.listening; sys.exit(bool({'torch', 'transformers.modeling_utils'} & set(sys.modules)))"
+    code = "import sys, speechssl.report.spoken_qa; sys.exit(bool({'torch', 'transformers.modeling_utils'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120).returncode == 0

@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 
 from speechssl.cli import main
-from speechssl.cli.prepare_qa import VERBS, add_spoken_qa, spelt
-from speechssl.corpora.spoken_qa.ledger import described
-from speechssl.corpora.spoken_qa.preparing import Wanted
+from speechssl.cli.prepare import VERBS, add_spoken_qa, spelt
+from speechssl.data.prepare import Wanted
+from speechssl.data.prepare_report import described
 
 SHARED = ("speak", "seed", "workers", "passages")
 CONTENT = {"data": [{"paragraphs": [{"context": "Rome.", "qas": [{"id": "q", "question": "", "answers": []}]}]}]}
@@ -37,7 +37,7 @@ def test_the_underscore_will_do_and_flags_reach_their_function(verb, tmp_path, m
 
     module = ModuleType("any")
     setattr(module, f"prepare_{VERBS[verb].name or VERBS[verb].module}", prepare)
-    monkeypatch.setitem(sys.modules, f"speechssl.corpora.spoken_qa.{VERBS[verb].module}", module)
+    monkeypatch.setitem(sys.modules, f"speechssl.data.spoken_qa.{VERBS[verb].module}", module)
     arguments = [
         "prepare",
         verb.replace("-", "_"),
@@ -61,7 +61,7 @@ def test_the_underscore_will_do_and_flags_reach_their_function(verb, tmp_path, m
 def test_a_tag_of_a_language_is_read_by_its_rules_and_others_are_refused(tag, language, tmp_path, monkeypatch, capsys):
     module, seen = ModuleType("any"), []
     module.prepare_drcd = lambda source, out, wanted, language: seen.append(language) or {"corpus": "drcd", "splits": {}}
-    monkeypatch.setitem(sys.modules, "speechssl.corpora.spoken_qa.squad", module)
+    monkeypatch.setitem(sys.modules, "speechssl.data.squad", module)
     assert main(["prepare", "drcd", "a", str(tmp_path), "--language", tag]) == (0 if language else 2)
     assert seen == [language] * bool(language) and (language or "'de'" in capsys.readouterr().err)
 

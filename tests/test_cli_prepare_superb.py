@@ -7,7 +7,7 @@ import pytest
 import soundfile
 
 from speechssl.cli import main
-from speechssl.cli.prepare_superb import VERBS
+from speechssl.cli.prepare import VERBS_OF_PREPARE_SUPERB as VERBS
 
 FOLDERS = ("clean_trainset_28spk_wav", "noisy_trainset_28spk_wav", "clean_testset_wav", "noisy_testset_wav")
 
@@ -49,7 +49,7 @@ def test_a_part_is_taken_with_a_warning(source, tmp_path, capsys):
 
 def test_flags_reach_their_function(tmp_path, monkeypatch):
     seen = {}
-    monkeypatch.setattr("speechssl.corpora.superb.librispeech.prepare_librispeech", lambda *_, **given: seen.update(given) or {})
+    monkeypatch.setattr("speechssl.data.superb.librispeech.prepare_librispeech", lambda *_, **given: seen.update(given) or {})
     assert main(["prepare", "librispeech", "a", "b", "--lexicon", "one.txt", "two.txt", "--tasks", "pr"]) == 0
     assert [str(path) for path in seen["lexicons"]] == ["one.txt", "two.txt"] and seen["tasks"] == ["pr"]
     assert seen["any_count"] is False

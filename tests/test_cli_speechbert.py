@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from speechssl.artefacts import read_json
 from speechssl.cli import main
-from speechssl.shipped import model_folder
+from speechssl.io import model_folder, read_json
 
 MODELS = model_folder("minisqa-en")
 
@@ -16,7 +15,7 @@ MODELS = model_folder("minisqa-en")
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list:
     seen: list = []
-    monkeypatch.setattr("speechssl.qa.speechbert.train.train_speechbert", lambda *arguments: seen.append(arguments))
+    monkeypatch.setattr("speechssl.speechbert.train.train_speechbert", lambda *arguments: seen.append(arguments))
     return seen
 
 

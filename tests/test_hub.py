@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import pytest
 
 from speechssl.errors import InputError
-from speechssl.hub import MODELS, checkpoint_folder
+from speechssl.io import MODELS, checkpoint_folder
 
 NAME, SHA = "someone/tiny-hubert", "0123456789abcdef0123456789abcdef01234567"
 WHOLE = {"config.json": b"{}", "vocab.txt": b"a", "model.safetensors": b"weights", "pytorch_model.bin": b"the same again"}
@@ -90,8 +90,8 @@ def test_encoders_of_speech_and_text_are_loaded_by_name(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from speechssl.encoders.loading import load_encoder
-    from speechssl.textlm.pretrained import load_text_encoder
+    from speechssl.encoders.load import load_encoder
+    from speechssl.textlm.encoders import load_text_encoder
 
     shutil.copytree(hubert_folder("layer"), tmp_path / "facebook" / "hubert-large-ll60k")
     for part in (text_encoder("longformer"), tokenizer):
@@ -153,7 +153,7 @@ def hub(tmp_path: Path) -> Iterator[tuple[Ask, ThreadingHTTPServer]]:
     _Hub.files, _Hub.asked = dict(WHOLE), []
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    program = "import sys; from speechssl.hub import checkpoint_folder; print(checkpoint_folder(sys.argv[1], 'text encoder'))"
+    program = "import sys; from speechssl.io import checkpoint_folder; print(checkpoint_folder(sys.argv[1], 'text encoder'))"
 
     def ask(name: str, **more: str) -> subprocess.CompletedProcess[str]:
         address = f"http://127.0.0.1:{server.server_port}"

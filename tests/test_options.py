@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from speechssl.cli import build_parser
-from speechssl.options import parse, take_defaults, verbs_of
+from speechssl.cli.parser import parse, take_defaults, verbs_of
 
 ROOT = Path(__file__).parents[1]
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from speechssl.errors import MissingExtra
-from speechssl.pinyin import parts, syllables
+from speechssl.text import parts, syllables
 
 pytest.importorskip("pypinyin")
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from speechssl.cli import main
 from speechssl.errors import InputError
-from speechssl.training import StepBatches, check_share
+from speechssl.trainer import StepBatches, check_share
 
 ROOT = Path(__file__).parent.parent
 CROPS = ["--crops", "4", "--crop-seconds", "0.5", "--visible-weight", "1"]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.corpora.records import Passage, Question, Span
+from speechssl.data.records import Passage, Question, Span
 from speechssl.errors import InputError
-from speechssl.shipped import model_folder
+from speechssl.io import model_folder
 from speechssl.systems import SharedEncoder, load_systems
 from speechssl.units.kmeans import Codebook, load_codebook
 

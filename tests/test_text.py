@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.errors import InputError
-from speechssl.hanzi import FORMS
 from speechssl.text import (
+    FORMS,
     SPELLINGS,
     answer_tokens,
     error_metric,

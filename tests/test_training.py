@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from speechssl.errors import MissingExtra
-from speechssl.training import TrainingOptions, fit
-from speechssl.training_log import ScalarLog
+from speechssl.trainer import ScalarLog, TrainingOptions, fit
 
 
 class Toy(nn.Module):
@@ -209,7 +208,7 @@ def test_tensorboard_that_is_not_installed_is_said_before_anything_is_made(monke
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_every_line_says_how_fast_the_audio_goes_through(tmp_path, monkeypatch, accumulation):
     clock = iter(np.arange(0, 1_000, 8.0))  # one look a line, and one as training starts
-    monkeypatch.setattr("speechssl.training_log.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr("speechssl.trainer.time", SimpleNamespace(perf_counter=lambda: next(clock)))
     fit(Toy(), batch, options(steps=5, log_every=2, accumulation=accumulation), tmp_path, lambda step: 100.0 + step)
     rows = {row["step"]: row for row in logged(tmp_path) if "loss" in row}
     batches = np.arange(4 * accumulation).reshape(2, -1)  # those of the updates before either line

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from speechssl.cli import main
-from speechssl.pretraining.crops import Cropper
+from speechssl.pretrain.data import Cropper
 from speechssl.processes import agreed, main_first, mean_of_processes, rank
-from speechssl.training import TrainingOptions, fit
+from speechssl.trainer import TrainingOptions, fit
 
 BROKEN, KILLED = 2, 4  # steps of the toy and of pre-training
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tables import _cell, drawn, markdown
 
-from speechssl.artefacts import read_json
-from speechssl.evaluation.results import drawn_sentence, read_rows
+from speechssl.io import read_json
+from speechssl.results import drawn_sentence, read_rows
 
 
 def steps(models: Path, reader: str) -> list[int]:

@@ -8,10 +8,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from speechssl.artefacts import read_json, write_json
-from speechssl.evaluation.results import read_rows
-from speechssl.qa.differences import DIFFERENCE, save_difference
-from speechssl.shipped import SHIPPED
+from speechssl.dual.weights import DIFFERENCE, save_difference
+from speechssl.io import SHIPPED, read_json, write_json
+from speechssl.results import read_rows
 
 RECIPE = "recipes/minisqa/run.sh, base.yaml"
 LIMIT = 60  # MB, of all sets that ship

@@ -6,8 +6,8 @@ python recipes/minisqa/tables.py EXP      reads EXP/quality/*.json and EXP/resul
 import sys
 from pathlib import Path
 
-from speechssl.artefacts import read_json, write_json
-from speechssl.evaluation.results import Row, drawn_sentence, read_rows
+from speechssl.io import read_json, write_json
+from speechssl.results import Row, drawn_sentence, read_rows
 
 UNITS = {
     "phones": "phones of the synthesiser",

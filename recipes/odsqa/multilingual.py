@@ -20,18 +20,15 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from speechssl.adam import BERT
-from speechssl.artefacts import claim, write_json
-from speechssl.cli.shared import training_flags, training_options
-from speechssl.corpora.records import data_hash, load_corpus
+from speechssl.cascade.system import TextCodec
+from speechssl.cli.parser import count, parse, training_flags, training_options
+from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError
-from speechssl.options import count, parse
-from speechssl.qa.cascade import TextCodec
+from speechssl.io import claim, write_json
 from speechssl.text import pieces
-from speechssl.textlm.characters import character_tokenizer
-from speechssl.textlm.mapping import assign_tokens
-from speechssl.textlm.pretrained import load_text_encoder, without_dropout
-from speechssl.training import Batch, fit
+from speechssl.textlm.encoders import load_text_encoder, without_dropout
+from speechssl.textlm.symbols import assign_tokens, character_tokenizer
+from speechssl.trainer import BERT, Batch, fit
 
 MASKED = 0.15
 

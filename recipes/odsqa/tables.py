@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from speechssl.artefacts import read_json, write_json
-from speechssl.evaluation.results import Row, drawn_sentence, read_rows
+from speechssl.io import read_json, write_json
+from speechssl.results import Row, drawn_sentence, read_rows
 
 METRICS = ("ff1", "aos", "em", "f1", "cer")
 READERS = {

@@ -15,12 +15,12 @@ import torch
 import yaml
 from transformers import AutoModel, HubertConfig, HubertModel, Wav2Vec2FeatureExtractor
 
-from speechssl import artefacts
+from speechssl import io as artefacts
 from speechssl.audio import SAMPLE_RATE
-from speechssl.corpora.minisqa.speech import speak_pairs
-from speechssl.encoders.loading import load_checkpoint, load_encoder
-from speechssl.encoders.speech_encoder import SpeechEncoder
-from speechssl.evaluation.results import Row, append_rows
+from speechssl.encoders.base import SpeechEncoder
+from speechssl.encoders.load import load_checkpoint, load_encoder
+from speechssl.results import Row, append_rows
+from speechssl.synth.minisqa import speak_pairs
 
 LARGE = {
     "hidden_size": 1024,

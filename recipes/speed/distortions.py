@@ -11,9 +11,9 @@ import torch
 from common import MODELS, SHIPPED, row, save, sentences, settings
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.loading import load_checkpoint
-from speechssl.noise.training import TrainingDistortions, parse_distortions
-from speechssl.pretraining.hubert import HubertPretraining
+from speechssl.augment.training import TrainingDistortions, parse_distortions
+from speechssl.encoders.load import load_checkpoint
+from speechssl.pretrain.hubert import HubertPretraining
 
 CLUSTERS, CROPS = 100, 10
 

@@ -13,9 +13,9 @@ import torch
 import torchaudio
 from common import encoder, folder, model, row, save, settings
 
-from speechssl.artefacts import read_json
-from speechssl.encoders.exporting import convert
+from speechssl.encoders.export import convert
 from speechssl.encoders.s3prl import load_s3prl
+from speechssl.io import read_json
 
 Run = Callable[[torch.Tensor], torch.Tensor]  # (B, N) samples -> (B, T, D) of the last layer
 FP32, BF16 = "fp32", "bf16"

@@ -12,7 +12,7 @@ from training import measure
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.batched import BatchedEngine
-from speechssl.encoders.loading import load_checkpoint
+from speechssl.encoders.load import load_checkpoint
 from speechssl.timing import FrameGrid
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from speechssl.evaluation.results import Row, read_rows
+from speechssl.results import Row, read_rows
 
 OURS = "speechssl"
 

@@ -17,7 +17,7 @@ from common import folder, row, save, settings
 from transformers import AutoModel
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.training_forward import training_states
+from speechssl.encoders.training import training_states
 
 Forward = Callable[[Any, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 NONE = dict.fromkeys(("hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout", "layerdrop"), 0.0)

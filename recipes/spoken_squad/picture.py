@@ -10,8 +10,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from tables import WER
 
-from speechssl.artefacts import read_json, replacing
-from speechssl.evaluation.results import Row, read_rows
+from speechssl.io import read_json, replacing
+from speechssl.results import Row, read_rows
 
 INK, CEILING = "#2f5d8a", "#b0722a"
 

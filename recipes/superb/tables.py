@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from speechssl.evaluation.results import Row, read_rows
-from speechssl.evaluation.superb_tables import superb_tables
+from speechssl.eval.tables import superb_tables
+from speechssl.results import Row, read_rows
 
 AT = 5.0  # dB
 

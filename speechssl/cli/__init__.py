@@ -8,21 +8,17 @@ import sys
 from collections.abc import Sequence
 
 from speechssl import __version__
-from speechssl.artefacts import unusable
 from speechssl.cli.answer import add_answer
-from speechssl.cli.compare import add_compare
-from speechssl.cli.convert import add_convert
-from speechssl.cli.evaluate import add_evaluate
-from speechssl.cli.prepare import add_prepare
-from speechssl.cli.prepare_qa import spelt
+from speechssl.cli.encoders import add_convert
+from speechssl.cli.evaluate import add_compare, add_evaluate, add_report
+from speechssl.cli.parser import Help, parse
+from speechssl.cli.prepare import add_prepare, spelt
 from speechssl.cli.pretrain import add_pretrain
-from speechssl.cli.report import add_report
-from speechssl.cli.shared import Help
 from speechssl.cli.superb import add_superb
 from speechssl.cli.train import add_train
 from speechssl.cli.units import add_units
 from speechssl.errors import InputError
-from speechssl.options import parse
+from speechssl.io import unusable
 from speechssl.processes import is_main, leave
 
 ABOUT = """Self-supervised speech encoders, the units they give, and spoken questions answered from them.

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from speechssl.cli.shared import add_verb
+from speechssl.cli.parser import add_verb
 
 ANSWER = """ask a recorded passage a recorded question
 

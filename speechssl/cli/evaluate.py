@@ -1,4 +1,4 @@
-"""`speechssl evaluate`: spoken QA under conditions; the robustness grid."""
+"""`speechssl report`: a page from what was evaluated."""
 
 from __future__ import annotations
 
@@ -6,11 +6,71 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from speechssl.adam import PLAIN
-from speechssl.cli.choice import add_evaluate_choice
-from speechssl.cli.compare import add_confusions
-from speechssl.cli.shared import add_group, add_verb, snr_over_flag
-from speechssl.options import count, whole
+from speechssl.cli.parser import add_group, add_verb, count, snr_over_flag, whole
+from speechssl.cli.train import add_evaluate_choice
+from speechssl.trainer import PLAIN
+
+# `speechssl compare`: systems beside each other; `speechssl evaluate confusions`: the errors that its sweeps simulate.
+
+CONFUSIONS = """confusions.json: which errors a recogniser makes, to simulate more or fewer of them
+
+Fitted on what a recogniser makes of a split that nothing is tested on. `evaluate qa` reads it for systems such as
+cascade-simulated@30: text QA on the reference text with errors of this kind at a WER of 30 %.
+
+  speechssl evaluate confusions corpus exp/errors --models exp/models --asr ctc --split dev
+  speechssl evaluate qa corpus exp/sweep --systems text cascade-simulated@10 cascade-simulated@30 --conditions clean \\
+    --errors exp/errors/confusions.json
+"""
+
+COMPARE = """systems beside each other: tables, paired tests, where the lines cross, and which answers are missed
+
+Reads what `evaluate` left in folders, and pairs what is about the same questions. Without --pairs every system without a transcript
+is tested against every other. A sweep of the word error rate is several conditions of one cascade, cascades with several
+recognisers, or cascade-simulated@WER. Leaves compare.json, tables.md and compare.html in --out.
+
+  speechssl compare exp/mine exp/sweep --out exp/compare
+  speechssl compare exp/nmsqa/dev exp/nmsqa/test --pairs dual,cascade-ctc --metric ff1
+"""
+
+
+def add_compare(verbs: Any) -> None:
+    verb = add_verb(verbs, "compare", _compare, COMPARE)
+    verb.add_argument("results", type=Path, nargs="+", help="folders that `evaluate` wrote to")
+    verb.add_argument("--out", type=Path, default=Path("exp/compare"), help="folder; gets compare.json, tables.md, compare.html")
+    verb.add_argument("--metric", default="", help="ff1, f1, em, aos, set_accuracy or accuracy; default: the first that is there")
+    verb.add_argument("--pairs", nargs="+", default=[], metavar="A,B", help="systems to test against each other")
+    verb.add_argument("--systems", nargs="+", default=[], help="only these")
+    verb.add_argument("--common", action="store_true", help="compare on the questions that all systems of a corpus have")
+    verb.add_argument("--seed", type=whole, default=0, help="of the bootstrap")
+
+
+def _compare(o: argparse.Namespace) -> None:
+    from speechssl.report.comparison import run_comparison
+
+    print(run_comparison(o.results, o.out, o.metric, o.pairs, o.systems, o.common, o.seed))
+
+
+def add_confusions(what: Any) -> None:
+    verb = add_verb(what, "confusions", _fit_confusions, CONFUSIONS)
+    verb.add_argument("corpus", type=Path, help="prepared corpus")
+    verb.add_argument("out", type=Path, help="folder; gets confusions.json")
+    verb.add_argument("--models", default="minisqa-en", help="shipped set or model folder of the recogniser")
+    verb.add_argument("--asr", default="ctc", help="ctc, ctc-NAME, pocketsphinx, MODEL of Hugging Face, or given: the corpus's own")
+    verb.add_argument("--split", default="dev", help="any but test")
+    verb.add_argument("--passages", type=count, help="only the first N passages")
+    verb.add_argument("--condition", default="clean", help="what is heard, as `evaluate qa` writes conditions")
+    snr_over_flag(verb)
+    verb.add_argument("--seed", type=whole, default=0, help="of the noise")
+    verb.add_argument("--workers", type=count, default=2, help="threads")
+
+
+def _fit_confusions(o: argparse.Namespace) -> None:
+    from speechssl.eval.recognised import fit_on_corpus
+
+    print(fit_on_corpus(o.corpus, o.out, o.models, o.asr, o.split, o.passages, o.condition, o.seed, o.workers, o.snr_over))
+
+
+# `speechssl evaluate`: spoken QA under conditions; the robustness grid.
 
 QA = """systems x conditions on a corpus: predictions and results.jsonl
 
@@ -81,7 +141,7 @@ def _add_qa(what: Any) -> None:
 
 
 def _evaluate_qa(o: argparse.Namespace) -> None:
-    from speechssl.evaluation.run import run_evaluation
+    from speechssl.eval.spoken_qa import run_evaluation
 
     run = (o.passages, o.voices, o.seed, o.workers, o.bf16, o.errors, o.snr_over)
     print(run_evaluation(o.corpus, o.out, o.models, o.systems, o.conditions, o.split, *run))
@@ -99,7 +159,7 @@ def _add_predictions(what: Any) -> None:
 
 
 def _evaluate_predictions(o: argparse.Namespace) -> None:
-    from speechssl.evaluation.imported import import_predictions
+    from speechssl.eval.spoken_qa import import_predictions
 
     print(import_predictions(o.corpus, o.out, o.file, o.name, o.split, o.condition, o.seed))
 
@@ -143,11 +203,11 @@ def _add_robustness(what: Any) -> None:
 
 
 def _evaluate_robustness(o: argparse.Namespace) -> None:
-    from speechssl.asr.train import CtcOptions
-    from speechssl.evaluation.robustness import Plan, parse_named, run_robustness
-    from speechssl.evaluation.subjects import Setup
-    from speechssl.superb.classify import ClassifierOptions
-    from speechssl.training import TrainingOptions
+    from speechssl.cascade.train import CtcOptions
+    from speechssl.eval.grid_tasks import Setup
+    from speechssl.eval.robustness import Plan, parse_named, run_robustness
+    from speechssl.superb.tasks.classification import ClassifierOptions
+    from speechssl.trainer import TrainingOptions
 
     asr = CtcOptions(TrainingOptions(o.asr_steps, 4e-3, 100, **vars(PLAIN)), None, o.asr_passages, longest=4.0, lstm_width=192)
     heads = ClassifierOptions(steps=o.head_steps)
@@ -165,3 +225,36 @@ def _evaluate_robustness(o: argparse.Namespace) -> None:
         setup=Setup(o.split, o.passages, o.recordings, o.seed, o.workers, heads, asr, o.bf16),
     )
     print(run_robustness(o.out, plan))
+
+
+REPORT = """report.html from what `evaluate` left in a folder
+
+One self-contained page: tables, figures, and questions to listen to with what was answered.
+
+  speechssl report exp/mine corpus
+  speechssl report exp/robust
+  speechssl report exp/superb
+"""
+
+
+def add_report(verbs: Any) -> None:
+    verb = add_verb(verbs, "report", _report, REPORT)
+    verb.add_argument("out", type=Path, help="folder that `evaluate` wrote to; gets report.html")
+    verb.add_argument("corpus", type=Path, nargs="?", help="prepared corpus of the questions; none for a robustness grid or SUPERB")
+    verb.add_argument("--split", default="test", help="train, dev, test, or any other that the corpus has")
+    verb.add_argument("--examples", type=whole, default=20, help="questions to listen to")
+    verb.add_argument(
+        "--conditions", nargs="+", default=["clean", "pink@5"], help="the examples are taken from these, as far as evaluated"
+    )
+    verb.add_argument(
+        "--seed", type=whole, default=0, help="of the draw of examples and of the bootstrap; the noise is what `evaluate` used"
+    )
+    verb.add_argument("--tables", type=Path, nargs="*", default=[], help="JSON tables to print beside the results")
+    verb.add_argument("--voices", type=Path, nargs="*", default=[], help="recordings that `evaluate` made babble from")
+
+
+def _report(o: argparse.Namespace) -> None:
+    from speechssl.report.spoken_qa import write_report
+
+    write_report(o.out, o.corpus, o.split, o.examples, o.conditions, o.seed, o.tables, o.voices)
+    print(f"{o.out / 'report.html'}: open it in a browser")

@@ -3,20 +3,150 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from speechssl.cli.pretrain_flags import (
-    Defaults,
-    adversary_options,
-    contrastive_flags,
-    crop_flags,
-    distortion_flags,
-    size_flag,
-    source_flags,
-    target_flags,
+from speechssl.cli.parser import (
+    CHECKPOINTS,
+    DRAWN,
+    ENCODERS,
+    add_group,
+    add_verb,
+    amount,
+    count,
+    portion,
+    share,
+    snr_over_flag,
+    training_flags,
+    weight,
+    whole,
 )
-from speechssl.cli.shared import CHECKPOINTS, ENCODERS, add_group, add_verb, training_flags
 from speechssl.errors import InputError
+
+# Options of the verbs of pre-training, by what they are about.
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What the defaults of a verb are, in words."""
+
+    layer: str = "of --size"
+    clusters: str = "of --size"
+    visible_weight: str = "of --size"
+    projection: str = "of --size"
+    quantiser: str = "of --size, with --start of that"
+    mask: str = "of --size"
+    same: str = "yes, but for a HuBERT of --size small"
+    penalty: str = "of --size"
+    gradient: str = "of --size"
+    crops: str = "those of --size"
+    seconds: str = "of --size"
+
+
+def source_flags(verb: argparse.ArgumentParser, gets: str) -> None:
+    where = "prepared corpus (its training passages), manifest (.jsonl with `audio`, .txt or .tsv of paths) or folder of audio"
+    verb.add_argument("source", type=Path, help=where)
+    verb.add_argument("out", type=Path, help=f"gets {gets}; decoded audio, targets and noise go beside it, for other runs too")
+    verb.add_argument("--recordings", type=count, help="only N recordings, drawn at random by --seed")
+
+
+def size_flag(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--size", choices=("small", "base", "large"), default="small", help="model and defaults of its training")
+
+
+def target_flags(verb: argparse.ArgumentParser, default: Defaults = Defaults()) -> None:
+    """Of HuBERT."""
+    verb.add_argument("--layer", type=whole, help=f"of the teacher; default: {default.layer}")
+    verb.add_argument("--smooth", type=count, help="frames the teacher's features are averaged over (odd); default: 1")
+    verb.add_argument("--clusters", type=count, help=f"K; default: {default.clusters}")
+    verb.add_argument("--share", type=portion, help=f"of the recordings that k-means is fitted on, {DRAWN}")
+    verb.add_argument("--budget", type=count, help="frames of them, drawn at random, that k-means sees; default: 300000")
+    verb.add_argument("--starts", type=count, help="of k-means, the best is kept; default: 20")
+    given = "of the teacher, in the place of one that is fitted here, with its layer, smoothing and K: file or shipped name"
+    verb.add_argument("--codebook", help=given)
+    faster = "of the teacher: fp32, or bf16, which is faster and changes a label in a hundred; default: fp32, or the codebook's"
+    verb.add_argument("--precision", help=faster)
+    verb.add_argument("--no-reference", dest="reference", action="store_false", help="leave the corpus's reference readings alone")
+    verb.add_argument("--visible-weight", type=weight, help=f"of frames that are not masked; default: {default.visible_weight}")
+    verb.add_argument("--projection", type=count, help=f"width in which labels are compared; default: {default.projection}")
+    verb.add_argument("--save-bf16", action="store_true", help="round the finished encoder's weights to bf16")
+
+
+def contrastive_flags(verb: argparse.ArgumentParser, default: Defaults = Defaults()) -> None:
+    """Of wav2vec 2.0."""
+    own = f"default: {default.quantiser}"
+    verb.add_argument("--codebooks", type=count, help=f"of wav2vec 2.0's quantiser; {own}")
+    verb.add_argument("--entries", type=count, help=f"V, of each of them; {own}")
+    verb.add_argument("--diversity", type=weight, help=f"weight of (V - perplexity) / V; {own}")
+    verb.add_argument("--negatives", type=count, help="frames that the right one is told from (default: 100, as published)")
+
+
+def crop_flags(verb: argparse.ArgumentParser, default: Defaults = Defaults()) -> None:
+    covered = f"share of frames that masked spans would cover without overlap; default: {default.mask}"
+    verb.add_argument("--mask-probability", type=share, help=covered)
+    verb.add_argument("--mask-length", type=count, default=10, help="frames a span")
+    equal = f"rows of a batch are cut to equally many masked frames, as in fairseq; default: {default.same}"
+    verb.add_argument("--same-masks", action="store_true", default=None, help=equal)
+    verb.add_argument("--no-same-masks", dest="same_masks", action="store_false", default=None, help="rows keep whole spans")
+    square = f"weight of the mean square of the CNN's output; default: {default.penalty}"
+    verb.add_argument("--feature-penalty", type=weight, help=square)
+    verb.add_argument("--gradient-scale", type=weight, help=f"of the gradient into the CNN; default: {default.gradient}")
+    divided = f"a batch, of all processes together; default: {default.crops} an update, divided by --accumulation"
+    verb.add_argument("--crops", type=count, help=divided)
+    longest = "length of a crop; recordings from 2 s to this are heard in batches of shorter crops and more of them"
+    verb.add_argument("--crop-seconds", type=amount, help=f"{longest}; default: {default.seconds}")
+
+
+def distortion_flags(verb: argparse.ArgumentParser) -> None:
+    heard = "what is heard: m+g+r and others, see `speechssl pretrain continue --help`; default: what was recorded"
+    verb.add_argument("--distort", help=heard)
+    verb.add_argument(
+        "--noise", type=_named, nargs="*", metavar="NAME=FOLDER", help="recordings: musan, voices, rir, or a NAME in --distort"
+    )
+    verb.add_argument("--snr", type=float, nargs=2, metavar=("LOW", "HIGH"), help="dB, drawn uniformly; default: 10 19")
+    verb.add_argument("--snr-end", type=float, nargs=2, metavar=("LOW", "HIGH"), help="at the end of training; default: --snr")
+    snr_over_flag(verb, None)
+    some = "share of the crops, the rest is clean; two: at the beginning and the end; default: 0.75"
+    verb.add_argument("--distorted", type=share, nargs="+", metavar="SHARE", help=some)
+    silent = "share of the crops of which a part is silenced, where noise alone is heard; default: 0"
+    verb.add_argument("--silence", type=share, help=silent)
+    verb.add_argument("--double", type=share, help="share of the noisy crops that get r, p or b as well; default: 0")
+    verb.add_argument("--noise-cache", type=Path, help="folder that keeps decoded and generated noise; default: noise/ beside OUT")
+    clean = "weight of the distance from the layers of the start, frozen, which hears the clean signal; default: 0"
+    verb.add_argument("--distil", type=weight, help=clean)
+    verb.add_argument("--distil-layers", type=whole, nargs="+", help="which layers; default: all")
+    adversary_flags(verb, "domain-adversary", "domain-adversarial continual pre-training, a mode of ours", "the last")
+    verb.add_argument("--domain-adversary-frames", action="store_true", help="the classifier sees frames, not their mean over time")
+
+
+def adversary_flags(verb: argparse.ArgumentParser, name: str, what: str, seen: str) -> None:
+    """Of a domain classifier that is misled. name: of the options; seen: what it sees where no layers are named."""
+    labels = f"{what}: the domain is clean or distorted, or one a kind of distortion"
+    verb.add_argument(f"--{name}", choices=("binary", "multi"), help=labels)
+    verb.add_argument(f"--{name}-weight", type=weight, help="largest lambda; default: 1")
+    verb.add_argument(f"--{name}-layers", type=whole, nargs="+", help=f"that the classifier sees; default: {seen}")
+    modes = "gradient reversal, or classifier and encoder by turns; default: reversal"
+    verb.add_argument(f"--{name}-mode", choices=("reversal", "alternating"), help=modes)
+    verb.add_argument(f"--{name}-schedule", choices=("ganin", "constant"), help="of lambda; default: ganin")
+
+
+def adversary_options(o: argparse.Namespace, name: str) -> Any:
+    """An `AdversaryOptions` of what `adversary_flags` added; None where none is asked for."""
+    from speechssl.pretrain.adversarial import AdversaryOptions
+
+    values = {part: getattr(o, f"{name}_{part}", None) for part in ("layers", "weight", "mode", "schedule", "frames")}
+    values["layers"] = tuple(values["layers"]) if values["layers"] else None
+    typed = {part: value for part, value in values.items() if value is not None}
+    return AdversaryOptions(getattr(o, name), **typed) if getattr(o, name) else None
+
+
+def _named(text: str) -> tuple[str, Path]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FOLDER")
+    return name, Path(path)
+
 
 HUBERT = """HuBERT: predict the cluster of every frame that is hidden
 
@@ -77,7 +207,7 @@ def _add_hubert(what: Any) -> None:
 
 
 def _pretrain_hubert(o: argparse.Namespace) -> None:
-    from speechssl.pretraining.plans import hubert_plan
+    from speechssl.pretrain.run import hubert_plan
 
     _run_pretraining(o, hubert_plan(o.size, o.teacher))
 
@@ -95,7 +225,7 @@ def _add_wav2vec2(what: Any) -> None:
 
 
 def _pretrain_wav2vec2(o: argparse.Namespace) -> None:
-    from speechssl.pretraining.plans import wav2vec2_plan
+    from speechssl.pretrain.run import wav2vec2_plan
 
     _run_pretraining(o, wav2vec2_plan(o.size, o.start))
 
@@ -113,14 +243,14 @@ def _add_continue(what: Any) -> None:
 
 
 def _pretrain_continue(o: argparse.Namespace) -> None:
-    from speechssl.pretraining.plans import continued_plan
+    from speechssl.pretrain.run import continued_plan
 
     _run_pretraining(o, continued_plan(o.start, o.teacher))
 
 
 def _run_pretraining(o: argparse.Namespace, plan: Any) -> None:
     """plan: the settings of the paper or of the checkpoint; what was typed replaces them."""
-    from speechssl.pretraining.distillation import DistilOptions
+    from speechssl.pretrain.distil import DistilOptions
 
     chosen = plan.with_options(_given(vars(o)))
     distil = DistilOptions(o.distil, tuple(o.distil_layers or ())) if o.distil else None
@@ -129,7 +259,7 @@ def _run_pretraining(o: argparse.Namespace, plan: Any) -> None:
 
 
 def _distortions(o: argparse.Namespace) -> Any:
-    from speechssl.noise.training import parse_distortions
+    from speechssl.augment.training import parse_distortions
 
     if o.distort is None:
         return None

@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from speechssl.cli.pretrain_flags import adversary_flags, adversary_options
-from speechssl.cli.shared import CHECKPOINTS, add_group, add_verb, snr_over_flag
-from speechssl.options import amount, count, share, whole
+from speechssl.cli.parser import CHECKPOINTS, add_group, add_verb, amount, count, share, snr_over_flag, whole
+from speechssl.cli.pretrain import adversary_flags, adversary_options
 
 RUN = """small heads on a frozen encoder, or one that is trained with them: what is it good for?
 
@@ -126,9 +125,8 @@ def _add_data(verb: argparse.ArgumentParser) -> None:
 
 
 def _run(o: argparse.Namespace) -> None:
-    from speechssl.evaluation.robustness import parse_named
-    from speechssl.evaluation.superb import Plan, check_tunable, run_superb
-    from speechssl.evaluation.superb_data import ALL, find_data, name_encoders
+    from speechssl.eval.robustness import parse_named
+    from speechssl.eval.superb import ALL, Plan, check_tunable, find_data, name_encoders, run_superb
     from speechssl.superb.catalogue import ORDER
 
     tuning = _tuning(o)  # what cannot be trained is refused before synthetic sets are made
@@ -163,9 +161,9 @@ def _run(o: argparse.Namespace) -> None:
 
 def _tuning(o: argparse.Namespace) -> Any:
     """None where heads are trained on clean speech and a frozen encoder."""
-    from speechssl.evaluation.robustness import parse_named
-    from speechssl.noise.training import SNR, parse_distortions
-    from speechssl.pretraining.plans import refuse_lonely
+    from speechssl.augment.training import SNR, parse_distortions
+    from speechssl.eval.robustness import parse_named
+    from speechssl.pretrain.run import refuse_lonely
     from speechssl.superb.tuning import SHARE, UPSTREAM_RATE, Tuning
 
     refuse_lonely(vars(o), NEEDED)
@@ -193,9 +191,8 @@ def _add_speed(what: Any) -> None:
 
 
 def _speed(o: argparse.Namespace) -> None:
-    from speechssl.evaluation.superb import Plan
-    from speechssl.evaluation.superb_data import find_data, name_encoders
-    from speechssl.evaluation.superb_speed import compare_cached
+    from speechssl.eval.superb import Plan, find_data, name_encoders
+    from speechssl.eval.superb_speed import compare_cached
 
     data = find_data(o.out, o.tasks, o.data, o.share, o.data_seed, o.workers)
     plan = Plan(name_encoders([o.encoder]), data, o.preset, precision=o.precision, device=o.device, workers=o.workers)

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from speechssl.cli.shared import DRAWN, ENCODERS, add_group, add_verb, snr_over_flag
-from speechssl.options import count, portion, weight, whole
+from speechssl.cli.parser import DRAWN, ENCODERS, add_group, add_verb, count, portion, snr_over_flag, weight, whole
 
 FIT = """fit a codebook by k-means on a layer of an encoder or on MFCCs
 
@@ -109,12 +108,11 @@ def _add_extract(what: Any) -> None:
 
 
 def _extract(o: argparse.Namespace) -> None:
-    from speechssl.corpora.sources import list_recordings, source_card
+    from speechssl.data.sources import list_recordings, source_card
     from speechssl.errors import tell_set_aside
-    from speechssl.units.corpus import LocalEngine, extract_corpus
+    from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
     from speechssl.units.extract import load_extractor
     from speechssl.units.ray_engine import RayEngine
-    from speechssl.units.shards import ShardMaker
 
     recordings, out = list_recordings(o.source, o.split, o.passages), o.out / (o.split or "")
     load = partial(load_extractor, o.encoder, o.codebook, o.precision, o.device)
@@ -142,7 +140,7 @@ def _add_carry(what: Any) -> None:
 
 
 def _carry(o: argparse.Namespace) -> None:
-    from speechssl.units.carry import CarryOptions, carry_codebook
+    from speechssl.units.fit import CarryOptions, carry_codebook
 
     options = CarryOptions(o.recordings, o.split, o.precision, o.device, o.workers, o.seed)
     book = carry_codebook(o.source, o.encoder, o.codebook, o.new, o.out, options)

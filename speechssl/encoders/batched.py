@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from speechssl.encoders.convolutions import convolution_dtype
+from speechssl.encoders.hubert import convolution_dtype
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 

@@ -23,9 +23,8 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from speechssl.encoders.loading import load_encoder
-from speechssl.encoders.s3prl import import_hub
-from speechssl.encoders.s3prl_programs import stand_in_for_programs
+from speechssl.encoders.load import load_encoder
+from speechssl.encoders.s3prl import import_hub, stand_in_for_programs
 from speechssl.errors import InputError
 
 SHORTEST = 800  # samples; S3PRLUpstream fills up with zeros what is shorter, but only where the whole batch is

@@ -15,31 +15,121 @@ from typing import Any
 
 import jinja2
 
-from speechssl.artefacts import write_text
 from speechssl.errors import InputError
-from speechssl.evaluation.results import LOWER_IS_BETTER, Row, decimals, drawn_sentence, unit
-from speechssl.report.examples import Example, Prediction
-from speechssl.report.figures import Breakdown, Drawing, bars, score_against_snr, score_against_wer
-from speechssl.report.robustness import Panel, of_grid, panels, summarise_grid
-from speechssl.report.robustness_figures import curves, heat_map, kept
-from speechssl.report.series import (
+from speechssl.io import write_text
+from speechssl.report.figures import (
     METRICS,
     PALETTE,
+    Breakdown,
     Cell,
     Condition,
+    Drawing,
     Results,
     Series,
     arrange,
+    bars,
     decibels,
     metric_name,
+    score_against_snr,
+    score_against_wer,
 )
-from speechssl.report.summary import summarise
-from speechssl.report.superb import Artefacts
-from speechssl.report.superb_page import superb_figures, superb_tables
-from speechssl.report.superb_rows import main_panels, of_superb
-from speechssl.report.superb_summary import summarise_superb
-from speechssl.report.superb_tables import blocks
-from speechssl.report.waveform import Region, data_uri, outline, region, ticks
+from speechssl.report.listening import Example, Prediction, Region, data_uri, outline, region, ticks
+from speechssl.report.robustness import Panel, curves, heat_map, kept, of_grid, panels, summarise_grid
+from speechssl.report.superb import Artefacts, main_panels, of_superb
+from speechssl.report.superb_page import blocks, summarise_superb, superb_figures, superb_tables
+from speechssl.results import LOWER_IS_BETTER, Row, decimals, drawn_sentence, unit
+
+# The opening paragraph of a report, written from the numbers: what each system reaches, and who leads where.
+
+MOST = 4  # systems in one sentence
+
+
+def summarise(results: Results, metric: str = "ff1") -> str:
+    """A few plain sentences about one metric, or about the first there is where it is missing. Empty without any."""
+    if metric not in results.metrics:
+        metric = next(iter(results.metrics), "")
+    conditions = results.conditions(metric)
+    if not conditions:
+        return ""
+    sentences = [_scores(results, metric, conditions[0])]
+    hardest = _hardest(conditions)
+    if hardest:
+        sentences += [
+            _scores(results, metric, hardest),
+            _change(results, metric, conditions[0], hardest),
+            _wer(results, hardest),
+        ]
+    return " ".join(filter(None, sentences))
+
+
+def _hardest(conditions: Sequence[Condition]) -> Condition | None:
+    """The least signal-to-noise ratio, else the last condition; None where there is one condition only."""
+    noisy = [c for c in conditions[1:] if c.snr_db is not None]
+    return min(noisy, key=lambda c: c.snr_db or 0.0, default=conditions[-1]) if len(conditions) > 1 else None
+
+
+def _scores(results: Results, metric: str, condition: Condition) -> str:
+    ranked = _ranked(results, metric, condition)
+    cells = ranked[:MOST]
+    told = [f"{s.label} {'reaches ' + metric_name(metric) + ' ' if not i else ''}{_number(c)}" for i, (s, c) in enumerate(cells)]
+    more = f" ({len(ranked) - MOST} more in the table)" if len(ranked) > MOST else ""
+    return f"{_place(condition)} {_listed(told)}{more}."
+
+
+def _change(results: Results, metric: str, easy: Condition, hard: Condition) -> str:
+    """Who leads at either end, and whether the intervals of the first two at the hard end overlap."""
+    before, after = _ranked(results, metric, easy), _ranked(results, metric, hard)
+    if len(before) < 2 or len(after) < 2:
+        return ""
+    (leader, first), (_, second) = after[:2]
+    sure = "" if _apart(first, second) else ", though the intervals of the first two overlap"
+    if leader == before[0][0]:
+        return f"{leader.label} leads at both ends{sure}."
+    return f"The order changes on the way: {before[0][0].label} leads {_where(easy)}, {leader.label} {_where(hard)}{sure}."
+
+
+def _wer(results: Results, hard: Condition) -> str:
+    clean = Condition("clean")
+    errors = results.recognition
+    pairs = [(s, results.get(s, errors, clean), results.get(s, errors, hard)) for s in results.having(errors)]
+    told = [f"from {a.value:.1f} to {b.value:.1f} % for {s.label}" for s, a, b in pairs if a and b]
+    return f"The {METRICS[errors][1].removesuffix(' of the transcript')} goes {_listed(told)}." if told else ""
+
+
+def _ranked(results: Results, metric: str, condition: Condition) -> list[tuple[Series, Cell]]:
+    found = [(s, cell) for s in results.series if (cell := results.get(s, metric, condition))]
+    return sorted(found, key=lambda pair: pair[1].value, reverse=metric not in LOWER_IS_BETTER)
+
+
+def _apart(a: Cell, b: Cell) -> bool:
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        return True
+    return a.low > b.high or b.low > a.high
+
+
+def _number(cell: Cell) -> str:
+    interval = "" if cell.low is None or cell.high is None else f" [{cell.low:.1f}, {cell.high:.1f}]"
+    return f"{cell.value:.1f}{interval}"
+
+
+def _where(condition: Condition) -> str:
+    if condition == Condition("clean"):
+        return "in clean speech"
+    if condition == Condition("written"):
+        return "as written"
+    if condition.snr_db is not None:
+        return f"in {condition.family.lower()} at {decibels(condition.snr_db)}"
+    return f"with {condition.family.lower()}"
+
+
+def _place(condition: Condition) -> str:
+    where = _where(condition)
+    return where[0].upper() + where[1:]
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1] if parts else ""
+
 
 TITLE = "Spoken question answering with and without a transcript"
 ROBUSTNESS = "Speech encoders in noise"
@@ -193,7 +283,7 @@ def locate(text: str, answer: str, near: float = 0.5) -> tuple[str, str, str] | 
 def _template() -> Any:
     source = resources.files("speechssl.report").joinpath("template.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"data_uri": data_uri, "outline": outline, "number": _number, "span": _span}
+    environment.filters |= {"data_uri": data_uri, "outline": outline, "number": _number_of_page, "span": _span}
     environment.globals |= {"decibels": decibels, "ticks": ticks}
     return environment.from_string(source)
 
@@ -238,11 +328,11 @@ def _best(cells: Sequence[Cell], metric: str) -> str | None:
     if len(cells) < 2:
         return None
     choose = min if metric in LOWER_IS_BETTER else max
-    return _number(choose(cell.value for cell in cells), decimals(metric))
+    return _number_of_page(choose(cell.value for cell in cells), decimals(metric))
 
 
 def _marked(cell: Cell | None, best: str | None, digits: int) -> tuple[Cell | None, bool]:
-    return cell, cell is not None and _number(cell.value, digits) == best
+    return cell, cell is not None and _number_of_page(cell.value, digits) == best
 
 
 def _note(metric: str, cells: Sequence[Cell]) -> str:
@@ -323,7 +413,7 @@ def _csv(rows: Sequence[Row]) -> str:
     return "data:text/csv;charset=utf-8;base64," + base64.b64encode(buffer.getvalue().encode()).decode("ascii")
 
 
-def _number(value: float, digits: int = 1) -> str:
+def _number_of_page(value: float, digits: int = 1) -> str:
     return f"{value:.{digits}f}"
 
 

@@ -1,12 +1,38 @@
-"""The rows of a robustness grid, arranged: a panel a task, a series an encoder; and the sentence that sums them up."""
+"""The figures of a robustness grid: a heat map (encoders x conditions, a panel a task), curves over the SNR, what FF1 is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
-from speechssl.evaluation.results import LOWER_IS_BETTER, Row, averaged
-from speechssl.report.series import SYSTEMS, Cell, Condition, Results, Series, arrange, decibels, metric_name
+from speechssl.report.figures import (
+    INCHES,
+    INK,
+    MUTED,
+    SYSTEMS,
+    Cell,
+    Condition,
+    Drawing,
+    Results,
+    Series,
+    arrange,
+    decibels,
+    metric_name,
+    styled,
+    svg_of,
+)
+from speechssl.results import LOWER_IS_BETTER, Row, averaged, decimals, unit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap, PowerNorm
+    from matplotlib.figure import Figure
+
+
+# The rows of a robustness grid, arranged: a panel a task, a series an encoder; and the sentence that sums them up.
 
 GROUPS = ("seen-", "unseen-")  # what the names of noisy conditions of a grid begin with
 CLEAN = Condition("clean")
@@ -104,3 +130,278 @@ def _level(tasks: Sequence[Panel]) -> list[Condition]:
 
 def _listed(parts: Sequence[str]) -> str:
     return ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1]
+
+
+HEATS = ("#fbf6e9", "#f6d98f", "#eda04d", "#c9572b", "#6e1f1a")  # from no loss to the greatest, ever darker: safe for all readers
+DARK, LIGHT = "#17191c", "#fdfdfd"  # numbers in the cells, which keep their colours on a dark page
+WHITE_FROM = 0.74  # of the colour scale
+ROW, GAP, HEAD = 0.27, 0.2, 0.52  # inches: a line of a heat map, between two panels, above a panel
+LEAST = {"%": 10.0, "dB": 4.0}  # the colour scale reaches at least to this loss
+STEPS = 48  # of the colour scale, as drawn
+NAMES = 1.55  # inches for the names of the encoders
+CURVE, BETWEEN = 1.35, 0.42  # inches: height of a panel of curves, and what is below it
+
+
+def heat_map(panels: Sequence[Panel], measured: str = "%") -> Drawing | None:
+    """The score in every cell; its colour is the points lost against the encoder's own clean speech, on one scale for all tasks.
+
+    measured: tasks whose metric is in another unit are left out, since a decibel is no point. None where nothing is lost or
+    gained because nothing noisy was measured.
+    """
+    panels = [p for p in panels if unit(p.metric) == measured]
+    losses = [x for p in panels for e in p.encoders for c in p.conditions if (x := p.loss(e, c)) is not None and c != CLEAN]
+    if not losses:
+        return None
+    from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+
+    most = max(LEAST.get(measured, 1.0), *losses)
+    scale, colours = PowerNorm(0.5, 0, most, clip=True), LinearSegmentedColormap.from_list("heat", HEATS)
+    heights = [HEAD + ROW * len(p.encoders) + GAP for p in panels]
+    with _blank(sum(heights) + 0.5) as figure:
+        top = figure.get_figheight() - 0.5
+        for panel, height in zip(panels, heights, strict=True):
+            _heat_panel(figure, panel, top - height + GAP, scale, colours)
+            top -= height
+        lost = "Points" if measured == "%" else measured or metric_name(panels[0].metric)
+        _scale(figure, scale, colours, most, f"{lost} lost to noise")
+        svg = svg_of(figure, "heat" if measured == "%" else f"heat-{measured.lower() or 'own'}")
+    what = {"%": " in percent", "": ""}.get(measured, f" in {measured}")
+    return Drawing(svg, f"Scores{what}, and what noise costs. {' '.join(map(_heat_told, panels))}")
+
+
+def curves(panels: Sequence[Panel]) -> Drawing | None:
+    """A row a task, a column a kind of noise, a line an encoder, clean speech at the right end; bands are 95 % intervals.
+
+    None where no noise has two SNRs.
+    """
+    noises = _noises(panels)
+    if not noises:
+        return None
+    encoders = list(dict.fromkeys(e for p in panels for e in p.encoders))
+    with _small_multiples(len(panels), len(noises), encoders) as (figure, axes):
+        for panel, line in zip(panels, axes, strict=True):
+            for noise, ax in zip(noises, line, strict=True):
+                _curve_panel(ax, [(e, _points(panel, e, noise), "-") for e in panel.encoders])
+            above = 19 if panel is panels[0] else 5  # points; the names of the noises come between
+            place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "xytext": (0, above)}
+            line[0].annotate(panel.label, (0, 1), fontsize=9, fontweight="bold", **place)
+            line[0].set_ylabel(unit(panel.metric) or metric_name(panel.metric))
+        _name_columns(axes, noises)
+        svg = svg_of(figure, "robust-curves")
+    told = [f"{p.label}, {e.label}: {_told(_points(p, e, n))}" for p in panels for e in p.encoders for n in noises]
+    what = "" if any(unit(p.metric) != "%" for p in panels) else " in percent"
+    return Drawing(svg, f"Scores{what} against the signal-to-noise ratio. {'; '.join(told)}.")
+
+
+def kept(panels: Sequence[Panel]) -> Drawing | None:
+    """FF1 of DUAL and of cascades in percent of their own FF1 in clean speech, against the SNR; None without both."""
+    duals = [p for p in panels if p.task.startswith("dual") and p.metric == "ff1"]
+    cascades = [p for p in panels if p.task.startswith("cascade") and p.metric == "ff1"]
+    noises = _noises([*duals, *cascades])
+    if not duals or not cascades or not noises:
+        return None
+    shown = [(p, e, "-" if p in duals else (0, (4, 2))) for p in (*duals, *cascades) for e in p.encoders]
+    lines = {n: [(e, _shares(_points(p, e, n)), dash) for p, e, dash in shown] for n in noises}
+    encoders = list(dict.fromkeys(e for _, e, _ in shown))
+    with _small_multiples(1, len(noises), encoders, height=2.3, dashes=True) as (figure, (axes,)):
+        for noise, ax in zip(noises, axes, strict=True):
+            _curve_panel(ax, lines[noise])
+            ax.set_ylim(0, max(105.0, *ax.get_ylim()))
+        axes[0].set_ylabel("% of FF1 in clean speech")
+        _name_columns([axes], noises)
+        svg = svg_of(figure, "kept")
+    told = [f"{p.label}, {e.label}: {_told(_shares(_points(p, e, n)))}" for p, e, _ in shown for n in noises]
+    return Drawing(svg, f"FF1 in percent of what the same system reaches in clean speech. {'; '.join(told)}.")
+
+
+# ---- points --------------------------------------------------------------------------------------
+
+Points = list[tuple[Condition, Cell]]
+
+
+def _noises(panels: Sequence[Panel]) -> list[str]:
+    """Conditions with two SNRs or more, seen before unseen."""
+    found: dict[str, set[float]] = {}
+    for condition in (c for p in panels for c in p.conditions if c.snr_db is not None):
+        found.setdefault(condition.name, set()).add(condition.snr_db or 0.0)
+    return sorted((n for n, ratios in found.items() if len(ratios) > 1), key=lambda n: (not n.startswith(GROUPS[0]), n))
+
+
+def _points(panel: Panel, encoder: Series, noise: str) -> Points:
+    """Hardest first, clean last."""
+    wanted = [c for c in panel.conditions if c == CLEAN or (c.name == noise and c.snr_db is not None)]
+    return [(c, cell) for c in wanted[::-1] if (cell := panel.cell(encoder, c))]
+
+
+def _shares(points: Points) -> Points:
+    """In percent of the clean score, without intervals (those of the tables know that the questions are the same)."""
+    clean = next((cell.value for c, cell in points if c == CLEAN), 0.0)
+    return [(c, Cell(100 * cell.value / clean, None, None, cell.n)) for c, cell in points] if clean else []
+
+
+def _told(points: Points) -> str:
+    return ", ".join(f"{c.label} {cell.value:.1f}" for c, cell in points)
+
+
+def _heat_told(panel: Panel) -> str:
+    parts = [f"{e.label}: {_told([(c, x) for c in panel.conditions if (x := panel.cell(e, c))])}" for e in panel.encoders]
+    return f"{panel.label}: {'; '.join(parts)}."
+
+
+# ---- drawing -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _blank(height: float) -> Iterator[Figure]:
+    """height: inches."""
+    from matplotlib.figure import Figure
+
+    with styled():
+        yield Figure(figsize=(INCHES, height))
+
+
+def _heat_panel(figure: Figure, panel: Panel, bottom: float, scale: PowerNorm, colours: Colormap) -> None:
+    """bottom: inches from the lower edge of the figure."""
+    encoders, conditions, height = panel.encoders, panel.conditions, figure.get_figheight()
+    width = min(INCHES - NAMES - 0.15, 0.85 * len(conditions))
+    ax = figure.add_axes((NAMES / INCHES, bottom / height, width / INCHES, ROW * len(encoders) / height))
+    for y, encoder in enumerate(encoders):
+        for x, condition in enumerate(conditions):
+            cell = panel.cell(encoder, condition)
+            number = f"{cell.value:.{decimals(panel.metric)}f}" if cell else None
+            _heat_cell(ax, x, y, number, panel.loss(encoder, condition), scale, colours)
+    ax.set_xlim(-0.5, len(conditions) - 0.5)
+    ax.set_ylim(len(encoders) - 0.5, -0.5)
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    ax.set_yticks(range(len(encoders)), [shortened(e.label) for e in encoders])
+    ax.tick_params(axis="y", labelcolor=INK, labelsize=8.5)
+    ax.set_xticks([])
+    _name_heat(ax, panel)
+
+
+def _heat_cell(ax: Axes, x: int, y: int, number: str | None, loss: float | None, scale: PowerNorm, colours: Colormap) -> None:
+    from matplotlib.patches import Rectangle
+
+    if number is None:
+        ax.text(x, y, "–", ha="center", va="center", fontsize=8, color=MUTED)
+        return
+    share = float(scale(max(loss or 0.0, 0.0)))
+    ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colours(share), linewidth=0))
+    ax.text(x, y, number, ha="center", va="center", fontsize=8, color=LIGHT if share > WHITE_FROM else DARK)
+
+
+def _name_heat(ax: Axes, panel: Panel) -> None:
+    """The task above the names, the SNRs above the columns, and above them what they have in common."""
+    style: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "clip_on": False}
+    inch = 1 / (ROW * len(panel.encoders))  # in parts of the axis
+    side = NAMES / (ax.get_position().width * INCHES) * len(panel.conditions)
+    ax.text(-0.45 - side, 1 + 0.28 * inch, SYSTEMS.get(panel.task, panel.task), fontsize=9, fontweight="bold", va="center", **style)
+    ax.text(-0.45 - side, 1 + 0.1 * inch, metric_name(panel.metric), fontsize=8, color=MUTED, va="center", **style)
+    column = ax.get_position().width * INCHES / len(panel.conditions)
+    x = 0
+    for family, found in groupby(panel.conditions, key=lambda c: c.family):
+        some = list(found)
+        last = x + len(some) - 1
+        if any(c.snr_db is not None for c in some):
+            ax.plot([x - 0.42, last + 0.42], [1 + 0.215 * inch] * 2, color=MUTED, linewidth=0.5, **style)
+            for place, condition in enumerate(some, x):
+                text = "" if condition.snr_db is None else decibels(condition.snr_db)
+                ax.text(place, 1 + 0.1 * inch, text, ha="center", va="center", fontsize=7.5, color=MUTED, **style)
+        lines = fitted("Clean" if some[0] == CLEAN else family, len(some) * column)
+        ax.text((x + last) / 2, 1 + 0.27 * inch, lines, ha="center", va="bottom", fontsize=7.5, linespacing=1.05, **style)
+        x = last + 1
+
+
+def shortened(name: str, most: int = 23) -> str:
+    """A name that fits beside a line of the heat map."""
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def fitted(name: str, inches: float) -> str:
+    """A name in at most two lines of so many inches, cut off where it is longer yet."""
+    most = max(3, int(inches / 0.066))  # letters of 7.5 points
+    if len(name) <= most:
+        return name
+    words = name.split(" ")
+    cut = max((i for i in range(1, len(words) + 1) if len(" ".join(words[:i])) <= most), default=0)
+    first, rest = (" ".join(words[:cut]), " ".join(words[cut:])) if cut else (name[:most], name[most:])
+    return f"{first}\n{rest if len(rest) <= most else rest[: most - 1] + '…'}" if rest else first
+
+
+def _scale(figure: Figure, scale: PowerNorm, colours: Colormap, most: float, title: str) -> None:
+    """The colour scale along the top, from 0 to `most`."""
+    from matplotlib.patches import Rectangle
+
+    height = figure.get_figheight()
+    ax = figure.add_axes((NAMES / INCHES, 1 - 0.19 / height, 2.6 / INCHES, 0.11 / height))
+    for i in range(STEPS):
+        ax.add_patch(
+            Rectangle((i / STEPS, 0), 1 / STEPS, 1, facecolor=(c := colours((i + 0.5) / STEPS)), edgecolor=c, linewidth=0.5)
+        )
+    ticks = [t for t in ((0, 1, 5, 10, 20, 40, 80) if most >= 10 else (0, 0.1, 0.5, 1, 2, 4, 8)) if t <= most]
+    ax.set_xticks([float(scale(t)) for t in ticks], [f"{t:g}" for t in ticks])
+    ax.set_yticks([])
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(labelsize=7.5, length=0, pad=2)
+    figure.text(0.05 / INCHES, 1 - 0.135 / height, title, fontsize=8, va="center", color=MUTED)
+
+
+@contextmanager
+def _small_multiples(
+    rows: int, columns: int, encoders: Sequence[Series], height: float = CURVE, dashes: bool = False
+) -> Iterator[tuple[Figure, list[list[Axes]]]]:
+    """Panels with one legend above. height: of a panel, in inches. dashes: explain DUAL and cascade too."""
+    legend = 0.24 * -(-(len(encoders) + 2 * dashes) // 4) + (0.35 if dashes else 0.5)
+    total = legend + rows * (height + BETWEEN) + 0.12
+    with _blank(total) as figure:
+        axes = figure.subplots(rows, columns, squeeze=False, sharey="row")
+        figure.subplots_adjust(
+            left=0.062, right=0.985, top=1 - legend / total, bottom=0.5 / total, wspace=0.08, hspace=BETWEEN / height
+        )
+        _legend(figure, encoders, dashes)
+        yield figure, [list(line) for line in axes]
+
+
+def _legend(figure: Figure, encoders: Sequence[Series], dashes: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], linewidth=1.8, marker=e.marker, color=e.colour, markersize=5, label=e.label) for e in encoders]
+    if dashes:
+        kinds = (("DUAL", "-"), ("Cascade", (0, (4, 2))))
+        handles += [Line2D([], [], linewidth=1.6, color=INK, linestyle=dash, label=name) for name, dash in kinds]
+    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.045, 1.0), ncols=min(len(handles), 4), columnspacing=1.6)
+
+
+def _curve_panel(ax: Axes, lines: Sequence[tuple[Series, Points, Any]]) -> None:
+    ratios = sorted({c.snr_db for _, points, _ in lines for c, _ in points if c.snr_db is not None})
+    if not ratios:
+        ax.set_visible(False)
+        return
+    clean = ratios[-1] + max(5.0, (ratios[-1] - ratios[0]) / 4)
+    for series, points, dash in lines:
+        xs = [clean if c.snr_db is None else c.snr_db for c, _ in points]
+        _draw_curve(ax, xs, [cell for _, cell in points], series, dash)
+    places = {r: decibels(r).removesuffix("\u00a0dB") for r in ratios} | {clean: "clean"}
+    ax.set_xticks(list(places), list(places.values()))
+    ax.tick_params(labelsize=8)
+    edge = (clean - ratios[0]) / 22
+    ax.set_xlim(ratios[0] - edge, clean + edge)
+
+
+def _draw_curve(ax: Axes, xs: Sequence[float], cells: Sequence[Cell], series: Series, dash: Any) -> None:
+    banded = [(x, cell.low, cell.high) for x, cell in zip(xs, cells, strict=True) if cell.low is not None and cell.high is not None]
+    if banded:
+        places, lows, highs = zip(*banded, strict=True)
+        ax.fill_between(places, lows, highs, color=series.colour, alpha=0.16, linewidth=0)
+    ys = [cell.value for cell in cells]
+    ax.plot(xs, ys, linestyle=dash, marker=series.marker, color=series.colour, markersize=4, linewidth=1.5)
+
+
+def _name_columns(axes: Sequence[Sequence[Axes]], noises: Sequence[str]) -> None:
+    """The noise above the first row, the axis below the last."""
+    for noise, ax in zip(noises, axes[0], strict=True):
+        ax.set_title(Condition(noise).family, loc="left", fontsize=8.5, color=MUTED, pad=4)
+    for ax in axes[-1]:
+        ax.set_xlabel("Signal-to-noise ratio (dB)", fontsize=8.5)

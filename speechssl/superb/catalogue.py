@@ -12,16 +12,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from speechssl.asr.arpa import read_arpa
-from speechssl.asr.ngram import NgramModel
-from speechssl.corpora.utterances import UtteranceSet, load_labelled, load_set
-from speechssl.superb import classify, diarisation, spectral, transcription, verification
-from speechssl.superb.classify import Classification
-from speechssl.superb.diarisation import Diarisation
-from speechssl.superb.spectral import Enhancement, Separation
+from speechssl.cascade.lm import NgramModel, read_arpa
+from speechssl.data.utterances import UtteranceSet, load_labelled, load_set
 from speechssl.superb.task import Settings, Task
-from speechssl.superb.transcription import Phones, SlotFilling, Speech, train_language_model
-from speechssl.superb.verification import Verification
+from speechssl.superb.tasks import classification as classify
+from speechssl.superb.tasks import diarisation, transcription, verification
+from speechssl.superb.tasks import enhancement as spectral
+from speechssl.superb.tasks.classification import Classification
+from speechssl.superb.tasks.diarisation import Diarisation
+from speechssl.superb.tasks.enhancement import Enhancement, Separation
+from speechssl.superb.tasks.transcription import Phones, SlotFilling, Speech, train_language_model
+from speechssl.superb.tasks.verification import Verification
 from speechssl.timing import FrameGrid
 
 PRESETS = ("published", "small")

@@ -9,6 +9,7 @@ OUT/README.md, OUT/card.json
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,14 +19,195 @@ from typing import Any
 
 import yaml
 
-from speechssl.artefacts import hash_bytes, read_json, write_json, write_text
-from speechssl.encoders.exporting import convert
-from speechssl.encoders.loading import load_checkpoint
+from speechssl.encoders.export import convert
+from speechssl.encoders.load import load_checkpoint
 from speechssl.encoders.s3prl import PREFIX
 from speechssl.errors import InputError
-from speechssl.superb.export_text import readme, script
-from speechssl.superb.s3prl_tasks import TASKS
+from speechssl.io import hash_bytes, read_json, write_json, write_text
+from speechssl.superb.s3prl_tasks import TASKS, RunnerTask
 from speechssl.superb.upstream import SPECTRAL
+
+# What a folder for s3prl's runner says: its script and its README.
+
+VARIABLES = {
+    "S3PRL": "clone of github.com/s3prl/s3prl at 0.4.18: word lists, lists of recordings, the corpora of PR and SF",
+    "LIBRISPEECH": "with train-clean-100, dev-clean, test-clean",
+    "LIBRISPEECH_LENGTHS": "written by the clone's preprocess/generate_len_for_bucket.py -i $LIBRISPEECH -o ... -a .flac",
+    "SPEECH_COMMANDS": "speech_commands_v0.01",
+    "SPEECH_COMMANDS_TEST": "speech_commands_test_set_v0.01",
+    "QUESST14": "quesst14Database",
+    "VOXCELEB1": "with dev/wav and test/wav",
+    "LIBRI2MIX_DIARISATION": "train, dev, test in Kaldi's format, of LibriMix's scripts/prepare_diarization.py",
+    "FLUENT_COMMANDS": "fluent_speech_commands_dataset",
+    "SNIPS": "Audio SNIPS as s3prl's preprocess/snips_prepare_data.sh makes it",
+    "IEMOCAP": "with Session1 ... Session5, and meta_data of s3prl's downstream/emotion/IEMOCAP_preprocess.py",
+    "VOICEBANK": "VoiceBank-DEMAND: train, dev, test in Kaldi's format",
+    "LIBRI2MIX_SEPARATION": "wav16k min: train, dev, test in Kaldi's format",
+}
+
+HEAD = """#!/usr/bin/env bash
+# SUPERB by s3prl's own runner, on the encoder beside this file, with the published settings (configs/):
+#   FLUENT_COMMANDS=/data/fluent_speech_commands_dataset bash run.sh ic
+#   bash run.sh ks ic er          one after another; each goes on from its last checkpoint
+# Scores are printed, and written into $EXP/TASK/log.log. Needs: pip install "speechssl[s3prl]", and what README.md says.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+PYTHON=${PYTHON:-python}
+DEVICE=${DEVICE:-cuda} # or cpu
+EXP=${EXP:-$here/exp} # where heads and scores go
+OVERRIDE=${OVERRIDE:-} # of the settings, e.g. "config.optimizer.lr=1.0e-3,,config.runner.total_steps=1000"
+last=LAST # layers of the encoder are 0 to this
+
+# Where sets lie; only those that a task reads must be said.
+"""
+
+RUNNER = """
+[ -z "$S3PRL" ] || export PYTHONPATH="$S3PRL${PYTHONPATH:+:$PYTHONPATH}"
+in_s3prl() { "$PYTHON" -m speechssl.encoders.s3prl_upstream s3prl.run_downstream --device "$DEVICE" "$@"; }
+
+# need NAMES: of folders that must be there
+need() {
+  for name in "$@"; do
+    [ -d "${!name}" ] && continue
+    echo "run.sh: there is no folder $name=${!name}; set it to where that is (see the top of run.sh)" >&2
+    exit 2
+  done
+}
+
+# train FOLDER TASK EXPERT PATHS: a head on the frozen encoder
+train() {
+  in_s3prl -m train -a -u speechssl -k "$here/encoder" -d "$3" -c "$here/configs/$2.yaml" -p "$EXP/$1" \\
+    -o "$4${OVERRIDE:+,,$OVERRIDE}"
+}
+
+# test FOLDER CHECKPOINT SPLIT: what the best on dev gives on test
+test_head() {
+  [ -f "$EXP/$1/$2" ] || { echo "run.sh: there is no $EXP/$1/$2: no head got anything right on dev; train longer" >&2; exit 2; }
+  in_s3prl -m evaluate -t "$3" -e "$EXP/$1/$2"
+}
+"""
+
+TAIL = """
+[ $# -gt 0 ] || { sed -n '2,5p' "$0"; exit 2; }
+for task in "$@"; do
+  case $task in
+    NAMES) "$task" ;;
+    *) echo "run.sh: there is no task $task; choose from NAMES" >&2; exit 2 ;;
+  esac
+done
+"""
+
+
+def script(layers: int) -> str:
+    """run.sh. layers: of the encoder."""
+    known = "".join(f"{name}=${{{name}:-}} # {about}\n" for name, about in VARIABLES.items())
+    names = "|".join(task.name for task in TASKS)
+    return HEAD.replace("LAST", str(layers)) + known + RUNNER + "".join(map(_function, TASKS)) + TAIL.replace("NAMES", names)
+
+
+def _function(task: RunnerTask) -> str:
+    """What the shell does for one task."""
+    body = "\n".join(f"  {line}" for line in [f"need {' '.join(variables(task))}", *_lines(task)])
+    return f"\n# {_about(task)}\n{task.name}() {{\n{body}\n}}\n"
+
+
+def _about(task: RunnerTask) -> str:
+    if (s := task.settings) is None:
+        return f"{task.title}: nothing is trained; a run for every layer, the best on dev counts"
+    split = f"{s.batch // task.accumulation} x {task.accumulation}"
+    return f"{task.title}: {s.optimiser} {s.learning_rate:g}, {s.steps:,} steps of {split}, clip {s.clip:g}"
+
+
+def _lines(task: RunnerTask) -> list[str]:
+    paths = _overrides(task)
+    if task.settings is None:
+        call = f'in_s3prl -m evaluate -t "$split" -u speechssl -k "$here/encoder" -l "$layer" -d {task.downstream}'
+        rest = f'-c "$here/configs/{task.name}.yaml" -p "$EXP/{task.name}-$layer-$split" -o "{paths}${{OVERRIDE:+,,$OVERRIDE}}"'
+        return ['for layer in $(seq 0 "$last"); do for split in dev test; do', f"  {call} \\", f"    {rest}", "done; done"]
+    if task.folds:
+        chosen = f"{paths},,config.downstream_expert.datarc.test_fold='$fold'"
+        trained = f'train "{task.name}-$fold" {task.name} {task.downstream} "{chosen}"'
+        return [
+            f"for fold in {' '.join(task.folds)}; do",
+            f"  {trained}",
+            f'  test_head "{task.name}-$fold" {task.best} test',
+            "done",
+        ]
+    trained = f'train {task.name} {task.name} {task.downstream} "{paths}"'
+    if "*" in task.best:  # no dev set: every checkpoint is tested
+        each = f'for state in "$EXP/{task.name}"/{task.best}; do test_head {task.name} "$(basename "$state")" {task.test}; done'
+        return [trained, each]
+    return [trained, f"test_head {task.name} {task.best} {task.test}"]
+
+
+def _overrides(task: RunnerTask) -> str:
+    """For the runner's -o, which evaluates values as Python."""
+    return ",,".join(f"config.downstream_expert.{key}={_literal(value)}" for key, value in task.paths.items())
+
+
+def _literal(value: str | tuple[str, ...]) -> str:
+    return f"'{value}'" if isinstance(value, str) else f"[{','.join(map(_literal, value))}]"
+
+
+def variables(task: RunnerTask) -> list[str]:
+    """What must be set for a task."""
+    found = re.findall(r"\$([A-Z0-9_]+)", _overrides(task))
+    return list(dict.fromkeys(found))
+
+
+README = """# {name}, for s3prl's runner
+
+`encoder/` holds {name} ({layers} layers of {width}, a frame every {hop} samples, input {normalised}) in Hugging Face's format.
+Every layer was compared with the source's when it was written. The weights have the hash `{hash}` (`card.json`).
+
+```sh
+pip install "speechssl[s3prl]" pandas
+FLUENT_COMMANDS=/data/fluent_speech_commands_dataset bash run.sh ic
+```
+
+`run.sh` trains and tests one head a task with s3prl 0.4.18 and SUPERB's published settings, which `configs/` holds: s3prl's package
+leaves its own config files out. It runs s3prl through `python -m speechssl.encoders.s3prl_upstream`, which registers the upstream
+`speechssl` and puts in place what current torch, torchaudio and huggingface_hub no longer have. `OVERRIDE` changes settings, such
+as the learning rate of a sweep: `OVERRIDE="config.optimizer.lr=1.0e-3"`, with another `EXP` each.
+
+| task | s3prl's expert | settings | set | also needs |
+|---|---|---|---|---|
+{rows}
+
+"clone": s3prl's repository in `S3PRL`, for files that its package leaves out. ASV trims silence with the program `sox` and runs on
+a GPU only. SID and ASV keep lists of files inside s3prl's own folder: delete them there when the set moves. SE and SS are s3prl's
+second versions (`_stft2`). KS, IC and ER are run by speechssl's own tests; the others stand or fall with s3prl's code.
+
+{native}"""
+
+SAME = """The upstream `{upstream}` of s3prl reads the folder, too: `-u {upstream} -k encoder`, or
+`S3PRLUpstream("{upstream}", path_or_url="encoder")`. It pads a batch before the encoder hears it, so that with a group norm an
+utterance depends on its batch mates; `speechssl` encodes every utterance by itself.
+"""
+OTHER = """s3prl has no upstream of its own that reads this architecture: use `speechssl`.
+"""
+
+
+def readme(card: Mapping[str, Any]) -> str:
+    """README.md. card: that of the folder."""
+    facts, native = card["encoder"], card["upstreams"][1:]
+    return README.format(
+        **facts,
+        name=card["made_from"]["name"],
+        hash=card["made_from"]["hash"],
+        normalised="normalised" if facts["normalise"] else "as it is",
+        rows="\n".join(map(_row, TASKS)),
+        native=SAME.format(upstream=native[0]) if native else OTHER,
+    )
+
+
+def _row(task: RunnerTask) -> str:
+    settings = _about(task).removeprefix(f"{task.title}: ")
+    wanted = ", ".join([*task.packages, *(["clone"] if task.clone else [])]) or "-"
+    places = ", ".join(f"`{name}`" for name in variables(task) if name != "S3PRL")
+    return f"| {task.name} | `{task.downstream}` | {settings} | {places} | {wanted} |"
+
 
 KIND = "encoder for s3prl's runner"
 HOP = 320  # samples; what s3prl's hf_* upstreams say whatever a checkpoint has

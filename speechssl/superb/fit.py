@@ -24,11 +24,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from speechssl.artefacts import hash_json, replacing
-from speechssl.corpora.utterances import Utterance
+from speechssl.data.utterances import Utterance
 from speechssl.errors import InputError
-from speechssl.evaluation.results import LOWER_IS_BETTER
-from speechssl.superb.supply import Supply
+from speechssl.io import hash_json, replacing
+from speechssl.results import LOWER_IS_BETTER
+from speechssl.superb.data import Supply
 from speechssl.superb.task import Batch, Judgement, Settings, Task
 
 STATE = "state.safetensors"

@@ -30,23 +30,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from speechssl.artefacts import write_json
 from speechssl.audio import read_audio
-from speechssl.corpora.utterances import Utterance
-from speechssl.encoders.loading import load_checkpoint
-from speechssl.encoders.saving import save_encoder
-from speechssl.encoders.training_forward import before_end, check_known, frames_of_samples, training_states
+from speechssl.augment.training import TrainingDistortions
+from speechssl.data.utterances import Utterance
+from speechssl.encoders.export import save_encoder
+from speechssl.encoders.load import load_checkpoint
+from speechssl.encoders.training import before_end, check_known, frames_of_samples, training_states
 from speechssl.errors import InputError
-from speechssl.noise.training import TrainingDistortions
-from speechssl.pretraining.adversary import AdversaryOptions, DomainAdversary
+from speechssl.io import write_json
+from speechssl.pretrain.adversarial import AdversaryOptions, DomainAdversary
+from speechssl.superb.data import InTheLoop, Supply
 from speechssl.superb.fit import Run, Trainer
-from speechssl.superb.supply import InTheLoop, Supply
 from speechssl.superb.task import Batch
 
 UPSTREAM_RATE = 0.1  # of the head's; the authors' repository: "at least ten times smaller"
 SHARE = 0.5  # of the training recordings that are distorted; ours
 NO_HEADS = ("qbe", "se", "ss")  # tasks without a head, or whose targets are the sound itself
 AHEAD = 4  # batches that are read and distorted before the model wants them
+ROUND = 4_000  # samples: batches are padded to multiples of it
 
 
 @dataclass(frozen=True)
@@ -159,11 +160,11 @@ class TuningTrainer(Trainer):
         """The batch as the head takes it, and the mean over time of every hidden state, (B, S, D), by the upstream as it is now."""
         waves = [sound.result()[0] for sound in heard.sounds]
         samples = torch.tensor([len(wave) for wave in waves], device=self.run.device)
-        padded, kind = pad_sequence(waves, batch_first=True).to(self.run.device), torch.device(self.run.device).type
+        padded, kind = in_steps(pad_sequence(waves, batch_first=True)).to(self.run.device), torch.device(self.run.device).type
         with torch.autocast(kind, torch.bfloat16, enabled=self.tuning.bf16):
             _, layers = training_states(self.upstream, padded, lengths=samples)
         lengths = frames_of_samples(self.upstream.config, samples)
-        states = torch.stack(layers, 1).float()
+        states = torch.stack(layers, 1)[:, :, : lengths.max()].float()
         states = states.masked_fill(~before_end(lengths, states.shape[2])[:, None, :, None], 0)
         means = states.sum(2) / lengths[:, None, None]
         if self.run.task.pooled:
@@ -190,6 +191,11 @@ class TuningTrainer(Trainer):
             return self.supply.encoder.wave(samples), domain
         except ValueError as error:
             raise InputError(f"{path} cannot be trained on ({error}); mend it or remove its line") from error
+
+
+def in_steps(waves: Tensor) -> Tensor:
+    """(B, N) with zeros up to a multiple of ROUND: oneDNN keeps its programs for every length that it meets, gigabytes of them."""
+    return torch.nn.functional.pad(waves, (0, -waves.shape[1] % ROUND))
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,12 @@ import numpy as np
 import torch
 import torchaudio.compliance.kaldi as kaldi
 
-from speechssl.artefacts import hash_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.loading import load_encoder
-from speechssl.encoders.speech_encoder import SpeechEncoder
-from speechssl.shipped import SHIPPED
+from speechssl.encoders.base import SpeechEncoder
+from speechssl.encoders.load import load_encoder
+from speechssl.io import SHIPPED, hash_json
 from speechssl.timing import FrameGrid
-from speechssl.units.mfcc import coefficients
+from speechssl.units.features import coefficients
 
 MELS = 80
 GRID = FrameGrid(SAMPLE_RATE, 160, 400)  # Kaldi's: a window of 25 ms every 10 ms

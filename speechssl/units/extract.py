@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from speechssl.encoders.speech_encoder import SpeechEncoder
+from speechssl.encoders.base import SpeechEncoder
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.features import Features, features_of, load_features_of
 from speechssl.units.kmeans import Codebook, load_codebook

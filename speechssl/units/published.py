@@ -20,9 +20,9 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from speechssl.artefacts import hash_bytes
-from speechssl.encoders.loading import load_encoder
+from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
+from speechssl.io import hash_bytes
 from speechssl.units.features import encoder_features
 from speechssl.units.kmeans import Codebook, check_out, made_before, versions
 

@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from speechssl.artefacts import differing, unusable
-from speechssl.corpora.sources import Recording
+from speechssl.data.sources import Recording
 from speechssl.errors import InputError, MissingExtra
+from speechssl.io import differing, unusable
+from speechssl.units.corpus import Made, Shard, ShardMaker, Tell
 from speechssl.units.extract import UnitExtractor, single_threaded
-from speechssl.units.shards import Made, Shard, ShardMaker, Tell
 
 STORE = 200_000_000  # bytes for Ray's objects on one machine: lists of paths
 FOR_GOOD = ("Prefetcher", "data-usage-metrics-poller")  # threads of Ray's: one sleeps after an error, one counts

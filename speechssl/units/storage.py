@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from speechssl.artefacts import hash_bytes, read_json
 from speechssl.errors import InputError
+from speechssl.io import hash_bytes, read_json
 from speechssl.timing import RunLength
 
 READ: dict[str, Any] = {"page_checksum_verification": True, "pre_buffer": False}

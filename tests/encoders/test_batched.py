@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechssl.encoders import batched
+from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.batched import BatchedEngine
-from speechssl.encoders.speech_encoder import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 

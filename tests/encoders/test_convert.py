@@ -11,11 +11,10 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from speechssl.cli import main
-from speechssl.encoders.architecture import Said
-from speechssl.encoders.convert import KINDS, rename
-from speechssl.encoders.exporting import convert, relative_errors
-from speechssl.encoders.loading import as_encoder, load_checkpoint, load_encoder
-from speechssl.encoders.speech_encoder import hash_weights
+from speechssl.encoders.base import hash_weights
+from speechssl.encoders.checkpoints import KINDS, Said, rename
+from speechssl.encoders.export import convert, relative_errors
+from speechssl.encoders.load import as_encoder, load_checkpoint, load_encoder
 from speechssl.errors import InputError
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -259,7 +258,7 @@ def test_a_changed_file_is_not_taken_for_what_its_card_says(made, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_proof_that_fails_leaves_nothing(made, tmp_path, kind, monkeypatch):
-    from speechssl.encoders import exporting
+    from speechssl.encoders import export as exporting
 
     monkeypatch.setattr(exporting, "relative_errors", lambda *_: [0.0, float("nan"), 0.0])
     with pytest.raises(InputError, match="changes by nan"):
@@ -269,7 +268,7 @@ def test_a_proof_that_fails_leaves_nothing(made, tmp_path, kind, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
 def test_a_writer_that_spoils_a_weight_is_caught(made, tmp_path, kind, monkeypatch):
-    from speechssl.encoders import exporting
+    from speechssl.encoders import export as exporting
 
     def spoiled(*given):
         state = rename(*given)

@@ -7,8 +7,8 @@ import pytest
 import torch
 import transformers
 
-from speechssl.encoders.fast import BLOCK, FastEngine, is_known
-from speechssl.encoders.generic import TransformersEngine
+from speechssl.encoders.base import TransformersEngine
+from speechssl.encoders.hubert import BLOCK, FastEngine, is_known
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 

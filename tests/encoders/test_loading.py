@@ -12,10 +12,9 @@ import torchaudio
 import transformers
 from safetensors.torch import load_file, save_file
 
-from speechssl.encoders.architecture import Said, fairseq_settings, said_by_fairseq, torchaudio_arguments
-from speechssl.encoders.convert import rename
-from speechssl.encoders.exporting import relative_errors
-from speechssl.encoders.loading import load_checkpoint, load_encoder
+from speechssl.encoders.checkpoints import Said, fairseq_settings, rename, said_by_fairseq, torchaudio_arguments
+from speechssl.encoders.export import relative_errors
+from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
 
 SIZES = {"num_hidden_layers": 2, "intermediate_size": 64, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
@@ -214,7 +213,7 @@ def test_torchaudios_own_state_dict_is_read(large, tmp_path, prefix):
     torch.save(state, tmp_path / "x.pth")
     checkpoint = load_checkpoint(tmp_path / "x.pth", Said(heads=4, pre_norm=True, normalise=False))
     assert checkpoint.left_out == ("aux.bias", "aux.weight")
-    from speechssl.encoders.loading import as_encoder
+    from speechssl.encoders.load import as_encoder
 
     with torch.inference_mode():
         expected = [x[0] for x in model.extract_features(torch.from_numpy(noise())[None])[0]]

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2Model
 
-from speechssl.encoders.loading import load_encoder
+from speechssl.encoders.base import Chunking
+from speechssl.encoders.load import load_encoder
 from speechssl.encoders.s3prl import import_hub, load_s3prl, run, upstreams
-from speechssl.encoders.speech_encoder import Chunking
 from speechssl.errors import InputError, MissingExtra
 
 pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")

@@ -11,7 +11,7 @@ import pytest
 import soundfile
 import torch
 
-from speechssl.encoders import s3prl_programs as programs
+from speechssl.encoders import s3prl as programs
 from speechssl.errors import InputError
 
 SIMPLE = [["channels", "1"], ["rate", "16000"], ["gain", "-6.0"]]
@@ -94,7 +94,7 @@ def test_s3prls_experts_start_and_its_checkpoints_are_read(tmp_path):
     code = f"""
 import importlib, torch
 from speechssl.encoders.s3prl_upstream import register
-from speechssl.encoders.s3prl_programs import stand_in_for_programs
+from speechssl.encoders.s3prl import stand_in_for_programs
 register()
 for _ in range(2):
     stand_in_for_programs()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from speechssl.encoders.loading import load_encoder
+from speechssl.encoders.load import load_encoder
 from speechssl.encoders.s3prl import import_hub
 from speechssl.encoders.s3prl_upstream import main, register
 from speechssl.errors import InputError

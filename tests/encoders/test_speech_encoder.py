@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, HubertModel, Wav2Vec2FeatureExtractor
 
-from speechssl.encoders import loading
-from speechssl.encoders.loading import as_encoder, load_checkpoint, load_encoder
-from speechssl.encoders.speech_encoder import Chunking, hash_weights
+from speechssl.encoders import load as loading
+from speechssl.encoders.base import Chunking, hash_weights
+from speechssl.encoders.load import as_encoder, load_checkpoint, load_encoder
 from speechssl.errors import InputError
 
 

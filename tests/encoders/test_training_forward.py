@@ -6,8 +6,8 @@ import pytest
 import torch
 import transformers
 
-from speechssl.encoders import training_forward
-from speechssl.encoders.training_forward import frames_of_samples, training_states
+from speechssl.encoders import training as training_forward
+from speechssl.encoders.training import frames_of_samples, training_states
 from speechssl.errors import InputError
 
 DROPOUTS = ["hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout"]
@@ -198,7 +198,7 @@ def test_attention_that_is_not_kept_is_computed_again(monkeypatch):
     model = network()
     samples, mask = batch(model)
     kept = gradients(model, *training_states(model, samples, mask))
-    monkeypatch.setattr("speechssl.encoders.training_products.KEPT", 0)
+    monkeypatch.setattr("speechssl.encoders.training.KEPT", 0)
     again = gradients(model, *training_states(model, samples, mask))
     assert all(torch.equal(gradient, again[name]) for name, gradient in kept.items())
 

@@ -10,12 +10,11 @@ import transformers
 from torch import nn
 from torch.nn import functional as F
 
+from speechssl.encoders.base import TransformersEngine
 from speechssl.encoders.batched import BatchedEngine
-from speechssl.encoders.convolutions import convolution_dtype
-from speechssl.encoders.fast import Convolution, FastEngine
-from speechssl.encoders.generic import TransformersEngine
-from speechssl.encoders.training_products import Convolution as TrainedConvolution
-from speechssl.encoders.training_products import Positions
+from speechssl.encoders.hubert import Convolution, FastEngine, convolution_dtype
+from speechssl.encoders.training import Convolution as TrainedConvolution
+from speechssl.encoders.training import Positions
 from speechssl.timing import FrameGrid
 
 WIDTHS, GROUPS, KERNEL, FRAMES = [2, 3, 4, 8, 12, 14, 16, 17, 24, 30, 32, 48], 4, 32, 96

@@ -64,11 +64,6 @@ def serve(path: str) -> None:
     import transformers.models.bert.modeling_bert
     import transformers.models.hubert.modeling_hubert  # noqa: F401
 
-    import speechssl.evaluation.comparing
-    import speechssl.evaluation.listening
-    import speechssl.qa.speechbert.train
-    import speechssl.report  # noqa: F401
-
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()

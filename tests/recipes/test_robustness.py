@@ -14,11 +14,10 @@ import pytest
 import soundfile
 import yaml
 
-from speechssl.artefacts import read_json
 from speechssl.cli import build_parser
-from speechssl.evaluation.results import read_rows
-from speechssl.options import take_defaults, verbs_of
-from speechssl.shipped import model_folder
+from speechssl.cli.parser import take_defaults, verbs_of
+from speechssl.io import model_folder, read_json
+from speechssl.results import read_rows
 
 from .preloaded import commands
 

@@ -15,10 +15,10 @@ from types import ModuleType
 import pytest
 import yaml
 
-from speechssl.artefacts import read_json, write_json
 from speechssl.cli import build_parser
+from speechssl.cli.parser import take_defaults, verbs_of
 from speechssl.errors import InputError
-from speechssl.options import take_defaults, verbs_of
+from speechssl.io import read_json, write_json
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "recipes/robustness"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from speechssl.evaluation.results import read_rows
+from speechssl.results import read_rows
 
 ROOT = Path(__file__).parents[2]
 missing = [name for name in ("espeakng_loader", "s3prl") if util.find_spec(name) is None]

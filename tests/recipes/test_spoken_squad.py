@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from speechssl.cli import main
-from speechssl.evaluation.results import read_rows
-from speechssl.shipped import model_folder
+from speechssl.io import model_folder
+from speechssl.results import read_rows
 
 from . import published
 

@@ -16,8 +16,8 @@ import soundfile
 import yaml
 
 from speechssl.cli import build_parser
-from speechssl.evaluation.results import read_rows
-from speechssl.options import take_defaults, verbs_of
+from speechssl.cli.parser import take_defaults, verbs_of
+from speechssl.results import read_rows
 from speechssl.superb.catalogue import ORDER
 
 ROOT = Path(__file__).parents[2]

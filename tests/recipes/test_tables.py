@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from speechssl.evaluation.results import Row, append_rows
+from speechssl.results import Row, append_rows
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 ROW = Row("dual", "", "clean", None, "ff1", 61.25, 58.04, 64.5, 9, 0, "")

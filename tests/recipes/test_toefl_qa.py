@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from speechssl.artefacts import read_json
-from speechssl.evaluation.results import read_rows
+from speechssl.io import read_json
+from speechssl.results import read_rows
 
 from . import published
 

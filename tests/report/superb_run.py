@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from speechssl.evaluation.results import LOWER_IS_BETTER, Row, append_rows
+from speechssl.results import LOWER_IS_BETTER, Row, append_rows
 
 CLEAN = {  # task, metric -> the clean score of the first encoder, of the second, what 5 dB of noise costs
     ("pr", "per"): (12.4, 31.0, 14.0), ("asr", "wer"): (21.3, 48.2, 22.0), ("asr", "wer_lm"): (15.1, 40.0, 18.0),

@@ -13,9 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.evaluation.results import Row
-from speechssl.report.figures import Breakdown, Drawing, bars, score_against_snr, score_against_wer, spread
-from speechssl.report.series import PALETTE, Condition, arrange
+from speechssl.report.figures import (
+    PALETTE,
+    Breakdown,
+    Condition,
+    Drawing,
+    arrange,
+    bars,
+    score_against_snr,
+    score_against_wer,
+    spread,
+)
+from speechssl.results import Row
 
 
 def row(system: str, metric: str, value: float, condition: str = "clean", snr: float | None = None, **other: object) -> Row:

@@ -14,14 +14,22 @@ import pytest
 import soundfile
 
 from speechssl.errors import InputError
-from speechssl.evaluation.results import Row
 from speechssl.report.comparison import counted
-from speechssl.report.examples import Example, Prediction, read_examples, write_examples
-from speechssl.report.figures import Breakdown
-from speechssl.report.page import Table, build_report, locate
-from speechssl.report.series import arrange
-from speechssl.report.summary import summarise
-from speechssl.report.waveform import WIDTH, encode_audio, envelope, outline, region, ticks
+from speechssl.report.figures import Breakdown, arrange
+from speechssl.report.listening import (
+    WIDTH,
+    Example,
+    Prediction,
+    encode_audio,
+    envelope,
+    outline,
+    read_examples,
+    region,
+    ticks,
+    write_examples,
+)
+from speechssl.report.page import Table, build_report, locate, summarise
+from speechssl.results import Row
 
 CONDITIONS = (("clean", None), ("pink", 10.0), ("pink", 0.0), ("reverb", None))
 VOID = {"meta", "link", "br", "img", "input", "hr", "source"}

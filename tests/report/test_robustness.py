@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.evaluation.results import Row
+from speechssl.report.figures import PALETTE, Condition
 from speechssl.report.page import build_report
-from speechssl.report.robustness import CLEAN, of_grid, panels, summarise_grid
-from speechssl.report.robustness_figures import curves, fitted, heat_map, kept, shortened
-from speechssl.report.series import PALETTE, Condition
+from speechssl.report.robustness import CLEAN, curves, fitted, heat_map, kept, of_grid, panels, shortened, summarise_grid
+from speechssl.results import Row
 
 SCORES = {  # task, metric, encoder -> clean, seen 5 dB, seen 0 dB, unseen 5 dB, unseen 0 dB
     ("ks", "acc", "zeta"): (90, 70, 60, 65, 50),

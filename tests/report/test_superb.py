@@ -14,17 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.errors import InputError
-from speechssl.evaluation.listening import write_report
-from speechssl.evaluation.results import LOWER_IS_BETTER, Row, append_rows, decimals, read_rows, table, unit
-from speechssl.report.confusion import MOST, confusions, matrix
 from speechssl.report.page import build_report
 from speechssl.report.published import COLUMNS, VALUES, published
-from speechssl.report.speaker_figures import det_curves, deviate, equal_error, match, timelines
-from speechssl.report.superb import Artefacts, Confusion, Errors, Head, Timeline, Trial, Turn, read_artefacts
-from speechssl.report.superb_figures import layer_weights, sweeps
-from speechssl.report.superb_rows import of_superb
-from speechssl.report.superb_summary import cache_lines, heard_lines, summarise_superb
-from speechssl.report.superb_tables import blocks
+from speechssl.report.spoken_qa import write_report
+from speechssl.report.superb import Artefacts, Confusion, Errors, Head, Timeline, Trial, Turn, of_superb, read_artefacts
+from speechssl.report.superb_figures import (
+    MOST,
+    confusions,
+    det_curves,
+    deviate,
+    equal_error,
+    layer_weights,
+    match,
+    matrix,
+    sweeps,
+    timelines,
+)
+from speechssl.report.superb_page import blocks, cache_lines, heard_lines, summarise_superb
+from speechssl.results import LOWER_IS_BETTER, Row, append_rows, decimals, read_rows, table, unit
 
 from .superb_run import ENCODERS, put, row, rows, write_run
 

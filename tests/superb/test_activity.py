@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.superb.activity import ActivityShape, SpeakerActivity, permutation_free_loss
+from speechssl.superb.tasks.diarisation import ActivityShape, SpeakerActivity, permutation_free_loss
 
 
 def made(states=3, width=6, speakers=2, hidden=8, layers=1):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from speechssl.corpora.utterances import load_labelled
+from speechssl.data.utterances import load_labelled
 from speechssl.errors import InputError
-from speechssl.evaluation.results import LOWER_IS_BETTER
+from speechssl.results import LOWER_IS_BETTER
 from speechssl.superb import s3prl_tasks
 from speechssl.superb.catalogue import ABOUT, ORDER, QBE, TASKS, make_task, preset_for, read_data
 

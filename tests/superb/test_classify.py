@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from speechssl.corpora.utterances import load_labelled
-from speechssl.encoders.loading import load_encoder
+from speechssl.data.utterances import load_labelled
+from speechssl.encoders.load import load_encoder
+from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError
 from speechssl.superb import fit, train
-from speechssl.superb.classify import Classification, ClassifierOptions, train_classifier
-from speechssl.superb.features import encoder_card
-from speechssl.superb.supply import Cached
+from speechssl.superb.data import Cached
+from speechssl.superb.tasks.classification import Classification, ClassifierOptions, train_classifier
 from speechssl.superb.train import load_head
 
 QUICK = ClassifierOptions(learning_rates=(1e-3, 1e-2), steps=60, every=20, patience=3)

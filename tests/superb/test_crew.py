@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from speechssl.corpora.utterances import load_labelled
+from speechssl.data.utterances import load_labelled
+from speechssl.encoders.states import CacheOptions
 from speechssl.errors import InputError
-from speechssl.superb.classify import Classification, cache
-from speechssl.superb.crew import Stopped, crew
-from speechssl.superb.features import CacheOptions
+from speechssl.superb.data import supply_of
 from speechssl.superb.fit import Run, advance
-from speechssl.superb.supply import supply_of
 from speechssl.superb.task import Settings
+from speechssl.superb.tasks.classification import Classification, cache
+from speechssl.superb.train import Stopped, crew
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import medfilt
 
-from speechssl.corpora.utterances import Turn, Utterance, UtteranceSet
+from speechssl.data.utterances import Turn, Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.superb.diarisation import PUBLISHED, Diarisation, active_frames, intervals, smoothed
 from speechssl.superb.task import Batch
+from speechssl.superb.tasks.diarisation import PUBLISHED, Diarisation, active_frames, intervals, smoothed
 from speechssl.timing import FrameGrid
 
 GRID = FrameGrid(16_000, 320, 400)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from speechssl.superb.dtw import Documents, cheapest_paths, subsequence_costs
+from speechssl.superb.tasks.spoken_terms import Documents, cheapest_paths, subsequence_costs
 
 
 def frames(count, seed, width=5):

@@ -16,10 +16,9 @@ import yaml
 from transformers import Wav2Vec2FeatureExtractor
 
 from speechssl.cli import main
-from speechssl.encoders.loading import load_encoder
+from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.superb.export import export_upstream
-from speechssl.superb.export_text import variables
+from speechssl.superb.export import export_upstream, variables
 from speechssl.superb.s3prl_tasks import TASKS
 
 QUICK = "config.runner.total_steps=2,,config.runner.eval_step=2,,config.runner.save_step=2,,config.runner.log_step=1"
@@ -173,7 +172,7 @@ def commands(tmp_path_factory):
 
 def test_the_runner_trains_on_our_states(exported, commands, needs_s3prl, tmp_path, monkeypatch):
     """In this process, so that what the runner's upstream gives can be looked at."""
-    from speechssl.encoders.s3prl_programs import stand_in_for_programs
+    from speechssl.encoders.s3prl import stand_in_for_programs
     from speechssl.encoders.s3prl_upstream import register
 
     register()

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from speechssl.audio import read_audio, write_flac
-from speechssl.corpora.sources import Recording
+from speechssl.augment import Distorter, parse_condition
+from speechssl.data.sources import Recording
+from speechssl.encoders import states as features
+from speechssl.encoders.states import CachedStates, CacheOptions, Hearing, cache_states
 from speechssl.errors import InputError
-from speechssl.noise import Distorter, parse_condition
-from speechssl.superb import features
-from speechssl.superb.features import CachedStates, CacheOptions, Hearing, cache_states
 
 FRAMES = CacheOptions(pooled=False, precision="float16", shard_mb=0.01)
 
@@ -94,7 +94,7 @@ def test_noise_is_heard_and_told_in_the_card(encoder, recordings, tmp_path):
 
 
 def test_other_inputs_are_refused(encoder, hubert_folder, recordings, tmp_path):
-    from speechssl.encoders.loading import load_encoder
+    from speechssl.encoders.load import load_encoder
 
     cache_states(encoder, recordings, tmp_path / "c")
     with pytest.raises(InputError, match=r"encoder.encoder"):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from speechssl.superb.featurizer import Featurizer
+from speechssl.superb.task import Featurizer
 
 
 def test_weights_begin_equal():

@@ -9,13 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.corpora.utterances import Utterance, UtteranceSet
+from speechssl.data.utterances import Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.superb.featurizer import Featurizer
+from speechssl.superb.data import padded
 from speechssl.superb.fit import STATE, Attempt, Run, advance, batches_of, best_models, drawn_batches
-from speechssl.superb.supply import padded
-from speechssl.superb.sweep import LEADERBOARD, better_half, of_rate, one_after_another, rungs, sweep
-from speechssl.superb.task import Judgement, Measure, Settings
+from speechssl.superb.task import Featurizer, Judgement, Measure, Settings
+from speechssl.superb.train import LEADERBOARD, better_half, of_rate, one_after_another, rungs, sweep
 from speechssl.timing import FrameGrid
 
 SETTINGS = Settings(1e-2, steps=40, batch=4, every=10)

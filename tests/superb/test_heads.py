@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.superb.heads import ClassifierShape, UtteranceClassifier, accuracy, numbers
+from speechssl.superb.tasks.classification import ClassifierShape, UtteranceClassifier, accuracy, numbers
 
 
 def made(states=4, width=6, classes=(3,), seed=0):

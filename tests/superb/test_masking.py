@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.superb.masking import Masker, MaskerShape, Stft, fitted, masked
+from speechssl.superb.tasks.enhancement import Masker, MaskerShape, Stft, fitted, masked
 
 
 def made(seed=0, **sizes):

@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import nn
 
-from speechssl.encoders.s3prl_programs import stand_in_for_programs
+from speechssl.encoders.s3prl import stand_in_for_programs
 from speechssl.encoders.s3prl_upstream import register
-from speechssl.superb.featurizer import Featurizer
-from speechssl.superb.heads import ClassifierShape, UtteranceClassifier, accuracy
 from speechssl.superb.s3prl_tasks import TASKS
+from speechssl.superb.task import Featurizer
+from speechssl.superb.tasks.classification import ClassifierShape, UtteranceClassifier, accuracy
 
 pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
 pytest.importorskip("pandas", reason="s3prl's experts read their lists with pandas")

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from speechssl.corpora.utterances import Slot
-from speechssl.superb.slots import marked_text, slot_symbols, slot_type_f1, slot_value_errors, slots_in
+from speechssl.data.utterances import Slot
+from speechssl.superb.tasks.transcription import marked_text, slot_symbols, slot_type_f1, slot_value_errors, slots_in
 
 PLAY = "Play the new song by Madonna, please!"
 

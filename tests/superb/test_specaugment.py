@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from speechssl.superb.specaugment import SpecAugment
+from speechssl.superb.tasks.transcription import SpecAugment
 
 ASR, ADAPTIVE = SpecAugment(), SpecAugment(adaptive=True)
 

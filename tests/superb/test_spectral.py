@@ -12,11 +12,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.corpora.utterances import Utterance, UtteranceSet
+from speechssl.data.utterances import Utterance, UtteranceSet
 from speechssl.errors import InputError, MissingExtra
-from speechssl.superb.metrics.enhancement import SILENT, WORST_PESQ, pesq_wideband, si_sdr, si_sdr_improvement, stoi_percent
-from speechssl.superb.spectral import PUBLISHED, Enhancement, Separation
 from speechssl.superb.task import Batch
+from speechssl.superb.tasks.enhancement import (
+    PUBLISHED,
+    SILENT,
+    WORST_PESQ,
+    Enhancement,
+    Separation,
+    pesq_wideband,
+    si_sdr,
+    si_sdr_improvement,
+    stoi_percent,
+)
 from speechssl.timing import FrameGrid
 
 GRID = FrameGrid(16_000, 320, 400)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.corpora.utterances import Utterance, UtteranceSet
+from speechssl.data.utterances import Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.superb import spoken_terms
-from speechssl.superb.spoken_terms import SpokenTerms
+from speechssl.superb.tasks import spoken_terms
+from speechssl.superb.tasks.spoken_terms import SpokenTerms
 
 
 def utterance(name, **fields):

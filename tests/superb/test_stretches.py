@@ -2,7 +2,7 @@
 
 import torch
 
-from speechssl.superb.stretches import random_stretches
+from speechssl.superb.data import random_stretches
 from speechssl.superb.task import Batch
 
 

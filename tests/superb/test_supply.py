@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from speechssl.audio import read_audio
-from speechssl.corpora.utterances import Utterance, load_labelled
-from speechssl.superb.classify import cache
-from speechssl.superb.features import CacheOptions
-from speechssl.superb.supply import Cached, InTheLoop, padded
+from speechssl.data.utterances import Utterance, load_labelled
+from speechssl.encoders.states import CacheOptions
+from speechssl.superb.data import Cached, InTheLoop, padded
+from speechssl.superb.tasks.classification import cache
 
 
 class Now:

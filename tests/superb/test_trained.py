@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from speechssl.asr.ctc import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
 from speechssl.audio import read_audio
-from speechssl.corpora.utterances import load_labelled
+from speechssl.cascade.ctc import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
+from speechssl.data.utterances import load_labelled
 from speechssl.errors import InputError
-from speechssl.superb.classify import ClassifierOptions, train_classifier
+from speechssl.superb.tasks.classification import ClassifierOptions, train_classifier
 from speechssl.superb.trained import load_classification, load_recognition
 
 QUICK = ClassifierOptions(learning_rates=(1e-2,), steps=60, every=20)

@@ -7,19 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.asr.beam import BeamOptions
-from speechssl.asr.ngram import train_ngram
-from speechssl.corpora.utterances import Slot, Utterance, UtteranceSet
+from speechssl.cascade.decode import BeamOptions
+from speechssl.cascade.lm import train_ngram
+from speechssl.data.utterances import Slot, Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.superb.featurizer import Featurizer
-from speechssl.superb.specaugment import SpecAugment
-from speechssl.superb.task import Batch, Task
-from speechssl.superb.transcription import (
+from speechssl.superb.task import Batch, Featurizer, Task
+from speechssl.superb.tasks.transcription import (
     PUBLISHED_ASR,
     PUBLISHED_PR,
     PUBLISHED_SF,
     Phones,
     SlotFilling,
+    SpecAugment,
     Speech,
     _symbols,
     log_probabilities,

@@ -5,8 +5,8 @@ import torch
 
 pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
 
-from speechssl.asr.ctc import HeadShape
-from speechssl.superb.transcription_head import TranscriptionHead
+from speechssl.cascade.ctc import HeadShape
+from speechssl.superb.tasks.transcription import TranscriptionHead
 
 LENGTHS = [[1], [37], [1, 1, 1], [50, 1, 23], [8, 9, 10, 2]]
 PUBLISHED = {"module": "LSTM", "bidirection": True, "layer_norm": [False] * 2, "proj": [False] * 2, "sample_rate": [1, 1]}

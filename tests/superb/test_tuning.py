@@ -9,18 +9,18 @@ import pytest
 import torch
 
 from speechssl.audio import read_audio, write_flac
-from speechssl.corpora.utterances import load_labelled, load_set
-from speechssl.encoders.loading import load_encoder
+from speechssl.augment.training import parse_distortions
+from speechssl.data.utterances import load_labelled, load_set
+from speechssl.encoders.load import load_encoder
+from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError
-from speechssl.noise.training import parse_distortions
-from speechssl.pretraining.adversary import AdversaryOptions
-from speechssl.superb.classify import Classification
-from speechssl.superb.features import encoder_card
+from speechssl.pretrain.adversarial import AdversaryOptions
+from speechssl.superb.data import InTheLoop
 from speechssl.superb.fit import Run, advance, best_models
-from speechssl.superb.supply import InTheLoop
 from speechssl.superb.task import Settings
+from speechssl.superb.tasks.classification import Classification
+from speechssl.superb.tasks.transcription import Phones
 from speechssl.superb.train import train_head
-from speechssl.superb.transcription import Phones
 from speechssl.superb.tuning import Tuning
 
 SETTINGS = Settings(1e-2, steps=20, batch=4, every=5)

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.corpora.utterances import Utterance, UtteranceSet
+from speechssl.data.utterances import Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.superb.metrics.verification import ErrorCurve
 from speechssl.superb.task import Batch
-from speechssl.superb.verification import PUBLISHED, Verification, scored
+from speechssl.superb.tasks.verification import PUBLISHED, ErrorCurve, Verification, scored
 from speechssl.timing import FrameGrid
 
 GRID = FrameGrid(16_000, 320, 400)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.superb.xvector import CONTEXT, LEAST, Margin, XVector, XVectorShape, repeated, statistics
+from speechssl.superb.tasks.verification import CONTEXT, LEAST, Margin, XVector, XVectorShape, repeated, statistics
 
 ODD = [[16], [17, 40, 23], [31, 31], [399], [16, 90]]  # frames; one more than 15, of which s3prl's deviation is NaN
 

@@ -10,15 +10,14 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerFast
 
-from speechssl.corpora.records import Answer, Passage, Question, load_corpus, write_records
+from speechssl.cascade.system import TextCodec
+from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
+from speechssl.dual.model import Reader
+from speechssl.dual.train import QaOptions, text_examples, train_text
+from speechssl.dual.weights import load_reader
 from speechssl.errors import InputError
-from speechssl.qa.cascade import TextCodec
-from speechssl.qa.reader import Reader
-from speechssl.qa.train import QaOptions, text_examples, train_text
-from speechssl.qa.weights import load_reader
-from speechssl.textlm.characters import character_tokenizer
-from speechssl.textlm.subwords import SubwordUnits, subword_units
-from speechssl.training import TrainingOptions
+from speechssl.textlm.symbols import SubwordUnits, character_tokenizer, subword_units
+from speechssl.trainer import TrainingOptions
 
 HOMOPHONES = "北背贝 京晶 大打"
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from speechssl.errors import InputError
-from speechssl.units.alignment import SILENCE, read_alignment, read_textgrid
+from speechssl.units.quality import SILENCE, read_alignment, read_textgrid
 
 LONG = """File type = "ooTextFile"
 Object class = "TextGrid"

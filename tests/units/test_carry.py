@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-import speechssl.units.carry as carry
+import speechssl.units.fit as carry
 from speechssl.audio import read_audio, write_flac
-from speechssl.encoders.loading import load_checkpoint, load_encoder
-from speechssl.encoders.saving import save_encoder
+from speechssl.encoders.export import save_encoder
+from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
-from speechssl.units.carry import CarryOptions, carry_codebook
+from speechssl.units.fit import CarryOptions, carry_codebook
 from speechssl.units.kmeans import Codebook, load_codebook, smooth
 
 

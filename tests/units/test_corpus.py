@@ -14,16 +14,14 @@ import soundfile
 
 from speechssl import cli
 from speechssl.audio import read_audio, write_flac
-from speechssl.corpora.sources import list_recordings, source_card
+from speechssl.data.sources import list_recordings, source_card
 from speechssl.encoders.batched import BatchedEngine
-from speechssl.encoders.loading import load_checkpoint
+from speechssl.encoders.load import load_checkpoint
 from speechssl.errors import InputError
 from speechssl.units import corpus as corpus_module
-from speechssl.units import shards as shards_module
-from speechssl.units.corpus import LocalEngine, Progress, extract_corpus
-from speechssl.units.earlier import Earlier
+from speechssl.units import corpus as shards_module
+from speechssl.units.corpus import Earlier, LocalEngine, Progress, ShardMaker, extract_corpus, plan
 from speechssl.units.extract import extractor_of
-from speechssl.units.shards import ShardMaker, plan
 from speechssl.units.storage import iterate_units, load_units
 
 NOTHING = Earlier({}, {}, {})

@@ -18,11 +18,10 @@ import soundfile
 
 from speechssl import cli
 from speechssl.audio import read_audio, write_flac
-from speechssl.corpora.sources import Recording, list_recordings, source_card
+from speechssl.data.sources import Recording, list_recordings, source_card
 from speechssl.errors import InputError
-from speechssl.units import shards as shards_module
-from speechssl.units.corpus import LocalEngine, extract_corpus
-from speechssl.units.shards import SHARD_SECONDS, ShardMaker, plan
+from speechssl.units import corpus as shards_module
+from speechssl.units.corpus import SHARD_SECONDS, LocalEngine, ShardMaker, extract_corpus, plan
 from speechssl.units.storage import load_units
 
 

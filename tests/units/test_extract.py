@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.encoders.speech_encoder import Chunking
+from speechssl.encoders.base import Chunking
 from speechssl.errors import InputError
 from speechssl.systems import SharedEncoder
 from speechssl.units.extract import extractor_of, load_extractor, single_threaded

@@ -8,17 +8,16 @@ import pytest
 import soundfile
 import torch
 
-from speechssl.artefacts import read_json
 from speechssl.audio import write_flac
-from speechssl.corpora.sources import list_recordings
-from speechssl.encoders.loading import load_encoder
+from speechssl.data.sources import list_recordings
+from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
+from speechssl.io import read_json
 from speechssl.timing import RunLength
 from speechssl.units.extract import UnitExtractor, extractor_of, single_threaded
-from speechssl.units.features import MFCC_GRID, load_features, load_features_of
+from speechssl.units.features import MFCC_GRID, load_features, load_features_of, mfcc
 from speechssl.units.fit import FitOptions, draw, fit_units, frames_of
 from speechssl.units.kmeans import fit_kmeans, load_codebook, smooth
-from speechssl.units.mfcc import mfcc
 
 OPTIONS = FitOptions(layer=1, clusters=4, smooth=3)
 
@@ -58,9 +57,9 @@ def test_hours_pass_in_pieces(folder, hubert_folder, tmp_path, monkeypatch):
     MFCCs have them but for the rounding of their products, which on some processors depends on the rows of a piece
     (test_mfcc.py measures it). So windows of samples stand in for them here.
     """
-    monkeypatch.setattr("speechssl.units.mfcc.coefficients", lambda x: torch.from_numpy(x).unfold(0, 400, 160)[:, :390:10])
+    monkeypatch.setattr("speechssl.units.features.coefficients", lambda x: torch.from_numpy(x).unfold(0, 400, 160)[:, :390:10])
     book = fit_units(folder, "mfcc", tmp_path / "a.safetensors", FitOptions(clusters=4, smooth=5))
-    monkeypatch.setattr("speechssl.units.mfcc._PIECE", 17)
+    monkeypatch.setattr("speechssl.units.features._PIECE", 17)
     again = fit_units(folder, "mfcc", tmp_path / "b.safetensors", FitOptions(clusters=4, smooth=5))
     assert book.hash == again.hash and book.card["encoder"] == "mfcc" and book.centroids.shape == (4, 39)
     plain = fit_kmeans([smooth(mfcc(x, MFCC_GRID), 5).numpy() for x in samples_of(folder)], 4, {})
@@ -167,7 +166,7 @@ def test_a_codebook_of_an_older_card_is_not_fitted_again(mini_corpus, tmp_path, 
 
 
 def test_the_codebook_that_ships_is_used_as_it_is():
-    from speechssl.shipped import SHIPPED
+    from speechssl.io import SHIPPED
 
     book = load_codebook(SHIPPED / "minisqa-en/units.safetensors")
     features = load_features_of(book, "minisqa-en/encoder")

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.encoders.loading import load_encoder
+from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
+from speechssl.units.features import mfcc
 from speechssl.units.fit import FitOptions, fit_units
 from speechssl.units.inspect import MFCC_GRID, InspectOptions, inspect_units, lines
 from speechssl.units.kmeans import fit_kmeans
-from speechssl.units.mfcc import mfcc
 
 DEV = InspectOptions("dev", pairs=4, snrs=(10.0,))
 FIT = FitOptions(layer=1, clusters=8, smooth=3, recordings=1)
@@ -23,7 +23,7 @@ FIT = FitOptions(layer=1, clusters=8, smooth=3, recordings=1)
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     pytest.importorskip("espeakng_loader")
-    from speechssl.corpora.minisqa.speech import Settings, prepare
+    from speechssl.synth.minisqa import Settings, prepare
 
     root = tmp_path_factory.mktemp("minisqa") / "corpus"
     prepare(root, Settings("en", {"train": 1, "dev": 2, "test": 0}, seed=0))
@@ -32,7 +32,7 @@ def corpus(tmp_path_factory):
 
 def test_phones_are_alike_for_two_voices_and_mfcc_units_are_not(corpus, tmp_path):
     from speechssl.audio import read_audio
-    from speechssl.corpora.records import load_corpus
+    from speechssl.data.records import load_corpus
 
     phones = inspect_units(corpus, "phones", None, DEV, tmp_path / "phones.json")
     assert phones["same_text_distance"] < 0.1 and phones["same_text_auc"] == 1

@@ -6,7 +6,7 @@ import torch
 import torchaudio.compliance.kaldi as kaldi
 
 from speechssl.timing import FrameGrid
-from speechssl.units.mfcc import mfcc, mfcc_rows, mfcc_stream
+from speechssl.units.features import mfcc, mfcc_rows, mfcc_stream
 
 HUBERT = FrameGrid(16_000, 320, 400)
 SMALL = FrameGrid(16_000, 320, 745)  # the small HuBERT that ships
@@ -74,7 +74,7 @@ def test_pieces_are_the_whole(grid, piece, monkeypatch):
     processor. A piece that sees one row too few of its neighbours is off by 0.4 or more."""
     samples = noise(24_000)
     whole = mfcc(samples, grid)
-    monkeypatch.setattr("speechssl.units.mfcc._PIECE", piece)
+    monkeypatch.setattr("speechssl.units.features._PIECE", piece)
     pieces = list(mfcc_stream(samples, grid))
     assert len(pieces) > 1
     torch.testing.assert_close(torch.cat(pieces), whole, atol=1e-4, rtol=0)

@@ -8,9 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.units import nearest
-from speechssl.units.kmeans import Codebook
-from speechssl.units.nearest import Nearest, Product
+from speechssl.units import kmeans as nearest
+from speechssl.units.kmeans import Codebook, Nearest, Product
 
 
 def truth(features, centroids):

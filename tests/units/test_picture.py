@@ -6,8 +6,8 @@ import torch
 
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength, interval_of_units
-from speechssl.units import picture
-from speechssl.units.picture import colour, draw_units, log_mel, unit_blocks
+from speechssl.units import inspect as picture
+from speechssl.units.inspect import colour, draw_units, log_mel, unit_blocks
 
 GRID = FrameGrid(16_000, 320, 400)
 RUNS = RunLength(np.array([7, 3, 7]), np.array([10, 30, 59]))  # 99 frames: 31,760 samples

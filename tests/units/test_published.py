@@ -11,9 +11,9 @@ import pytest
 from sklearn.cluster import DBSCAN, KMeans, MiniBatchKMeans
 from sklearn.pipeline import Pipeline
 
-from speechssl.artefacts import read_json
-from speechssl.encoders.loading import load_encoder
+from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
+from speechssl.io import read_json
 from speechssl.units import published
 from speechssl.units.extract import UnitExtractor
 from speechssl.units.features import load_features_of

@@ -7,16 +7,7 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from speechssl.timing import FrameGrid, RunLength
-from speechssl.units.quality import (
-    Stability,
-    bit_rate,
-    normalised_distance,
-    phone_frames,
-    purity,
-    same_text,
-    stability,
-    usage,
-)
+from speechssl.units.quality import Stability, bit_rate, normalised_distance, phone_frames, purity, same_text, stability, usage
 
 GRID = FrameGrid(16_000, 320, 400)
 sequences = st.lists(st.integers(0, 4), max_size=8).map(lambda x: np.array(x, np.int64))

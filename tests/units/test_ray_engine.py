@@ -13,13 +13,12 @@ import pytest
 
 from speechssl import cli
 from speechssl.audio import write_flac
-from speechssl.corpora.sources import list_recordings
+from speechssl.data.sources import list_recordings
 from speechssl.errors import InputError, MissingExtra
 from speechssl.units import ray_engine
-from speechssl.units.corpus import LocalEngine, extract_corpus
+from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
 from speechssl.units.extract import load_extractor
 from speechssl.units.ray_engine import RayEngine
-from speechssl.units.shards import ShardMaker
 
 needs_ray = pytest.mark.skipif(util.find_spec("ray") is None, reason="extraction on a cluster needs speechssl[ray]")
 
@@ -130,7 +129,7 @@ def test_an_actor_makes_shards_and_says_what_was_computed(extractor, recordings,
         def to_pylist(self):
             return [ray_engine._item(shard) for shard in self]
 
-    from speechssl.units.shards import plan
+    from speechssl.units.corpus import plan
 
     shards, told = plan(recordings, 4), []
     actor = ray_engine._Actor(lambda: extractor, tmp_path / "units", 4, ShardMaker(extractor, tmp_path, 4).card, os.getcwd())

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.artefacts import hash_bytes, write_json
 from speechssl.errors import InputError
+from speechssl.io import hash_bytes, write_json
 from speechssl.timing import RunLength
 from speechssl.units.storage import Part, Utterance, decode, encode, iterate_units, load_units, part_name
 
@@ -103,7 +103,7 @@ ALONE = """
 import os, sys
 from pathlib import Path
 import pyarrow.parquet
-from speechssl.corpora.spoken_qa.tables import read_parquet
+from speechssl.data.files import read_parquet
 from speechssl.units.storage import load_units, part_columns
 threads = len(os.listdir("/proc/self/task"))
 assert len(list(read_parquet(Path(sys.argv[1]) / "part-00000.parquet"))) == 1

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pyannote.core import Annotation, Segment, Timeline
 from pyannote.metrics.diarization import DiarizationErrorRate
 
-from speechssl.corpora.utterances import Turn
-from speechssl.superb.metrics.diarisation import NONE, diarisation_errors, names_together
+from speechssl.data.utterances import Turn
+from speechssl.superb.tasks.diarisation import NONE, diarisation_errors, names_together
 
 
 @st.composite

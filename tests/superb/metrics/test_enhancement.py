@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.errors import MissingExtra
-from speechssl.superb.metrics.enhancement import LIMIT, SILENT, WORST_PESQ, pesq_wideband, si_sdr, si_sdr_improvement, stoi_percent
+from speechssl.superb.tasks.enhancement import LIMIT, SILENT, WORST_PESQ, pesq_wideband, si_sdr, si_sdr_improvement, stoi_percent
 
 
 def speechlike(seed, seconds=2.0):

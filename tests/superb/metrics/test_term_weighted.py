@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.superb.metrics.term_weighted import Costs, maximum, term_curves, values_at
+from speechssl.superb.tasks.spoken_terms import Costs, maximum, term_curves, values_at
 
 
 def brute_force(scores, truth, costs):

@@ -11,7 +11,7 @@ from scipy.interpolate import interp1d
 from scipy.optimize import brentq
 from sklearn.metrics import roc_curve
 
-from speechssl.superb.metrics.verification import ErrorCurve, ScoredTrials
+from speechssl.superb.tasks.verification import ErrorCurve, ScoredTrials
 
 
 def trials(count, seed, apart=1.0, digits=8):

@@ -1,0 +1,71 @@
+"""What happens to speech other than noise: a room, another pitch, a missing band. Timing is kept."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import signal
+
+from speechssl.audio import SAMPLE_RATE, recode
+from speechssl.signal import active_level, guard
+
+# Speech that has been through a lossy codec: encoded and decoded in memory, its delay taken out again.
+
+CODECS = {
+    "mp3": ("MP3", "MPEG_LAYER_III", 8.0, 160.0),
+    "opus": ("OGG", "OPUS", 6.0, 256.0),
+}  # kbit/s of libsndfile's compression 1, 0
+LOWEST = {"mp3": 16.0, "opus": 6.0}  # kbit/s; libsndfile writes no MP3 at its own lowest
+LAME_DELAY = 1105  # samples: 576 of the encoder and 529 of any decoder; where a frame is too small for the tag that tells them
+
+
+def bit_rates(codec: str) -> tuple[float, float]:
+    """The bit rates of a codec in kbit/s, from and to. KeyError for one that is not in CODECS."""
+    return LOWEST[codec], CODECS[codec][3]
+
+
+def through_codec(samples: np.ndarray, codec: str, kbps: float) -> np.ndarray:
+    """Samples (N,) at 16 kHz after "mp3" or "opus" at a nominal bit rate in kbit/s. Returns float32 (N,), not delayed.
+
+    Raises ValueError for another codec or a bit rate that it has not.
+    """
+    if codec not in CODECS or not LOWEST[codec] <= kbps <= CODECS[codec][3]:
+        raise ValueError(f"{codec} at {kbps} kbit/s is none of {', '.join(f'{c} {bit_rates(c)}' for c in CODECS)}")
+    container, subtype, low, high = CODECS[codec]
+    decoded = recode(guard(samples), container, subtype, (high - kbps) / (high - low))
+    extra = len(decoded) - len(samples)
+    if extra > 0:  # an MP3 without the tag: neither the delay nor the padding was taken off
+        decoded = decoded[min(LAME_DELAY, extra) :]
+    return guard(np.pad(decoded, (0, max(len(samples) - len(decoded), 0)))[: len(samples)])
+
+
+def reverberate(speech: np.ndarray, impulse: np.ndarray, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+    """Speech in a room. speech: (N,); impulse: (M,), whose largest sample is the direct path. Returns float32 (N,).
+
+    The direct path stays where the speech was (no delay), the tail after N is dropped, and the active level is kept.
+    Raises ValueError for an impulse response that is empty or zero.
+    """
+    if not len(impulse) or not np.any(impulse):
+        raise ValueError("the impulse response is empty or zero")
+    direct = int(np.argmax(np.abs(impulse)))
+    wet = signal.fftconvolve(speech, impulse)[direct : direct + len(speech)]
+    change = active_level(speech, sample_rate) - active_level(wet, sample_rate)
+    return guard(wet * 10 ** (change / 20) if np.isfinite(change) else wet)
+
+
+def pitch_shift(samples: np.ndarray, semitones: float, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+    """Raise the pitch by semitones, timing kept (phase vocoder of librosa). samples: (N,). Returns float32 (N,)."""
+    from librosa import effects  # type: ignore[attr-defined]  # slow to import
+
+    shifted = effects.pitch_shift(np.asarray(samples, np.float32), sr=sample_rate, n_steps=semitones, n_fft=512)
+    return guard(shifted)
+
+
+def band_reject(samples: np.ndarray, low: float, high: float, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+    """Remove low to high Hz (fourth-order Butterworth run both ways: no delay). samples: (N,). Returns float32 (N,).
+
+    Raises ValueError unless 0 < low < high < sample_rate / 2.
+    """
+    if not 0 < low < high < sample_rate / 2:
+        raise ValueError(f"[{low}, {high}] Hz is not a band between 0 and {sample_rate / 2} Hz")
+    filters = signal.butter(4, [low, high], "bandstop", fs=sample_rate, output="sos")
+    return guard(signal.sosfiltfilt(filters, samples, padlen=min(3 * (2 * len(filters) + 1), len(samples) - 1)))

@@ -1,0 +1,464 @@
+"""Distortions on the fly for training: what each crop hears is decided by (seed, key) alone, on any number of workers.
+
+Written "m+g+r", with shares "m:0.3+g:0.4+r:0.3": m, noise of MUSAN or its generated stand-in; g, Gaussian; r, reverberation;
+p, pitch shift; b, a missing band; c, a codec; s, babble of given voices; or the name of a folder of recordings among the sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, to_int16
+from speechssl.augment.effects import band_reject, bit_rates, pitch_shift, reverberate, through_codec
+from speechssl.augment.noise import noise_files
+from speechssl.errors import InputError, tell_set_aside
+from speechssl.io import hash_json, locked, read_json, replacing, write_json
+from speechssl.signal import ACTIVE, fit_length, generator, guard, rms_level, room_impulse, speech_level
+from speechssl.synth.sounds.scenes import CLIPS, SECONDS, VERSION, stand_in
+
+# Noise at hand: clips decoded or generated once, as int16 in one array, in memory or in a file that all processes map.
+
+HOURS = 4.0  # of recordings that are kept (460 MB): of a larger set a stretch of each file
+LEAST = 10.0  # seconds that are kept of a file however many there are
+QUIET = 1e-3  # of the loudest: a crop below (-60 dB) is a pause, and would be blown up
+
+
+@dataclass(frozen=True)
+class Library:
+    """Clips of noise at 16 kHz, end to end. samples: (S,) int16; edges: (clips + 1,) where each begins; card: what they are."""
+
+    samples: np.ndarray = field(repr=False, compare=False)
+    edges: np.ndarray = field(repr=False, compare=False)
+    card: Mapping[str, Any]
+    file: Path | None = None  # that the samples are mapped from
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A worker process maps the file itself, where there is one; else the samples go to it."""
+        return (
+            (Library, (self.samples, self.edges, self.card)) if self.file is None else (_mapped, (self.file, self.edges, self.card))
+        )
+
+    def __len__(self) -> int:
+        return len(self.edges) - 1
+
+    def clip(self, number: int) -> np.ndarray:
+        """(M,) int16, a view."""
+        return self.samples[self.edges[number] : self.edges[number + 1]]
+
+    def crop(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """(n,) float32 from a random place of a random clip, repeated where short; of eight draws the first that is not silent."""
+        crop = np.zeros(n, np.float32)
+        for _ in range(8):
+            clip = self.clip(int(rng.integers(len(self))))
+            crop = np.asarray(fit_length(clip, n, rng), np.float32) / np.float32(32768)
+            if float(np.dot(crop, crop)) > (QUIET**2) * n * 0.01:
+                break
+        return crop
+
+
+def generated(seed: int, cache: Path | None = None, count: int = CLIPS, seconds: float = SECONDS) -> Library:
+    """The generated stand-in for MUSAN. cache: a folder in which it is kept for the next process; else it is made in memory."""
+    card = {"set": "stand-in", "generator": VERSION, "seed": seed, "clips": count, "seconds": seconds}
+    return _kept(card, lambda: stand_in(seed, count, seconds), cache)
+
+
+def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None = None) -> Library:
+    """Recordings, at most HOURS in all: of a larger set each file gives a stretch at a random place.
+
+    Files that cannot be used are listed on stderr and set aside. Raises InputError where none is left.
+    """
+    if not files:
+        raise InputError(f"there are no recordings of {name} noise; give a folder with .wav, .flac, .mp3 or .ogg files")
+    longest = max(HOURS * 3600 / len(files), LEAST)
+    card = {"set": name, "seed": seed, "recordings": len(files), "files": _known(files), "seconds_each_at_most": round(longest, 3)}
+    return _kept(card, lambda: _stretches(files, name, longest, seed), cache)
+
+
+def _known(files: Sequence[Path]) -> str:
+    """A hash of the names, sizes and times of files: their contents may be 100 hours. What is missing is told when it is read."""
+    stats = [path.stat() if path.exists() else None for path in files]
+    return hash_json([[path.name, s and s.st_size, s and s.st_mtime_ns] for path, s in zip(files, stats, strict=True)])
+
+
+def _stretches(files: Sequence[Path], name: str, longest: float, seed: int) -> list[np.ndarray]:
+    stretches, failed = [], {}
+    for path in files:
+        try:
+            stretches.append(_stretch(path, longest, seed))
+        except InputError as error:  # a large set has a silent or damaged one
+            failed[path.name] = str(error)
+    if not stretches:
+        raise InputError(f"no recording of {name} noise can be used ({next(iter(failed.values()))}); give others")
+    tell_set_aside(failed, f"{name} noise")
+    return stretches
+
+
+def _stretch(path: Path, longest: float, seed: int) -> np.ndarray:
+    duration(path)  # names what is wrong before a long file is decoded
+    samples = to_int16(np.clip(read_audio(path), -1, 1))
+    keep = round(longest * SAMPLE_RATE)
+    start = int(generator(seed, "stretch", path.name).integers(max(len(samples) - keep, 0) + 1))
+    return samples[start : start + keep]
+
+
+def _kept(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache: Path | None) -> Library:
+    """From the cache where it is there and its card is the same, else made, and kept if there is a cache."""
+    if cache is None:
+        return _joined(make(), card)
+    folder = cache / f"{card['set']}-{hash_json(card)[:12]}"
+    with locked(folder):
+        if not (folder / "card.json").exists():
+            _write(folder, _joined(make(), card))
+        edges = np.asarray(read_json(folder / "card.json")["edges"], np.int64)
+    return _mapped(folder / "noise.int16", edges, card)
+
+
+def _mapped(file: Path, edges: np.ndarray, card: Mapping[str, Any]) -> Library:
+    if not file.is_file() or file.stat().st_size != 2 * edges[-1]:
+        raise InputError(f"{file.parent} does not hold the noise that its card names; delete the folder, it is made again")
+    return Library(np.memmap(file, np.int16, "r"), edges, card, file)
+
+
+def _joined(parts: Iterable[np.ndarray], card: Mapping[str, Any]) -> Library:
+    pieces = list(parts)
+    return Library(np.concatenate(pieces), np.cumsum([0, *map(len, pieces)]), card)
+
+
+def _write(folder: Path, library: Library) -> None:
+    with replacing(folder / "noise.int16") as temporary:
+        library.samples.tofile(temporary)
+    write_json(folder / "card.json", {**library.card, "edges": library.edges.tolist()})  # last: it says that the rest is whole
+
+
+# The distortions that training draws from, a letter each: m, g, r and their like. Fast: all is at hand before the first crop.
+#
+# A noise is an object with `noise(n, rng) -> (n,)`; a change is one with `change(samples, rng) -> (N,)`. Both have a card.
+
+TALKERS = (3, 7)  # Snyder et al., "X-vectors" (ICASSP 2018): babble is of three to seven
+ROOMS, RT60S, DISTANCES = 200, (0.2, 1.0), (0.3, 1.7)  # a pool that fits into a cache; seconds; metres
+SEMITONES = 4.0  # up or down, at most
+KBPS = (6.0, 48.0)  # kbit/s of the codecs, evenly on a log scale
+WIDTHS = (0.5, 1.5)  # octaves that a missing band has
+SECOND = 0.5  # share of mixtures of the stand-in that have a second clip, up to 10 dB below: more scenes than there are clips
+
+
+class Noise(Protocol):
+    """Something to add to speech at an SNR."""
+
+    @property
+    def card(self) -> Mapping[str, Any]: ...
+
+    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """(n,) noise at 16 kHz, of any level."""
+        ...
+
+
+class Change(Protocol):
+    """Something that happens to the speech itself."""
+
+    @property
+    def card(self) -> Mapping[str, Any]: ...
+
+    def change(self, samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """samples: (N,), not silent. Returns float32 (N,), timing kept."""
+        ...
+
+
+@dataclass(frozen=True)
+class White:
+    """g: Gaussian noise."""
+
+    card: Mapping[str, Any] = field(default_factory=lambda: {"set": "gaussian"})
+
+    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.standard_normal(n, np.float32)
+
+
+@dataclass(frozen=True)
+class Clips:
+    """Any library of noise: a crop of a clip, and where second > 0 in that share of cases a fainter second one."""
+
+    library: Library
+    second: float = 0.0
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return self.library.card
+
+    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        noise = self.library.crop(rng, n)
+        if rng.random() < self.second:
+            noise = noise + np.float32(10 ** (-rng.uniform(0, 10) / 20)) * self.library.crop(rng, n)
+        return noise
+
+
+@dataclass(frozen=True)
+class Babble:
+    """Three to seven voices at once, each at the same level."""
+
+    voices: Library
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return self.voices.card
+
+    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        total = np.zeros(n, np.float32)
+        for _ in range(rng.integers(TALKERS[0], TALKERS[1] + 1)):
+            voice = self.voices.crop(rng, n)
+            total += voice / max(float(np.sqrt(np.dot(voice, voice) / n)), 1e-6)
+        return total
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """m: one of several noises, each as often: noise, music and babble of MUSAN."""
+
+    noises: tuple[Noise, ...]
+    name: str
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return {"set": self.name, "of": [dict(noise.card) for noise in self.noises]}
+
+    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        return self.noises[int(rng.integers(len(self.noises)))].noise(n, rng)
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """r: reverberation in one of a pool of rooms. impulses: (M_i,) float32 each."""
+
+    impulses: Sequence[np.ndarray] = field(repr=False, compare=False)
+    card: Mapping[str, Any]
+
+    @classmethod
+    def simulated(cls, seed: int, count: int = ROOMS) -> Rooms:
+        """Rooms of the image method, decided by the seed."""
+        pool = [_room(generator(seed, "training rooms", str(i))) for i in range(count)]
+        return cls(pool, {"set": "simulated rooms", "seed": seed, "rooms": count, "rt60": list(RT60S), "metres": list(DISTANCES)})
+
+    def change(self, samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return reverberate(np.asarray(samples, np.float32), self.impulses[int(rng.integers(len(self.impulses)))])
+
+
+def _room(rng: np.random.Generator) -> np.ndarray:
+    return np.asarray(room_impulse(rng, rng.uniform(*RT60S), rng.uniform(*DISTANCES)), np.float32)
+
+
+@dataclass(frozen=True)
+class Pitch:
+    """p: the pitch up or down by as much as four semitones."""
+
+    card: Mapping[str, Any] = field(default_factory=lambda: {"set": "pitch", "semitones": SEMITONES})
+
+    def change(self, samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return pitch_shift(samples, rng.uniform(-SEMITONES, SEMITONES))
+
+
+@dataclass(frozen=True)
+class Band:
+    """b: half an octave to one and a half are missing."""
+
+    card: Mapping[str, Any] = field(default_factory=lambda: {"set": "band", "octaves": list(WIDTHS)})
+
+    def change(self, samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        low = 150 * 2 ** rng.uniform(0, 4)
+        return band_reject(samples, low, min(low * 2 ** rng.uniform(*WIDTHS), SAMPLE_RATE / 2 - 100))
+
+
+@dataclass(frozen=True)
+class Codec:
+    """c: MP3 or Opus at a random bit rate that is heard."""
+
+    card: Mapping[str, Any] = field(default_factory=lambda: {"set": "codecs", "kbps": list(KBPS)})
+
+    def change(self, samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        codec = ("mp3", "opus")[int(rng.integers(2))]
+        return through_codec(samples, codec, max(float(np.exp(rng.uniform(*np.log(KBPS)))), bit_rates(codec)[0]))
+
+
+def rooms(sources: Mapping[str, Path], seed: int) -> Change:
+    """r: measured impulse responses where `sources` names them as "rir", else simulated rooms."""
+    if "rir" not in sources:
+        return Rooms.simulated(seed)
+    files = noise_files(sources["rir"])
+    if not files:
+        raise InputError(f"there are no impulse responses in {sources['rir']}; give a folder of .wav, .flac, .mp3 or .ogg files")
+    return Rooms(
+        [read_audio(path) for path in files], {"set": "measured rooms", "files": [[p.name, p.stat().st_size] for p in files]}
+    )
+
+
+def musan(sources: Mapping[str, Path], seed: int, cache: Path | None) -> Noise:
+    """m: MUSAN where `sources` names its folder, else the generated stand-in, whose card says so; with babble of given voices."""
+    if "musan" in sources:
+        kinds = {kind: recordings(sources["musan"] / kind, f"musan {kind}", seed, cache) for kind in ("noise", "music", "speech")}
+        return OneOf((Clips(kinds["noise"]), Clips(kinds["music"]), Babble(kinds["speech"])), "musan")
+    stand_in = Clips(generated(seed, cache), SECOND)
+    if "voices" not in sources:
+        return stand_in
+    return OneOf((stand_in, stand_in, voices(sources, seed, cache)), "stand-in and voices")
+
+
+def voices(sources: Mapping[str, Path], seed: int, cache: Path | None) -> Noise:
+    """s: babble of the recordings under "voices". Raises InputError where none is named."""
+    if "voices" not in sources:
+        raise InputError("babble needs voices; name a folder of recordings as the source voices=FOLDER")
+    return Babble(recordings(sources["voices"], "voices", seed, cache))
+
+
+def recordings(path: Path, name: str, seed: int, cache: Path | None) -> Library:
+    """The recordings of a file or a folder. Raises InputError where there are none."""
+    files = noise_files(path)
+    if not files:
+        raise InputError(f"there are no recordings in {path} (for {name}); give a folder with .wav, .flac, .mp3 or .ogg files")
+    return recorded(files, name, seed, cache)
+
+
+SHARES = {"m": 0.3, "g": 0.4, "r": 0.3}  # of arXiv 2210.07978, the follow-up of 2203.16104; what is not named there: 0.3
+SNR = (10.0, 19.0)  # dB, uniform; there too, over the whole signal
+PROBABILITY = 0.75  # of distorting a crop at all: the rest is the replay of clean speech; there the shares sum to 1, none is clean
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One letter: a noise or a change, and its share among the distorted crops."""
+
+    name: str
+    share: float
+    does: Noise | Change
+
+
+@dataclass(frozen=True)
+class TrainingDistortions:
+    """Draws a distortion for each crop. Ranges at the beginning and at the end of training, linear in between."""
+
+    kinds: tuple[Kind, ...]
+    seed: int = 0
+    probability: Range = (PROBABILITY, PROBABILITY)  # of distorting at all: at the beginning, at the end
+    snr: Range = SNR  # dB at the beginning, drawn uniformly
+    snr_end: Range = SNR  # dB at the end
+    double: float = 0.0  # share of the crops with noise that get a change (r, p or b) before it
+    changes: tuple[Change, ...] = ()  # for them
+    snr_over: str = ACTIVE  # what of the crop an SNR is measured over, see `speech_level`
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Names of the domain labels. Index 0 is clean speech; a double one counts as its noise."""
+        return ("clean", *(kind.name for kind in self.kinds))
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """All that decides what training hears, for the card of a checkpoint."""
+        kinds = [{"name": k.name, "share": round(k.share, 4), **k.does.card} for k in self.kinds]
+        ranges = {"probability": list(self.probability), "snr": list(self.snr), "snr_end": list(self.snr_end)}
+        over = {} if self.snr_over == ACTIVE else {"snr_over": self.snr_over}
+        return {"kinds": kinds, "seed": self.seed, **ranges, "double": self.double} | over
+
+    def apply(self, samples: np.ndarray, key: tuple[int, ...] | str, progress: float = 0.0) -> tuple[np.ndarray, int]:
+        """A crop as training hears it. samples: (N,) float32 at 16 kHz; progress: of training, 0 to 1.
+
+        Returns float32 (N,) and the domain. Silence (and what is not finite) stays as it is, in domain 0; nothing raises.
+        """
+        rng = generator(self.seed, "training", *((key,) if isinstance(key, str) else map(str, key)))
+        if rng.random() >= _between(*self.probability, progress) or not _audible(samples):
+            return samples, 0
+        domain = 1 + int(np.searchsorted(np.cumsum([kind.share for kind in self.kinds])[:-1], rng.random(), "right"))
+        does = self.kinds[domain - 1].does
+        if hasattr(does, "change"):
+            return does.change(samples, rng), domain
+        return self._noisy(samples, does, rng, progress), domain
+
+    def _noisy(self, samples: np.ndarray, noise: Noise, rng: np.random.Generator, progress: float) -> np.ndarray:
+        place, double = rng.random(), rng.random() < self.double
+        low, high = (_between(*ends, progress) for ends in zip(self.snr, self.snr_end, strict=True))
+        if double:
+            samples = self.changes[int(rng.integers(len(self.changes)))].change(samples, rng)
+        return _add(samples, noise.noise(len(samples), rng), low + place * (high - low), self.snr_over)
+
+
+def parse_distortions(
+    text: str,
+    sources: Mapping[str, Path] | None = None,
+    *,
+    seed: int = 0,
+    probability: Range = (PROBABILITY, PROBABILITY),
+    snr: Range = SNR,
+    snr_end: Range | None = None,
+    double: float = 0.0,
+    cache: Path | None = None,
+    snr_over: str = ACTIVE,
+) -> TrainingDistortions:
+    """Read "m+g+r" or "m:0.3+g:0.4+kitchens:0.3", and have all noise at hand.
+
+    sources: folders of recordings by name: musan, voices, rir (measured impulse responses), or a name used in the text. cache: a
+    folder that keeps decoded and generated noise for the next process and run. Raises InputError for what is no such distortion.
+    """
+    sources = sources or {}
+    shares = _shares(text)
+    if not (0 <= min(probability) and max(probability) <= 1 and 0 <= double <= 1):
+        raise InputError(f"the probabilities {probability} and {double} of distortions must lie in [0, 1]; change them")
+    for low, high in (snr, snr_end or snr):
+        if not -100 <= low <= high <= 100:
+            raise InputError(f"the SNR range {low} to {high} dB is not one; give the lower number first, in [-100, 100]")
+    kinds = tuple(Kind(name, share, _kind(name, text, sources, seed, cache)) for name, share in shares.items())
+    changes = (rooms(sources, seed), Pitch(), Band()) if double else ()
+    return TrainingDistortions(kinds, seed, probability, snr, snr_end or snr, double, changes, snr_over)
+
+
+def _shares(text: str) -> dict[str, float]:
+    """Name -> share, which add up to 1."""
+    shares: dict[str, float] = {}
+    for part in text.split("+"):
+        name, colon, share = part.strip().partition(":")
+        if not name or name in shares or name == "clean":
+            raise InputError(f"{text!r} is not a list of distortions; write one like m+g+r or m:0.3+g:0.4+r:0.3")
+        try:
+            shares[name] = float(share) if colon else SHARES.get(name, 0.3)
+        except ValueError:
+            raise InputError(f"the share {share!r} in {text!r} is not a number; write one like m:0.3+g:0.4+r:0.3") from None
+        if not 0 < shares[name] < np.inf:
+            raise InputError(f"the share {share} in {text!r} is not above 0; change it or leave {name} out")
+    return {name: share / sum(shares.values()) for name, share in shares.items()}
+
+
+def _kind(name: str, text: str, sources: Mapping[str, Path], seed: int, cache: Path | None) -> Noise | Change:
+    kinds: dict[str, Callable[[], Noise | Change]] = {
+        "m": lambda: musan(sources, seed, cache),
+        "g": White,
+        "r": lambda: rooms(sources, seed),
+        "p": Pitch,
+        "b": Band,
+        "c": Codec,
+        "s": lambda: voices(sources, seed, cache),
+    }
+    if name in sources:
+        return Clips(recordings(sources[name], name, seed, cache))
+    if name not in kinds:
+        raise InputError(f"{text!r} names the distortion {name!r}, which is neither a source nor one of {', '.join(kinds)}")
+    return kinds[name]()
+
+
+def _between(start: float, end: float, progress: float) -> float:
+    return start + (end - start) * min(max(progress, 0.0), 1.0)
+
+
+def _audible(samples: np.ndarray) -> bool:
+    return SILENT_PEAK <= float(np.abs(samples).max(initial=0)) < np.inf
+
+
+def _add(samples: np.ndarray, noise: np.ndarray, snr_db: float, over: str) -> np.ndarray:
+    """As `mixing.mix`, in single precision. Where the noise is silent the samples stay as they are."""
+    noise_level = rms_level(noise)
+    if not np.isfinite(noise_level):
+        return samples
+    gain = 10 ** ((speech_level(samples, over) - noise_level - snr_db) / 20)
+    return guard(samples + np.float32(gain) * noise)

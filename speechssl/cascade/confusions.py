@@ -1,0 +1,373 @@
+"""`confusions.json`: a fitted model of a recogniser's errors on disk, with the card that says what it was fitted on."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from functools import cached_property
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+from rapidfuzz.process import cdist
+
+from speechssl.errors import InputError
+from speechssl.io import hash_json, read_json, write_json
+from speechssl.text import language_of, spelt, syllables, tokens
+
+# A model of what a recogniser gets wrong, fitted on its real output, and texts with as many such errors as are asked for.
+#
+# Words (zh: characters) are aligned with what was recognised (Levenshtein). Kept are, without context: for every word how often it
+# was substituted, by what, and how often it was deleted; which words were inserted, and how often. To simulate a word error rate,
+# the odds of a word's being substituted are those of the fit times a, those of its being deleted times b, where a and b are such
+# that the expected rates of this text are what is asked for: words that are hard stay harder than others, and the shares of
+# substitutions, deletions and insertions are those of the fit. A word that was seen too rarely is substituted by a word of the
+# recognised vocabulary that is about as far from it by letters (zh: of its pinyin with the tone) as a real confusion (the distance
+# is drawn from the fit).
+#
+# Of errors side by side fewer may be counted than were made, so that `calibration` says which rates to make for those asked for.
+# The random part of a text depends on the seed and its id alone: errors at a low rate are among those at a higher one.
+
+MOST = 0.8  # word error rate that can be asked for
+PRIOR = 5.0  # occurrences that a word's rates are drawn towards those of rare words with
+RARE = 3  # occurrences up to which a word is rare
+NEAR = 0.02  # normalised letter distance within which words are equally far
+LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, MOST)  # that the calibration is made at
+_ROUNDS, _WORDS, _TEXT = 3, 6_000, 100  # of the calibration: corrections, words simulated in each, words of a text
+
+Edit = tuple[str, int]  # what is said, and the index of the reference word it stands at (an insertion: after)
+
+
+def said_words(text: str, language: str) -> list[str]:
+    """What the model counts: en: words as a recogniser of letters spells them; zh: characters, a Latin run kept as one."""
+    return tokens(text, language) if _chinese(language) else spelt(text).split()
+
+
+def _chinese(language: str) -> bool:
+    return language_of(language) == "zh"
+
+
+def _letters(word: str, language: str) -> str:
+    """What distances are counted on."""
+    return syllables(word) if _chinese(language) else word
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Errors of each kind over reference words."""
+
+    substituted: float
+    deleted: float
+    inserted: float
+
+    @property
+    def wer(self) -> float:
+        return self.substituted + self.deleted + self.inserted
+
+    def scaled_to(self, wer: float) -> Rates:
+        """The same mix at another word error rate."""
+        share = wer / self.wer
+        return Rates(self.substituted * share, self.deleted * share, self.inserted * share)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A reference word of the fit: how often it occurred, was deleted, and what it was taken for."""
+
+    count: int = 0
+    deleted: int = 0
+    taken_for: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def substituted(self) -> int:
+        return sum(self.taken_for.values())
+
+
+@dataclass(frozen=True)
+class Confusions:
+    """vocabulary: recognised words with counts. distances: normalised letter distances of real substitutions, ascending.
+
+    calibration: word error rate asked for, rates to make.
+    """
+
+    language: str
+    words: Mapping[str, Word]
+    inserted: Mapping[str, int]
+    vocabulary: Mapping[str, int]
+    distances: tuple[float, ...]
+    rates: Rates
+    calibration: tuple[tuple[float, Rates], ...] = ()
+    cache: dict[str, tuple[list[str], np.ndarray]] = field(default_factory=dict, compare=False, repr=False)
+
+    def simulate(self, words: Sequence[str], wer: float, name: str, seed: int = 0) -> list[Edit]:
+        """What a recogniser with this word error rate might have made of the words, in order.
+
+        words: as `said_words` gives them. name: of the text, which decides the random part together with the seed.
+        Raises InputError for a rate outside (0, MOST].
+        """
+        if not 0 < wer <= MOST:
+            raise InputError(
+                f"a word error rate of {100 * wer:g} % cannot be simulated; ask for more than 0 and at most {100 * MOST:g}"
+            )
+        return self.made(words, self._calibrated(wer), name, seed)
+
+    def made(self, words: Sequence[str], rates: Rates, name: str, seed: int) -> list[Edit]:
+        """Errors at these rates, as they are made; where they stand side by side fewer are counted."""
+        generator = np.random.default_rng(int(hash_json([seed, name]), 16))
+        chance = generator.random((len(words), 4))  # what happens, what it is taken for (two draws), what comes after
+        substituted, deleted = self._chances(words, rates)
+        edits: list[Edit] = []
+        for i, word in enumerate(words):
+            if chance[i, 0] < deleted[i]:
+                continue
+            wrong = chance[i, 0] > 1 - substituted[i]
+            edits.append((self._taken_for(word, chance[i, 1], chance[i, 2]) if wrong else word, i))
+            if self.inserted and chance[i, 3] < rates.inserted / max(1 - rates.deleted, 0.1):  # none after a deleted word
+                edits.append((_drawn(*self._insertions, chance[i, 3] * max(1 - rates.deleted, 0.1) / rates.inserted), i))
+        return edits
+
+    def _chances(self, words: Sequence[str], rates: Rates) -> tuple[np.ndarray, np.ndarray]:
+        """(N,) chance of each word's being substituted and deleted; their means are those asked for."""
+        if not len(words):
+            return np.zeros(0), np.zeros(0)
+        odds = np.array([self._odds(w) for w in words])  # (N, 2)
+        wanted, scale = np.array([rates.substituted, rates.deleted]), np.ones(2)
+        for _ in range(200):
+            scaled = odds * scale
+            found = scaled / (1 + scaled.sum(axis=1, keepdims=True))
+            mean = found.mean(axis=0)
+            if np.abs(mean - wanted).max() < 1e-5:
+                break
+            scale *= wanted / np.maximum(mean, 1e-12)
+        return found[:, 0], found[:, 1]
+
+    def _odds(self, word: str) -> tuple[float, float]:
+        """Odds of its being substituted and deleted in the fit."""
+        known, rare = self.words.get(word, Word()), self._rare
+        total = known.count + PRIOR
+        substituted, deleted = (known.substituted + PRIOR * rare[0]) / total, (known.deleted + PRIOR * rare[1]) / total
+        right = max(1 - substituted - deleted, 1e-3)
+        return max(substituted, 1e-6) / right, max(deleted, 1e-6) / right
+
+    @cached_property
+    def _rare(self) -> tuple[float, float]:
+        """How often words that occurred rarely were substituted and deleted; of all words where there are few such."""
+        some = [w for w in self.words.values() if w.count <= RARE]
+        some = some if sum(w.count for w in some) >= 50 else list(self.words.values())
+        total = max(sum(w.count for w in some), 1)
+        return sum(w.substituted for w in some) / total, sum(w.deleted for w in some) / total
+
+    def _taken_for(self, word: str, first: float, second: float) -> str:
+        """first, second: uniform draws."""
+        known = self.words.get(word, Word())
+        trusted = known.substituted / (known.substituted + 1)
+        if first < trusted:
+            return _drawn(*_cumulated(known.taken_for), first / trusted)
+        return self._similar(word, (first - trusted) / (1 - trusted), second)
+
+    def _similar(self, word: str, first: float, second: float) -> str:
+        """A recognised word that is as far from it as a real confusion; among those by how often they were recognised."""
+        if word not in self.cache:
+            others = [w for w in self.vocabulary if w != word]
+            others_spelt = [self._spelling[w] for w in others]
+            distances = cdist([_letters(word, self.language)], others_spelt, scorer=Levenshtein.normalized_distance)[0]
+            self.cache[word] = others, distances
+        others, distances = self.cache[word]
+        if not others or not self.distances:
+            return word
+        wanted = self.distances[int(first * len(self.distances))]
+        gaps = np.abs(distances - wanted)
+        near = np.flatnonzero(gaps <= gaps.min() + NEAR)
+        return _drawn(*_cumulated({others[i]: self.vocabulary[others[i]] for i in near}), second)
+
+    @cached_property
+    def _spelling(self) -> dict[str, str]:
+        return {word: _letters(word, self.language) for word in self.vocabulary}
+
+    @cached_property
+    def _insertions(self) -> tuple[list[str], np.ndarray]:
+        return _cumulated(self.inserted)
+
+    def _calibrated(self, wer: float) -> Rates:
+        """The rates to make, between those of the calibration; those of the fit, scaled, where there is none."""
+        if not self.calibration:
+            return self.rates.scaled_to(wer)
+        asked = np.array([0.0, *(level for level, _ in self.calibration)])
+        made = np.array([[0.0] * 3, *([r.substituted, r.deleted, r.inserted] for _, r in self.calibration)])
+        return Rates(*(float(np.interp(wer, asked, column)) for column in made.T))
+
+
+def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusions:
+    """pairs: reference and recognised texts, of one recogniser. Raises InputError where nothing was recognised wrongly."""
+    aligned = [_aligned(said_words(a, language), said_words(b, language)) for a, b in pairs]
+    rates = counted(pairs, language)
+    counts, deleted, inserted = Counter[str](), Counter[str](), Counter[str]()
+    taken: dict[str, Counter[str]] = {}
+    for wanted, found in (pair for alignment in aligned for pair in alignment):
+        if wanted is None:
+            inserted[str(found)] += 1
+            continue
+        counts[wanted] += 1
+        if found is None:
+            deleted[wanted] += 1
+        elif found != wanted:
+            taken.setdefault(wanted, Counter())[found] += 1
+    total = counts.total()
+    spelling = {w: _letters(w, language) for w in {*taken, *(v for some in taken.values() for v in some)}}
+    distances = sorted(
+        Levenshtein.normalized_distance(spelling[w], spelling[v]) for w, some in taken.items() for v in some.elements()
+    )
+    if not rates.wer or not total:
+        raise InputError(
+            f"there is no error in {len(pairs)} recognised texts of {total} words; give more, or a recogniser that errs"
+        )
+    words = {w: Word(n, deleted[w], dict(sorted(taken.get(w, {}).items()))) for w, n in sorted(counts.items())}
+    vocabulary = Counter(str(found) for alignment in aligned for _, found in alignment if found is not None)
+    model = Confusions(language, words, dict(sorted(inserted.items())), dict(sorted(vocabulary.items())), tuple(distances), rates)
+    return replace(model, calibration=_calibrate(model, [a for a, _ in pairs]))
+
+
+def counted(pairs: Sequence[tuple[str, str]], language: str) -> Rates:
+    """The rates of errors as WER counts them (`text.tokens`). pairs: reference and recognised texts."""
+    return _counted([tokens(a, language) for a, _ in pairs], [tokens(b, language) for _, b in pairs])
+
+
+def _counted(wanted: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -> Rates:
+    names = Counter(e.tag for a, b in zip(wanted, found, strict=True) for e in Levenshtein.editops(a, b))
+    total = max(sum(map(len, wanted)), 1)
+    return Rates(names["replace"] / total, names["delete"] / total, names["insert"] / total)
+
+
+def _calibrate(model: Confusions, references: Sequence[str]) -> tuple[tuple[float, Rates], ...]:
+    """Rates to make so that those asked for are counted: corrected by what is counted on the texts of the fit."""
+    words = [word for text in references for word in said_words(text, model.language)]
+    every = list(islice(cycle(words), _WORDS))
+    some = [every[at : at + _TEXT] for at in range(0, len(every), _TEXT)]
+    wanted = [tokens(" ".join(t), model.language) for t in some]
+    found: list[tuple[float, Rates]] = []
+    for level in LEVELS:
+        asked = _numbers(model.rates.scaled_to(level))
+        made = asked
+        for _ in range(_ROUNDS):
+            edits = [model.made(t, Rates(*made), f"{i}", 0) for i, t in enumerate(some)]
+            said = [tokens(" ".join(w for w, _ in e), model.language) for e in edits]
+            made = _possible(asked + _realised(some, edits) - _numbers(_counted(wanted, said)))
+        found.append((level, Rates(*map(float, made))))
+    return tuple(found)
+
+
+def _realised(texts: Sequence[Sequence[str]], edits: Sequence[Sequence[Edit]]) -> np.ndarray:
+    """(3,) the rates of the errors that were made, which chance has made a little more or fewer than were wanted."""
+    total, said = sum(map(len, texts)), sum(map(len, edits))
+    first = [{i: w for w, i in reversed(e)} for e in edits]  # what is inserted comes second
+    wrong = sum(w != t[i] for t, some in zip(texts, first, strict=True) for i, w in some.items())
+    kept = sum(map(len, first))
+    return np.array([wrong, total - kept, said - kept]) / max(total, 1)
+
+
+def _possible(rates: np.ndarray) -> np.ndarray:
+    """Not below 0, and no more words wrong than there are."""
+    rates = np.maximum(rates, 0.0)
+    rates[:2] *= min(1.0, 0.98 / max(rates[:2].sum(), 1e-9))
+    return rates
+
+
+def _numbers(rates: Rates) -> np.ndarray:
+    return np.array([rates.substituted, rates.deleted, rates.inserted])
+
+
+def _aligned(wanted: Sequence[str], found: Sequence[str]) -> list[tuple[str | None, str | None]]:
+    """Pairs of reference and recognised word; None where there is none."""
+    pairs: list[tuple[str | None, str | None]] = []
+    for code in Levenshtein.opcodes(wanted, found):
+        here, there = wanted[code.src_start : code.src_end], found[code.dest_start : code.dest_end]
+        if code.tag in ("equal", "replace"):
+            pairs.extend(zip(here, there, strict=True))
+        else:
+            pairs.extend((w, None) for w in here)
+            pairs.extend((None, w) for w in there)
+    return pairs
+
+
+def _cumulated(counts: Mapping[str, int]) -> tuple[list[str], np.ndarray]:
+    return list(counts), np.cumsum(list(counts.values()), dtype=np.float64)
+
+
+def _drawn(names: Sequence[str], cumulated: np.ndarray, chance: float) -> str:
+    """chance: uniform in [0, 1)."""
+    return names[min(int(np.searchsorted(cumulated, chance * cumulated[-1], side="right")), len(names) - 1)]
+
+
+KIND = "confusions"
+
+
+def write_confusions(path: Path | str, model: Confusions, card: Mapping[str, Any]) -> None:
+    """card: what it was fitted on."""
+    values = {
+        "kind": KIND,
+        "card": dict(card),
+        "language": model.language,
+        "words": {w: [k.count, k.deleted, dict(k.taken_for)] for w, k in model.words.items()},
+        "inserted": dict(model.inserted),
+        "vocabulary": dict(model.vocabulary),
+        "distances": list(model.distances),
+        "rates": astuple(model.rates),
+        "calibration": [[level, astuple(rates)] for level, rates in model.calibration],
+    }
+    write_json(path, values)
+
+
+def read_confusions(path: Path | str) -> Confusions:
+    """Raises InputError for a file that is missing, damaged, or something else."""
+    values = read_json(path)
+    try:
+        if values["kind"] != KIND:
+            raise ValueError(f"it is {values['kind']!r}")
+        model = Confusions(
+            str(values["language"]),
+            {w: Word(int(n), int(gone), _counts(taken)) for w, (n, gone, taken) in values["words"].items()},
+            _counts(values["inserted"]),
+            _counts(values["vocabulary"]),
+            tuple(map(float, values["distances"])),
+            Rates(*map(float, values["rates"])),
+            tuple((float(level), Rates(*map(float, rates))) for level, rates in values["calibration"]),
+        )
+        _check(model)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} does not hold a model of a recogniser's errors ({error}); fit one with `speechssl evaluate confusions`"
+        ) from error
+    return model
+
+
+def confusions_card(path: Path) -> dict[str, Any]:
+    """What a file was fitted on; nothing of a file that is something else. Raises InputError for one that is no JSON."""
+    values = read_json(path)
+    card = values.get("card") if isinstance(values, dict) and values.get("kind") == KIND else None
+    return card if isinstance(card, dict) else {}
+
+
+def _counts(values: Mapping[str, Any]) -> dict[str, int]:
+    return {str(word): int(count) for word, count in values.items()}
+
+
+def _check(model: Confusions) -> None:
+    """Raises ValueError for what cannot be drawn from."""
+    made = [rate for rates in (model.rates, *(r for _, r in model.calibration)) for rate in astuple(rates)]
+    if not model.words or not model.rates.wer > 0:
+        raise ValueError("it holds no errors")
+    if not all(math.isfinite(x) and x >= 0 for x in (*made, *model.distances)):
+        raise ValueError("a rate or distance is not a number of at least 0")
+    counts = (
+        *model.inserted.values(),
+        *model.vocabulary.values(),
+        *(n for w in model.words.values() for n in w.taken_for.values()),
+    )
+    if min(counts, default=1) < 1 or any(min(w.count, w.deleted) < 0 for w in model.words.values()):
+        raise ValueError("a count is not positive")
+    if (levels := [level for level, _ in model.calibration]) != sorted(levels):
+        raise ValueError("its calibration is out of order")

@@ -1,0 +1,411 @@
+"""Connectionist temporal classification on an encoder's hidden states: head, decoding, forced alignment, recogniser.
+
+Letters: B batch, L hidden states (the encoder's layers and its input), T frames, D width of a hidden state, V symbols.
+Source of the method: Graves et al., ICML 2006; of the head (learnt layer weights, projection, LSTM): SUPERB, arXiv 2105.01051,
+section 3, where the LSTM has two layers of 1024; one of 256 is the default here, sized for a small corpus and a CPU.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torchaudio.functional import TokenSpan, forced_align, merge_tokens
+
+from speechssl.cascade.words import TimedWord, Transcript, check_samples
+from speechssl.errors import InputError
+from speechssl.io import hash_files, read_json, replacing, write_json
+from speechssl.timing import FrameGrid
+
+BLANK = 0
+BLANK_NAME = "<blank>"
+ALIGN_FRAMES = 3000  # long recordings are aligned in pieces of this many frames (a minute) or a few more
+
+
+@dataclass(frozen=True)
+class CtcVocabulary:
+    """The symbols a head tells apart; number 0 is the blank.
+
+    separator: the symbol between words, "|" in English; "" where there is none and every symbol is a word (Chinese characters).
+    """
+
+    symbols: tuple[str, ...]
+    separator: str
+
+    def __post_init__(self) -> None:
+        if not self.symbols or self.symbols[BLANK] != BLANK_NAME or len(set(self.symbols)) < len(self.symbols):
+            raise ValueError(f"symbols must differ and begin with {BLANK_NAME}")
+        if self.separator and self.separator not in self.symbols:
+            raise ValueError(f"the separator {self.separator!r} is not among the symbols")
+
+    @classmethod
+    def english(cls) -> CtcVocabulary:
+        """Lower-case letters, apostrophe and the word separator: V = 29."""
+        return cls((BLANK_NAME, "|", "'", *"abcdefghijklmnopqrstuvwxyz"), "|")
+
+    @classmethod
+    def of_characters(cls, texts: Iterable[str]) -> CtcVocabulary:
+        """Every character that occurs in the texts, white space apart: for a language written without spaces."""
+        return cls((BLANK_NAME, *sorted({c for text in texts for c in text if not c.isspace()})), "")
+
+    @classmethod
+    def of_symbols(cls, sequences: Iterable[Iterable[str]], separator: str = "") -> CtcVocabulary:
+        """Every symbol that occurs, such as the phones of training texts, and the separator."""
+        found = {symbol for sequence in sequences for symbol in sequence} | ({separator} if separator else set())
+        return cls((BLANK_NAME, *sorted(found)), separator)
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+    def numbers(self, symbols: Iterable[str]) -> list[int]:
+        """Of symbols one by one. Those that the vocabulary does not have are left out: no recogniser could say them."""
+        known = {symbol: i for i, symbol in enumerate(self.symbols) if i != BLANK}
+        return [known[symbol] for symbol in symbols if symbol in known]
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text; its characters where there is no separator."""
+        return text.split() if self.separator else [c for c in text if not c.isspace()]
+
+    def encode(self, text: str) -> list[int]:
+        """Symbol numbers of a normalised text. Raises ValueError for a character that is not among the symbols."""
+        numbers = {symbol: i for i, symbol in enumerate(self.symbols)}
+        words = self.words(text)
+        if unknown := sorted(set("".join(words)) - (set(numbers) - {self.separator})):
+            raise ValueError(f"the character {unknown[0]!r} is not in the vocabulary; normalise the text first")
+        return [numbers[c] for c in self.separator.join(words)]
+
+    def decode(self, numbers: Iterable[int]) -> str:
+        """Text of symbol numbers (already collapsed); blanks are dropped, separators become single spaces."""
+        text = "".join(self.symbols[i] for i in numbers if i != BLANK)
+        return " ".join(text.replace(self.separator, " ").split()) if self.separator else text
+
+    def to_json(self) -> dict[str, Any]:
+        return {"symbols": list(self.symbols), "separator": self.separator}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> CtcVocabulary:
+        """Raises KeyError, TypeError or ValueError for values that `to_json` did not make."""
+        return cls(tuple(values["symbols"]), values["separator"])
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """Sizes of a CtcHead. `states` = 1 takes one hidden state; more are summed with learnt weights."""
+
+    width: int  # D of a hidden state
+    symbols: int  # V
+    states: int = 1  # L; encoder.layers + 1 for all of them
+    projection: int = 256
+    lstm_width: int = 256  # a direction
+    lstm_layers: int = 1  # 0: no LSTM, a linear head
+    dropout: float = 0.0  # of what each layer of the LSTM gives; without one, of the projection
+
+
+class CtcHead(nn.Module):
+    """Weighted sum of hidden states -> projection -> bidirectional LSTM -> symbols."""
+
+    def __init__(self, shape: HeadShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.weights = nn.Parameter(torch.zeros(shape.states)) if shape.states > 1 else None
+        self.projection = nn.Linear(shape.width, shape.projection)
+        self.lstm = _lstm(shape) if shape.lstm_layers else None
+        self.dropout = nn.Dropout(shape.dropout)
+        self.output = nn.Linear(2 * shape.lstm_width if shape.lstm_layers else shape.projection, shape.symbols)
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Log-probabilities (B, T, V), float32. What frames beyond a length hold never matters.
+
+        features: (B, L, T, D) or, for one hidden state, (B, T, D); lengths: (B,) frames, 1 to T. Raises ValueError otherwise.
+        """
+        self._check(features, lengths)
+        if features.is_inference() and torch.is_grad_enabled():
+            features = features.clone()  # what a frozen encoder returns cannot be saved for the backward pass
+        hidden = self.projection(self._summed(features))
+        if self.lstm is not None:
+            hidden = run_lstm(self.lstm, hidden, lengths)
+        return self.output(self.dropout(hidden)).float().log_softmax(-1)
+
+    def loss(self, features: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+        """The CTC loss and two things to watch. targets: B lists of symbol numbers, without blanks.
+
+        loss: nats a symbol, the mean over the batch of each utterance's loss over its target length. blank_rate: share of frames
+        where blank wins; it stays at 1 when training collapses. too_long: share of targets that do not fit into their frames
+        and so add nothing to the loss.
+        """
+        log_probs = self(features, lengths)
+        sizes = torch.tensor([len(t) for t in targets])
+        flat = torch.tensor([i for t in targets for i in t], dtype=torch.long, device=log_probs.device)
+        each = nn.functional.ctc_loss(
+            log_probs.transpose(0, 1), flat, lengths.cpu(), sizes, BLANK, reduction="none", zero_infinity=True
+        )
+        too_long = [frames_needed(t) > int(n) for t, n in zip(targets, lengths, strict=True)]
+        return {
+            "loss": (each / sizes.clamp(min=1).to(each)).mean(),
+            "blank_rate": blank_rate(log_probs.detach(), lengths),
+            "too_long": torch.tensor(too_long, dtype=torch.float32).mean(),
+        }
+
+    def _summed(self, features: Tensor) -> Tensor:
+        if self.weights is None:
+            return features[:, 0] if features.ndim == 4 else features
+        return torch.einsum("l,bltd->btd", self.weights.softmax(0), features)
+
+    def _check(self, features: Tensor, lengths: Tensor) -> None:
+        states = features.shape[1] if features.ndim == 4 else 1
+        if features.ndim not in (3, 4) or features.shape[-1] != self.shape.width or states != self.shape.states:
+            wanted = f"(B, {self.shape.states}, T, {self.shape.width})"
+            raise ValueError(f"this head takes features {wanted}, not {tuple(features.shape)}")
+        if lengths.shape != features.shape[:1] or int(lengths.min()) < 1 or int(lengths.max()) > features.shape[-2]:
+            raise ValueError(f"lengths must be {features.shape[0]} numbers of frames from 1 to {features.shape[-2]}")
+
+
+def _lstm(shape: HeadShape) -> nn.LSTM:
+    between = shape.dropout if shape.lstm_layers > 1 else 0.0
+    return nn.LSTM(shape.projection, shape.lstm_width, shape.lstm_layers, batch_first=True, dropout=between, bidirectional=True)
+
+
+def run_lstm(lstm: nn.LSTM, padded: Tensor, lengths: Tensor) -> Tensor:
+    """A bidirectional LSTM on a padded batch: (B, T, D) -> (B, T, 2 H). What frames beyond a length hold never matters.
+
+    On a CPU a packed sequence costs ten times a padded one (torch 2.11: no fused kernel), so there each direction of each layer
+    reads the padded batch from its own beginning: the second one turned round within the lengths.
+    """
+    if int(lengths.min()) == padded.shape[1]:
+        return lstm(padded)[0]
+    if padded.device.type != "cpu":
+        packed = pack_padded_sequence(padded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        return pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=padded.shape[1])[0]
+    turned, found = _turning(lengths, padded.shape[1])[..., None], padded
+    for layer in range(lstm.num_layers):
+        found = nn.functional.dropout(found, lstm.dropout, lstm.training and layer > 0)
+        forward = _one_way(lstm, found, f"l{layer}")
+        backward = _one_way(lstm, found.gather(1, turned.expand_as(found)), f"l{layer}_reverse")
+        found = torch.cat([forward, backward.gather(1, turned.expand_as(backward))], -1)
+    return found
+
+
+def _turning(lengths: Tensor, frames: int) -> Tensor:
+    """(B, T) numbers of the frames in reverse order; those of the padding stay where they are. It is its own inverse."""
+    at = torch.arange(frames)
+    return torch.where(at < lengths.cpu()[:, None], lengths.cpu()[:, None] - 1 - at, at)
+
+
+def _one_way(lstm: nn.LSTM, inputs: Tensor, name: str) -> Tensor:
+    """One direction of one layer. name: what its weights end in."""
+    weights = [getattr(lstm, f"{kind}_{name}") for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    zero = inputs.new_zeros(1, len(inputs), lstm.hidden_size)
+    return torch.lstm(inputs, (zero, zero), weights, True, 1, 0.0, False, False, True)[0]
+
+
+def blank_rate(log_probs: Tensor, lengths: Tensor) -> Tensor:
+    """Share of the real frames where blank is the likeliest symbol. log_probs: (B, T, V); lengths: (B,)."""
+    real = torch.arange(log_probs.shape[1], device=log_probs.device) < lengths.to(log_probs.device)[:, None]
+    return (log_probs.argmax(-1) == BLANK)[real].float().mean()
+
+
+def frames_needed(targets: Sequence[int]) -> int:
+    """The least number of frames that can hold these symbols: equal neighbours need a blank between them."""
+    return len(targets) + sum(a == b for a, b in itertools.pairwise(targets))
+
+
+def greedy_decode(log_probs: Tensor, vocabulary: CtcVocabulary) -> str:
+    """The text of the likeliest path. log_probs: (T, V)."""
+    return vocabulary.decode(span.token for span in greedy_spans(log_probs))
+
+
+def greedy_symbols(log_probs: Tensor, vocabulary: CtcVocabulary) -> list[str]:
+    """The symbols of the likeliest path. log_probs: (T, V)."""
+    path = log_probs.argmax(-1).unique_consecutive()
+    return [vocabulary.symbols[i] for i in path.tolist() if i != BLANK]
+
+
+def greedy_spans(log_probs: Tensor, blank: int = BLANK) -> list[TokenSpan]:
+    """The symbols of the likeliest path with their frames [start, end) and mean log-probability. log_probs: (T, V)."""
+    scores, path = log_probs.max(-1)
+    return merge_tokens(path, scores, blank) if len(path) else []
+
+
+def align_spans(log_probs: Tensor, targets: Sequence[int], blank: int = BLANK) -> list[TokenSpan]:
+    """Like `greedy_spans`, on the likeliest path that says `targets`.
+
+    log_probs: (T, V). Raises ValueError where the targets do not fit into T frames, a log-probability is not a number, or frames
+    times states are more than torchaudio can count (about 20 minutes of speech).
+    """
+    if not targets:
+        return []
+    if (needed := frames_needed(targets)) > len(log_probs):
+        raise ValueError(f"{len(targets)} symbols need at least {needed} frames and there are {len(log_probs)}")
+    if log_probs.isnan().any():
+        raise ValueError("the log-probabilities are not all numbers")
+    if len(log_probs) * (2 * len(targets) + 1) >= 1 << 31:
+        raise ValueError(f"{len(log_probs)} frames and {len(targets)} symbols are too many to align at once; align parts of it")
+    batch = log_probs.detach().float().cpu()[None].contiguous()
+    path, scores = forced_align(batch, torch.tensor([list(targets)], dtype=torch.int32), blank=blank)
+    return merge_tokens(path[0], scores[0], blank)
+
+
+def align_words(log_probs: Tensor, text: str, vocabulary: CtcVocabulary, grid: FrameGrid) -> list[TimedWord]:
+    """When each word of a known text was said: `vocabulary.words(text)` with times; nothing for an empty text.
+
+    log_probs: (T, V). A word lasts from the first frame of its first symbol to the last frame of its last one. Raises ValueError
+    for a text with unknown characters or too long for T frames.
+    """
+    return timed_words(align_spans(log_probs, vocabulary.encode(text)), vocabulary.symbols, vocabulary.separator, grid)
+
+
+def _between_words(path: Tensor, vocabulary: CtcVocabulary) -> Iterator[tuple[int, int]]:
+    """Tile a greedy path (T,) with [first, last) frames of at least ALIGN_FRAMES that end between words.
+
+    The greedy path is the likeliest one of what it says, so its pieces are aligned as the whole would be; the whole of half an hour
+    is more than `forced_align` can count (frames times states beyond 2^31).
+    """
+    between = vocabulary.symbols.index(vocabulary.separator) if vocabulary.separator else BLANK
+    here = path == between
+    ends = (torch.nonzero(here[:-1] & ~here[1:])[:, 0] + 1).tolist()
+    first = 0
+    for end in ends:
+        if end - first >= ALIGN_FRAMES:
+            yield first, end
+            first = end
+    if first < len(path):
+        yield first, len(path)
+
+
+def timed_words(spans: Iterable[TokenSpan], symbols: Sequence[str], separator: str, grid: FrameGrid) -> list[TimedWord]:
+    """Join symbols to words with times in seconds and the geometric mean of the frames' probabilities as confidence."""
+    if not separator:
+        return [_word([span], symbols, grid) for span in spans]
+    groups = itertools.groupby(spans, key=lambda span: symbols[span.token] == separator)
+    return [_word(list(group), symbols, grid) for between, group in groups if not between]
+
+
+def _word(spans: Sequence[TokenSpan], symbols: Sequence[str], grid: FrameGrid) -> TimedWord:
+    frames = sum(len(span) for span in spans)
+    confidence = math.exp(sum(span.score * len(span) for span in spans) / frames)
+    text = "".join(symbols[span.token] for span in spans)
+    return TimedWord(text, grid.seconds(spans[0].start), grid.seconds(spans[-1].end), min(confidence, 1.0))
+
+
+class Encoder(Protocol):
+    """What the recogniser needs of an encoder."""
+
+    @property
+    def grid(self) -> FrameGrid: ...
+    @property
+    def hash(self) -> str: ...
+    def hidden_states(self, samples: np.ndarray) -> Tensor:
+        """samples: (N,) float32 at 16 kHz, any length. Returns (layers + 1, T, D) float32."""
+        ...
+
+    def features(self, samples: np.ndarray, layer: int) -> Tensor:
+        """One of them: (T, D)."""
+        ...
+
+
+class CtcRecogniser:
+    """An encoder and a head as a recogniser. The head is put into evaluation mode.
+
+    layer: which hidden state a head of one state sees (0 is the encoder's input); None for a head that weighs all of them.
+    Raises ValueError where head, vocabulary and layer do not fit each other.
+    """
+
+    def __init__(self, encoder: Encoder, head: CtcHead, vocabulary: CtcVocabulary, name: str, layer: int | None = None) -> None:
+        if head.shape.symbols != len(vocabulary):
+            raise ValueError(f"the head has {head.shape.symbols} symbols and the vocabulary {len(vocabulary)}")
+        if (layer is None) != (head.shape.states > 1):
+            raise ValueError("give a layer for a head of one hidden state, and none for a head that weighs several")
+        self.encoder, self.head, self.vocabulary, self.name, self.layer = encoder, head.eval(), vocabulary, name, layer
+
+    def transcribe(self, samples: np.ndarray) -> Transcript:
+        """Greedy decoding; word times by forced alignment of what was decoded.
+
+        samples: (N,) float32 at 16 kHz; audio shorter than a frame gives no words.
+        """
+        log_probs = self.log_probs(samples)
+        words: list[TimedWord] = []
+        for first, last in _between_words(log_probs.argmax(-1), self.vocabulary):
+            part = log_probs[first:last]
+            spans = align_spans(part, [span.token for span in greedy_spans(part)])
+            moved = [TokenSpan(s.token, s.start + first, s.end + first, s.score) for s in spans]
+            words += timed_words(moved, self.vocabulary.symbols, self.vocabulary.separator, self.encoder.grid)
+        return Transcript(tuple(words), " " if self.vocabulary.separator else "")
+
+    def align(self, samples: np.ndarray, text: str) -> list[TimedWord]:
+        """`align_words` of a known normalised text."""
+        return align_words(self.log_probs(samples), text, self.vocabulary, self.encoder.grid)
+
+    @torch.inference_mode()
+    def log_probs(self, samples: np.ndarray) -> Tensor:
+        """(T, V) on the CPU, T by the encoder's grid."""
+        if self.encoder.grid.frames(len(check_samples(samples))) == 0:
+            return torch.zeros(0, len(self.vocabulary))
+        checked = check_samples(samples)
+        one = None if self.layer is None else self.encoder.features(checked, self.layer)[None]
+        chosen = self.encoder.hidden_states(checked) if one is None else one
+        features = chosen[None].to(self.head.output.weight.device)
+        return self.head(features, torch.tensor([features.shape[-2]]))[0].cpu()
+
+    def save(self, folder: Path | str, facts: Mapping[str, Any] | None = None) -> None:
+        """Write `head.safetensors` and then `card.json`, with these facts too. The encoder is not saved, only its hash."""
+        weights = Path(folder) / "head.safetensors"
+        with replacing(weights) as temporary:
+            save_file({k: v.detach().cpu().contiguous() for k, v in self.head.state_dict().items()}, temporary)
+        card = {
+            "kind": "ctc-recogniser",
+            "name": self.name,
+            "encoder": self.encoder.hash,
+            "layer": self.layer,
+            "frame_rate": self.encoder.grid.frame_rate,
+            "head": asdict(self.head.shape),
+            "vocabulary": self.vocabulary.to_json(),
+            "weights": hash_files([weights]),
+            "versions": {p: importlib.metadata.version(p) for p in ("torch", "torchaudio")},
+        }
+        write_json(Path(folder) / "card.json", card | dict(facts or {}))
+
+    @classmethod
+    def load(cls, folder: Path | str, encoder: Encoder) -> CtcRecogniser:
+        """Raises InputError where a file is missing or damaged, or the encoder is not the one the head was trained on."""
+        path = Path(folder) / "card.json"
+        card = read_json(path)
+        _check_card(card, path, encoder)
+        try:
+            head = CtcHead(HeadShape(**card["head"]))
+            recogniser = cls(encoder, head, CtcVocabulary.from_json(card["vocabulary"]), card["name"], card["layer"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"{path} does not describe a recogniser ({error}); save it again") from error
+        _load_weights(head, Path(folder) / "head.safetensors", card.get("weights"))
+        return recogniser
+
+
+def _check_card(card: Any, path: Path, encoder: Encoder) -> None:
+    if not isinstance(card, dict) or card.get("kind") != "ctc-recogniser":
+        raise InputError(f"{path} is not the card of a CTC recogniser; give the folder that `save` wrote")
+    if card.get("encoder") != encoder.hash:
+        raise InputError(
+            f"{path} was made with the encoder {card.get('encoder')} and this one is {encoder.hash}; "
+            "load that encoder or train the head again"
+        )
+
+
+def _load_weights(head: CtcHead, path: Path, expected: str | None) -> None:
+    try:
+        state = load_file(path)
+        head.load_state_dict(state)
+        if hash_files([path]) != expected:
+            raise ValueError("its contents are not those the card was written for")
+    except (OSError, SafetensorError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path} does not hold the weights of its card ({reason}); restore it or train again") from error

@@ -1,0 +1,264 @@
+"""PocketSphinx with its bundled US-English model: a recogniser that needs no download and no GPU, and makes many errors.
+
+It serves as the bad end of a cascade and as a check that everything above runs with an engine that is not ours. Needs the
+package `pocketsphinx` (`pip install "speechssl[pocketsphinx]"`), whose wheel holds the model.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoFeatureExtractor,
+    AutoModelForCTC,
+    AutoModelForSpeechSeq2Seq,
+    AutoTokenizer,
+    pipeline,
+)
+
+from speechssl.cascade.ctc import greedy_spans, timed_words
+from speechssl.cascade.words import TimedWord, Transcript, check_samples, transcribe_pieces
+from speechssl.errors import InputError, MissingExtra
+from speechssl.io import checkpoint_folder
+from speechssl.timing import FrameGrid
+
+# Checkpoints in the Hugging Face format as recognisers with word times.
+#
+# Two kinds give word times: CTC models on raw samples (wav2vec 2.0, HuBERT, WavLM and their kin; times from the frames of the
+# likeliest path) and Whisper (times from its cross-attention, by `generate(return_timestamps="word")`). Any other kind is refused.
+# Texts come as the model spells them, with its case and punctuation; normalise them before scoring.
+
+SAMPLE_RATE = 16_000  # Hz
+CTC_LONGEST = 20.0  # seconds at once: attention costs the square of the length
+WHISPER_LONGEST = 30.0  # seconds: the window Whisper was trained on (arXiv 2212.04356, section 2.2)
+_NOT_NEEDED = "masked_spec_embed"  # a weight for training only, which some published checkpoints leave out
+
+
+class HuggingFaceRecogniser:
+    """A CTC or Whisper checkpoint.
+
+    source: a folder, or a name on the hub; name: what tables call it (default: the last part of `source`). separator: " ", or ""
+    for a language written without spaces. language: for Whisper, e.g. "en", "zh"; None lets it guess, piece by piece. beams:
+    for Whisper. device: auto is a GPU where there is one. Raises InputError where the checkpoint cannot be loaded whole or is of a
+    kind without word times.
+    """
+
+    def __init__(
+        self,
+        source: Path | str,
+        *,
+        name: str | None = None,
+        separator: str = " ",
+        language: str | None = None,
+        beams: int = 1,
+        device: str = "auto",
+    ) -> None:
+        self.name = name or Path(source).name
+        self.separator = separator
+        source = checkpoint_folder(source, "recogniser")
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        config = _load(AutoConfig, source, "configuration")
+        self._engine: _Ctc | _Whisper
+        if config.model_type == "whisper":
+            self._engine = _Whisper(str(source), language, beams, device)
+        elif (config.architectures or [""])[0].endswith("ForCTC"):
+            self._engine = _Ctc(str(source), config, separator, device)
+        else:
+            kind = (config.architectures or [config.model_type])[0]
+            raise InputError(f"{source} is a {kind}, which has no word times; give a CTC model (...ForCTC) or Whisper")
+
+    def transcribe(self, samples: np.ndarray) -> Transcript:
+        """samples: (N,) float32 at 16 kHz. Long audio is decoded in pieces cut at pauses.
+
+        Whisper gives no confidence (nan), and words it imagines after the end of a piece are put at that end.
+        """
+        engine = self._engine
+        words = transcribe_pieces(check_samples(samples), engine.longest, SAMPLE_RATE, engine.decode)
+        return Transcript(words, self.separator)
+
+
+class _Ctc:
+    longest = CTC_LONGEST
+
+    def __init__(self, source: str, config: Any, separator: str, device: str) -> None:
+        tokenizer = _load(AutoTokenizer, source, "tokenizer")
+        self._source, self._extractor = source, _extractor(source)
+        self._grid = _grid(source, config)
+        self._symbols, self._separator = _symbols(source, tokenizer, config.vocab_size, separator)
+        self._blank = config.pad_token_id  # by which these models were trained (transformers, Wav2Vec2ForCTC.forward)
+        self._model = _model(AutoModelForCTC, source, device)
+
+    @torch.inference_mode()
+    def decode(self, samples: np.ndarray) -> list[TimedWord]:
+        if not self._grid.frames(len(samples)):
+            return []
+        inputs = self._extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt").input_values
+        logits = self._model(inputs.to(self._model.device)).logits[0]
+        if len(logits) != self._grid.frames(len(samples)):
+            raise InputError(f"{self._source} changes its frame rate after the convolutions; give a CTC model without adapter")
+        spans = greedy_spans(logits.float().log_softmax(-1).cpu(), self._blank)
+        return timed_words([s for s in spans if self._symbols[s.token]], self._symbols, self._separator, self._grid)
+
+
+class _Whisper:
+    longest = WHISPER_LONGEST
+
+    def __init__(self, source: str, language: str | None, beams: int, device: str) -> None:
+        model = _model(AutoModelForSpeechSeq2Seq, source, device)
+        if not getattr(model.generation_config, "alignment_heads", None):
+            raise InputError(
+                f"{source} has no word times: its generation_config.json lacks alignment_heads; "
+                "copy them from the Whisper checkpoint that it was made from"
+            )
+        tokenizer = _load(AutoTokenizer, source, "tokenizer")
+        self._pipeline: Any = pipeline(
+            "automatic-speech-recognition",
+            model=model,
+            tokenizer=tokenizer,
+            feature_extractor=_extractor(source),
+            device=model.device,
+        )
+        self._options = {"num_beams": beams} | ({"language": language, "task": "transcribe"} if language else {})
+
+    def decode(self, samples: np.ndarray) -> list[TimedWord]:
+        audio = {"raw": samples, "sampling_rate": SAMPLE_RATE}
+        chunks = self._pipeline(audio, return_timestamps="word", generate_kwargs=self._options)["chunks"]
+        timed = ((chunk["text"].strip(), *chunk["timestamp"]) for chunk in chunks)
+        return [TimedWord(text, float(start), float(end), float("nan")) for text, start, end in timed if text]
+
+
+def _load(loader: Any, source: Path | str, what: str, **options: Any) -> Any:
+    try:
+        return loader.from_pretrained(str(source), **options)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise InputError(
+            f"cannot load the {what} of {source} ({reason}); give the path of a folder with the whole checkpoint "
+            "(config.json, model.safetensors, preprocessor_config.json, tokenizer files), or a name the hub knows"
+        ) from error
+
+
+def _model(loader: Any, source: str, device: str) -> Any:
+    """The model for inference. A weight that the checkpoint lacks would be random, so it is refused."""
+    model, found = _load(loader, source, "weights", output_loading_info=True)
+    if lacking := sorted(k for k in found["missing_keys"] if not k.endswith(_NOT_NEEDED)):
+        raise InputError(f"{source} lacks the weight {lacking[0]} (of {len(lacking)} missing); give a fine-tuned checkpoint")
+    return model.eval().to(device)
+
+
+def _extractor(source: str) -> Any:
+    extractor = _load(AutoFeatureExtractor, source, "feature extractor")
+    if extractor.sampling_rate != SAMPLE_RATE:
+        raise InputError(f"{source} wants audio at {extractor.sampling_rate} Hz; give a model for {SAMPLE_RATE} Hz")
+    return extractor
+
+
+def _grid(source: str, config: Any) -> FrameGrid:
+    try:
+        return FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+    except AttributeError as error:
+        raise InputError(
+            f"{source} ({config.model_type}) does not state the convolutions that word times are counted in; "
+            "give a CTC model of the wav2vec 2.0 family"
+        ) from error
+
+
+def _symbols(source: str, tokenizer: Any, size: int, separator: str) -> tuple[list[str], str]:
+    """Text of every output, "" for those that write nothing, and the one that stands between words."""
+    between = getattr(tokenizer, "word_delimiter_token", None)
+    if between is None:
+        raise InputError(f"{source} has no symbol between words; give a CTC model with a Wav2Vec2CTCTokenizer")
+    silent = set(tokenizer.all_special_ids) | {tokenizer.word_delimiter_token_id} | set(range(len(tokenizer), size))
+    if separator:
+        silent.remove(tokenizer.word_delimiter_token_id)
+    tokens = ["" if i in silent else tokenizer.convert_ids_to_tokens(i) for i in range(size)]
+    if getattr(tokenizer, "do_lower_case", False):
+        tokens = [t.lower() for t in tokens]
+    return tokens, between if separator else ""
+
+
+SAMPLE_RATE_OF_POCKETSPHINX = 16_000  # Hz, of the bundled model
+LONGEST = 20.0  # seconds decoded at once: time and memory grow with an utterance's lattice
+_ALTERNATE = re.compile(r"\(\d+\)$")  # "the(2)" is the second pronunciation of "the"
+_FILLER = re.compile(r"^(<.*>|\[.*\]|\+\+.*\+\+)$")  # <s>, <sil>, [NOISE], ++UM++
+
+
+@dataclass(frozen=True)
+class DecoderSettings:
+    """Options of the decoder, under PocketSphinx's own names. The defaults leave out what costs most and helps least."""
+
+    fwdflat: bool = False  # second pass over the words the first pass found
+    bestpath: bool = True  # third pass, over the word lattice; the confidences come from it
+    maxhmmpf: int = 3000  # HMMs active in a frame; PocketSphinx's own default is 30,000
+    topn: int = 4  # Gaussians looked at in a mixture
+    ds: int = 1  # acoustic scores are computed in every ds-th frame
+    beam: float = 1e-48
+    pbeam: float = 1e-48
+    wbeam: float = 7e-29
+
+
+class PocketSphinxRecogniser:
+    """English only. Raises MissingExtra without the package, InputError for settings that the decoder refuses."""
+
+    def __init__(self, settings: DecoderSettings = DecoderSettings(), name: str = "pocketsphinx") -> None:
+        self.name, self.settings = name, settings
+        self._own = threading.local()
+        self._frame_rate = int(self._thread_decoder().config["frate"])
+
+    def transcribe(self, samples: np.ndarray) -> Transcript:
+        """samples: (N,) float32 at 16 kHz. The words depend on these samples alone, not on what was decoded before."""
+        return Transcript(transcribe_pieces(check_samples(samples), LONGEST, SAMPLE_RATE_OF_POCKETSPHINX, self._decode))
+
+    def _thread_decoder(self) -> Any:
+        """This thread's decoder: it holds one utterance at a time. Noise comes first: the first utterance is unlike all others."""
+        if not hasattr(self._own, "decoder"):
+            decoder = _decoder(self.settings)
+            _utter(decoder, np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE_OF_POCKETSPHINX))
+            self._own.decoder = decoder
+        return self._own.decoder
+
+    def _decode(self, samples: np.ndarray) -> list[TimedWord]:
+        decoder = self._thread_decoder()
+        _utter(decoder, samples)
+        if decoder.hyp() is None:
+            return []
+        return [self._word(segment) for segment in decoder.seg() if not _FILLER.match(segment.word)]
+
+    def _word(self, segment: Any) -> TimedWord:
+        start, end = segment.start_frame / self._frame_rate, (segment.end_frame + 1) / self._frame_rate
+        return TimedWord(_ALTERNATE.sub("", segment.word), start, end, min(float(segment.prob), 1.0))
+
+
+def _utter(decoder: Any, samples: np.ndarray) -> None:
+    with warnings.catch_warnings():  # it is called unnecessary, but without it the noise tracker remembers the last utterance
+        warnings.simplefilter("ignore", DeprecationWarning)
+        decoder.start_stream()
+    decoder.start_utt()
+    decoder.process_raw(_pcm(samples), full_utt=True)
+    decoder.end_utt()
+
+
+def _decoder(settings: DecoderSettings) -> Any:
+    try:
+        import pocketsphinx
+    except ImportError as error:
+        raise MissingExtra("recognition with PocketSphinx", "pocketsphinx") from error
+    try:
+        return pocketsphinx.Decoder(samprate=SAMPLE_RATE_OF_POCKETSPHINX, loglevel="FATAL", **asdict(settings))
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise InputError(f"PocketSphinx does not accept {settings} ({error}); reinstall it or use other settings") from error
+
+
+def _pcm(samples: np.ndarray) -> bytes:
+    """Signed 16-bit, clipped at full scale."""
+    return (np.clip(samples, -1, 1) * 32767).astype(np.int16).tobytes()

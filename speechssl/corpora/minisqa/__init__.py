@@ -1,1 +1,0 @@
-"""MiniSQA, a synthetic spoken question-answering corpus: small invented passages whose answers are known to the character."""

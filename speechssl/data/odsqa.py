@@ -1,0 +1,156 @@
+"""ODSQA (Lee et al., SLT 2018, arXiv 1808.02280): DRCD's development set read by 20 Mandarin speakers, and its companions DRCD-TTS
+(synthetic speech) and DRCD-backtrans (translated there and back), all in DRCD's schema and in traditional Chinese.
+
+Contexts are what iFLYTEK's recogniser made of the speech (CER 19.1 %), and so are the questions of the spoken-question test.
+
+  test-spokenq, test-textq  ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json
+  PART-tts, PART-backtrans  JSON files whose name, or whose folder's, says so; PART is dev or test where that is said, else train
+
+Where DRCD's own DRCD_dev.json lies beside them its texts become the `text` of the tests, and their offsets are then those in it.
+Where both tests are there the questions of the first have their text from the second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from speechssl.data.join import Take, Takes, audio_files, take_of
+from speechssl.data.prepare import Job, Wanted, given, nothing_found, prepared
+from speechssl.data.prepare_report import Draft, Ledger
+from speechssl.data.squad import Originals, Paragraph, Style, drafted, originals, read_squad, worded
+from speechssl.errors import InputError
+
+PUBLISHED = {
+    "test-spokenq": {"passages": 606, "questions": 1_465},
+    "test-textq": {"passages": 606, "questions": 1_464},
+}
+ARTICLES = 235
+PAIRS = {"tts": 16_746, "backtrans": 15_238}  # of all its parts together
+LAYOUT = (
+    "give the folder of ODSQA with any of ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json and the JSON files of DRCD-TTS "
+    "and DRCD-backtrans (with tts or backtrans, and train or dev, in their names), or one of these files"
+)
+ABOUT = {"title": "ODSQA", "language": "zh", "source": "github.com/Chia-Hsuan-Lee/ODSQA, arXiv 1808.02280"}
+PARTS = re.compile(r"dev|test")
+KINDS = {
+    "tts": re.compile(r"tts"),
+    "backtrans": re.compile(r"back.?trans"),
+    "test-textq": re.compile(r"odsqa.*text|text_?q"),
+    "test-spokenq": re.compile(r"odsqa.*(spoken|test)|spoken_?q"),
+    "original": re.compile(r"drcd"),
+}
+RECORDING = re.compile(r"\D*(\d+(?:[-_]\d+){1,3})")  # of a paragraph, a sentence of one, or a question
+ASKED = re.compile(r"^q(?![a-z])|quest|query", re.IGNORECASE)
+
+
+def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
+    """Write `out` and return its data report.
+
+    Raises InputError for a folder or file that is not of ODSQA, or a damaged file.
+    """
+    found = given(Path(source), LAYOUT)
+    files = {split: path for split, path in sorted(_files(found).items())}
+    if not any(not split.startswith("original") for split in files):
+        raise nothing_found(found, LAYOUT)
+    sounds = _recordings(found) if wanted.audio and found.is_dir() else {}
+    heard = {"recordings": sum(len(s) for kind in sounds.values() for s in kind.values())} if sounds else {}
+    job = Job("odsqa", found, Path(out), files, _published(files), ABOUT, heard, wanted)
+
+    def drafts(ledger: Ledger) -> Mapping[str, tuple[Draft, Takes]]:
+        read = {name: read_squad(path) for name, path in files.items()}
+        drcd = [p for name, paragraphs in read.items() if name.startswith("original") for p in paragraphs]
+        texts = originals(drcd, worded(read.get("test-textq", ())))
+        splits = {name: paragraphs for name, paragraphs in read.items() if not name.startswith("original")}
+        made = {split: _draft(split, paragraphs, texts, sounds, ledger) for split, paragraphs in splits.items()}
+        _compare_pairs(ledger, made)
+        return made
+
+    return prepared(job, drafts)
+
+
+def _files(source: Path) -> dict[str, Path]:
+    """Split -> its file; "original-..." -> a file of DRCD. Raises InputError where two files claim to be one split."""
+    found: dict[str, Path] = {}
+    paths = sorted(source.rglob("*.json")) if source.is_dir() else [source]
+    for path in (p for p in paths if not p.name.startswith(".")):
+        split = _split_of(path, source)
+        if split in found:
+            raise InputError(f"both {found[split]} and {path} look like {split} of ODSQA; leave one of them in the folder")
+        if split:
+            found[split] = path
+    return found
+
+
+def _split_of(path: Path, source: Path) -> str:
+    """By the name of the file, or else of the folders it lies in; "" for a file of something else."""
+    folders = [f for f in path.parents if f == source or source in f.parents] or [path.parent]
+    for name in (path.name, *(folder.name for folder in folders)):
+        kind = next((kind for kind, pattern in KINDS.items() if pattern.search(name.lower())), "")
+        if kind in PAIRS:
+            part = PARTS.search(path.name.lower())
+            return f"{part[0] if part else 'train'}-{kind}"
+        if kind:
+            return f"original-{path.name}" if kind == "original" else kind
+    return ""
+
+
+def _published(files: Mapping[str, Path]) -> dict[str, dict[str, int]]:
+    """A companion in one file is compared as it is, one in parts by `_compare_pairs`."""
+    found: dict[str, dict[str, int]] = {}
+    for kind, pairs in PAIRS.items():
+        parts = [split for split in files if split.endswith(f"-{kind}")]
+        if len(parts) < 2:
+            found[parts[0] if parts else f"train-{kind}"] = {"questions": pairs}
+    return PUBLISHED | found
+
+
+def _draft(
+    split: str, paragraphs: list[Paragraph], texts: Originals, sounds: Mapping[str, dict[str, dict[int, Path]]], ledger: Ledger
+) -> tuple[Draft, Takes]:
+    test = split in PUBLISHED
+    if test:
+        count = len({p.article for p in paragraphs})
+        ledger.compare(split, "articles", ARTICLES, count)
+    heard = not split.endswith("backtrans")  # text that was translated is nobody's speech
+    style = Style("zh", heard_passages=heard, heard_questions=split == "test-spokenq")
+    draft, _ = drafted(split, paragraphs, style, ledger, texts if test else None)
+    return draft, _takes(draft, sounds) if test else Takes()
+
+
+def _compare_pairs(ledger: Ledger, made: Mapping[str, object]) -> None:
+    """Companions in several files: the published number is that of all pairs."""
+    for kind, pairs in PAIRS.items():
+        parts = [split for split in made if split.endswith(f"-{kind}")]
+        total = sum(ledger.read[split, "questions"] for split in parts)
+        if len(parts) > 1:
+            ledger.compare(parts[0], f"questions in {' and '.join(parts)}", pairs, total)
+
+
+def _recordings(source: Path) -> dict[str, dict[str, dict[int, Path]]]:
+    """ "passages" and "questions" -> id -> number of the segment -> file.
+
+    PARAGRAPH-SENTENCE.wav for passages and QUESTION.wav for questions, ids as in the JSON with - or _ between their numbers; both
+    have three numbers, so that what is asked lies in a folder, or has a name, that says question, or q before its numbers.
+    """
+    found: dict[str, dict[str, dict[int, Path]]] = {"passages": {}, "questions": {}}
+    for path in audio_files(source):
+        if name := RECORDING.fullmatch(path.stem):
+            numbers = re.split("[-_]", name[1])
+            if ASKED.search(path.stem) or any(ASKED.search(f.name) for f in path.parents if source in f.parents):
+                found["questions"].setdefault("-".join(numbers), {})[0] = path
+            else:
+                segment = int(numbers[2]) if len(numbers) > 2 else 0
+                found["passages"].setdefault("-".join(numbers[:2]), {})[segment] = path
+    return found if found["passages"] or found["questions"] else {}
+
+
+def _takes(draft: Draft, sounds: Mapping[str, dict[str, dict[int, Path]]]) -> Takes:
+    """Of the records that there are. Sentences are numbered from the same number everywhere, 0 or 1."""
+    passages = {p.id: s for p in draft.passages if (s := sounds.get("passages", {}).get(p.id))}
+    first = min((min(segments) for segments in passages.values()), default=0)
+    questions = {q.id: Take((s[0],)) for q in draft.questions if (s := sounds.get("questions", {}).get(q.id))}
+    unused = sum(len(s) for kind in sounds.values() for s in kind.values()) - len(questions) - sum(map(len, passages.values()))
+    return Takes({name: take_of(segments, first) for name, segments in passages.items()}, questions, unused)

@@ -1,0 +1,309 @@
+"""Records of a spoken-QA corpus and their JSONL manifests.
+
+A corpus is a folder: `card.json`, and for every split `<split>/passages.jsonl` and `<split>/questions.jsonl`, one record a line.
+Audio paths are relative to the corpus folder. All times are seconds from the beginning of the record's own audio; those of an
+answer from the beginning of its passage's audio. Half-open intervals [start, end).
+
+A corpus may be text only: its records then have no audio (""), no length (0 s), and its answers no times.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from speechssl.errors import InputError
+from speechssl.io import hash_files, read_json, write_text
+
+R = TypeVar("R", "Passage", "Question")
+INVENTED = "an invented miniature"  # stands in the title of the README of a tree of `prepare miniature`, and in cards
+RARE = ("transcript", "synthetic", "option_audio")  # fields that are written only where they say something
+TOLERANCE = 0.05  # seconds that a stated time may lie beyond the end of the audio
+
+
+@dataclass(frozen=True)
+class Span:
+    """A word or a phone with its time in seconds."""
+
+    text: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One annotation of an answer. start, end: seconds in the passage's audio, None where only the text is known."""
+
+    text: str
+    start: float | None = None
+    end: float | None = None
+    char_start: int | None = None  # offset in what is `written` of the passage, None where that does not hold the answer
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A recording to ask about; a line of passages.jsonl."""
+
+    id: str
+    audio: str  # path below the corpus, "" where there is only text
+    seconds: float
+    text: str  # what is said, "" where nobody knows
+    speaker: str
+    language: str
+    words: tuple[Span, ...] = ()
+    phones: tuple[Span, ...] = ()
+    transcript: str = ""  # what a recogniser made of it, where the corpus has that
+    synthetic: bool = False  # spoken by a synthesiser when the corpus was prepared
+
+    @property
+    def written(self) -> str:
+        """The text, or else the transcript: what offsets of answers refer to."""
+        return self.text or self.transcript
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about a passage; a line of questions.jsonl."""
+
+    id: str
+    passage: str  # id of the passage it is about
+    audio: str
+    seconds: float
+    text: str
+    speaker: str
+    language: str
+    answers: tuple[Answer, ...] = ()  # empty: the passage does not say
+    options: tuple[str, ...] = ()  # multiple choice
+    correct: tuple[int, ...] = ()  # indices of the right options, in order
+    relation: str = ""
+    words: tuple[Span, ...] = ()
+    phones: tuple[Span, ...] = ()
+    transcript: str = ""
+    synthetic: bool = False
+    option_audio: tuple[str, ...] = ()  # paths below the corpus, one an option
+
+    @property
+    def written(self) -> str:
+        """The text, or else the transcript."""
+        return self.text or self.transcript
+
+    @property
+    def option_ids(self) -> tuple[str, ...]:
+        """What the options' recordings are called where units or transcripts are kept by name."""
+        return tuple(f"{self.id}:option-{i}" for i in range(len(self.options)))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One split of a corpus in memory."""
+
+    root: Path
+    split: str
+    passages: dict[str, Passage]
+    questions: tuple[Question, ...]
+
+    @property
+    def answerable(self) -> tuple[Question, ...]:
+        return tuple(q for q in self.questions if q.answers)
+
+    @property
+    def choices(self) -> tuple[Question, ...]:
+        """The multiple-choice questions."""
+        return tuple(q for q in self.questions if q.correct)
+
+    def path(self, record: Passage | Question) -> Path:
+        """Raises InputError for a record without audio."""
+        if not record.audio:
+            raise InputError(
+                f"{record.id} of {self.root} is text only; prepare the corpus with --speak, or take systems that read what is "
+                f"written (text, cascade-given)"
+            )
+        return self.root / record.audio
+
+
+def write_records(path: Path, records: Iterable[Passage | Question]) -> None:
+    """Write a manifest, whole or not at all."""
+    write_text(path, "".join(json.dumps(compact(asdict(r)), ensure_ascii=False) + "\n" for r in records))
+
+
+def compact(record: dict[str, Any]) -> dict[str, Any]:
+    """Word and phone times as [text, start, end] triples: a third of the bytes; one right option as its index."""
+    for name in ("words", "phones"):
+        record[name] = [[s["text"], round(s["start"], 5), round(s["end"], 5)] for s in record[name]]
+    if len(right := record.get("correct", (0, 0))) < 2:
+        record["correct"] = right[0] if right else None
+    return {name: value for name, value in record.items() if value or name not in RARE}
+
+
+def read_passages(path: Path) -> Iterator[Passage]:
+    """Raises InputError naming file and line for a line that is not a passage record."""
+    return (passage for _, passage in _numbered_passages(path))
+
+
+def _numbered_passages(path: Path) -> Iterator[tuple[int, Passage]]:
+    """Every record with its line, which is not its index where the manifest has blank lines."""
+    for number, values in read_lines(path):
+        yield number, _build(Passage, values, path, number)
+
+
+def read_questions(path: Path) -> Iterator[Question]:
+    """Raises InputError naming file and line for a line that is not a question record."""
+    return (question for _, question in _numbered_questions(path))
+
+
+def _numbered_questions(path: Path) -> Iterator[tuple[int, Question]]:
+    for number, values in read_lines(path):
+        try:
+            values["answers"] = tuple(_build_answer(**a) for a in values.get("answers", ()))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{path}:{number}: an answer of this question is malformed ({error}); mend it") from error
+        for name in ("options", "option_audio"):
+            options = values.get(name, [])
+            if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
+                raise InputError(f"{path}:{number}: the {name} of this question are not a list of texts; mend the line")
+            values[name] = tuple(options)
+        values["correct"] = _right(values.get("correct"))
+        yield number, _build(Question, values, path, number)
+
+
+def _right(correct: Any) -> tuple[Any, ...]:
+    """Indices of the right options: written as none, one, or a list."""
+    if correct is None:
+        return ()
+    return tuple(correct) if isinstance(correct, list) else (correct,)
+
+
+def _build_answer(**values: Any) -> Answer:
+    """Raises TypeError or ValueError for what is not an answer, such as a start without an end."""
+    answer = Answer(**values)
+    if not isinstance(answer.text, str):
+        raise TypeError(f"its text is {answer.text!r}")
+    if (answer.start is None) != (answer.end is None):
+        raise ValueError("it has only one of start and end")
+    if answer.start is not None and answer.end is not None and not math.isfinite(answer.start + answer.end):
+        raise ValueError(f"its times are {answer.start} and {answer.end}")
+    return answer
+
+
+def data_hash(root: Path | str, split: str) -> str:
+    """Hash of the manifests of a split; what is made from it carries this, and is made again when it changes.
+
+    Audio is known by its name in the manifest and is not hashed: give new recordings new names or a new corpus.
+    """
+    return hash_files(sorted(p for p in (Path(root) / split).glob("*.jsonl") if not p.name.startswith(".")))  # not what a kill left
+
+
+def synthetic_note(root: Path | str) -> str:
+    """What every table of a corpus says where a synthesiser spoke some of it, or it is invented, as its card has it; else ""."""
+    card = Path(root) / "card.json"
+    values = read_json(card) if card.is_file() else None
+    return synthetic_sentence(str(values.get("synthetic") or "")) if isinstance(values, dict) else ""
+
+
+def synthetic_sentence(said: str) -> str:
+    """said: `synthetic` of a card. A miniature that is only written has no speech to speak of."""
+    if said == INVENTED:
+        return f"{said.capitalize()}."
+    return f"Synthetic speech: {said}." if said else ""
+
+
+def load_corpus(root: Path | str, split: str) -> Corpus:
+    """Read and check one split.
+
+    Raises InputError (one sentence, naming file and line) for a missing manifest, a line that is not JSON or lacks a field, a
+    duplicate id, a missing audio file, an unknown passage, or an answer outside its passage.
+    """
+    root = Path(root)
+    folder = root / split
+    if not (folder / "passages.jsonl").is_file():
+        known = sorted(p.parent.name for p in root.glob("*/passages.jsonl"))
+        found = f"it has the splits {', '.join(known)}" if known else "prepare one with `speechssl prepare`"
+        raise InputError(f"{folder} is not a split of a prepared corpus (no passages.jsonl); {found}")
+    passages: dict[str, Passage] = {}
+    for number, passage in _numbered_passages(folder / "passages.jsonl"):
+        if passage.id in passages:
+            raise InputError(f"{folder / 'passages.jsonl'}:{number}: the id {passage.id} occurs twice; make ids unique")
+        _check_audio(root, passage, folder / "passages.jsonl", number)
+        passages[passage.id] = passage
+    questions: dict[str, Question] = {}
+    for number, question in _numbered_questions(folder / "questions.jsonl"):
+        if question.id in questions:
+            raise InputError(f"{folder / 'questions.jsonl'}:{number}: the id {question.id} occurs twice; make ids unique")
+        _check_audio(root, question, folder / "questions.jsonl", number)
+        _check_question(question, passages, folder / "questions.jsonl", number)
+        questions[question.id] = question
+    return Corpus(root, split, passages, tuple(questions.values()))
+
+
+def first_passages(corpus: Corpus, count: int | None) -> Corpus:
+    """The first `count` passages with their questions; None: all."""
+    if count is None:
+        return corpus
+    kept = dict(list(corpus.passages.items())[:count])
+    return replace(corpus, passages=kept, questions=tuple(q for q in corpus.questions if q.passage in kept))
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number, object) of every line that is not empty. Raises InputError for a line that is not a JSON object, naming it."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # not splitlines: a text may hold U+0085 or U+2028
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{path}:{number} is not JSON ({error}); mend or remove the line") from error
+        if not isinstance(values, dict):
+            raise InputError(f"{path}:{number} is not a JSON object; every line of a manifest is one record")
+        yield number, values
+
+
+def _build(cls: type[R], values: dict[str, Any], path: Path, number: int) -> R:
+    known = {f.name for f in fields(cls)}
+    if unknown := sorted(set(values) - known):
+        raise InputError(f"{path}:{number} has the unknown field {unknown[0]!r}; the fields are {', '.join(sorted(known))}")
+    try:
+        for name in ("words", "phones"):
+            values[name] = tuple(Span(str(t), float(a), float(b)) for t, a, b in values.get(name, ()))
+        record = cls(**values)
+        for name in ("id", "audio", "text", "speaker", "language", "passage", "relation", "transcript"):
+            if not isinstance(getattr(record, name, ""), str):
+                raise TypeError(f"{name} is {getattr(record, name)!r}, which is not text")
+        if not math.isfinite(record.seconds) or record.seconds < 0 or (record.audio != "" and record.seconds == 0):
+            raise ValueError(f"seconds is {record.seconds}")
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}:{number} is not a {cls.__name__} record ({error}); mend the line") from error
+    return record
+
+
+def _check_audio(root: Path, record: Passage | Question, path: Path, number: int) -> None:
+    for audio in filter(None, (record.audio, *getattr(record, "option_audio", ()))):
+        if not (root / audio).is_file():
+            raise InputError(f"{path}:{number} names {root / audio}, which does not exist; restore it or remove the line")
+
+
+def _check_question(question: Question, passages: dict[str, Passage], path: Path, number: int) -> None:
+    passage = passages.get(question.passage)
+    if passage is None:
+        raise InputError(f"{path}:{number} asks about the passage {question.passage}, which is not in passages.jsonl")
+    options = len(question.options)
+    if any(right not in range(options) for right in question.correct):
+        shown = question.correct[0] if len(question.correct) == 1 else list(question.correct)
+        raise InputError(f"{path}:{number}: correct is {shown!r}, but there are {options} options; mend the line")
+    if question.option_audio and len(question.option_audio) != options:
+        raise InputError(f"{path}:{number} has {len(question.option_audio)} option_audio for {options} options; mend the line")
+    for answer in question.answers:
+        if answer.start is None or answer.end is None:
+            continue
+        if not 0 <= answer.start < answer.end <= passage.seconds + TOLERANCE:
+            raise InputError(
+                f"{path}:{number}: the answer [{answer.start}, {answer.end}) s lies outside its passage {passage.id} "
+                f"([0, {passage.seconds}) s); correct the times"
+            )

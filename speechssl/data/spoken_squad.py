@@ -1,0 +1,107 @@
+"""Spoken-SQuAD (Lee et al., Interspeech 2018, arXiv 1804.00320): SQuAD 1.1 spoken by Google's synthesiser, heard by CMU Sphinx.
+
+  train, test             spoken_train-v1.1.json, spoken_test-v1.1.json (WER 22.8 and 22.7 %)
+  test-wer44, test-wer54  spoken_test-v1.1_WER44.json, spoken_test-v1.1_WER54.json: the test set with white noise
+  audio                   train_wav/ and dev_wav/ of Spoken-SQuAD_audio.zip: ARTICLE_PARAGRAPH_SENTENCE.wav, counted from 0
+
+Contexts are transcripts; questions are text and were not spoken. The noisy files keep the answers and offsets of SQuAD itself, and
+those offsets mean nothing in them. Where SQuAD's own dev-v1.1.json lies beside the tests its contexts become `text`. Of the
+training set they do not: readers are trained on the transcripts, as published, and need the offsets in them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from speechssl.data.join import Takes, audio_files, take_of
+from speechssl.data.prepare import Job, Wanted, given, nothing_found, prepared
+from speechssl.data.prepare_report import Draft, Ledger
+from speechssl.data.squad import Paragraph, Style, drafted, originals, read_squad
+from speechssl.errors import InputError
+
+TEST = {"questions": 5_351}  # the noisy tests are the test set with noise
+PUBLISHED = {"train": {"questions": 37_111}, "test": TEST, "test-wer44": TEST, "test-wer54": TEST}
+LAYOUT = (
+    "give the folder of Spoken-SQuAD with any of spoken_train-v1.1.json, spoken_test-v1.1.json, spoken_test-v1.1_WER44.json and "
+    "spoken_test-v1.1_WER54.json, or one of these files"
+)
+ABOUT = {"title": "Spoken-SQuAD", "language": "en", "source": "github.com/Chia-Hsuan-Lee/Spoken-SQuAD, arXiv 1804.00320"}
+SPOKEN = re.compile(r"spoken.?(train|test|dev).*\.json")
+NOISE = re.compile(r"wer[-_]?(\d+)")
+ORIGINAL = "dev-v1.1.json"
+SEGMENT = re.compile(r"(\d+)_(\d+)(?:_(\d+))?")
+FOLDER = re.compile(r"(train)|dev|test")  # names of folders of recordings
+Sounds = dict[tuple[int, int], dict[int, Path]]  # (article, paragraph) -> sentence -> file
+
+
+def prepare_spoken_squad(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
+    """Write `out` and return its data report.
+
+    Raises InputError for a folder or file that is not of Spoken-SQuAD, or a damaged file.
+    """
+    found = given(Path(source), LAYOUT)
+    files = _files(found)
+    if not files:
+        raise nothing_found(found, LAYOUT)
+    sounds = _recordings(found, files) if wanted.audio and found.is_dir() else {}
+    heard = {"recordings": {split: sum(map(len, s.values())) for split, s in sounds.items()}} if sounds else {}
+    original = _original(found)
+    named = files | ({"original": original} if original else {})
+    job = Job("spoken-squad", found, Path(out), named, PUBLISHED, ABOUT, heard, wanted)
+
+    def read(ledger: Ledger) -> Mapping[str, tuple[Draft, Takes]]:
+        texts = originals(read_squad(original)) if original else None
+        made = {}
+        for split, path in files.items():
+            style = Style("en", heard_passages=True, offsets="wer" not in split)
+            draft, sources = drafted(split, read_squad(path), style, ledger, texts if split.startswith("test") else None)
+            made[split] = draft, _takes(sources, sounds.get(split, {}))
+        return made
+
+    return prepared(job, read)
+
+
+def _files(source: Path) -> dict[str, Path]:
+    """Split -> its file, train first. Raises InputError where two files claim to be one split."""
+    found: dict[str, Path] = {}
+    for path in sorted(source.rglob("*.json")) if source.is_dir() else [source]:
+        if not (name := SPOKEN.fullmatch(path.name.lower())):
+            continue
+        noise = NOISE.search(path.name.lower())
+        split = f"test-wer{noise[1]}" if noise else "train" if name[1] == "train" else "test"
+        if split in found:
+            raise InputError(f"both {found[split]} and {path} look like {split} of Spoken-SQuAD; leave one of them in the folder")
+        found[split] = path
+    order = ["train", "test", *sorted(s for s in found if "wer" in s)]
+    return {split: found[split] for split in order if split in found}
+
+
+def _original(source: Path) -> Path | None:
+    folder = source if source.is_dir() else source.parent
+    return next((path for path in sorted(folder.rglob(ORIGINAL)) if not path.name.startswith("spoken")), None)
+
+
+def _recordings(source: Path, files: Mapping[str, Path]) -> dict[str, Sounds]:
+    """Of train and test: the nearest folder whose name says so decides, or else that only one of them is there."""
+    clean = [split for split in ("train", "test") if split in files]
+    found: dict[str, Sounds] = {}
+    for path in audio_files(source):
+        numbers = SEGMENT.fullmatch(path.stem)
+        named = (FOLDER.search(f.name.lower()) for f in path.parents if f == source or source in f.parents)
+        folder = next((name for name in named if name), None)
+        split = ("train" if folder[1] else "test") if folder else clean[0] if len(clean) == 1 else ""
+        if numbers and split in clean:
+            place = int(numbers[1]), int(numbers[2])
+            found.setdefault(split, {}).setdefault(place, {})[int(numbers[3] or 0)] = path
+    return found
+
+
+def _takes(sources: Mapping[str, Paragraph], sounds: Sounds) -> Takes:
+    """By the place of a paragraph in the file, which is that in SQuAD: paragraphs that lost their questions are still there."""
+    first = min((min(sentences) for sentences in sounds.values()), default=0)  # the release counts from 0
+    known = {(p.article, p.number): name for name, p in sources.items()}
+    takes = {known[place]: take_of(sentences, first) for place, sentences in sounds.items() if place in known}
+    return Takes(takes, unused=sum(len(sentences) for place, sentences in sounds.items() if place not in known))

@@ -1,0 +1,241 @@
+"""What the published sets share: counts that are checked, durations read in parallel, and manifests written where they are whole.
+
+A set is read from its own folder and stays there: manifests name the recordings by their absolute path, and no audio is copied but
+what has to be cut. Nothing is written before all counts are right.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from speechssl.audio import duration
+from speechssl.data.prepare_report import claim_settings, write_lines
+from speechssl.data.utterances import Trial, Utterance, to_record
+from speechssl.errors import InputError
+from speechssl.io import hash_files, read_json, write_json
+
+VERSION = 1  # of what is written; part of the card
+THREADS = 32  # headers at a time: opening a file is waiting, most of all on a network
+Cards = dict[str, dict[str, Any]]  # folder below OUT -> its card
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be prepared, from where, to where."""
+
+    corpus: str  # the name of its verb
+    source: Path  # absolute
+    out: Path
+    folders: tuple[str, ...]  # below out: a task each
+    layout: str  # the remedy where something is missing: "give the folder that holds ..."
+    any_count: bool = False  # another count than the published one is a warning
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # folder -> what else decides its manifests
+
+    def find(self, *names: str) -> Path:
+        """The first of these below the source that exists. Raises InputError where none does."""
+        for name in names:
+            if (self.source / name).exists():
+                return self.source / name
+        raise InputError(f"{self.source / names[0]} does not exist; {self.layout}")
+
+    def settings(self, folder: str) -> dict[str, Any]:
+        """What the folder is made from; another of these is another set."""
+        named = {"corpus": self.corpus, "version": VERSION, "source": str(self.source), "any_count": self.any_count}
+        return named | dict(self.options.get(folder, {}))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A task's data, read but not written."""
+
+    task: str
+    splits: Mapping[str, Sequence[Utterance]]  # manifest -> its lines
+    trials: Mapping[str, Sequence[Trial]] = field(default_factory=dict)  # split -> its trials
+    cut: Callable[[Path], None] | None = None  # writes into the folder what had to be cut
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Utterances with their seconds, and the recordings that were not there."""
+
+    found: list[Utterance]
+    missing: list[str]
+
+
+def order(
+    corpus: str, source: Path | str, out: Path | str, folders: Sequence[str], layout: str, any_count: bool, **options: Any
+) -> Order:
+    """options: folder -> what else decides its manifests."""
+    return Order(corpus, Path(source).resolve(), Path(out), tuple(folders), layout, any_count, options)
+
+
+def prepare(order: Order, read: Callable[[Order], Mapping[str, Prepared]]) -> Cards:
+    """Read the set and write its manifests, unless they are there, and return the cards.
+
+    read: gives what belongs into every folder of the order. Raises InputError where `out` holds something else, before it is read.
+    """
+    if not order.source.is_dir():
+        raise InputError(f"{order.source} is not a folder; {order.layout}")
+    for folder in order.folders:
+        _check_free(order, folder)
+    cards = {folder: _card(order, folder) for folder in order.folders}
+    if not all(cards.values()):
+        made = read(order)
+        _check_filled(order, made)
+        cards = {folder: _card(order, folder) or _write(order, folder, made[folder]) for folder in order.folders}
+    return cards
+
+
+def measured(drafts: Iterable[Utterance], what: str) -> Measured:
+    """Fill in the seconds of utterances whose `audio` is absolute. what: for the progress bar.
+
+    Recordings (and `sources`) that do not exist are left out and listed; one that is damaged raises InputError.
+    """
+    drafts = list(drafts)
+    with ThreadPoolExecutor(THREADS) as pool:
+        seconds = list(tqdm(pool.map(_seconds, drafts), f"measuring {what}", len(drafts), unit="file", mininterval=1, leave=False))
+    pairs = list(zip(drafts, seconds, strict=True))
+    found = [replace(draft, seconds=length) for draft, length in pairs if isinstance(length, float)]
+    return Measured(found, [length for _, length in pairs if isinstance(length, str)])
+
+
+def check_counts(order: Order, found: Mapping[str, int], expected: Mapping[str, int], missing: Sequence[str] = ()) -> None:
+    """Compare what was found with what is published. missing: recordings that should have been there.
+
+    Raises InputError where a number differs; with `any_count` that is a warning on stderr.
+    """
+    wrong = [f"{found.get(name, 0):,} {name} and not {count:,}" for name, count in expected.items() if found.get(name, 0) != count]
+    if not wrong:
+        return
+    lost = f", where {missing[0]} is missing" if missing else ""
+    said = f"{order.source} has {', '.join(wrong)} as published{lost}"
+    if not order.any_count:
+        raise InputError(f"{said}; unpack {order.corpus} again, or give --any-count to take what is there")
+    tqdm.write(f"warning: {said}", file=sys.stderr)
+
+
+def sizes(splits: Mapping[str, Sequence[Any]]) -> dict[str, int]:
+    return {split: len(found) for split, found in splits.items()}
+
+
+def by_split(found: Iterable[tuple[str, Utterance]], splits: Sequence[str]) -> dict[str, list[Utterance]]:
+    """Utterances sorted into their splits, all of which are there."""
+    sorted_in: dict[str, list[Utterance]] = {split: [] for split in splits}
+    for split, utterance in found:
+        sorted_in[split].append(utterance)
+    return sorted_in
+
+
+def gathered(
+    order: Order, drafts: Mapping[str, Iterable[Utterance]], expected: Mapping[str, int], others: Mapping[str, int] | None = None
+) -> dict[str, list[Utterance]]:
+    """`measured` and `check_counts` for every split. others: what was counted besides the utterances of each split."""
+    done = {split: measured(found, f"{order.corpus} {split}") for split, found in drafts.items()}
+    splits = {split: m.found for split, m in done.items()}
+    check_counts(order, sizes(splits) | dict(others or {}), expected, [path for m in done.values() for path in m.missing])
+    return splits
+
+
+def read_fields(path: Path, least: int, separator: str | None = None) -> Iterator[tuple[str, list[str]]]:
+    """(place, fields) of every line that is not empty. separator: None is white space; least: fields a line must have.
+
+    Raises InputError for a file that cannot be read or a line with fewer fields.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path} ({error}); unpack the corpus again") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        fields = line.strip().split(separator)
+        if len(fields) < least:
+            raise InputError(f"{path}:{number} has {len(fields)} fields where {least} belong; unpack the corpus again")
+        yield f"{path}:{number}", fields
+
+
+def read_table(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The rows of a CSV file with a header. Raises InputError for one without these columns or with a short row."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"cannot read {path} as CSV ({error}); unpack the corpus again") from error
+    for number, row in enumerate(rows, 2):
+        if lacking := [name for name in columns if not isinstance(row.get(name), str)]:
+            raise InputError(f"{path}:{number} has no {lacking[0]}; unpack the corpus again")
+    return rows
+
+
+def check_tasks(corpus: str, tasks: Sequence[str], known: Sequence[str]) -> None:
+    """Raises InputError for one that the corpus does not have."""
+    if unknown := [task for task in tasks if task not in known]:
+        raise InputError(f"{corpus} has no task {unknown[0]}; choose from {', '.join(known)}")
+
+
+def number_of(text: str, place: str) -> float:
+    """Raises InputError for what is not a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{place} has {text!r} where a number belongs; make the file again") from None
+
+
+def wavs(folder: Path) -> list[Path]:
+    """The WAV files of a folder in order, without what macOS leaves behind (`._x.wav`)."""
+    return sorted(path for path in folder.glob("*.wav") if not path.name.startswith("."))
+
+
+def _seconds(draft: Utterance) -> float | str:
+    """The length of the recording, or the first path that does not exist."""
+    for path in (draft.audio, *draft.sources):
+        if not Path(path).is_file():
+            return path
+    seconds = duration(draft.audio)
+    if seconds <= 0:
+        raise InputError(f"the audio file {draft.audio} holds no samples; copy or download it again")
+    return seconds
+
+
+def _check_free(order: Order, folder: str) -> None:
+    """Raises InputError where the folder was begun with other settings or holds something else; writes nothing."""
+    if (order.out / folder).is_dir() and any((order.out / folder).iterdir()):
+        claim_settings(order.out / folder, order.settings(folder), order.corpus)
+
+
+def _card(order: Order, folder: str) -> dict[str, Any]:
+    """Of a finished folder, else empty."""
+    path = order.out / folder / "card.json"
+    card: dict[str, Any] = read_json(path) if path.is_file() else {}
+    return card
+
+
+def _check_filled(order: Order, made: Mapping[str, Prepared]) -> None:
+    for prepared in made.values():
+        for split, found in prepared.splits.items():
+            if not found:
+                raise InputError(f"{order.source} has no utterance of {prepared.task} for {split}; {order.layout}")
+
+
+def _write(order: Order, folder: str, prepared: Prepared) -> dict[str, Any]:
+    out, settings = order.out / folder, order.settings(folder)
+    claim_settings(out, settings, order.corpus)
+    if prepared.cut:
+        prepared.cut(out)
+    for split, found in prepared.splits.items():
+        write_lines(out / f"{split}.jsonl", map(to_record, found))
+    for split, trials in prepared.trials.items():
+        write_lines(out / f"{split}.trials.jsonl", map(asdict, trials))
+    hours = {split: round(sum(u.seconds for u in found) / 3600, 3) for split, found in prepared.splits.items()}
+    hashes = {path.stem: hash_files([path]) for path in sorted(out.glob("[!.]*.jsonl"))}
+    card = settings | {"task": prepared.task, "sizes": sizes(prepared.splits), "hours": hours, "manifests": hashes}
+    write_json(out / "card.json", card)
+    return card

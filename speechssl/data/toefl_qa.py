@@ -1,0 +1,263 @@
+"""TOEFL-QA: listening comprehension with four options (Tseng et al., arXiv 1608.06378; Chung et al., arXiv 1711.05345).
+
+A text file a question, `data/{train,dev,test}/tpo_{n}-{conversation|lecture}_{k}_{q}`, with the whole story in each: lines
+`SENTENCE ...`, one `QUESTION ...`, four `OPTION ... 0|1`, where 1 marks a right one. No audio was published: `--speak` makes some.
+The text of a passage has a sentence a line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speechssl.data.files import files_below
+from speechssl.data.prepare import Wanted, spoken
+from speechssl.data.prepare_report import Draft, Ledger, claimed, finish, is_invented
+from speechssl.data.records import Passage, Question
+from speechssl.errors import InputError
+from speechssl.io import hash_files
+
+NAME = "TOEFL-QA"
+CORPUS = "toefl-qa"  # as the verb and the report have it
+SPLITS = ("train", "dev", "test")
+PUBLISHED = {
+    "train": {"passages": 150, "questions": 717},
+    "dev": {"passages": 24, "questions": 124},
+    "test": {"passages": 24, "questions": 122},
+}
+SEVERAL_RIGHT = {"train": 101, "dev": 16, "test": 16}  # questions, as published
+OPTIONS = 4
+LAYOUT = "data/{train,dev,test}/tpo_{n}-{conversation|lecture}_{k}_{q}, a text file a question"
+
+_FILE = re.compile(r"(tpo_(\d+)-(conversation|lecture)_(\d+))_(\d+)(?:\.txt)?")
+_KINDS = ("SENTENCE", "QUESTION", "OPTION")
+
+
+@dataclass(frozen=True)
+class _Item:
+    """What one file says."""
+
+    path: Path
+    story: str  # tpo_1-lecture_2
+    number: str  # of the question, as the file is called
+    sentences: tuple[str, ...]
+    question: str
+    options: tuple[str, ...]
+    correct: tuple[int, ...]
+
+
+class _Broken(Exception):
+    """A file that is no question, why, and in which line (from 1; 0 where there is none)."""
+
+    def __init__(self, reason: str, line: int) -> None:
+        super().__init__(reason)
+        self.reason, self.line = reason, line
+
+
+def prepare_toefl_qa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
+    """Prepare the splits that are there and return the data report. A folder finished from the same files is left alone.
+
+    source: the repository, a folder above it, its folder data/, a split's folder, or one file. A broken file is set aside. Raises
+    InputError, before anything is written, where there is no such file, one may not be opened, or none can be used (naming the
+    first of them, and why).
+    """
+    source, out = Path(source), Path(out)
+    ledger = Ledger(CORPUS, PUBLISHED, wanted.passages, is_invented(source))
+    files = _find(source, ledger)
+    drafts = {split: _draft(split, paths, ledger) for split, paths in files.items()}
+    if not any(draft.questions for draft in drafts.values()):
+        raise _nothing(source, ledger)
+    command = f"speechssl prepare toefl-qa {source} {out}" + f" --speak --seed {wanted.seed}" * wanted.speak
+    command += "" if wanted.passages is None else f" --passages {wanted.passages}"
+    hashes = {split: hash_files(paths) for split, paths in files.items()}
+    with claimed(out, CORPUS, source.resolve(), files=hashes, **wanted.settings) as report:
+        if report is not None:
+            return report
+        about = {"made_by": command, "source": "github.com/iamyuanchung/TOEFL-QA"}
+        return finish(out, spoken(out, drafts, ledger, wanted), ledger, about)
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def _find(source: Path, ledger: Ledger) -> dict[str, list[Path]]:
+    """The files of every split that has some, in the order of their numbers. Raises InputError where there are none.
+
+    A split's lie in a folder of its name, wherever that is below the source; others count in the source itself, or if they are all.
+    """
+    if not source.exists():
+        raise InputError(f"{source} does not exist; give the folder of {NAME} with {LAYOUT}")
+    paths = [path for _, path in files_below([source], "")] if source.is_dir() else [source]
+    found: dict[str, list[Path]] = {split: [] for split in (*SPLITS, "")}
+    for path in _in_order(paths):
+        folder = path.resolve().parent.name
+        found[folder if folder in SPLITS else ""].append(path)
+    loose = found.pop("")
+    if any(found.values()):
+        loose = [path for path in loose if path.parent == source]
+    if loose:
+        ledger.remark("test", "questions in no folder train, dev or test", "taken for test", len(loose))
+        found["test"] += loose
+    some = {split: paths for split, paths in found.items() if paths}
+    if not some:
+        raise InputError(f"{source} holds no questions of {NAME}; expected is {LAYOUT}")
+    return some
+
+
+def _in_order(paths: Iterable[Path]) -> list[Path]:
+    """Those that are called as a question is."""
+    named = [(match, path) for path in paths if (match := _FILE.fullmatch(path.name))]
+    return [p for _, p in sorted(named, key=lambda pair: (int(pair[0][2]), pair[0][3], int(pair[0][4]), int(pair[0][5]), pair[1]))]
+
+
+def _read(path: Path, split: str, ledger: Ledger) -> _Item:
+    """Raises _Broken for a file that is cut off or otherwise not what it should be."""
+    found: dict[str, list[tuple[int, str]]] = {kind: [] for kind in _KINDS}
+    lines = _lines(path, split, ledger)
+    for number, line in enumerate(lines, 1):
+        kind, rest = (*line.split(maxsplit=1), "")[:2]
+        if kind not in found:
+            raise _Broken(f"a line begins with {kind[:20]!r}, none of {', '.join(_KINDS)}", number)
+        if kind == "SENTENCE" and not rest.strip():
+            ledger.remark(split, "sentences without a word", "left out")
+        else:
+            found[kind].append((number, rest))
+    for kind, count, wanted in (("SENTENCE", 0, "at least one"), ("QUESTION", 1, "one"), ("OPTION", OPTIONS, "four")):
+        if (count and len(found[kind]) != count) or not found[kind]:
+            raise _Broken(f"it has {len(found[kind])} lines {kind}, not {wanted}", len(lines))
+    marked = [_option(number, text) for number, text in found["OPTION"]]
+    name = _FILE.fullmatch(path.name)
+    assert name is not None  # _in_order took no other
+    return _Item(
+        path=path,
+        story=name[1],
+        number=name[5],
+        sentences=tuple(tidy(text) for _, text in found["SENTENCE"]),
+        question=tidy(found["QUESTION"][0][1]),
+        options=tuple(text for text, _ in marked),
+        correct=tuple(i for i, (_, right) in enumerate(marked) if right),
+    )
+
+
+def _lines(path: Path, split: str, ledger: Ledger) -> list[str]:
+    """The lines, without empty ones. Raises InputError for a file that may not be opened."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error.strerror}); check its permissions") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("cp1252", errors="replace")
+        ledger.remark(split, "files that are not UTF-8", "read as Windows-1252")
+    return [line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]
+
+
+def _option(number: int, text: str) -> tuple[str, bool]:
+    option, label = ("", *text.rsplit(maxsplit=1))[-2:]
+    if label not in ("0", "1"):
+        raise _Broken(f"an option ends with {label[:20]!r}, not with 0 or 1", number)
+    if not option.strip():
+        raise _Broken("an option has no words", number)
+    return tidy(option), label == "1"
+
+
+def tidy(text: str) -> str:
+    """Words with single spaces between them, and none before punctuation: "so ,  um  , 25 $ ." is "so, um, 25 $."."""
+    joined = re.sub(r"\s+([.,;:?!]+)(?=\s|$|(?<=[.?!])[A-Za-z])", r"\1 ", " ".join(text.split()))
+    return " ".join(re.sub(r"(?<=[a-z]) '(?=(?:s|t|d|m|ll|re|ve)\b)", "'", joined).split())
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+
+def _draft(split: str, paths: Sequence[Path], ledger: Ledger) -> Draft:
+    """A passage a story; one a version where its questions do not agree about it, so that nothing is lost."""
+    items = list(_whole(split, paths, ledger))
+    names = _names(items)
+    passages = [Passage(name, "", 0.0, "\n".join(told), "", "en") for (_, told), name in names.items()]
+    ledger.count(split, "passages", len(passages))
+    ledger.count(split, "questions", len(paths))
+    kept: dict[str, tuple[_Item, Question]] = {}
+    for item in items:
+        if reason := _unusable(item, kept):
+            ledger.set_aside(split, "questions", f"{item.story}_{item.number}", reason, file=item.path.name)
+        else:
+            question = _question(item, names[item.story, item.sentences])
+            kept[question.id] = item, question
+    _remark(split, [item for item, _ in kept.values()], names, ledger)
+    asked = Counter(question.passage for _, question in kept.values())
+    wanted = set(ledger.slice(split, (p.id for p in passages), asked))
+    return Draft([p for p in passages if p.id in wanted], [q for _, q in kept.values() if q.passage in wanted])
+
+
+def _whole(split: str, paths: Iterable[Path], ledger: Ledger) -> Iterator[_Item]:
+    """What the files say; a broken one is set aside."""
+    for path in paths:
+        try:
+            yield _read(path, split, ledger)
+        except _Broken as error:
+            ledger.set_aside(split, "questions", path.stem, error.reason, file=path.name, line=error.line)
+
+
+def _nothing(source: Path, ledger: Ledger) -> InputError:
+    first = ledger.aside[0]
+    line = f", line {first['line']}" if first.get("line") else ""
+    where = f"{first['split']}/{first['file']}{line}"
+    return InputError(f"{source} holds no question of {NAME} that can be used (of {where}: {first['reason']}); get the files again")
+
+
+def _names(items: Iterable[_Item]) -> dict[tuple[str, tuple[str, ...]], str]:
+    """(story, sentences) -> id of its passage."""
+    names: dict[tuple[str, tuple[str, ...]], str] = {}
+    versions: Counter[str] = Counter()
+    for item in items:
+        if (item.story, item.sentences) not in names:
+            versions[item.story] += 1
+            version = versions[item.story]
+            names[item.story, item.sentences] = item.story + f"-version-{version}" * (version > 1)
+    return names
+
+
+def _unusable(item: _Item, kept: Mapping[str, tuple[_Item, Question]]) -> str:
+    if f"{item.story}_{item.number}" in kept:
+        return "there is another file of this question"
+    if not item.question:
+        return "the question has no words"
+    return "" if item.correct else "no option is marked as right"
+
+
+def _question(item: _Item, passage: str) -> Question:
+    return Question(
+        id=f"{item.story}_{item.number}",
+        passage=passage,
+        audio="",
+        seconds=0.0,
+        text=item.question,
+        speaker="",
+        language="en",
+        options=item.options,
+        correct=item.correct,
+    )
+
+
+def _remark(split: str, items: Sequence[_Item], names: Mapping[tuple[str, tuple[str, ...]], str], ledger: Ledger) -> None:
+    """What is odd about items that can be used, those beyond a slice among them."""
+    several = sum(len(item.correct) > 1 for item in items)
+    ledger.compare(split, "questions with several right options", SEVERAL_RIGHT[split], several, "all of them count")
+    versions = Counter(story for story, _ in names)
+    told = Counter(sentences for _, sentences in names)
+    asked = Counter((item.sentences, item.question, item.options) for item in items)
+    odd = {
+        "stories whose questions do not agree about their sentences": sum(n > 1 for n in versions.values()),
+        "stories that are told again under another name": sum(n - 1 for n in told.values()),
+        "questions that are asked again of the same story": sum(n - 1 for n in asked.values()),
+        "questions of which an option is given twice": sum(len(set(item.options)) < len(item.options) for item in items),
+    }
+    for what, number in odd.items():
+        if number:
+            ledger.remark(split, what, "kept, a passage a version" if "agree" in what else "kept", number)

@@ -1,0 +1,265 @@
+"""Utterances with what a task asks of them: the data of a SUPERB task, as a folder of manifests.
+
+`train.jsonl`, `dev.jsonl` and `test.jsonl` hold one recording a line, such as
+`{"audio": "audio/7.flac", "speaker": "ann", "labels": {"keyword": "yes"}}`. What a task asks for stands in its field (`Utterance`);
+`id` (the path without its suffix), `seconds` and `speaker` may be left out, and so may `dev.jsonl`: then every tenth recording of
+`train.jsonl` is dev. Audio paths are relative to the folder, or absolute.
+`card.json`, which `speechssl prepare` writes, says which task it is (`{"task": "ks", ...}`).
+Two tasks need more: asv has `dev.trials.jsonl` and `test.trials.jsonl` (`Trial`); qbe has `documents.jsonl`, the recordings that
+are searched, and no `train.jsonl`.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+from speechssl.audio import duration
+from speechssl.data.records import read_lines
+from speechssl.errors import InputError
+from speechssl.io import hash_files, read_json
+
+SPLITS = ("train", "dev", "test")
+DOCUMENTS = "documents"
+TOGETHER = "+"
+WITH_DEV = ("asv", "qbe")  # tasks whose dev.jsonl cannot be taken from train.jsonl
+SPLITS_OF = {"qbe": (DOCUMENTS, "dev", "test")}  # task -> its manifests, where they are not SPLITS
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A piece of a command that fills a slot (SF)."""
+
+    type: str  # "city"
+    value: str  # "new york": words of the utterance's text, where it follows the slots before
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A stretch of time in which somebody speaks (SD). Turns may overlap."""
+
+    speaker: str
+    start: float  # seconds
+    end: float
+
+
+P = TypeVar("P", Slot, Turn)
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """One recording; a line of a manifest. Fields that a task does not ask for are left out of the line."""
+
+    id: str
+    audio: str  # path below the folder
+    seconds: float
+    speaker: str = ""  # of a mixture of two voices both, joined by TOGETHER
+    labels: Mapping[str, str] = field(default_factory=dict)  # slot -> class (KS, SID, IC, ER)
+    text: str = ""  # what is said, normalised (ASR, SF)
+    phones: str = ""  # the phones, separated by spaces (PR)
+    slots: tuple[Slot, ...] = ()  # in the order of speech (SF)
+    turns: tuple[Turn, ...] = ()  # who speaks when (SD)
+    sources: tuple[str, ...] = ()  # paths: the recordings that were mixed (SS), or the one without noise (SE)
+    matches: tuple[str, ...] = ()  # ids of the documents that hold this query (QbE)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Two recordings of a split, and whether one person speaks in both (ASV): `{"first": id, "second": id, "same": true}`."""
+
+    first: str
+    second: str
+    same: bool
+
+
+@dataclass(frozen=True)
+class UtteranceSet:
+    """A task's data in memory."""
+
+    root: Path
+    task: str
+    splits: dict[str, tuple[Utterance, ...]]
+    hash: str  # of the manifests; audio is known by its name
+
+    def path(self, utterance: Utterance) -> Path:
+        return self.root / utterance.audio
+
+
+@dataclass(frozen=True)
+class LabelledSet(UtteranceSet):
+    """The data of a classification task."""
+
+    classes: dict[str, tuple[str, ...]]  # slot -> its classes, sorted
+
+
+def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
+    """Read and check the manifests. task: what the folder is to be; a folder without a card is what is asked for.
+
+    Without `dev.jsonl` a tenth of `train.jsonl` is dev, which is told on stderr.
+
+    Raises InputError (one sentence, naming file and line) for a missing manifest, a set of another task, a line that is not an
+    utterance, an id that occurs twice, or a missing recording.
+    """
+    root = Path(root)
+    name = _task(root, task)
+    manifests = {split: root / f"{split}.jsonl" for split in SPLITS_OF.get(name, SPLITS)}
+    without_dev = name not in WITH_DEV and "train" in manifests and not manifests["dev"].is_file()
+    if without_dev:
+        del manifests["dev"]
+    seen: dict[str, str] = {}
+    splits = {split: tuple(_read(root, path, seen)) for split, path in manifests.items()}
+    if without_dev:
+        splits["train"], splits["dev"] = _parted(root, splits["train"])
+    for split, found in splits.items():
+        if not found:
+            raise InputError(f"{root / split}.jsonl has no utterance; prepare the set with some")
+    trials = sorted(root.glob("*.trials.jsonl"))
+    return UtteranceSet(root, name, splits, hash_files([*manifests.values(), *trials]))
+
+
+def _parted(root: Path, utterances: Sequence[Utterance]) -> tuple[tuple[Utterance, ...], tuple[Utterance, ...]]:
+    """Every tenth of the training utterances for dev, of those with the same labels; of few, the last that is not the only one."""
+    groups: dict[tuple[tuple[str, str], ...], list[Utterance]] = {}
+    for u in utterances:
+        groups.setdefault(tuple(sorted(u.labels.items())), []).append(u)
+    dev = {u.id for group in groups.values() for u in group[9::10]}
+    dev = dev or {group[-1].id for group in groups.values() if len(group) > 1}
+    tqdm.write(f"{root} has no dev.jsonl; {len(dev)} of the {len(utterances)} recordings of train.jsonl are it", file=sys.stderr)
+    return tuple(u for u in utterances if u.id not in dev), tuple(u for u in utterances if u.id in dev)
+
+
+def load_labelled(root: Path | str, task: str | None = None) -> LabelledSet:
+    """Read and check a set of labelled utterances. The classes of a slot are those of the training data.
+
+    Raises InputError as `load_set`, and for slots that differ or a label that the training data does not have.
+    """
+    data = load_set(root, task)
+    classes = _classes(data.splits["train"])
+    for split, found in data.splits.items():
+        for utterance in found:
+            _check_labels(utterance, classes, f"{data.root / split}.jsonl, utterance {utterance.id},")
+    return LabelledSet(data.root, data.task, data.splits, data.hash, classes)
+
+
+def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
+    """The trials of a split. Raises InputError for a missing or damaged file, or a trial of an unknown recording."""
+    path, known = data.root / f"{split}.trials.jsonl", {u.id for u in data.splits[split]}
+    found = []
+    for number, values in read_lines(path):
+        if set(values) != {"first", "second", "same"} or not isinstance(values["same"], bool):
+            raise InputError(f'{path}:{number} is not a trial ({{"first": id, "second": id, "same": true}}); mend the line')
+        if unknown := [values[key] for key in ("first", "second") if values[key] not in known]:
+            raise InputError(f"{path}:{number} names {unknown[0]!r}, which is not in {split}.jsonl; correct the id")
+        found.append(Trial(**values))
+    if {t.same for t in found} != {True, False}:
+        raise InputError(f"{path} needs trials of one speaker and of two; add some of both")
+    return tuple(found)
+
+
+def to_record(utterance: Utterance) -> dict[str, Any]:
+    """The line of a manifest: what `load_set` reads, without the fields that say nothing."""
+    return {name: value for name, value in asdict(utterance).items() if name in _NEEDED or value}
+
+
+_NEEDED = ("id", "audio", "seconds", "speaker")
+
+
+def _task(root: Path, wanted: str | None) -> str:
+    if not (root / "card.json").is_file():
+        if wanted is None or not root.is_dir():
+            raise InputError(f"{root} is not a labelled set (no card.json); give a folder that `speechssl prepare` made")
+        return wanted
+    card = read_json(root / "card.json")
+    if not isinstance(card, dict) or not isinstance(card.get("task"), str):
+        raise InputError(f'{root / "card.json"} does not say of which task the set is; write it as "task"')
+    if wanted not in (None, card["task"]):
+        raise InputError(f"{root} is a set of the task {card['task']}, not of {wanted}; name the set of {wanted}")
+    return str(card["task"])
+
+
+def _read(root: Path, path: Path, seen: dict[str, str]) -> Iterator[Utterance]:
+    """The utterances of a manifest. seen: the ids so far and where they were; grows."""
+    for number, values in read_lines(path):
+        place = f"{path}:{number}"
+        utterance = _build(root, values, place)
+        if utterance.id in seen:
+            raise InputError(f"{place}: the id {utterance.id} is that of {seen[utterance.id]} too; make ids unique")
+        seen[utterance.id] = place
+        yield utterance
+
+
+def _build(root: Path, values: dict[str, Any], place: str) -> Utterance:
+    known = [f.name for f in fields(Utterance)]
+    if unknown := sorted(set(values) - set(known)):
+        raise InputError(f"{place} has the unknown field {unknown[0]!r}; the fields are {', '.join(known)}")
+    try:
+        for path in _paths(values):
+            if not (root / path).is_file():
+                raise InputError(f"{place} names {root / path}, which does not exist; restore it or remove the line")
+        values = {"id": str(PurePath(values["audio"]).with_suffix(""))} | values
+        values["slots"] = tuple(_part(Slot, slot) for slot in values.get("slots", ()))
+        values["turns"] = tuple(_part(Turn, turn) for turn in values.get("turns", ()))
+        values["seconds"] = values["seconds"] if "seconds" in values else duration(root / values["audio"])
+        utterance = Utterance(**values | {name: tuple(values.get(name, ())) for name in ("sources", "matches")})
+        _check(utterance)
+    except (TypeError, ValueError, KeyError) as error:
+        raise InputError(f"{place} is not an utterance ({error}); mend the line") from error
+    return utterance
+
+
+def _part(kind: type[P], values: Any) -> P:
+    """A slot or a turn. Raises ValueError saying what it must have."""
+    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    if not isinstance(values, dict) or set(values) != set(names):
+        raise ValueError(f"{values!r} is not a {kind.__name__.lower()}, which has {' and '.join(names)}")
+    return kind(**values)
+
+
+def _paths(values: Mapping[str, Any]) -> Sequence[str]:
+    """Raises TypeError where they are not text."""
+    paths = [values["audio"], *values.get("sources", ())]
+    if not all(isinstance(path, str) for path in paths):
+        raise TypeError("a path is not text")
+    return paths
+
+
+def _check(u: Utterance) -> None:
+    """Raises TypeError or ValueError, saying what is wrong."""
+    for name in ("id", "audio", "speaker", "text", "phones"):
+        if not isinstance(getattr(u, name), str):
+            raise TypeError(f"{name} is {getattr(u, name)!r}, which is not text")
+    if not u.id or not isinstance(u.labels, dict):
+        raise ValueError("it needs an id, and labels by slot")
+    texts = [*u.labels.values(), *u.matches, *(text for slot in u.slots for text in (slot.type, slot.value))]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a label is not text")
+    if not math.isfinite(u.seconds) or u.seconds <= 0:
+        raise ValueError(f"seconds is {u.seconds}")
+    for turn in u.turns:
+        if not isinstance(turn.speaker, str) or not 0 <= turn.start < turn.end:
+            raise ValueError(f"a turn of {turn.speaker!r} lasts from {turn.start} to {turn.end} s")
+
+
+def _classes(train: Sequence[Utterance]) -> dict[str, tuple[str, ...]]:
+    """slot -> classes, both sorted: JSON keeps them so, and a head that is read again has its slots in the order of its card."""
+    found: dict[str, set[str]] = {}
+    for utterance in train:
+        for slot, label in utterance.labels.items():
+            found.setdefault(slot, set()).add(label)
+    return {slot: tuple(sorted(labels)) for slot, labels in sorted(found.items())}
+
+
+def _check_labels(utterance: Utterance, classes: Mapping[str, tuple[str, ...]], place: str) -> None:
+    if not utterance.labels:
+        raise InputError(f"{place} has no label; give every line at least one")
+    if set(utterance.labels) != set(classes):
+        raise InputError(f"{place} has labels for {', '.join(utterance.labels)}; give every line labels for {', '.join(classes)}")
+    for slot, label in utterance.labels.items():
+        if label not in classes[slot]:
+            raise InputError(f"{place} has the {slot} {label!r}, which no training utterance has; correct it or add some to train")

@@ -1,0 +1,567 @@
+"""Checkpoints of torchaudio and fairseq, as encoders of transformers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModel
+
+from speechssl.encoders.unpickle import plain, read_pt
+from speechssl.errors import InputError
+from speechssl.io import read_json
+
+# Names of the same weights in three worlds: Hugging Face, torchaudio, fairseq. One line a weight, used in both directions.
+#
+# `{n}` is a number, `{p}` weight or bias. What a checkpoint holds beyond the encoder (heads, quantisers) is listed in EXTRAS
+# and left
+# out in the open; every other name must be in the table, or reading fails and names the rest.
+
+KINDS = ("huggingface", "torchaudio", "fairseq")
+CONV, TRANSFORMER = "feature_extractor.conv_layers.", "encoder.transformer."
+LAYER, TA_LAYER = "encoder.layers.{n}.", TRANSFORMER + "layers.{n}."
+Row = tuple[str, str, str | None]
+
+NAMES: tuple[Row, ...] = (
+    # huggingface, torchaudio, fairseq
+    (CONV + "{n}.conv.{p}", CONV + "{n}.conv.{p}", CONV + "{n}.0.{p}"),
+    ("feature_projection.layer_norm.{p}", "encoder.feature_projection.layer_norm.{p}", "layer_norm.{p}"),
+    ("feature_projection.projection.{p}", "encoder.feature_projection.projection.{p}", "post_extract_proj.{p}"),
+    ("masked_spec_embed", "mask_generator.mask_embedding", "mask_emb"),  # torchaudio: of HuBERTPretrainModel only
+    ("encoder.pos_conv_embed.conv.bias", TRANSFORMER + "pos_conv_embed.conv.bias", "encoder.pos_conv.0.bias"),
+    ("encoder.pos_conv_embed.conv.weight_g", TRANSFORMER + "pos_conv_embed.conv.weight_g", "encoder.pos_conv.0.weight_g"),
+    ("encoder.pos_conv_embed.conv.weight_v", TRANSFORMER + "pos_conv_embed.conv.weight_v", "encoder.pos_conv.0.weight_v"),
+    ("encoder.layer_norm.{p}", TRANSFORMER + "layer_norm.{p}", "encoder.layer_norm.{p}"),
+    (LAYER + "attention.q_proj.{p}", TA_LAYER + "attention.q_proj.{p}", LAYER + "self_attn.q_proj.{p}"),
+    (LAYER + "attention.k_proj.{p}", TA_LAYER + "attention.k_proj.{p}", LAYER + "self_attn.k_proj.{p}"),
+    (LAYER + "attention.v_proj.{p}", TA_LAYER + "attention.v_proj.{p}", LAYER + "self_attn.v_proj.{p}"),
+    (LAYER + "attention.out_proj.{p}", TA_LAYER + "attention.out_proj.{p}", LAYER + "self_attn.out_proj.{p}"),
+    (LAYER + "layer_norm.{p}", TA_LAYER + "layer_norm.{p}", LAYER + "self_attn_layer_norm.{p}"),
+    (LAYER + "feed_forward.intermediate_dense.{p}", TA_LAYER + "feed_forward.intermediate_dense.{p}", LAYER + "fc1.{p}"),
+    (LAYER + "feed_forward.output_dense.{p}", TA_LAYER + "feed_forward.output_dense.{p}", LAYER + "fc2.{p}"),
+    (LAYER + "final_layer_norm.{p}", TA_LAYER + "final_layer_norm.{p}", LAYER + "final_layer_norm.{p}"),
+    # WavLM, which torchaudio has and fairseq has not
+    (LAYER + "attention.gru_rel_pos_linear.{p}", TA_LAYER + "attention.gru_rel_pos_linear.{p}", None),
+    (LAYER + "attention.gru_rel_pos_const", TA_LAYER + "attention.gru_rel_pos_const", None),
+    (LAYER + "attention.rel_attn_embed.weight", TA_LAYER + "attention.rel_attn_embed.weight", None),
+)
+CONV_NORMS: dict[str, Row] = {  # of the front end: one group norm after the first convolution, or a layer norm after each
+    "group": (CONV + "0.layer_norm.{p}", CONV + "0.layer_norm.{p}", CONV + "0.2.{p}"),
+    "layer": (CONV + "{n}.layer_norm.{p}", CONV + "{n}.layer_norm.{p}", CONV + "{n}.2.1.{p}"),
+}
+WEIGHT_NORM = (("parametrizations.weight.original0", "weight_g"), ("parametrizations.weight.original1", "weight_v"))
+
+PREFIXES = (
+    "w2v_encoder.w2v_model.",
+    "w2v_model.",
+    "wav2vec2.",
+    "model.wav2vec2.",
+    "model.",
+    "module.",
+)  # of the encoder in a model
+EXTRAS = (
+    r"quantizer\..+", r"project_q\..+", r"project_hid\..+", r"target_glu\..+",  # wav2vec 2.0's pre-training
+    r"final_proj\..+", r"label_embs_concat", r"mask_generator\..+", r"logit_generator\..+",  # HuBERT's
+    r"(w2v_encoder\.)?proj\..+", r"aux\..+", r"lm_head\..+",  # CTC heads
+    r"classifier\..+", r"projector\..+", r"layer_weights", r"tdnn\..+", r"objective\..+", r"feature_extractor\.(weight|bias)",
+)  # fmt: skip
+
+
+def is_extra(name: str) -> bool:
+    """Whether a weight is known not to belong to the encoder."""
+    return any(re.fullmatch(pattern, name) for pattern in EXTRAS)
+
+
+def conv_norm(names: Iterable[str]) -> str | None:
+    """group or layer, by the names of a front end; None where it has one convolution and both have the same names."""
+    names = set(names)
+    if any(re.fullmatch(re.escape(CONV) + r"\d+\.2\.1\.weight", name) for name in names):
+        return "layer"
+    if names & {CONV + "0.2.weight", CONV + "1.0.weight", CONV + "1.conv.weight"}:
+        return "layer" if CONV + "1.layer_norm.weight" in names else "group"
+    return None
+
+
+def strip(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same weights without the prefix that the encoder has inside a larger model, and without that of the whole model."""
+    prefix = next((p for p in PREFIXES if any(name.startswith(p + CONV) for name in state)), "")
+    outer = "model." if prefix.startswith("model.") else ""
+    return {name.removeprefix(prefix if name.startswith(prefix) else outer): tensor for name, tensor in state.items()}
+
+
+def split_extras(state: Mapping[str, torch.Tensor], kind: str) -> tuple[dict[str, torch.Tensor], list[str]]:
+    """The encoder's weights, and the names of what is known not to be its own."""
+    rows = [row[KINDS.index(kind)] for row in NAMES]
+    left_out = sorted(name for name in state if is_extra(name) and name not in rows)
+    return {name: tensor for name, tensor in state.items() if name not in left_out}, left_out
+
+
+def rename(state: Mapping[str, torch.Tensor], source: str, target: str, norm: str, where: str) -> dict[str, torch.Tensor]:
+    """Weights under the names of another world.
+
+    norm: group or layer (`conv_norm`); where: what the weights are from, for the message.
+    Raises InputError that names what the table does not have.
+    """
+    a, b = KINDS.index(source), KINDS.index(target)
+    rows = [(_pattern(old), new) for row in (*NAMES, CONV_NORMS[norm]) if (old := row[a]) and (new := row[b])]
+    renamed: dict[str, torch.Tensor] = {}
+    rest = []
+    for name, tensor in state.items():
+        new = _match(_old_weight_norm(name), rows)
+        new = new if new is None or target == "fairseq" else _new_weight_norm(new)
+        if new is None or new in renamed:
+            rest.append(name)
+        else:
+            renamed[new] = tensor
+    if rest:
+        raise InputError(
+            f"{where} has {len(rest)} weights that no HuBERT or wav2vec 2.0 of {target} has ({some(rest)}); give such a checkpoint"
+        )
+    return renamed
+
+
+def some(names: Iterable[str]) -> str:
+    """The first names, for a message."""
+    listed = sorted(names)
+    return ", ".join(listed[:3]) + (" ..." if len(listed) > 3 else "")
+
+
+def _match(name: str, rows: list[tuple[re.Pattern[str], str]]) -> str | None:
+    return next((new.format(**found.groupdict()) for pattern, new in rows if (found := pattern.fullmatch(name))), None)
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    escaped = re.escape(name).replace(r"\{n\}", r"(?P<n>0|[1-9]\d*)").replace(r"\{p\}", "(?P<p>weight|bias)")
+    return re.compile(escaped)
+
+
+def _old_weight_norm(name: str) -> str:
+    for new, old in WEIGHT_NORM:
+        name = name.replace(new, old)
+    return name
+
+
+def _new_weight_norm(name: str) -> str:
+    for new, old in WEIGHT_NORM:
+        name = name.replace(old, new)
+    return name
+
+
+# The architecture of a checkpoint: from the shapes of its weights, and for the rest from what stands beside them.
+#
+# Weights do not show strides, heads, where the layer norms are, nor whether the input is normalised. fairseq's settings and
+# torchaudio's factory arguments say it (`Said`); where nobody does, the published models' values are taken, which is said on
+# stderr.
+# Letters: C channels, K kernel size, D width.
+
+KERNELS, STRIDES = (10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)  # of every published model
+HEAD_WIDTH, MAX_DISTANCE = 64, 800
+POSITIONS, PROJECTION = "encoder.pos_conv_embed.conv.parametrizations.weight.original1", "feature_projection.projection."
+
+
+@dataclass(frozen=True)
+class Said:
+    """What weights do not show, and None where nobody says it."""
+
+    strides: tuple[int, ...] | None = None  # of the front end's convolutions
+    heads: int | None = None
+    pre_norm: bool | None = None  # layer norm before attention and feed-forward (HuBERT large) or after (base)
+    normalise: bool | None = None  # zero mean and unit variance over the utterance first
+    model_type: str | None = None  # of transformers; HuBERT and wav2vec 2.0 compute the same
+    norm: str | None = None  # of the front end: group or layer
+    max_distance: int | None = None  # of WavLM's relative positions
+    convolutions: tuple[tuple[int, int], ...] | None = None  # (C, K) that the strides go with
+
+    def over(self, other: Said) -> Said:
+        """This, and where it says nothing the other."""
+        return replace(other, **{f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None})
+
+
+def said_by_fairseq(settings: Any, where: str) -> Said:
+    """Of fairseq's `cfg` ({"model": ..., "task": ...}) or older `args` (all in one). Raises InputError for another activation."""
+    settings = settings if isinstance(settings, dict) else {}
+    model, task = _section(settings, "model"), _section(settings, "task")
+    before = model.get("w2v_args")  # a fine-tuned model holds the settings of its pre-training
+    if isinstance(before, dict):
+        model = _section(before, "model")
+    if model.get("activation_fn", "gelu") != "gelu":
+        raise InputError(f"{where} has the activation {model['activation_fn']}, and only gelu is known; give another checkpoint")
+    layers = _convolutions(model.get("conv_feature_layers"))
+    name = str(model.get("_name") or model.get("arch") or "")
+    return Said(
+        strides=tuple(stride for _, _, stride in layers) or None,
+        heads=_of_type(model, "encoder_attention_heads", int),
+        pre_norm=_of_type(model, "layer_norm_first", bool),
+        normalise=_of_type(task, "normalize", bool),
+        model_type="hubert" if "hubert" in name else "wav2vec2" if name else None,
+        convolutions=tuple((channels, kernel) for channels, kernel, _ in layers) or None,
+    )
+
+
+def said_by_torchaudio(arguments: Mapping[str, Any]) -> Said:
+    """Of the arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`)."""
+    layers = arguments["extractor_conv_layer_config"] or [(512, k, s) for k, s in zip(KERNELS, STRIDES, strict=True)]
+    return Said(
+        strides=tuple(stride for _, _, stride in layers),
+        heads=arguments["encoder_num_heads"],
+        pre_norm=arguments["encoder_layer_norm_first"],
+        norm=arguments["extractor_mode"].removesuffix("_norm"),
+        max_distance=arguments.get("encoder_max_distance"),
+        convolutions=tuple((channels, kernel) for channels, kernel, _ in layers),
+    )
+
+
+def complete(said: Said, state: Mapping[str, torch.Tensor], where: str) -> tuple[Said, list[str]]:
+    """`said` with nothing left unsaid, and in words what was taken for granted.
+
+    state: weights under Hugging Face's names. Raises InputError where there is nothing to take.
+    """
+    shapes = convolution_shapes(state, where)
+    if said.convolutions is not None and said.convolutions != tuple((c, k) for c, _, k in shapes):
+        raise InputError(f"{where} has other convolutions than its settings say; fetch or make it again")
+    if said.norm is None:
+        raise InputError(f"{where} has one convolution and does not say how it is normalised; give a checkpoint with its settings")
+    guesses = []
+    if said.strides is None:
+        if tuple(k for _, _, k in shapes) != KERNELS:
+            kernels = ", ".join(str(k) for _, _, k in shapes)
+            raise InputError(
+                f"{where} does not say its strides, and its kernels ({kernels}) are unusual; say --strides to `speechssl convert`"
+            )
+        said, guesses = replace(said, strides=STRIDES), ["strides 5 2 2 2 2 2 2"]
+    if said.heads is None:
+        said = replace(said, heads=_guess_heads(state, where))
+        guesses.append(f"{said.heads} heads")
+    if said.pre_norm is None:  # as in the published models: large ones have both
+        said = replace(said, pre_norm=said.norm == "layer")
+        guesses.append(f"layer norm {'before' if said.pre_norm else 'after'} attention")
+    if said.normalise is None:
+        said = replace(said, normalise=said.norm == "layer")
+        guesses.append(f"input {'' if said.normalise else 'not '}normalised")
+    if said.model_type == "wavlm" and said.max_distance is None:
+        said = replace(said, max_distance=MAX_DISTANCE)
+        guesses.append(f"positions told apart up to {MAX_DISTANCE} frames")
+    return said, guesses
+
+
+def config_of(said: Said, state: Mapping[str, torch.Tensor], where: str) -> Any:
+    """The configuration of transformers. said: complete; state: weights under Hugging Face's names."""
+    shapes, width = convolution_shapes(state, where), shape(state, PROJECTION + "weight", where)[0]
+    _, grouped, positions = shape(state, POSITIONS, where)
+    strides, heads = said.strides or (), said.heads or 0
+    if len(strides) != len(shapes) or min(strides) < 1:
+        raise InputError(f"{where} has {len(shapes)} convolutions, and {len(strides)} strides were given; give one for each")
+    if heads < 1 or width % heads:
+        raise InputError(f"{where} is {width} wide, which {heads} heads cannot share; give --heads")
+    kind = said.model_type or "wav2vec2"
+    return AutoConfig.for_model(
+        kind,
+        conv_dim=tuple(c for c, _, _ in shapes),
+        conv_kernel=tuple(k for _, _, k in shapes),
+        conv_stride=strides,
+        conv_bias=CONV + "0.conv.bias" in state,
+        feat_extract_norm=said.norm,
+        hidden_size=width,
+        num_hidden_layers=_count(state, r"encoder\.layers\.(\d+)\..+", where),
+        num_attention_heads=heads,
+        intermediate_size=shape(state, "encoder.layers.0.feed_forward.intermediate_dense.weight", where)[0],
+        num_conv_pos_embeddings=positions,
+        num_conv_pos_embedding_groups=width // max(grouped, 1),
+        do_stable_layer_norm=said.pre_norm,
+        **(_wavlm(state, said, where) if kind == "wavlm" else {}),
+    )
+
+
+def torchaudio_arguments(config: Any) -> dict[str, Any]:
+    """What `torchaudio.models.wav2vec2_model` (of a WavLM: `wavlm_model`) is to be called with."""
+    wavlm = config.model_type == "wavlm"
+    relative = {"encoder_num_buckets": config.num_buckets, "encoder_max_distance": config.max_bucket_distance} if wavlm else {}
+    return relative | {
+        "extractor_mode": f"{config.feat_extract_norm}_norm",
+        "extractor_conv_layer_config": [list(x) for x in zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)],
+        "extractor_conv_bias": config.conv_bias,
+        "encoder_embed_dim": config.hidden_size,
+        "encoder_projection_dropout": config.feat_proj_dropout,
+        "encoder_pos_conv_kernel": config.num_conv_pos_embeddings,
+        "encoder_pos_conv_groups": config.num_conv_pos_embedding_groups,
+        "encoder_num_layers": config.num_hidden_layers,
+        "encoder_num_heads": config.num_attention_heads,
+        "encoder_attention_dropout": config.attention_dropout,
+        "encoder_ff_interm_features": config.intermediate_size,
+        "encoder_ff_interm_dropout": config.activation_dropout,
+        "encoder_dropout": config.hidden_dropout,
+        "encoder_layer_norm_first": config.do_stable_layer_norm,
+        "encoder_layer_drop": config.layerdrop,
+        "aux_num_out": None,
+    }
+
+
+def fairseq_settings(config: Any, normalise: bool) -> dict[str, Any]:
+    """The `cfg` of a fairseq checkpoint, as plain values."""
+    hubert = config.model_type == "hubert"
+    layers = [tuple(x) for x in zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)]
+    model = {
+        "_name": "hubert" if hubert else "wav2vec2",
+        "extractor_mode": "default" if config.feat_extract_norm == "group" else "layer_norm",
+        "conv_feature_layers": str(layers),
+        "conv_bias": config.conv_bias,
+        "conv_pos": config.num_conv_pos_embeddings,
+        "conv_pos_groups": config.num_conv_pos_embedding_groups,
+        "encoder_layers": config.num_hidden_layers,
+        "encoder_embed_dim": config.hidden_size,
+        "encoder_ffn_embed_dim": config.intermediate_size,
+        "encoder_attention_heads": config.num_attention_heads,
+        "layer_norm_first": config.do_stable_layer_norm,
+        "activation_fn": "gelu",
+        "dropout": config.hidden_dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.activation_dropout,
+        "encoder_layerdrop": config.layerdrop,
+    }
+    task = {"_name": "hubert_pretraining" if hubert else "audio_pretraining", "sample_rate": 16_000, "normalize": normalise}
+    return {"model": model, "task": task}
+
+
+def _section(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A section, or all of it where there are none."""
+    return section if isinstance(section := settings.get(name), dict) else settings
+
+
+def _of_type(section: Mapping[str, Any], name: str, kind: type) -> Any:
+    return value if type(value := section.get(name)) is kind else None  # not "${task.normalize}"
+
+
+def _convolutions(text: Any) -> list[tuple[int, int, int]]:
+    """[(C, K, stride)] of fairseq's expression, such as "[(512,10,5)] + [(512,3,2)] * 4 + [(512,2,2)] * 2"; [] where it is none."""
+    if not isinstance(text, str) or not re.fullmatch(r"[\s\d()\[\],*+]+", text):
+        return []
+    layers: list[tuple[int, int, int]] = []
+    for listed, times in re.findall(r"\[([^\]]*)\]\s*(?:\*\s*(\d{1,2}))?", text):
+        found = re.findall(r"\(\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)", listed)
+        layers += [(int(c), int(k), int(s)) for c, k, s in found] * int(times or 1)
+    return layers
+
+
+def _guess_heads(state: Mapping[str, torch.Tensor], where: str) -> int:
+    constant = state.get("encoder.layers.0.attention.gru_rel_pos_const")
+    if constant is not None and constant.ndim == 4:
+        return constant.shape[1]
+    width = shape(state, PROJECTION + "weight", where)[0]
+    if width % HEAD_WIDTH:
+        raise InputError(
+            f"{where} does not say its heads, and {width} is no multiple of {HEAD_WIDTH}; say --heads to `speechssl convert`"
+        )
+    return width // HEAD_WIDTH
+
+
+def _wavlm(state: Mapping[str, torch.Tensor], said: Said, where: str) -> dict[str, Any]:
+    buckets = shape(state, "encoder.layers.0.attention.rel_attn_embed.weight", where)[0]
+    return {"num_buckets": buckets, "max_bucket_distance": said.max_distance}
+
+
+def convolution_shapes(state: Mapping[str, torch.Tensor], where: str) -> list[tuple[int, int, int]]:
+    """(C', C, K) of the front end's convolutions."""
+    count = _count(state, re.escape(CONV) + r"(\d+)\.conv\.weight", where)
+    return [shape(state, f"{CONV}{n}.conv.weight", where) for n in range(count)]  # type: ignore[misc]
+
+
+def _count(state: Mapping[str, torch.Tensor], pattern: str, where: str) -> int:
+    numbers = {int(found[1]) for name in state if (found := re.fullmatch(pattern, name))}
+    if numbers != set(range(len(numbers))) or not numbers:
+        raise InputError(
+            f"{where} lacks weights ({pattern.replace(chr(92), '')} has the numbers {sorted(numbers)}); fetch it again"
+        )
+    return len(numbers)
+
+
+def shape(state: Mapping[str, torch.Tensor], name: str, where: str) -> tuple[int, ...]:
+    """The shape of a weight: (C', C, K) of a convolution, (out, in) of a product."""
+    axes = 3 if "conv" in name else 2
+    if name not in state or state[name].ndim != axes:
+        raise InputError(f"{where} lacks the weight {name}, or it has another number of axes than {axes}; fetch or make it again")
+    return tuple(state[name].shape)
+
+
+BUNDLE = "torchaudio:"
+MASK = "masked_spec_embed"  # stands for hidden frames; only training uses it
+NO_MASK = "a mask embedding of zeros, which only training uses"
+SAID_IN_CARD = ("normalise", "model_type", "norm")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The encoder's weights under the names of the world they come from, without its prefix and what is not the encoder's."""
+
+    name: str
+    where: str  # for messages
+    kind: str  # torchaudio or fairseq
+    state: dict[str, torch.Tensor]
+    left_out: list[str]
+    said: Said
+    card: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A model of transformers made from them, and in words what they did not say and what was taken for it."""
+
+    model: torch.nn.Module
+    normalise: bool
+    guesses: list[str]
+
+
+def read_weights(name: str | Path) -> Weights:
+    """Read `torchaudio:BUNDLE` or a `.pt` file. Raises InputError for what is neither, is damaged, or cannot be fetched."""
+    return read_bundle(str(name).removeprefix(BUNDLE)) if str(name).startswith(BUNDLE) else read_file(Path(name))
+
+
+def translate(weights: Weights, given: Said) -> Translated:
+    """The model of transformers with these weights. given: what the user says beyond, which wins.
+
+    Raises InputError when a weight has no place, a place has no weight, or what must be known is not said.
+    """
+    norm = conv_norm(weights.state) or weights.said.norm or given.norm
+    state = rename(_split_projections(weights.state), weights.kind, "huggingface", norm or "group", weights.where)
+    said = replace(given.over(weights.said), norm=norm)
+    if given.strides is not None:
+        said = replace(said, convolutions=None)
+    filled = _fill(state, weights.kind, weights.where)
+    said, guesses = complete(said, state, weights.where)
+    config = config_of(said, state, weights.where)
+    return Translated(build(config, state, weights.where), bool(said.normalise), guesses + filled)
+
+
+def build(config: Any, state: Mapping[str, torch.Tensor], where: str) -> torch.nn.Module:
+    """A model of transformers that has exactly these weights, in float32. Raises InputError where they do not fit."""
+    config.mask_time_prob = config.mask_time_prob or 0.05  # or the model would have no mask embedding
+    try:
+        with torch.device("meta"):  # nothing is initialised, so nothing can stay as it was initialised
+            model = AutoModel.from_config(config, dtype=torch.float32)
+    except Exception as error:  # torch and transformers have their own for shapes that make no sense
+        raise InputError(f"{where} has weights of shapes that no encoder has ({_words(error)}); fetch or make it again") from error
+    missing, rest = model.state_dict().keys() - state.keys(), state.keys() - model.state_dict().keys()
+    if missing or rest:
+        lacks, has = f"lacks {len(missing)} weights ({some(missing)})", f"has {len(rest)} too many ({some(rest)})"
+        raise InputError(f"{where} {' and '.join([lacks] * bool(missing) + [has] * bool(rest))}; fetch or make it again")
+    copies = {name: tensor.detach().to(torch.float32, copy=True) for name, tensor in state.items()}
+    try:
+        model.load_state_dict(copies, assign=True)
+    except RuntimeError as error:
+        raise InputError(f"{where} has weights of other shapes than its first ones ({_words(error)}); fetch it again") from error
+    return model.eval().requires_grad_(False)
+
+
+def read_bundle(name: str) -> Weights:
+    """One of torchaudio.pipelines, which fetches it. Raises InputError for an unknown name, and where it cannot be fetched."""
+    import torchaudio
+
+    bundle = getattr(torchaudio.pipelines, name, None)
+    if not isinstance(bundle, torchaudio.pipelines.Wav2Vec2Bundle):
+        known = [n for n, x in vars(torchaudio.pipelines).items() if type(x) is torchaudio.pipelines.Wav2Vec2Bundle]
+        raise InputError(f"torchaudio has no encoder {name!r}; choose from {', '.join(known)}, or one with a CTC head")
+    where = BUNDLE + name
+    try:
+        state = bundle.get_model().state_dict()
+    except Exception as error:  # no network, a damaged cache, a disk that is full
+        raise InputError(f"cannot fetch {where} ({_words(error)}); try again with a network, or give a file") from error
+    kind = "wavlm" if name.startswith("WAVLM") else "hubert" if name.startswith("HUBERT") else "wav2vec2"
+    said = replace(said_by_torchaudio(bundle._params), model_type=kind, normalise=bundle._normalize_waveform)
+    state, left_out = split_extras(strip(state), "torchaudio")
+    return Weights(where, where, "torchaudio", state, left_out, said)
+
+
+def read_file(path: Path) -> Weights:
+    """A fairseq checkpoint or a torchaudio state dict, told apart by its names."""
+    if path.suffix == ".safetensors":
+        raise InputError(f"{path} alone does not say what it is; give the folder that it lies in, with config.json")
+    state, settings = _state_and_settings(read_pt(path))
+    if not state or not all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items()):
+        raise InputError(f"{path} holds no weights by name; give a fairseq checkpoint or a torchaudio state dict")
+    count, state = len(state), strip(state)
+    if len(state) != count:
+        raise InputError(f"{path} holds more than one encoder; give a checkpoint with one")
+    kind = _kind(state, path)
+    state, left_out = split_extras(state, kind)
+    if kind == "torchaudio":
+        return _of_torchaudio(path, state, left_out)
+    try:
+        said = said_by_fairseq(plain(settings), str(path))
+    except RecursionError:
+        raise InputError(f"{path} has settings that hold themselves; fetch or make it again") from None
+    model_type = "hubert" if "label_embs_concat" in left_out else None
+    return Weights(path.name, str(path), kind, state, left_out, said.over(Said(model_type=model_type)), _card(path))
+
+
+def _state_and_settings(content: Any) -> tuple[dict[str, Any], Any]:
+    """Of fairseq ({"model", "cfg" or "args"}), Lightning ({"state_dict"}), s3prl's copies of fairseq's, or bare weights."""
+    if not isinstance(content, Mapping):
+        return {}, None
+    if isinstance(content.get("model"), Mapping):
+        return dict(content["model"]), content.get("cfg") or content.get("args")
+    if isinstance(content.get("model_weight"), Mapping):
+        return dict(content["model_weight"]), {"model": content.get("model_cfg"), "task": content.get("task_cfg")}
+    inner = content.get("state_dict")
+    return dict(inner if isinstance(inner, Mapping) else content), None
+
+
+def _kind(state: Mapping[str, torch.Tensor], path: Path) -> str:
+    if any(name.startswith("encoder.transformer.") for name in state):
+        return "torchaudio"
+    if any(".self_attn." in name for name in state):
+        return "fairseq"
+    if any("feature_projection." in name for name in state):
+        raise InputError(f"{path} has Hugging Face's names; give the folder that it lies in, with config.json")
+    raise InputError(f"{path} has neither torchaudio's nor fairseq's names ({some(state)}); give a HuBERT or a wav2vec 2.0")
+
+
+def _of_torchaudio(path: Path, state: dict[str, torch.Tensor], left_out: list[str]) -> Weights:
+    """Beside the file may lie what `speechssl convert` writes: the factory's arguments and a card."""
+    arguments, card = path.with_suffix(".json"), _card(path)
+    try:
+        said = said_by_torchaudio(read_json(arguments)) if arguments.is_file() else Said()
+        said = Said(**{name: card[name] for name in SAID_IN_CARD if name in card}).over(said)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"{arguments} does not hold the arguments of wav2vec2_model ({_words(error)}); mend or delete it"
+        ) from error
+    if any("attention.attention." in name for name in state):
+        said = replace(said, model_type="wavlm")
+    if "mask_generator.mask_embedding" not in state and MASK in card:
+        state = state | {"mask_generator.mask_embedding": torch.tensor(card[MASK], dtype=torch.float32)}
+    return Weights(path.name, str(path), "torchaudio", state, left_out, said, card)
+
+
+def _card(path: Path) -> dict[str, Any]:
+    card = path.with_suffix(".card.json")
+    return read_json(card) if card.is_file() else {}
+
+
+def _split_projections(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """torchaudio's WavLM holds query, key and value in one tensor, (3 D, ...)."""
+    parts: dict[str, torch.Tensor] = {}
+    for name, tensor in state.items():
+        stem, found, parameter = name.partition("attention.attention.in_proj_")
+        if found:
+            parts |= {f"{stem}attention.{x}_proj.{parameter}": t for x, t in zip("qkv", tensor.chunk(3), strict=True)}
+        else:
+            parts[name.replace("attention.attention.", "attention.")] = tensor
+    return parts
+
+
+def _fill(state: dict[str, torch.Tensor], kind: str, where: str) -> list[str]:
+    """Put in what a world legitimately leaves out; in words, what of it is a guess."""
+    channels, width = convolution_shapes(state, where)[-1][0], shape(state, "encoder.layers.0.attention.q_proj.weight", where)[0]
+    if kind == "fairseq" and PROJECTION + "weight" not in state and channels == width:  # fairseq has none between equal widths
+        state |= {PROJECTION + "weight": torch.eye(width), PROJECTION + "bias": torch.zeros(width)}
+    if MASK in state:
+        return []
+    state[MASK] = torch.zeros(width)
+    return [NO_MASK]
+
+
+def _words(error: Exception) -> str:
+    return " ".join((str(error).strip() or type(error).__name__).split())[:160]

@@ -1,0 +1,247 @@
+"""One verb that loads a speech encoder, whoever made it."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from transformers import AutoConfig, AutoFeatureExtractor, AutoModel, HubertConfig
+
+from speechssl.audio import SAMPLE_RATE
+from speechssl.encoders.base import Engine, SpeechEncoder, TransformersEngine, hash_weights
+from speechssl.encoders.batched import BatchedEngine
+from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Said, is_extra, read_weights, some, translate
+from speechssl.encoders.hubert import FastEngine, is_known
+from speechssl.errors import InputError
+from speechssl.io import SHIPPED, checkpoint_folder, hash_json, read_json
+from speechssl.timing import FrameGrid
+
+# The architecture of the small encoder that ships.
+
+
+def small_config() -> HubertConfig:
+    """The small HuBERT that ships: 4 convolutions to 50 Hz, 5 layers of 256, 4.7 M parameters. No dropout: it is slow on CPUs."""
+    return HubertConfig(
+        hidden_size=256,
+        num_hidden_layers=5,
+        num_attention_heads=4,
+        intermediate_size=1024,
+        conv_dim=(64, 128, 128, 256),
+        conv_kernel=(10, 8, 8, 8),
+        conv_stride=(5, 4, 4, 4),
+        num_feat_extract_layers=4,
+        feat_extract_norm="layer",  # no statistics over the utterance: padding and chunking leave the features alone
+        num_conv_pos_embeddings=64,
+        num_conv_pos_embedding_groups=16,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        feat_proj_dropout=0.0,
+        layerdrop=0.0,
+        vocab_size=32,
+    )
+
+
+MODEL_TYPES = ("hubert", "wav2vec2", "wavlm", "data2vec-audio")
+DECISIVE = (  # of a config, beside what the shapes of the weights say
+    *("conv_kernel", "conv_stride", "num_attention_heads", "do_stable_layer_norm", "feat_extract_norm"),
+    *("layer_norm_eps", "hidden_act", "feat_extract_activation"),
+)
+OTHERWISE = ", a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE"  # that can be an encoder
+PRECISIONS = ("fp32", "bf16", "int8")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A speech encoder of transformers with float32 weights, and what lies beside them."""
+
+    name: str
+    model: torch.nn.Module
+    normalise: bool
+    card: dict[str, Any]
+    kind: str = "huggingface"  # whose names the weights had
+    left_out: tuple[str, ...] = ()  # weights that are not the encoder's
+    guesses: tuple[str, ...] = ()  # in words, what the checkpoint does not say and was taken for it
+
+
+def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto") -> SpeechEncoder:
+    """Load a speech encoder, whoever made it. The same weights are the same encoder, with the same hash, however they came.
+
+    name: one of
+      a shipped model                 `minisqa-en/encoder`
+      a Hugging Face folder           with config.json and model.safetensors or pytorch_model.bin: HuBERT, wav2vec 2.0, WavLM or
+                                      data2vec-audio, with or without the head it was fine-tuned or pre-trained with
+      a Hugging Face hub id           `facebook/hubert-base-ls960`, taken from $SPEECHSSL_MODELS first
+      a torchaudio bundle             `torchaudio:HUBERT_BASE`, any of torchaudio.pipelines that is an encoder
+      a torchaudio state dict         `.pt` or `.pth`, of wav2vec2_model, HuBERTPretrainModel, or a bundle
+      a fairseq checkpoint            `.pt`, HuBERT or wav2vec 2.0, pre-trained or fine-tuned; fairseq is not needed
+      an s3prl upstream               `s3prl:NAME` or `s3prl:NAME@PATH` (needs speechssl[s3prl])
+    precision: fp32 gives what transformers gives, to rounding; bf16 is faster, and differs in the third digit; int8 (on a CPU) is
+    faster still, and differs in the second.
+    device: cpu, cuda, cuda:N, or auto: a GPU where there is one.
+    What is left out (heads, quantisers) and what a file does not say (strides, heads) is told on stderr.
+    Raises InputError when it cannot be found, is not a speech encoder, or any of its weights is missing, damaged or left over.
+    """
+    if str(name).startswith("s3prl:"):
+        from speechssl.encoders.s3prl import load_s3prl
+
+        if device not in ("auto", "cpu"):
+            raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
+        return load_s3prl(str(name), precision)
+    encoder = as_encoder(load_checkpoint(name), precision, device)
+    gc.collect()  # a model of transformers refers to itself: its weights would stay beside those of the engine
+    return encoder
+
+
+def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "auto") -> SpeechEncoder:
+    """Give a checkpoint the fastest engine that computes its architecture. The engine takes the model over."""
+    if precision not in PRECISIONS:
+        raise InputError(f"there is no precision {precision}; choose from {', '.join(PRECISIONS)}")
+    config: Any = checkpoint.model.config
+    grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+    return SpeechEncoder(
+        name=checkpoint.name,
+        grid=grid,
+        layers=config.num_hidden_layers,
+        width=config.hidden_size,
+        normalise=checkpoint.normalise,
+        hash=hash_weights(checkpoint.model),
+        card=checkpoint.card,
+        precision=precision,
+        settings=_settings(config, checkpoint.normalise),
+        engine=_built(partial(_engine, checkpoint.model, grid, precision, device)),
+    )
+
+
+def _built(make: Callable[[], Engine]) -> Engine:
+    """An engine whose weights are prepared by one thread: sums are grouped by threads, and bits are not to depend on them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return make()
+    finally:
+        torch.set_num_threads(before)
+
+
+def _settings(config: Any, normalise: bool) -> str:
+    """Hash of what weights alone do not say: the same weights with other heads or strides are another encoder."""
+    return hash_json([normalise, *(getattr(config, name, None) for name in DECISIVE)])
+
+
+def _engine(model: torch.nn.Module, grid: FrameGrid, precision: str, device: str) -> Engine:
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() and precision != "int8" else "cpu"  # int8 is for CPUs
+    try:
+        kind = torch.empty(0, device=device).device.type
+    except (RuntimeError, AssertionError) as error:  # torch's words for a name it does not know, and for no driver
+        raise InputError(f"there is no device {device} ({_first_line(error)}); leave out --device, or choose cpu") from error
+    if not is_known(model.config):
+        return TransformersEngine(model, precision, device)
+    if kind == "cpu" and torch.backends.mkldnn.is_available():
+        return FastEngine(model, precision)
+    return BatchedEngine(model, grid, precision, device)
+
+
+def load_checkpoint(name: str | Path, given: Said = Said()) -> Checkpoint:
+    """The model itself, to go on training it. given: what is known of a file that does not say it; wins over what it says.
+
+    Raises InputError as `load_encoder` does, and for `given` with a Hugging Face model, which says all itself.
+    """
+    shipped = (SHIPPED / str(name) / "config.json").is_file()
+    foreign = not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file())
+    checkpoint = _load_foreign(name, given) if foreign else _load_huggingface(name, given)
+    _tell(checkpoint)
+    return checkpoint
+
+
+def _load_foreign(name: str | Path, given: Said) -> Checkpoint:
+    weights = read_weights(name)
+    found = translate(weights, given)
+    left_out, guesses = tuple(weights.left_out), tuple(found.guesses)
+    return Checkpoint(weights.name, found.model, found.normalise, weights.card, weights.kind, left_out, guesses)
+
+
+def _load_huggingface(name: str | Path, given: Said) -> Checkpoint:
+    local = SHIPPED / str(name) if (SHIPPED / str(name) / "config.json").is_file() else Path(name)
+    folder = checkpoint_folder(local, "speech encoder", OTHERWISE)
+    source = str(folder)
+    if given != Said():
+        raise InputError(f"{source} is a Hugging Face model, whose config.json says strides, heads and norms; give none of them")
+    try:
+        config = AutoConfig.from_pretrained(source)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(_not_found(source, error)) from error
+    if config.model_type not in MODEL_TYPES:
+        raise InputError(f"{source} is a {config.model_type} model; an encoder must be one of {', '.join(MODEL_TYPES)}")
+    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+    normalise, unsaid = _normalises(source, config)
+    model, left_out, guesses = _load_weights(source, config)
+    name = folder.name if local.is_dir() else str(name)
+    return Checkpoint(name, model, normalise, card, "huggingface", left_out, (*guesses, *unsaid))
+
+
+def _load_weights(source: str, config: Any) -> tuple[torch.nn.Module, tuple[str, ...], tuple[str, ...]]:
+    """The model, the names of the weights that are not its own, and what was filled in."""
+    config.mask_time_prob = config.mask_time_prob or 0.05  # or the model would have no mask embedding, and another hash
+    try:
+        model, info = AutoModel.from_pretrained(source, config=config, dtype=torch.float32, output_loading_info=True)
+    except Exception as error:  # safetensors, torch and transformers each have their own for a damaged file
+        reason = _first_line(error)
+        raise InputError(f"cannot load the weights of {source} ({reason}); fetch or make the checkpoint again") from error
+    missing = sorted(set(info["missing_keys"]) - {MASK})
+    if missing or info["mismatched_keys"]:
+        keys = missing or sorted(str(k) for k in info["mismatched_keys"])
+        raise InputError(f"the checkpoint {source} lacks {len(keys)} weights ({some(keys)}); fetch or make it again")
+    left_out = sorted(info["unexpected_keys"])
+    if rest := [key for key in left_out if not is_extra(key)]:
+        raise InputError(f"the checkpoint {source} has {len(rest)} weights that its config has not ({some(rest)}); mend its config")
+    if MASK in info["missing_keys"]:
+        torch.nn.init.zeros_(getattr(model, MASK))
+    return model.eval().requires_grad_(False), tuple(left_out), (NO_MASK,) * (MASK in info["missing_keys"])
+
+
+def _tell(checkpoint: Checkpoint) -> None:
+    """On stderr: what is not used of a checkpoint, and what it does not say."""
+    if checkpoint.left_out:
+        count = len(checkpoint.left_out)
+        tqdm.write(f"{checkpoint.name}: left out {count} weights of no encoder ({some(checkpoint.left_out)})", file=sys.stderr)
+    if checkpoint.guesses:
+        taken = ", ".join(checkpoint.guesses)
+        tqdm.write(f"{checkpoint.name} does not say all of itself; taken: {taken}", file=sys.stderr)
+
+
+def _normalises(source: str, config: Any) -> tuple[bool, tuple[str, ...]]:
+    """The feature extractor's word, wherever its file is; without one, what the published checkpoints do, and that it is a guess.
+
+    Raises InputError for an extractor that cannot be read or wants another sample rate.
+    """
+    try:
+        extractor = AutoFeatureExtractor.from_pretrained(source)
+    except OSError as error:
+        if (Path(source) / "preprocessor_config.json").is_file():
+            raise InputError(f"cannot read {source}/preprocessor_config.json ({_first_line(error)}); mend it") from error
+        known = getattr(config, "feat_extract_norm", "layer") == "layer"  # data2vec has no other
+        return known, (f"input {'' if known else 'not '}normalised",)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"cannot read the preprocessor_config.json of {source} ({_first_line(error)}); mend it") from error
+    if extractor.sampling_rate != SAMPLE_RATE:
+        raise InputError(f"{source} wants audio at {extractor.sampling_rate} Hz; encoders here take {SAMPLE_RATE} Hz")
+    return bool(getattr(extractor, "do_normalize", True)), ()
+
+
+def _not_found(source: str, error: Exception) -> str:
+    return (
+        f"found no speech encoder at {source} ({_first_line(error)}); give a folder with config.json and model.safetensors"
+        f"{OTHERWISE}, or a hub id (OWNER/NAME)"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -1,0 +1,422 @@
+"""HuBERT and wav2vec 2.0 for training: what transformers' modules compute, on their own parameters, in fewer passes over memory.
+
+Parameters stay where they are, so that optimiser, checkpoints and loading know nothing of it. Everything lies in memory as (batch,
+time, channel). Dropout and layer drop are drawn as transformers draws them: with the same seed they drop the same.
+
+Letters: B utterances, N samples, T frames, C channels, D width, K kernel size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd import Function
+from torch.nn import functional as F
+
+from speechssl.encoders.hubert import convolution_dtype, is_known
+from speechssl.errors import InputError
+
+# The products of a transformer with their gradients, on a CPU, without copies that are not needed.
+#
+# Weights are cast to bf16 once a step, where they are used. In fp32 oneDNN computes all products: on processors of other makers
+# than
+# its own, the library behind `torch.mm` is half as fast. Convolutions see (time, channel) memory, which oneDNN reads as it is; the
+# gradient of a convolution's weights is one product with windows that lie in memory already.
+#
+# Letters: B utterances, T frames, C channels, D width, H heads, K kernel size, M = rows of a product.
+
+onednn = torch.ops.mkldnn
+BLOCK = 1024  # windows that are copied at a time
+KEPT = 64 << 20  # bytes of attention weights that a layer keeps for its gradient; above, they are computed again
+
+
+def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """x W^T + b. x: (M, in), weight: (out, in), either of any strides."""
+    if by_onednn(x) and (x.dtype == torch.float32 or bias is not None):
+        return onednn._linear_pointwise(x, weight, bias, "none", [], "")
+    return torch.nn.functional.linear(x, weight, bias)
+
+
+def by_onednn(x: torch.Tensor) -> bool:
+    """Whether oneDNN has products of such numbers here."""
+    known = x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and onednn._is_mkldnn_bf16_supported())
+    return x.device.type == "cpu" and torch.backends.mkldnn.is_available() and known
+
+
+class Linear(Function):
+    """x W^T + b for several (W, b) side by side. x: (..., in) -> (..., sum of out)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        weights, biases = parameters[::2], parameters[1::2]
+        rows = x.reshape(-1, x.shape[-1])
+        weight = together(weights, x.dtype)
+        ctx.sizes, ctx.kind = [len(w) for w in weights], weights[0].dtype
+        ctx.save_for_backward(rows, weight)
+        return product(rows, weight, together(biases, x.dtype)).view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        rows = gradient.reshape(-1, gradient.shape[-1])
+        of_x = product(rows, weight.t()).view(*gradient.shape[:-1], -1) if ctx.needs_input_grad[0] else None
+        if not any(ctx.needs_input_grad[1:]):
+            return of_x, *[None] * (2 * len(ctx.sizes))
+        of_weights = product(rows.t(), x.t()).split(ctx.sizes)
+        of_biases = rows.sum(0).split(ctx.sizes)
+        pairs = zip(of_weights, of_biases, strict=True)
+        return of_x, *(part.to(ctx.kind) for pair in pairs for part in pair)
+
+
+def together(parts: tuple[torch.Tensor, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Concatenated and cast in one pass."""
+    if len(parts) == 1:
+        return parts[0].to(dtype)
+    whole = parts[0].new_empty((sum(len(p) for p in parts), *parts[0].shape[1:]), dtype=dtype)
+    return torch.cat(parts, out=whole) if dtype == parts[0].dtype else _cast_into(whole, parts)
+
+
+def _cast_into(whole: torch.Tensor, parts: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    for place, part in zip(whole.split([len(p) for p in parts]), parts, strict=True):
+        place.copy_(part)
+    return whole
+
+
+class Convolution(Function):
+    """A strided convolution over time. x: (B, T, C), contiguous -> (B, T', C')."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: int) -> torch.Tensor:
+        kernel = image_of(weight.to(convolution_dtype(weight, x.dtype, stride)).transpose(1, 2))  # (C', C, 1, K)
+        ctx.save_for_backward(x, kernel)
+        ctx.stride, ctx.kind = stride, weight.dtype
+        bias = None if bias is None else bias.to(kernel.dtype)
+        return frames_of(torch.conv2d(image_of(x.to(kernel.dtype)), kernel, bias, (1, stride))).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, kernel = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        of_x, of_weight, of_bias = None, None, None
+        if ctx.needs_input_grad[0]:
+            of_x = of_input(gradient, x, kernel, ctx.stride, 0, 1)
+        if ctx.needs_input_grad[1]:
+            of_weight = sum(
+                of_kernel(outputs, rows, kernel.shape[3], ctx.stride) for outputs, rows in zip(gradient, x, strict=True)
+            )
+            of_weight = of_weight.view(len(of_weight), kernel.shape[3], -1).transpose(1, 2).to(ctx.kind)
+        if ctx.needs_input_grad[2]:
+            of_bias = gradient.sum((0, 1)).to(ctx.kind)
+        return of_x, of_weight, of_bias, None
+
+
+def image_of(x: torch.Tensor) -> torch.Tensor:
+    """(B, T, C) as (B, C, 1, T), channels last."""
+    return x.contiguous().transpose(1, 2)[:, :, None]
+
+
+def frames_of(image: torch.Tensor) -> torch.Tensor:
+    """(B, C, 1, T), channels last, as (B, T, C)."""
+    return image[:, :, 0].transpose(1, 2).contiguous()
+
+
+def of_input(gradient: torch.Tensor, x: torch.Tensor, kernel: torch.Tensor, stride: int, padding: int, groups: int) -> torch.Tensor:
+    """The gradient of a convolution's input x, (B, T, C), in its type; computed in that of the kernel. gradient: (B, T', C')."""
+    image, last = image_of(x.to(kernel.dtype)), ([1, stride], [0, padding], [1, 1], False, [0, 0], groups, [True, False, False])
+    found = torch.ops.aten.convolution_backward(image_of(gradient.to(kernel.dtype)), image, kernel, None, *last)[0]
+    return frames_of(found).to(x.dtype)
+
+
+def windows(x: torch.Tensor, size: int, stride: int) -> torch.Tensor:
+    """All windows of (T, C) contiguous numbers: (T', K C), without a copy."""
+    frames, channels = x.shape
+    return x.as_strided(((frames - size) // stride + 1, size * channels), (stride * channels, 1))
+
+
+def of_kernel(gradient: torch.Tensor, x: torch.Tensor, size: int, stride: int) -> torch.Tensor:
+    """The gradient of a convolution's weights: (C', K C) float32. gradient: (T', C'), x: (T, C), contiguous."""
+    inputs = windows(x, size, stride)[: len(gradient)]
+    if x.dtype != torch.float32:
+        return product(gradient.t(), inputs.t()).float()
+    pairs = zip(gradient.split(BLOCK), inputs.split(BLOCK), strict=True)  # oneDNN takes no windows that overlap
+    return sum(product(outputs.t(), some.contiguous().t()) for outputs, some in pairs)  # type: ignore[return-value]
+
+
+class Samples(Function):
+    """The first convolution, one affine map a recording, and GELU where it follows.
+
+    x: (R, T, K) windows, weight: (R, C, K), bias: (R, C), all float32 -> (R, T, C). In bf16, samples and
+    weights are each the sum of two bf16 numbers, and three of the four products are one.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, dtype: torch.dtype, gelu: bool
+    ) -> torch.Tensor:
+        left, right = (x, weight) if dtype == x.dtype else (split(x, dtype, True), split(weight, dtype, False))
+        sums = [product(rows, w, b) for rows, w, b in zip(left, right, bias.to(dtype), strict=True)]
+        ctx.save_for_backward(x.to(dtype), *(sums if gelu else []))
+        ctx.kind = weight.dtype
+        if not gelu:
+            return torch.stack(sums) if len(sums) > 1 else sums[0][None]
+        found = x.new_empty(*x.shape[:2], weight.shape[1], dtype=dtype)
+        for place, z in zip(found, sums, strict=True):
+            torch.ops.aten.gelu.out(z, out=place)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, *sums = ctx.saved_tensors
+        if not any(ctx.needs_input_grad):
+            return None, None, None, None, None
+        of_weight, of_bias = [], []
+        for i, (rows, g) in enumerate(zip(x, gradient.contiguous(), strict=True)):
+            g = torch.ops.aten.gelu_backward(g, sums[i]) if sums else g
+            of_weight.append(product(g.t(), rows.t()))
+            of_bias.append(g.sum(0))
+        return None, torch.stack(of_weight).to(ctx.kind), torch.stack(of_bias).to(ctx.kind), None, None
+
+
+def split(x: torch.Tensor, dtype: torch.dtype, left: bool) -> torch.Tensor:
+    """Rounded values and what they miss, side by side: high, low, high of the left factor, high, high, low of the right one."""
+    high = x.to(dtype)
+    low = (x - high.to(x.dtype)).to(dtype)
+    return torch.cat([high, low, high] if left else [high, high, low], -1)
+
+
+class Attention(Function):
+    """softmax(Q K^T / sqrt(d)) V, all heads. qkv: (B, T, 3 D) -> (B, T, D)."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: torch.Tensor, heads: int) -> torch.Tensor:
+        q, k, v = of_heads(qkv, 3 * heads).view(3, -1, qkv.shape[1], qkv.shape[2] // (3 * heads))
+        q = q * q.shape[-1] ** -0.5
+        weights = torch.softmax(torch.bmm(q, k.transpose(1, 2)), -1)
+        kept = weights.numel() * weights.element_size() <= KEPT
+        ctx.save_for_backward(q, k, v, weights if kept else None)
+        ctx.heads = heads
+        return of_frames(torch.bmm(weights, v), heads)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        q, k, v, weights = ctx.saved_tensors
+        if weights is None:
+            weights = torch.softmax(torch.bmm(q, k.transpose(1, 2)), -1)
+        gradient = of_heads(gradient, ctx.heads)
+        parts = q.new_empty(3, *q.shape)
+        torch.bmm(weights.transpose(1, 2), gradient, out=parts[2])
+        scores = torch._softmax_backward_data(torch.bmm(gradient, v.transpose(1, 2)), weights, -1, weights.dtype)
+        torch.bmm(scores, k, out=parts[0]).mul_(q.shape[-1] ** -0.5)
+        torch.bmm(scores.transpose(1, 2), q, out=parts[1])
+        return of_frames(parts.flatten(0, 1), 3 * ctx.heads), None
+
+
+def of_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """(B, T, h d) -> (h B, T, d)."""
+    return x.view(*x.shape[:2], heads, -1).permute(2, 0, 1, 3).flatten(0, 1).contiguous()
+
+
+def of_frames(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """(h B, T, d) -> (B, T, h d)."""
+    return x.view(heads, -1, *x.shape[1:]).permute(1, 2, 0, 3).flatten(2)
+
+
+class Positions(Function):
+    """The grouped convolution of positions, padded to keep the length. x: (B, T, D) -> (B, T, D)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int) -> torch.Tensor:
+        kernel = image_of(weight.to(convolution_dtype(weight, x.dtype)).transpose(1, 2))  # (D, D / groups, 1, K)
+        ctx.save_for_backward(x, kernel)
+        ctx.groups, ctx.kind = groups, weight.dtype
+        image, padding = image_of(x.to(kernel.dtype)), (0, kernel.shape[3] // 2)
+        found = torch.conv2d(image, kernel, bias.to(kernel.dtype), padding=padding, groups=groups)
+        return frames_of(found[..., : x.shape[1]]).to(x.dtype)  # an even kernel gives a frame too many
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, kernel = ctx.saved_tensors
+        size = kernel.shape[3]
+        whole = torch.nn.functional.pad(gradient, (0, 0, 0, 1 - size % 2))
+        of_x = of_input(whole, x, kernel, 1, size // 2, ctx.groups)
+        padded = torch.nn.functional.pad(x, (0, 0, size // 2, size // 2))
+        inputs = padded.view(*padded.shape[:2], ctx.groups, -1).permute(2, 0, 1, 3).contiguous()  # (G, B, T + K, c)
+        outputs = gradient.view(*gradient.shape[:2], ctx.groups, -1).permute(2, 0, 1, 3)  # (G, B, T, c)
+        found = torch.zeros(ctx.groups, outputs.shape[3], size * inputs.shape[3], device=x.device)
+        for group in range(ctx.groups):
+            for some, outs in zip(inputs[group], outputs[group], strict=True):
+                found[group] += of_kernel(outs, some, size, 1)
+        of_weight = found.view(kernel.shape[0], size, -1).transpose(1, 2).to(ctx.kind)
+        return of_x, of_weight, gradient.sum((0, 1)).to(ctx.kind), None
+
+
+def training_states(
+    model: nn.Module,
+    samples: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    last: int | None = None,
+    lengths: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The convolutions' output before its layer norm, (B, T, C), and layers 0 to `last`, (B, T, D) each; 0 is what the first reads.
+
+    samples: (B, N) float32, normalised. mask: (B, T) bool, frames to hide behind the model's mask vector. last: None is all layers.
+    lengths: (B,) samples that are an utterance's own, at least one receptive field; those after them are padding, on which none of
+    its frames depends, whatever the norms (`frames_of_samples` says how many frames these are). None: there is no padding.
+    The norm that follows the last layer of a pre-norm model is left to the caller. Computes in autocast's type where autocast is
+    on. Raises InputError on an architecture that `fast.is_known` does not know.
+    """
+    check_known(model)
+    kind = samples.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else next(model.parameters()).dtype
+    with torch.autocast(kind, enabled=False):
+        features = convolved(model.feature_extractor, samples, dtype, lengths)
+        x = projected(model.feature_projection, features)
+        real = None if lengths is None else before_end(frames_of_samples(model.config, lengths), x.shape[1])
+        if real is not None:
+            x = x.masked_fill(~real[..., None], 0)  # as the zeros that the convolution of positions pads with
+        if mask is not None:
+            x = torch.where(mask[..., None], model.masked_spec_embed.to(x.dtype), x)
+        return features, encoded(model.encoder, x, model.config, last, real)
+
+
+def frames_of_samples(config: Any, lengths: torch.Tensor) -> torch.Tensor:
+    """(B,) frames that the convolutions make of (B,) samples."""
+    for kernel, stride in zip(config.conv_kernel, config.conv_stride, strict=True):
+        lengths = (lengths - kernel) // stride + 1
+    return lengths
+
+
+def before_end(lengths: torch.Tensor, size: int) -> torch.Tensor:
+    """(B, size) whether each place comes before the end of its row. lengths: (B,)."""
+    return torch.arange(size, device=lengths.device) < lengths[:, None]
+
+
+def check_known(model: Any, name: str = "the encoder") -> None:
+    """Raises InputError on an architecture that cannot be computed here, for whoever wants to know before any work."""
+    if not is_known(model.config):
+        raise InputError(
+            f"{name} is a {model.config.model_type} model, but no plain HuBERT or wav2vec 2.0 (GELU, no adapters, no batch norm), "
+            "which alone can be trained here; go on from another"
+        )
+
+
+def convolved(front: Any, samples: torch.Tensor, dtype: torch.dtype, lengths: torch.Tensor | None = None) -> torch.Tensor:
+    """(B, N) -> (B, T, C)."""
+    first, *others = front.conv_layers
+    x = from_samples(first, samples, dtype, lengths)
+    for layer in others:
+        x = convolution(layer.conv, x)
+        x = F.gelu(normed(layer.layer_norm, x) if hasattr(layer, "layer_norm") else x)
+    return x
+
+
+def on_cpu(x: torch.Tensor) -> bool:
+    return x.device.type == "cpu"
+
+
+def convolution(conv: Any, x: torch.Tensor) -> torch.Tensor:
+    """(B, T, C) -> (B, T', C'). On a GPU torch's own: many small products, which are fast on a CPU, would wait for each other."""
+    if on_cpu(x):
+        return Convolution.apply(x, conv.weight, conv.bias, conv.stride[0])
+    bias = None if conv.bias is None else conv.bias.to(x.dtype)
+    return F.conv1d(x.transpose(1, 2), conv.weight.to(x.dtype), bias, conv.stride).transpose(1, 2)
+
+
+def positions(conv: Any, x: torch.Tensor) -> torch.Tensor:
+    """The convolution of positions, (B, T, D) -> (B, T, D); on a GPU torch's own. An even kernel gives a frame too many."""
+    if on_cpu(x):
+        return Positions.apply(x, conv.weight, conv.bias, conv.groups)
+    weight, bias = conv.weight.to(x.dtype), conv.bias.to(x.dtype)
+    found = F.conv1d(x.transpose(1, 2), weight, bias, padding=weight.shape[2] // 2, groups=conv.groups)
+    return found[..., : x.shape[1]].transpose(1, 2)
+
+
+def from_samples(layer: Any, samples: torch.Tensor, dtype: torch.dtype, lengths: torch.Tensor | None) -> torch.Tensor:
+    """The first convolution, its norm, GELU. (B, N) -> (B, T, C)."""
+    x = samples.float().unfold(1, layer.conv.kernel_size[0], layer.conv.stride[0]).contiguous()  # (B, T, K)
+    weight = layer.conv.weight[:, 0].float()
+    bias = weight.new_zeros(len(weight)) if layer.conv.bias is None else layer.conv.bias.float()
+    if isinstance(layer.layer_norm, nn.GroupNorm):
+        count = None if lengths is None else (lengths - layer.conv.kernel_size[0]) // layer.conv.stride[0] + 1
+        weights, biases = folded(layer.layer_norm, weight, x, count)
+        return Samples.apply(x, weights, biases + 0 * bias, dtype, True)  # the norm takes a constant away: its gradient is zero
+    sums = Samples.apply(x.view(1, -1, x.shape[2]), weight[None], bias[None], dtype, False)
+    return F.gelu(normed(layer.layer_norm, sums)).view(*x.shape[:2], -1)
+
+
+def folded(
+    norm: nn.GroupNorm, weight: torch.Tensor, x: torch.Tensor, count: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The group norm as an affine map an utterance, from mean and covariance of the windows of its samples. (B, C, K), (B, C).
+
+    count: (B,) windows that are its own; None: all.
+    """
+    windows = x.double()
+    if count is None:
+        count = torch.full((len(x),), x.shape[1], device=x.device)
+    else:
+        windows = windows * before_end(count, x.shape[1])[..., None]
+    mean = windows.sum(1) / count[:, None]  # (B, K)
+    covariance = windows.transpose(1, 2) @ windows / count[:, None, None] - mean[:, :, None] * mean[:, None]
+    w = weight.double()
+    variance = ((w @ covariance) * w).sum(-1)  # (B, C)
+    scale = norm.weight.double() / torch.sqrt(variance + norm.eps)
+    return (scale[..., None] * w).float(), (norm.bias.double() - scale * (mean @ w.t())).float()
+
+
+def normed(norm: Any, x: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+
+
+def linear(x: torch.Tensor, *layers: Any) -> torch.Tensor:
+    """Linear layers side by side."""
+    return Linear.apply(x, *(p for layer in layers for p in (layer.weight, layer.bias)))
+
+
+def projected(projection: Any, x: torch.Tensor) -> torch.Tensor:
+    if hasattr(projection, "layer_norm"):
+        x = normed(projection.layer_norm, x)
+    return projection.dropout(linear(x, projection.projection))
+
+
+def encoded(encoder: Any, x: torch.Tensor, config: Any, last: int | None, real: torch.Tensor | None = None) -> list[torch.Tensor]:
+    """Layers 0 to `last` of what the transformer makes of (B, T, D). real: (B, T) the frames to attend to; None: all."""
+    x = x + F.gelu(positions(encoder.pos_conv_embed.conv, x))
+    x = encoder.dropout(x if config.do_stable_layer_norm else normed(encoder.layer_norm, x))
+    states = [x]
+    for layer in encoder.layers[:last]:
+        if not (encoder.training and config.layerdrop > 0 and torch.rand([]) < config.layerdrop):
+            x = before(layer, x, real) if config.do_stable_layer_norm else after(layer, x, real)
+        states.append(x)
+    return states
+
+
+def before(layer: Any, x: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
+    """A transformer layer with norms before its products."""
+    x = x + layer.dropout(attended(layer.attention, normed(layer.layer_norm, x), real))
+    return x + fed(layer.feed_forward, normed(layer.final_layer_norm, x))
+
+
+def after(layer: Any, x: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
+    """A transformer layer with norms after its sums."""
+    x = normed(layer.layer_norm, x + layer.dropout(attended(layer.attention, x, real)))
+    return normed(layer.final_layer_norm, x + fed(layer.feed_forward, x))
+
+
+def attended(attention: Any, x: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
+    qkv = linear(x, attention.q_proj, attention.k_proj, attention.v_proj)
+    dropout = attention.dropout if attention.training else 0.0
+    if dropout > 0 or real is not None or not on_cpu(x):
+        among = None if real is None else real[:, None, None]
+        q, k, v = qkv.view(*x.shape[:2], 3, attention.num_heads, -1).permute(2, 0, 3, 1, 4)
+        heard = F.scaled_dot_product_attention(q, k, v, among, dropout_p=dropout).transpose(1, 2).flatten(2)
+    else:
+        heard = Attention.apply(qkv, attention.num_heads)
+    return linear(heard, attention.out_proj)
+
+
+def fed(feed: Any, x: torch.Tensor) -> torch.Tensor:
+    x = feed.intermediate_dropout(F.gelu(linear(x, feed.intermediate_dense)))
+    return feed.output_dropout(linear(x, feed.output_dense))

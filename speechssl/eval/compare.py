@@ -1,0 +1,467 @@
+"""Where a cascade falls below a system without a transcript as its recogniser errs more.
+
+Every point is one system in one condition: its word error rate, and the difference D of its score and that of the system without a
+transcript in the same condition. A curve that never rises is fitted to D over WER (isotonic regression, straight between points);
+the lines cross where it reaches 0. Points that a family has in common come from one source of errors:
+
+    noise          one recogniser in several conditions
+    simulated      the reference text, and simulated errors
+    recognisers    several recognisers in clean speech
+    all            all of them
+
+Where the difference comes to 0 and stays there (nobody answers any more) the lines do not cross. The interval holds 95 % of what
+resamples give (voices or passages, drawn for scores and WER together). A resample in which the lines do not cross counts as
+crossing beyond that end of the range; an end of the interval that lies there is None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from speechssl.errors import InputError
+from speechssl.eval.resampling import Estimate, combined, common_units, holm, resampled
+from speechssl.eval.scores import read_lines
+from speechssl.io import hash_bytes, read_json
+from speechssl.signal import ACTIVE, SNR_OVER
+from speechssl.stats import RESAMPLES
+from speechssl.superb.trained import Scored
+from speechssl.text import error_metric
+
+# Systems beside each other on the same questions: what `evaluate` left, read and drawn together.
+#
+# All scores of a corpus are drawn together, by the voice of the passage or by passage (`bootstrap.choose_units`): differences of
+# systems and of conditions are paired, and so is the word error rate that a score is set against. p-values are two-sided, at least
+# 2 / 2^G for G voices or passages (`bootstrap.two_sided`), and then adjusted by Holm over all tests of a comparison.
+
+METRICS = ("ff1", "f1", "em", "aos", "set_accuracy", "accuracy")  # the first that a corpus has is compared, where none is named
+WER = "wer"
+PASSAGE = "passage"
+SIMULATED, REFERENCE = "cascade-simulated", "text"  # systems that read the reference, with errors and without
+Where = tuple[str, float | None]  # condition and its SNR in dB
+CLEAN: Where = ("clean", None)
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What one system scored in one condition of one corpus. lines: by question."""
+
+    system: str
+    condition: Where
+    lines: Mapping[str, Mapping[str, Any]]
+    card: Mapping[str, Any]
+    path: Path
+
+    @property
+    def corpus(self) -> str:
+        return f"{self.card['corpus']} {self.card['split']}"
+
+    def values(self, metric: str) -> dict[str, float]:
+        """The score of every question that has one."""
+        return {i: float(line[metric]) for i, line in self.lines.items() if line.get(metric) is not None}
+
+    @property
+    def recognises(self) -> bool:
+        """Whether it has a transcript whose errors are known."""
+        return any(line.get("passage_words") for line in self.lines.values())
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """Points by which one system is better than another in one condition. p_holm: adjusted over the family, of so many tests.
+
+    seeds: of the noise that they heard, where they differ and it was not the same audio; None: it was, as far as their cards say.
+    """
+
+    first: str
+    second: str
+    condition: Where
+    difference: Estimate
+    p_holm: float = 1.0
+    family: int = 1
+    seeds: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """One corpus. estimates: by system, condition and metric, drawn together; of the metric and WER. aside: systems without it.
+
+    drawn: what the bootstrap draws ("voice", "passage"). groups: which of them every question belongs to.
+    """
+
+    corpus: str
+    metric: str
+    scores: tuple[Scores, ...]
+    estimates: Mapping[tuple[str, Where, str], Estimate]
+    drawn: str
+    groups: Mapping[str, str]
+    aside: tuple[str, ...] = ()
+
+    @property
+    def systems(self) -> list[str]:
+        return list(dict.fromkeys(s.system for s in self.scores))
+
+    @property
+    def conditions(self) -> list[Where]:
+        """Clean first, then by name, from the quietest noise to the loudest."""
+        found = {s.condition for s in self.scores}
+        return sorted(found, key=lambda c: (c[0] != "clean", c[0], -(c[1] or 0.0)))
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return self.scores[0].card
+
+    def get(self, system: str, condition: Where, metric: str = "") -> Estimate | None:
+        return self.estimates.get((system, condition, metric or self.metric))
+
+    def of(self, system: str, condition: Where) -> Scores | None:
+        return next((s for s in self.scores if (s.system, s.condition) == (system, condition)), None)
+
+    @property
+    def errors(self) -> str:
+        """What errors over the units of its language are called: WER, or CER where all of it is Chinese."""
+        names = {error_metric(language) for language in self.card.get("languages") or ("en",)}
+        return names.pop().upper() if len(names) == 1 else "WER"
+
+    @property
+    def textless(self) -> list[str]:
+        """The systems without a transcript."""
+        reading = {s.system for s in self.scores if s.recognises}
+        return [s for s in self.systems if s not in reading]
+
+    @property
+    def recognisers(self) -> list[str]:
+        """The cascades that listen: not those that read the reference, with simulated errors or without."""
+        return [s for s in self.systems if s not in self.textless and not reads_reference(s)]
+
+
+def reads_reference(system: str) -> bool:
+    return system == REFERENCE or system.startswith((SIMULATED, f"{REFERENCE} ("))
+
+
+# ---- reading
+
+
+def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[Scores]:
+    """The scores below folders that `evaluate` wrote to. systems: only these; none: all.
+
+    A system that is in several folders is told apart by them. Raises InputError where there are no scores, or they are damaged.
+    """
+    different = {folder.resolve(): folder for folder in folders}.values()
+    found = [scores for folder in different for scores in _read_folder(folder)]
+    if missing := [s for s in systems if s not in {f.system for f in found}]:
+        known = ", ".join(dict.fromkeys(f.system for f in found))
+        raise InputError(f"there are no scores of the system {missing[0]!r}; there are {known}")
+    return _told_apart([f for f in found if not systems or f.system in systems])
+
+
+def _read_folder(folder: Path) -> list[Scores]:
+    paths = sorted(folder.glob("scores/*/*.jsonl"))
+    if not paths and (below := sorted({p.parents[2] for p in folder.glob("**/scores/*/*.jsonl")})):
+        raise InputError(f"{folder} holds no scores of questions itself; name those below it that do: {' '.join(map(str, below))}")
+    if not paths:
+        raise InputError(
+            f"{folder} holds no scores of questions; give the command that evaluated into it again (what was answered is kept)"
+        )
+    return [_read_scores(path) for path in paths]
+
+
+def _read_scores(path: Path) -> Scores:
+    lines, card = read_lines(path), read_json(path.with_suffix(".card.json"))
+    wanted = ("corpus", "split", "data", "condition")
+    if not isinstance(card, dict) or any(not isinstance(card.get(name), str) for name in wanted):
+        raise InputError(f"{path.with_suffix('.card.json')} does not say what was scored ({', '.join(wanted)}); evaluate again")
+    if card.get("lines") not in (None, hash_bytes(path.read_bytes())):
+        raise InputError(f"{path} was changed after it was written; evaluate again")
+    for line in lines:
+        if not isinstance(line.get("passage"), str) or any(not _is_score(line.get(metric)) for metric in METRICS):
+            raise InputError(f"{path} has no passage or no score in [0, 1] for the question {line['id']}; evaluate again")
+    snr = card.get("snr_db")
+    where = (card["condition"], None if snr is None else float(snr))
+    return Scores(str(card.get("system", path.parent.name)), where, {line["id"]: line for line in lines}, card, path)
+
+
+def _is_score(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float)) and 0 <= value <= 1)
+
+
+def _told_apart(found: Sequence[Scores]) -> list[Scores]:
+    """One name a folder, for systems that several folders have for the same condition of a corpus."""
+    folders: dict[tuple[str, str, Where], list[Path]] = {}
+    for f in found:
+        folders.setdefault((f.corpus, f.system, f.condition), []).append(_folder(f))
+    several = {(corpus, system) for (corpus, system, _), some in folders.items() if len(some) > 1}
+    names = _short([_folder(f) for f in found if (f.corpus, f.system) in several])
+    return [replace(f, system=f"{f.system} ({names[_folder(f)]})") if (f.corpus, f.system) in several else f for f in found]
+
+
+def _folder(scores: Scores) -> Path:
+    return scores.path.parents[2].resolve()
+
+
+def _short(folders: Sequence[Path]) -> dict[Path, str]:
+    """As many of the last parts of every folder's path as tell them all apart."""
+    different, parts = set(folders), 1
+    while len({folder.parts[-parts:] for folder in different}) < len(different):
+        parts += 1
+    return {folder: str(Path(*folder.parts[-parts:])) for folder in different}
+
+
+# ---- comparing
+
+
+def compare(
+    found: Sequence[Scores], metric: str = "", common: bool = False, seed: int = 0, resamples: int = RESAMPLES
+) -> list[Compared]:
+    """Draw what belongs together, corpus by corpus. metric: one of METRICS; "": of each corpus the first that it has.
+
+    common: compare on the questions that all systems of a corpus have.
+    Raises InputError for systems of one corpus that were scored on other data or other questions, and where nothing has the metric.
+    """
+    by_corpus: dict[str, list[Scores]] = {}
+    for scores in found:
+        by_corpus.setdefault(scores.corpus, []).append(scores)
+    compared = [c for some in by_corpus.values() if (c := _compare_corpus(some, metric, common, seed, resamples))]
+    if not compared:
+        raise InputError(f"nothing that was evaluated has {metric or 'a score'}; choose another --metric ({', '.join(METRICS)})")
+    return compared
+
+
+def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: int, resamples: int) -> Compared | None:
+    wanted = [metric] if metric else METRICS
+    chosen = next((m for m in wanted if any(s.values(m) for s in found)), None)
+    if chosen is None:
+        return None
+    having = [s for s in found if s.values(chosen)]
+    _check_data(having)
+    kept = _on_the_same(having, chosen, common)
+    voices = _voices(kept)
+    cells = {(s.system, s.condition, chosen): _items(s, s.values(chosen), voices) for s in kept}
+    cells |= {(s.system, s.condition, WER): _words(s, voices) for s in kept if s.recognises}
+    ids, units = common_units(cells, PASSAGE)
+    groups = dict(zip(ids, units.labels, strict=True))
+    aside = tuple(dict.fromkeys(s.system for s in found if s not in having))
+    estimates = resampled(cells, seed, resamples, PASSAGE)
+    return Compared(kept[0].corpus, chosen, tuple(sorted(kept, key=_order)), estimates, units.name, groups, aside)
+
+
+def _voices(found: Sequence[Scores]) -> dict[str, str]:
+    """Of every question the voice of its passage, "" where an evaluation does not know it, or finds that training knew it.
+
+    Lines without a voice (an evaluation that kept none) say nothing: where others of the same data have one, it holds.
+    """
+    every: dict[str, set[str]] = {}
+    for scores in found:
+        for i, line in scores.lines.items():
+            every.setdefault(i, set()).update([str(line["voice"])] if "voice" in line else [])
+    return {i: some.pop() if len(some) == 1 else "" for i, some in every.items()}
+
+
+def _order(scores: Scores) -> tuple[bool, bool, float, str]:
+    """Systems without a transcript, cascades, the reference text, and simulated errors from few to many."""
+    rate = re.search(r"@([0-9.]+)", scores.system) if scores.system.startswith(SIMULATED) else None
+    return scores.recognises, reads_reference(scores.system), float(rate[1]) if rate else 0.0, scores.system
+
+
+def _check_data(found: Sequence[Scores]) -> None:
+    first = found[0]
+    for other in found:
+        if other.card["data"] != first.card["data"]:
+            raise InputError(
+                f"{first.path} and {other.path} were scored on different manifests of {first.corpus}; evaluate both on one"
+            )
+    over: dict[Where, Scores] = {}
+    for other in found:
+        first = over.setdefault(other.condition, other)
+        if first.card.get("snr_over", ACTIVE) != other.card.get("snr_over", ACTIVE):
+            raise InputError(f"{first.path} and {other.path} have SNRs over {' and over '.join(SNR_OVER)}; evaluate both with one")
+
+
+def _on_the_same(found: Sequence[Scores], metric: str, common: bool) -> list[Scores]:
+    """With the questions that all of them have."""
+    ids = [s.values(metric).keys() for s in found]
+    shared = set.intersection(*map(set, ids))
+    different = next((s for s, some in zip(found, ids, strict=True) if set(some) != set(ids[0])), None)
+    if different and not (common and shared):
+        raise InputError(
+            f"{found[0].path} and {different.path} were scored on different questions ({len(ids[0])} and "
+            f"{len(different.values(metric))}, {len(shared)} in common); evaluate both on the same, leave one out (--systems), or "
+            "compare on those in common (--common)"
+        )
+    return [replace(s, lines={i: line for i, line in s.lines.items() if i in shared}) for s in found]
+
+
+def _items(scores: Scores, values: Mapping[str, float], voices: Mapping[str, str]) -> list[Scored]:
+    return [Scored(i, str(line["passage"]), values[i], 1.0, voices[i]) for i, line in scores.lines.items()]
+
+
+def _words(scores: Scores, voices: Mapping[str, str]) -> list[Scored]:
+    """Errors and words of every passage, at the first of its questions."""
+    seen: set[str] = set()
+    items = []
+    for i, line in scores.lines.items():
+        first = line["passage"] not in seen
+        seen.add(line["passage"])
+        errors, words = (line.get("passage_errors") or 0, line.get("passage_words") or 0) if first else (0, 0)
+        items.append(Scored(i, str(line["passage"]), float(errors), float(words), voices[i]))
+    return items
+
+
+def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] = ()) -> list[list[PairedTest]]:
+    """The tests of every corpus, adjusted together. pairs: of systems; none: every system without a transcript against every other,
+    or all pairs where that gives none. Raises InputError for a pair that no corpus has.
+    """
+    chosen = list(pairs)
+    found = [_corpus_tests(c, chosen or default_pairs(c)) for c in compared]
+    for first, second in chosen:
+        if not any((t.first, t.second) == (first, second) for some in found for t in some):
+            known = ", ".join(dict.fromkeys(s for c in compared for s in c.systems))
+            raise InputError(f"{first} and {second} were not scored in one condition of a corpus; the systems are {known}")
+    every = holm([t.difference.p_value for some in found for t in some])
+    adjusted = iter(every)
+    return [[replace(t, p_holm=next(adjusted), family=len(every)) for t in some] for some in found]
+
+
+def default_pairs(c: Compared) -> list[tuple[str, str]]:
+    pairs = list(combinations(c.systems, 2))
+    told = [(a, b) if a in c.textless else (b, a) for a, b in pairs if a in c.textless or b in c.textless]
+    return told or pairs
+
+
+def _corpus_tests(c: Compared, pairs: Sequence[tuple[str, str]]) -> list[PairedTest]:
+    found = []
+    for first, second in pairs:
+        for condition in c.conditions:
+            a, b = c.get(first, condition), c.get(second, condition)
+            if a and b:
+                difference = combined(lambda x, y: 100 * (x - y), a, b)
+                found.append(PairedTest(first, second, condition, difference, seeds=_seeds(c, first, second, condition)))
+    return found
+
+
+def _seeds(c: Compared, first: str, second: str, condition: Where) -> tuple[int, int] | None:
+    """As of `PairedTest`."""
+    one, other = (s.card.get("seed") if (s := c.of(name, condition)) else None for name in (first, second))
+    if one is None or other is None or one == other:
+        return None
+    from speechssl.augment.conditions import is_drawn  # slow to import
+
+    return (one, other) if is_drawn(*condition) else None
+
+
+DRAWS = 2000  # resamples that the curve is fitted to
+
+
+@dataclass(frozen=True)
+class Point:
+    """A cascade, and the system without a transcript in the same condition."""
+
+    system: str
+    condition: Where
+    wer: Estimate
+    cascade: Estimate
+    textless: Estimate
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """at, low, high: WER, a fraction; None: beyond what was measured. low_wer, high_wer: the range.
+
+    share: of resamples that cross; None where there are none (one voice or passage), and low and high are then at.
+    ahead: "cascade" or "textless" where the other is nowhere ahead, "neither" where they are equal throughout, "" where they cross.
+    """
+
+    textless: str
+    family: str
+    points: tuple[Point, ...]
+    at: float | None
+    low: float | None
+    high: float | None
+    share: float | None
+    ahead: str
+
+    @property
+    def low_wer(self) -> float:
+        return min(p.wer.value for p in self.points)
+
+    @property
+    def high_wer(self) -> float:
+        return max(p.wer.value for p in self.points)
+
+
+def crossings(c: Compared) -> list[Crossing]:
+    """Of every system without a transcript and every family of at least two points."""
+    return [
+        _cross(textless, family, points)
+        for textless in c.textless
+        for family, points in families(c, textless).items()
+        if len({p.wer.value for p in points}) > 1
+    ]
+
+
+def families(c: Compared, textless: str) -> dict[str, list[Point]]:
+    """Points by family, from the lowest word error rate to the highest."""
+    points = [p for system in c.systems for where in c.conditions if (p := _point(c, textless, system, where))]
+    found = {f"noise, {name}": [p for p in points if p.system == name] for name in c.recognisers}
+    found["simulated"] = [p for p in points if reads_reference(p.system)]
+    found["recognisers"] = [p for p in points if p.system in c.recognisers and p.condition == CLEAN]
+    several = [name for name, some in found.items() if len(some) > 1]
+    if len(several) > 1:
+        found["all"] = points
+    return {name: sorted(found[name], key=lambda p: p.wer.value) for name in found if name in several or name == "all"}
+
+
+def _point(c: Compared, textless: str, system: str, where: Where) -> Point | None:
+    wer, cascade, other = c.get(system, where, WER), c.get(system, where), c.get(textless, where)
+    return Point(system, where, wer, cascade, other) if wer and cascade and other else None
+
+
+def _cross(textless: str, family: str, points: Sequence[Point]) -> Crossing:
+    wer, difference = (
+        np.array(column) for column in zip(*((p.wer.value, p.cascade.value - p.textless.value) for p in points), strict=True)
+    )
+    at, ahead = zero(wer, difference)
+    wers = np.stack([p.wer.drawn[:DRAWS] for p in points], axis=1)
+    differences = np.stack([(p.cascade.drawn - p.textless.drawn)[:DRAWS] for p in points], axis=1)
+    usable = np.isfinite(wers).all(axis=1) & np.isfinite(differences).all(axis=1)
+    drawn = [zero(x, y) for x, y in zip(wers[usable], differences[usable], strict=True)]
+    low, high = _interval(drawn) if drawn else (at, at)
+    share = sum(not side for _, side in drawn) / len(drawn) if drawn else None
+    return Crossing(textless, family, tuple(points), at, low, high, share, ahead)
+
+
+def zero(wer: np.ndarray, difference: np.ndarray) -> tuple[float | None, str]:
+    """Where the curve through the points comes from above 0 to below, and who is ahead where it does not. wer, difference: (P,)."""
+    order = np.argsort(wer, kind="stable")
+    x, y = wer[order], falling(difference[order])
+    if y[0] <= 0 or y[-1] >= 0:
+        return None, "textless" if y[-1] < 0 else "cascade" if y[0] > 0 else "neither"
+    level = np.flatnonzero(y == 0)
+    if len(level):  # along a level stretch: its middle
+        return float(x[level[0]] + x[level[-1]]) / 2, ""
+    after = int(np.argmax(y < 0))
+    a, b = y[after - 1], y[after]
+    return float(x[after - 1] + (x[after] - x[after - 1]) * a / (a - b)), ""
+
+
+def falling(values: np.ndarray) -> np.ndarray:
+    """The nearest values that never rise, by least squares (isotonic regression). values: (P,)."""
+    from sklearn.isotonic import isotonic_regression  # slow to import
+
+    fitted: np.ndarray = isotonic_regression(values, increasing=False)
+    return fitted
+
+
+def _interval(drawn: Sequence[tuple[float | None, str]]) -> tuple[float | None, float | None]:
+    """Ends of the middle 95 %, None where they lie beyond the range."""
+    beyond = {"textless": -np.inf, "cascade": np.inf, "neither": np.inf}
+    places = np.sort([beyond[side] if at is None else at for at, side in drawn])
+    ends = (places[int(0.025 * len(places))], places[min(int(np.ceil(0.975 * len(places))), len(places)) - 1])
+    low, high = (float(end) if np.isfinite(end) else None for end in ends)
+    return low, high

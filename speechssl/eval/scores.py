@@ -1,0 +1,328 @@
+"""What a comparison needs of an evaluation, without its corpus: a line a question, and a card.
+
+`scores/<system>/<condition>.jsonl` beside the predictions; `<condition>.card.json` says of which corpus, and holds the hash of the
+lines. Lines of one corpus are about the same questions whatever the system is, and in the order of the manifest.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rapidfuzz.distance import Levenshtein
+
+from speechssl.data.records import Corpus, Passage, Question
+from speechssl.data.voices import voices_of
+from speechssl.errors import InputError
+from speechssl.io import hash_bytes, read_json, write_json, write_text
+from speechssl.multiple_choice.system import ScoredChoice
+from speechssl.text import answer_tokens, language_of, pieces, tokens
+
+# What kind of answer a question has, by a rule: for error analysis, not for scoring.
+#
+# The kinds follow those that answers of SQuAD were sorted into by hand (Rajpurkar et al. 2016, table 2), as far as a rule can tell
+# them: the question word decides where it says enough ("who", "how many", 什麼時候), else the form of the answer does. Rules are
+# tried in order, the first that fits counts:
+#
+#     date          asked for by "when", "what year", ... (什麼時候, 哪一年, ...), or the answer holds a month, a day or a year
+#     number        asked for by "how many", "how much", ... (多少, 幾), or the answer begins with digits or a number word
+#     person        asked for by "who", "whose", "whom" (誰, 哪位, 何人)
+#     place         asked for by "where", "what city", ... (哪裡, 何處, 哪個國家, ...)
+#     reason        asked for by "why" (為什麼, 為何)
+#     manner        asked for by "how" (如何, 怎麼)
+#     clause        the answer has CLAUSE words or more (zh: as many characters as CLAUSE_ZH)
+#     proper noun   en: every word of the answer but small ones begins with a capital, in a text that has any small letters
+#     other         anything else, mostly common noun phrases
+
+TYPES = ("date", "number", "person", "place", "reason", "manner", "clause", "proper noun", "other")
+CLAUSE, CLAUSE_ZH = 8, 15
+
+_PLACES = "city|town|country|state|place|location|region|continent|village|street|county|province|nation|island|river"
+_TIMES = "year|date|day|month|century|decade|season|time"
+_MEASURES = "many|much|old|long|far|often|tall|high|large|big|fast|deep|heavy|wide"
+_ASKED_EN = {
+    "date": rf"\bwhen\b|\b(?:what|which) (?:{_TIMES})\b|\bhow long ago\b",
+    "number": rf"\bhow (?:{_MEASURES})\b|\bwhat (?:percentage|number|age)\b",
+    "person": r"\b(?:who|whom|whose)\b",
+    "place": rf"\bwhere\b|\b(?:what|which) (?:{_PLACES})\b",
+    "reason": r"\bwhy\b",
+    "manner": r"\bhow\b",
+}
+_ASKED_ZH = {
+    "date": "什[麼么]時候|什么时候|何時|何时|哪[一]?[年天日月]|幾[年月]|几[年月]|西元幾|哪個(?:世紀|年代|朝代|時期)",
+    "number": "多少|幾|几|多[大長长高遠远重久]",
+    "person": "誰|谁|哪[一]?位|何人|什[麼么]人|哪[個个]人",
+    "place": "哪[裡裏里兒儿]|何處|何处|何地|什[麼么]地方|哪[一]?[個个座](?:國家|国家|城市|地方|省|州|島|地區|縣|市)",
+    "reason": "為什麼|为什么|為何|为何|何故",
+    "manner": "如何|怎[麼么樣样]",
+}
+_MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
+_DAYS = "monday|tuesday|wednesday|thursday|friday|saturday|sunday|spring|summer|autumn|winter"
+_UNITS = "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen"
+_TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|half|hundred|thousand"
+_FORM_EN = {
+    "date": rf"\b(?:{_MONTHS})\b.*\d|\d.*\b(?:{_MONTHS})\b|^(?:the )?(?:{_DAYS})\b|^(?:in )?(?:1[0-9]|20)\d\d(?:s|\b)|\bcentury\b",
+    "number": rf"^\W*(?:about |around |over )?(?:\d|(?:{_UNITS}|{_TENS})\b)",
+}
+_FORM_ZH = {
+    "date": r"\d+\s*[年月日]|[一二三四五六七八九十〇零百千]+[年月日](?!本)|世紀|年代",
+    "number": r"^\s*(?:約|约|近|超過)?[\d一二兩三四五六七八九十百千萬億]+",
+}
+_SMALL = frozenset("a an the of and in on at for to de la von van der".split())
+
+
+def answer_type(question: str, answer: str, language: str) -> str:
+    """One of TYPES. Raises InputError for a language without text rules."""
+    words = answer_tokens(answer, language)
+    chinese = language_of(language) == "zh"
+    asked, form = (_ASKED_ZH, _FORM_ZH) if chinese else (_ASKED_EN, _FORM_EN)
+    if found := _first(asked, question.lower()) or _first(form, answer.lower()):
+        return found
+    if len(words) >= (CLAUSE_ZH if chinese else CLAUSE):
+        return "clause"
+    return "proper noun" if not chinese and _proper(answer, question) else "other"
+
+
+def _first(rules: Mapping[str, str], text: str) -> str:
+    """The first type whose expression occurs in the text; "" for none."""
+    return next((name for name, rule in rules.items() if re.search(rule, text)), "")
+
+
+def _proper(answer: str, question: str) -> bool:
+    """Whether every word that matters begins with a capital, in a text where that says something."""
+    words = [w for w in re.findall(r"[^\W\d_]+", answer) if w.lower() not in _SMALL]
+    written = any(c.islower() for c in answer + question)
+    return bool(words) and written and all(w[0].isupper() for w in words)
+
+
+AROUND = 10  # words on either side of an answer, where no sentence can be made out
+LONGEST = 60  # words of a sentence; what is longer was not punctuated
+_ENDS = ".?!。？！；;\n"
+
+
+class Score(Protocol):
+    """The scores of one question, as `spoken_qa.score_questions` gives them."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def ff1(self) -> float | None: ...
+    @property
+    def aos(self) -> float | None: ...
+    @property
+    def em(self) -> float | None: ...
+    @property
+    def f1(self) -> float | None: ...
+
+
+@dataclass(frozen=True)
+class Line:
+    """One question. Scores are in [0, 1], None where there is none; what is said of the answer is so of its first annotation."""
+
+    id: str
+    passage: str
+    voice: str  # of the passage; "" where it is not known, or training knew it (`corpora.voices.voices_of`)
+    ff1: float | None
+    aos: float | None
+    em: float | None
+    f1: float | None
+    answer_seconds: float | None
+    answer_words: int  # zh: characters
+    position: float | None  # of the middle of the answer in its passage, 0 to 1
+    type: str  # of `answer_types`
+    relation: str  # of the corpus, "" where it has none
+    sentence_wer: float | None  # errors in the sentence with the answer over its words; None without reference or transcript
+    passage_errors: int | None
+    passage_words: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """Recognition errors of a passage, word by word. places: (E,) of every error the reference word it stands at, ascending."""
+
+    words: int
+    places: tuple[int, ...]
+
+    def between(self, first: int, last: int) -> int:
+        """Errors at the words [first, last)."""
+        return bisect_left(self.places, last) - bisect_left(self.places, first)
+
+
+def write_scores(
+    out: Path,
+    system: str,
+    condition: str,
+    scored: Sequence[Score],
+    corpus: Corpus,
+    predictions: Mapping[str, Any],
+    card: Mapping[str, Any],
+) -> Path:
+    """Write the lines and their card; the file. condition: as files are named. predictions: as `evaluate` leaves them."""
+    lines = [asdict(line) for line in lines_of(scored, corpus, predictions["transcripts"])]
+    return write_lines(out, system, condition, lines, corpus, card)
+
+
+def write_lines(
+    out: Path, system: str, condition: str, lines: Sequence[Mapping[str, Any]], corpus: Corpus, card: Mapping[str, Any]
+) -> Path:
+    """Write scores of any kind with their card; the file. lines: with `id`, `passage`, and scores in [0, 1] under their metrics.
+
+    card: `data`, `condition`, `snr_db` and what else made them; what there is to say of the corpus is added.
+    """
+    path = out / "scores" / system / f"{condition}.jsonl"
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    write_text(path, text)
+    write_json(path.with_suffix(".card.json"), dict(card) | about(corpus) | {"system": system, "lines": hash_bytes(text.encode())})
+    return path
+
+
+def about(corpus: Corpus) -> dict[str, Any]:
+    """What a card says of the corpus."""
+    made = read_json(corpus.root / "card.json") if (corpus.root / "card.json").is_file() else {}
+    records: list[Passage | Question] = [*corpus.passages.values(), *corpus.questions]
+    languages = sorted({r.language for r in records})
+    spoken = str(made.get("synthetic", "")) or ("synthetic" if any(r.synthetic for r in records) else "")
+    return {"corpus": str(made.get("corpus", corpus.root.name)), "split": corpus.split, "synthetic": spoken, "languages": languages}
+
+
+def lines_of(scored: Sequence[Score], corpus: Corpus, transcripts: Mapping[str, str]) -> list[Line]:
+    """transcripts: of the passages by id; none for a system without any."""
+    questions, voices = {q.id: q for q in corpus.questions}, voices_of(corpus)
+    aligned: dict[str, Alignment | None] = {}
+    lines = []
+    for score in scored:
+        question = questions[score.id]
+        passage = corpus.passages[question.passage]
+        if passage.id not in aligned:
+            aligned[passage.id] = align(passage, transcripts.get(passage.id, "")) if transcripts else None
+        lines.append(_line(score, question, passage, voices[passage.id], aligned[passage.id]))
+    return lines
+
+
+def _line(score: Score, question: Question, passage: Passage, voice: str, errors: Alignment | None) -> Line:
+    answer = question.answers[0]
+    seconds = None if answer.start is None or answer.end is None else answer.end - answer.start
+    return Line(
+        question.id,
+        question.passage,
+        voice,
+        score.ff1,
+        score.aos,
+        score.em,
+        score.f1,
+        seconds,
+        len(answer_tokens(answer.text, question.language)),
+        _position(question, passage),
+        answer_type(question.written, answer.text, question.language),
+        question.relation,
+        _sentence_wer(question, passage, errors),
+        len(errors.places) if errors else None,
+        errors.words if errors else None,
+    )
+
+
+def choice_lines(scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Of multiple choice: the scores, what there is to say of the right option (the first), and the errors in the passage.
+
+    Where the answer stands in the passage is not known. transcripts: of the passages by id; none for a system without any.
+    """
+    questions, voices = {q.id: q for q in corpus.choices}, voices_of(corpus)
+    asked = dict.fromkeys(questions[s.id].passage for s in scored) if transcripts else {}
+    aligned = {i: align(corpus.passages[i], transcripts.get(i, "")) for i in asked}
+    return [asdict(s) | {"voice": voices[s.passage]} | _about_choice(questions[s.id], aligned.get(s.passage)) for s in scored]
+
+
+def _about_choice(question: Question, errors: Alignment | None) -> dict[str, Any]:
+    right = question.options[question.correct[0]]
+    return {
+        "answer_words": len(answer_tokens(right, question.language)),
+        "type": answer_type(question.written, right, question.language),
+        "relation": question.relation,
+        "passage_errors": len(errors.places) if errors else None,
+        "passage_words": errors.words if errors else None,
+    }
+
+
+def align(passage: Passage, transcript: str) -> Alignment | None:
+    """Where a transcript errs, as WER counts it; None without a reference."""
+    wanted, found = tokens(passage.text, passage.language), tokens(transcript, passage.language)
+    if not wanted:
+        return None
+    places = [min(e.src_pos, len(wanted) - 1) for e in Levenshtein.editops(wanted, found)]
+    return Alignment(len(wanted), tuple(sorted(places)))
+
+
+def _position(question: Question, passage: Passage) -> float | None:
+    """By time, or else by the text; None where neither is known."""
+    answer = question.answers[0]
+    if answer.start is not None and answer.end is not None and passage.seconds > 0:
+        return min(1.0, (answer.start + answer.end) / 2 / passage.seconds)
+    place = located(question, passage)
+    return None if place is None or not passage.written else (place[0] + place[1]) / 2 / len(passage.written)
+
+
+def located(question: Question, passage: Passage) -> tuple[int, int] | None:
+    """Where the answer stands in what is written of the passage: by its offset, its time, or the first place that has its text."""
+    answer = question.answers[0]
+    if answer.char_start is not None:
+        return answer.char_start, answer.char_start + len(answer.text)
+    if (timed := _by_time(question, passage)) is not None:
+        return timed
+    at = passage.written.lower().find(answer.text.lower()) if answer.text.strip() else -1
+    return None if at < 0 else (at, at + len(answer.text))
+
+
+def _by_time(question: Question, passage: Passage) -> tuple[int, int] | None:
+    """Through the times of the words, where the text has as many words as there are times."""
+    answer, written = question.answers[0], pieces(passage.written, passage.language)
+    if answer.start is None or answer.end is None or len(written) != len(passage.words):
+        return None
+    inside = [i for i, w in enumerate(passage.words) if answer.start < (w.start + w.end) / 2 < answer.end]
+    if not inside:
+        return None
+    last, start = written[inside[-1]], written[inside[0]][1]
+    return start, last[1] + len(last[0])
+
+
+def _sentence_wer(question: Question, passage: Passage, errors: Alignment | None) -> float | None:
+    place = located(question, passage) if passage.text else None
+    if errors is None or place is None:
+        return None
+    start, end = sentence(passage.text, *place, passage.language)
+    first = len(tokens(passage.text[:start], passage.language))
+    last = max(min(len(tokens(passage.text[:end], passage.language)), errors.words), first + 1)
+    return errors.between(first, last) / (last - first)
+
+
+def sentence(text: str, start: int, end: int, language: str) -> tuple[int, int]:
+    """Offsets of the sentence with [start, end); of AROUND words on either side, where it is longer than LONGEST or there is one.
+
+    A point counts as an end where white space or nothing follows, so that 3.5 is one number.
+    """
+    ends = [i + 1 for i, c in enumerate(text) if c in _ENDS and (c != "." or not text[i + 1 : i + 2].strip())]
+    before = max((e for e in ends if e <= start), default=0)
+    after = min((e for e in ends if e >= end), default=len(text))
+    written = pieces(text, language)
+    starts = [at for _, at in written]
+    if bisect_left(starts, after) - bisect_left(starts, before) <= LONGEST and (before > 0 or after < len(text)):
+        return before, after
+    first, last = max(bisect_left(starts, start + 1) - 1 - AROUND, 0), min(bisect_left(starts, end) - 1 + AROUND, len(written) - 1)
+    return (starts[first], starts[last] + len(written[last][0])) if written else (0, len(text))
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a scores file. Raises InputError for a file that is missing or damaged."""
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the scores {path} ({error}); evaluate again") from error
+    if not lines or not all(isinstance(line, dict) and isinstance(line.get("id"), str) for line in lines):
+        raise InputError(f"{path} does not hold scores, a line a question; evaluate again")
+    if len({line["id"] for line in lines}) < len(lines):
+        raise InputError(f"{path} scores a question twice; evaluate again")
+    return lines

@@ -1,0 +1,203 @@
+"""Multiple choice over any token sequence: every window of a story is read with every option, and the options compete.
+
+Units and word pieces are read by this same model. The sequence is `[CLS] question [SEP] option [SEP] window [SEP]`. A window gives
+an option evidence; the evidence of all windows is combined into the option's score by a combination that is learned; the scores of
+the options of one question are normalised together.
+
+How many options are right is part of the question: the TOEFL prints it beside those with several ("click on 2 answers"), and a
+corpus knows it as the length of `correct`. With the number k known, a set S of k options has the probability
+
+    P(S | k) = exp(sum of the scores in S) / sum over all sets T of k options of exp(sum of the scores in T),
+
+the conditional Bernoulli distribution (Chen and Liu 1997, Statistica Sinica 7); for k = 1 it is the softmax. The k best options are
+its mode.
+
+Letters: B questions, O options, W windows, S tokens in a sequence, H hidden width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from speechssl.dual.decode import Window, windows
+from speechssl.dual.model import IGNORED, Inputs, Layout, collate, device_of, of_window
+from speechssl.dual.weights import load_model
+from speechssl.errors import InputError
+from speechssl.trainer import Batch
+
+Combination = Literal["attention", "log-sum-exp"]
+LIKENESS = 20.0  # logits that a cosine of 1 is worth at first
+SHARPNESS = 5.0  # of a combination at first: infinite, the best window decides; 0, their mean does
+COMBINATIONS: tuple[str, ...] = get_args(Combination)
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A question to be answered: token ids of each part."""
+
+    question: np.ndarray  # (Q,) int
+    options: tuple[np.ndarray, ...]
+    passage: np.ndarray  # (P,) int, may be empty
+
+    def windows(self, layout: Layout) -> tuple[Window, ...]:
+        """Of a passage without tokens, one without tokens: question and options are still read."""
+        return windows(len(self.passage), layout.size, layout.stride) or (Window(0, 0),)
+
+    def sequence(self, layout: Layout, option: int, window: Window) -> tuple[np.ndarray, int]:
+        """Ids (S,) and the position of the window's first token. What is asked loses the tail of the question first."""
+        said = self.options[option][: layout.question // 2]
+        asked = np.concatenate([self.question[: layout.question - 1 - len(said)], [layout.sep], said])
+        return layout.sequence(asked, self.passage[window.first : window.stop])
+
+
+class ChoiceModel(nn.Module):
+    """Embedding table, text encoder, a head that weighs a window's evidence, and the combination of windows."""
+
+    def __init__(self, encoder: PreTrainedModel, embedding: nn.Embedding, combine: str = "attention") -> None:
+        """Raises InputError for an unknown combination."""
+        super().__init__()
+        if combine not in COMBINATIONS:
+            raise InputError(f"there is no combination {combine!r}; choose one of {', '.join(COMBINATIONS)}")
+        self.combine = combine
+        self.inputs = Inputs.of(encoder, embedding.embedding_dim)
+        self.encoder = encoder
+        self.embedding = embedding
+        width = encoder.config.hidden_size
+        self.dense = nn.Linear(3 * width, width)
+        self.head = nn.Linear(width, 2 if combine == "attention" else 1)  # evidence, and what attention sees
+        nn.init.zeros_(self.head.weight)  # the first evidence is that window and option are alike
+        nn.init.zeros_(self.head.bias)
+        self.likeness = nn.Parameter(torch.full((1,), LIKENESS))
+        self.sharpness = nn.Parameter(torch.full((1,), SHARPNESS).log())  # its logarithm, of the combination
+
+    def evidence(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+        """ids, mask, segments: (N, S). Returns (N, 1 or 2): of each sequence its evidence, and its logit for attention."""
+        return self.evidence_of(self.embedding(ids), mask, segments)
+
+    def evidence_of(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+        """`evidence` of vectors (N, S, E) in the place of ids."""
+        hidden = self.encoder(**self.inputs(embedded, mask, segments)).last_hidden_state.float()
+        asked, read = _mean(hidden, (1 - segments) * mask), _mean(hidden, of_window(mask, segments))
+        alike = self.likeness * functional.cosine_similarity(asked, read)[:, None]
+        return alike + self.head(torch.tanh(self.dense(torch.cat([asked, read, asked * read], -1)))).float()
+
+    def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
+        """evidence: (B, O, W, 1 or 2), present: (B, O, W) bool. Returns (B, O) scores; IGNORED for options that are not there."""
+        first, sharp = evidence[..., 0], self.sharpness.exp()
+        if self.combine == "attention":
+            weights = torch.where(present, sharp * evidence[..., 1], IGNORED).softmax(-1)
+            combined = (weights * torch.where(present, first, 0.0)).sum(-1)
+        else:
+            count = present.sum(-1).clamp(min=1).log()  # of the mean of the exponentials: windows more or less change nothing
+            combined = (torch.where(present, sharp * first, IGNORED).logsumexp(-1) - count) / sharp
+        return torch.where(present.any(-1), combined, IGNORED)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, correct: torch.Tensor) -> Batch:
+        """ids, mask, segments: (B, O, W, S), all zero mask where there is no option or window; correct: (B, O), 1 for right."""
+        return choice_loss(self, ids, mask, segments, correct)
+
+
+class Weighs(Protocol):
+    """What choosing needs of a model: ChoiceModel's evidence and scores."""
+
+    def evidence(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor: ...
+    def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor: ...
+    def to(self, device: torch.device) -> Any: ...
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+
+def choice_loss(model: Weighs, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, correct: torch.Tensor) -> Batch:
+    """The mean negative log-likelihood of the right options, and the share of questions whose options are all right."""
+    present = mask.any(-1)
+    found = model.evidence(ids[present], mask[present], segments[present])
+    evidence = found.new_zeros(*present.shape, found.shape[-1]).masked_scatter(present[..., None], found)
+    scores = model.scores(evidence, present)
+    right = (scores * correct).sum(-1)
+    loss = (log_sum_of_sets(scores, correct.sum(-1)) - right).mean()
+    best = torch.stack([_best(s, int(k)) for s, k in zip(scores, correct.sum(-1), strict=True)])
+    return {"loss": loss, "exact": (best == correct.bool()).all(-1).float().mean().detach()}
+
+
+def _mean(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """(N, S, H) and (N, S) -> (N, H); zeros where no position counts."""
+    weights = weights.to(hidden.dtype)[..., None]
+    return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
+
+
+def _best(scores: torch.Tensor, size: int) -> torch.Tensor:
+    """(O,) bool: the `size` best."""
+    return torch.zeros_like(scores, dtype=torch.bool).index_fill(0, scores.topk(size).indices, True)
+
+
+def log_sum_of_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+    """log of the sum, over all sets of `sizes` options, of exp(sum of their scores). scores: (B, O); sizes: (B,). Returns (B,).
+
+    The elementary symmetric polynomials of exp(scores), by their recursion over the options, in logarithms.
+    """
+    most = int(sizes.max())
+    sums = [torch.zeros_like(scores[:, 0]), *(torch.full_like(scores[:, 0], IGNORED) for _ in range(most))]
+    for score in scores.unbind(1):
+        sums = [sums[0], *(torch.logaddexp(sums[k], sums[k - 1] + score) for k in range(1, most + 1))]
+    return torch.stack(sums, 1).gather(1, sizes[:, None].long())[:, 0]
+
+
+def chosen(scores: np.ndarray, size: int) -> tuple[int, ...]:
+    """The `size` best options in order of their index; of equals the earlier. scores: (O,)."""
+    return tuple(sorted(int(i) for i in np.argsort(-scores, kind="stable")[:size]))
+
+
+@dataclass(frozen=True)
+class ChoiceReader:
+    """A trained model that chooses."""
+
+    model: Weighs
+    layout: Layout
+    batch: int = 16
+    bf16: bool = False
+    device: str = "auto"  # a GPU where there is one
+
+    def __post_init__(self) -> None:
+        """Takes the model there."""
+        self.model.to(device_of(self.device))
+
+    @torch.inference_mode()
+    def score_many(self, items: Sequence[Choice]) -> list[np.ndarray]:
+        """(O,) log-probabilities of the options of every question, as if one were right. All windows are read."""
+        cut = [
+            (i, o, w, *item.sequence(self.layout, o, window))
+            for i, item in enumerate(items)
+            for w, window in enumerate(item.windows(self.layout))
+            for o in range(len(item.options))
+        ]
+        order = sorted(range(len(cut)), key=lambda n: len(cut[n][3]))  # as little padding as may be
+        evidence = [torch.zeros(len(item.options), len(item.windows(self.layout)), 2) for item in items]
+        for start in range(0, len(order), self.batch):
+            part = [cut[n] for n in order[start : start + self.batch]]
+            for (i, o, w, *_), value in zip(part, self._evidence([(ids, offset) for *_, ids, offset in part]), strict=True):
+                evidence[i][o, w, : len(value)] = value
+        return [self._options(found) for found in evidence]
+
+    def _evidence(self, sequences: Sequence[tuple[np.ndarray, int]]) -> torch.Tensor:
+        device = next(self.model.parameters()).device
+        batch = {name: value.to(device) for name, value in collate(sequences, self.layout.pad).items()}
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
+            return self.model.evidence(**batch).float().cpu()
+
+    def _options(self, evidence: torch.Tensor) -> np.ndarray:
+        evidence = evidence.to(next(self.model.parameters()).device)
+        present = torch.ones(1, *evidence.shape[:2], dtype=torch.bool, device=evidence.device)
+        return np.asarray(self.model.scores(evidence[None], present)[0].log_softmax(-1).double().cpu())
+
+
+def load_choice(folder: Path) -> tuple[ChoiceModel, Layout, dict[str, Any]]:
+    """Raises InputError when a file is missing or damaged, or what is there does not choose between options."""
+    return load_model(folder, lambda encoder, embedding, card: ChoiceModel(encoder, embedding, card["combine"]))

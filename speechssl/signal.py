@@ -1,0 +1,195 @@
+"""Impulse responses of simulated rooms, for `noise.reverberate`: no recordings needed, any reverberation time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+from scipy import signal
+
+from speechssl.audio import SAMPLE_RATE
+
+# How loud: the active level of speech, the RMS level of noise, and the seeded draws that everything random here comes from.
+
+LEVEL_FRAME = 0.02  # seconds over which power is measured
+ACTIVE = "active"
+SNR_OVER = (ACTIVE, "signal")  # what of the speech an SNR is measured over: the active parts, or all of it
+MARGIN_DB = 15.9  # ITU-T P.56 (12/2011), method B: active speech is what lies less than this below the active level
+
+
+def generator(seed: int, *keys: str) -> np.random.Generator:
+    """A random generator that depends on these values only, not on the process or on what was drawn before."""
+    digest = hashlib.sha256(json.dumps([seed, *keys]).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest, "little"))
+
+
+def active_level(samples: np.ndarray, sample_rate: int = SAMPLE_RATE) -> float:
+    """Level of the speech without its pauses, in dB below full scale (RMS 1); -inf for silence. samples: (N,).
+
+    A simple form of ITU-T P.56 method B: the mean power A of the 20 ms frames whose power is above A - 15.9 dB. It has
+    no hangover, so pauses of any length count for nothing. Without pauses it is the RMS level. ValueError if N = 0.
+    """
+    if not len(samples):
+        raise ValueError("no samples to measure")
+    starts = np.arange(0, len(samples), round(LEVEL_FRAME * sample_rate))
+    energies = np.add.reduceat(np.square(samples, dtype=np.float64), starts)
+    counts = np.diff(np.r_[starts, len(samples)])
+    active, before = np.ones(len(starts), bool), 0
+    while before != (before := int(active.sum())):  # each round only drops frames below the mean, so this ends
+        power = energies[active].sum() / counts[active].sum()
+        active &= energies >= counts * power * 10 ** (-MARGIN_DB / 10)
+    return decibels(float(energies[active].sum() / counts[active].sum()))
+
+
+def decibels(power: float) -> float:
+    """A power in dB; -inf for none."""
+    return 10 * float(np.log10(power)) if power > 0 else -np.inf
+
+
+def rms_level(samples: np.ndarray) -> float:
+    """RMS level in dB below full scale (RMS 1), pauses and all; -inf for silence. samples: (N,)."""
+    return decibels(float(np.mean(np.square(samples, dtype=np.float64))))
+
+
+def speech_level(samples: np.ndarray, over: str = ACTIVE, sample_rate: int = SAMPLE_RATE) -> float:
+    """Level of speech that an SNR is counted from, in dB; -inf for silence. samples: (N,); over: one of SNR_OVER.
+
+    "active", the default here: `active_level`, so that pauses do not make the noise quieter. "signal": `rms_level` of the whole
+    signal, as in arXiv 2210.07978. Raises ValueError for another word.
+    """
+    if over not in SNR_OVER:
+        raise ValueError(f"an SNR is over {' or '.join(SNR_OVER)}, not over {over!r}")
+    return active_level(samples, sample_rate) if over == ACTIVE else rms_level(samples)
+
+
+def snr_note(over: str) -> str:
+    """A sentence below tables; none where SNRs are over active speech, as they are by default."""
+    return "" if over == ACTIVE else "SNRs are over the whole signal, pauses and all."
+
+
+def guard(samples: np.ndarray) -> np.ndarray:
+    """samples (N,) as float32, scaled down to full scale where beyond: quieter is harmless, clipped is another distortion."""
+    return np.asarray(samples / max(1.0, float(np.abs(samples).max(initial=0))), np.float32)
+
+
+# Noise under speech: at an SNR, cut or repeated to the length of the speech.
+
+FADE = 0.05  # seconds of cross-fade where a short noise is joined to itself
+
+
+def mix(
+    speech: np.ndarray,
+    noise: np.ndarray,
+    snr_db: float,
+    rng: np.random.Generator | None = None,
+    sample_rate: int = SAMPLE_RATE,
+    over: str = ACTIVE,
+) -> np.ndarray:
+    """Speech plus noise at an SNR in dB: speech level over RMS level of the noise that is added.
+
+    speech: (N,); noise: (M,), cropped or repeated by `fit_length`; over: "active" speech or the whole "signal", see `speech_level`.
+    Returns float32 (N,), scaled down as a whole where it would go beyond full scale. Raises ValueError where the speech or the
+    noise is silent or the SNR is not finite.
+    """
+    if not np.isfinite(snr_db):
+        raise ValueError(f"an SNR of {snr_db} dB is not a number")
+    noise = fit_length(noise, len(speech), rng, sample_rate)
+    level, noise_level = speech_level(speech, over, sample_rate), rms_level(noise)
+    if not (np.isfinite(level) and np.isfinite(noise_level)):
+        raise ValueError(f"no SNR between speech at {level} dB and noise at {noise_level} dB: one is silent")
+    gain = 10 ** ((level - noise_level - snr_db) / 20)
+    return guard(np.asarray(speech, np.float64) + gain * noise)
+
+
+def fit_length(noise: np.ndarray, n: int, rng: np.random.Generator | None = None, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+    """Noise (M,) to (n,): cropped at a random offset where longer, repeated with cross-fades where shorter.
+
+    rng None: from the beginning. The fades are of equal power, so that the level does not dip at a join.
+    """
+    return fit_at(noise, n, 0 if rng is None else random_offset(len(noise), n, rng, sample_rate), sample_rate)
+
+
+def random_offset(m: int, n: int, rng: np.random.Generator, sample_rate: int = SAMPLE_RATE) -> int:
+    """Where `fit_at` is to begin in noise of m samples, so that any n of them are as likely. Raises ValueError if m = 0."""
+    if not m:
+        raise ValueError("no noise to repeat")
+    return int(rng.integers(m - n + 1 if m >= n else m - _fade(m, sample_rate)))
+
+
+def fit_at(noise: np.ndarray, n: int, offset: int, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+    """As `fit_length`, from an offset in samples: of the noise where it is long enough, else of the loop that it is made into."""
+    if len(noise) >= n:
+        return noise[offset : offset + n]
+    if not len(noise):
+        raise ValueError("no noise to repeat")
+    fade = _fade(len(noise), sample_rate)
+    angle = (np.arange(fade) + 0.5) / max(fade, 1) * np.pi / 2
+    join = noise[len(noise) - fade :] * np.cos(angle) + noise[:fade] * np.sin(angle)
+    loop = np.concatenate([noise[fade : len(noise) - fade], join])  # the join ends where the loop begins
+    return np.resize(np.roll(loop, -offset), n)
+
+
+def _fade(m: int, sample_rate: int) -> int:
+    return min(round(FADE * sample_rate), m // 2)
+
+
+SOUND = 343.0  # metres a second
+EARLY = 0.08  # seconds of separate reflections; later ones are too dense to tell apart
+LOW_CUT = 100.0  # Hz; after Allen & Berkley 1979: images of one sign build up an offset that no room has
+RT60_RANGE = (0.05, 5.0)  # seconds
+FARTHEST = 1.7  # metres between talker and microphone that fit into every room drawn here
+
+
+def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+    """Impulse response (M,) of a random room of 60 to 170 cubic metres; sample 0 is the direct path, of height about 1.
+
+    rt60: seconds in which sound falls by 60 dB, in [0.05, 5]; distance of talker and microphone: metres, at most 1.7.
+    Reflections of the first 80 ms by the image method for a shoebox (Allen & Berkley, JASA 65(4), 1979), walls
+    absorbing by Eyring's formula; then noise decaying at the same rate (Lehmann & Johansson, IEEE TASLP 18(6), 2010).
+    Raises ValueError for an rt60 or a distance outside these ranges.
+    """
+    if not RT60_RANGE[0] <= rt60 <= RT60_RANGE[1] or not 0 < distance <= FARTHEST:
+        raise ValueError(f"rt60 {rt60} s must lie in {RT60_RANGE}, distance {distance} m in (0, {FARTHEST}]")
+    room = rng.uniform([5.0, 4.5, 2.7], [8.0, 6.0, 3.5])
+    microphone = room * [*rng.uniform(0.4, 0.6, 2), rng.uniform(0.35, 0.65)]
+    angle = rng.uniform(0, 2 * np.pi)
+    talker = microphone + distance * np.array([np.cos(angle), np.sin(angle), 0.0])
+    early = _images(room, talker, microphone, _reflection(room, rt60), round(EARLY * sample_rate), sample_rate)
+    impulse = _with_tail(early, rng, rt60, sample_rate)
+    return np.asarray(signal.sosfilt(signal.butter(2, LOW_CUT, "highpass", fs=sample_rate, output="sos"), impulse))
+
+
+def _reflection(room: np.ndarray, rt60: float) -> float:
+    """Amplitude kept at each wall: Eyring's rt60 = 0.161 V / (-S ln(1 - absorption)), reflection² = 1 - absorption."""
+    surface = 2 * float(room[0] * room[1] + room[1] * room[2] + room[0] * room[2])
+    return float(np.exp(-0.161 * room.prod() / (2 * surface * rt60)))
+
+
+def _images(
+    room: np.ndarray, talker: np.ndarray, microphone: np.ndarray, reflection: float, size: int, sample_rate: int
+) -> np.ndarray:
+    """(size,) arrivals of all images of the talker, relative to the direct path in time and height."""
+    reach = size / sample_rate * SOUND + np.linalg.norm(talker - microphone)
+    orders = np.ceil(reach / (2 * room)).astype(int)
+    squares, walls = [], []
+    for axis in range(3):  # images at 2rL ± x, after |r - q| + |r| walls; q = 1 mirrors the talker
+        r, q = np.meshgrid(np.arange(-orders[axis], orders[axis] + 1), [0, 1], indexing="ij")
+        squares.append((2 * r * room[axis] + (1 - 2 * q) * talker[axis] - microphone[axis]).ravel() ** 2)
+        walls.append((np.abs(r - q) + np.abs(r)).ravel())
+    distances = np.sqrt(np.add.outer(np.add.outer(*squares[:2]), squares[2])).ravel()
+    bounces = np.add.outer(np.add.outer(*walls[:2]), walls[2]).ravel()
+    direct = np.linalg.norm(talker - microphone)
+    at = np.rint((distances - direct) / SOUND * sample_rate).astype(int)
+    near = at < size
+    return np.bincount(at[near], (reflection**bounces * direct / distances)[near], minlength=size)
+
+
+def _with_tail(early: np.ndarray, rng: np.random.Generator, rt60: float, sample_rate: int) -> np.ndarray:
+    """Continue the early reflections with decaying noise, at the power that their second half has."""
+    seconds = np.arange(max(round(rt60 * sample_rate), len(early))) / sample_rate
+    tail = rng.standard_normal(len(seconds)) * 10 ** (-3 * seconds / rt60)
+    half = len(early) // 2
+    tail *= np.sqrt(np.sum(early[half:] ** 2) / np.sum(tail[half : len(early)] ** 2))
+    tail[: len(early)] = early
+    return tail

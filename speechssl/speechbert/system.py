@@ -1,0 +1,112 @@
+"""SpeechBERT as a system: it hears recordings as audio words and answers in seconds.
+
+Where words begin and end is said by a recogniser (`speechbert`: its words are not used, only their times), or by the corpus itself
+(`speechbert-aligned`: words that were aligned with the reference text, which no system could have; an upper bound).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from speechssl.audio import SAMPLE_RATE
+from speechssl.cascade.words import Recogniser
+from speechssl.data.records import Passage, Question, Span
+from speechssl.dual.model import Layout, SpanModel
+from speechssl.dual.system import TimedAnswer
+from speechssl.errors import InputError
+from speechssl.speechbert.data import recognised, spans_of, word_table
+from speechssl.speechbert.model import Heard, WordEncoder, answer_heard, codes_of, load_weights
+from speechssl.units.features import Features, encoder_features, load_features
+
+
+@dataclass(frozen=True, eq=False)
+class SpeechBert:
+    """The models, and how audio words are made."""
+
+    features: Features
+    words: WordEncoder
+    reader: SpanModel
+    layout: Layout
+    bf16: bool = False
+
+    def hear(self, samples: np.ndarray, words: Sequence[Span]) -> Heard:
+        """samples: (N,) float32 at 16 kHz; words: with their times. Raises ValueError for audio shorter than one frame."""
+        rows = torch.cat(list(self.features.stream(samples))).cpu().numpy()
+        if not np.isfinite(rows).all():
+            raise ValueError("the encoder gives features that are not finite")
+        inside = [w for w in words if w.start < len(samples) / SAMPLE_RATE]
+        table = word_table(rows, {"": (0, len(rows))}, {"": [inside]}, self.features.grid)
+        (heard,) = table.sequences[""]
+        return Heard(codes_of(self.words, table).numpy(), heard.starts, heard.ends)
+
+    def answer(self, items: Sequence[tuple[Heard, Heard]]) -> list[TimedAnswer]:
+        """(question, passage) -> answers."""
+        return answer_heard(self.reader, self.layout, items, bf16=self.bf16)
+
+
+@dataclass(frozen=True, eq=False)
+class SpeechBertSystem:
+    """As `systems.System`. recogniser None: words are those of the records, by `hear_record`."""
+
+    model: SpeechBert
+    recogniser: Recogniser | None
+    card: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return "speechbert" if self.recogniser else "speechbert-aligned"
+
+    def hear(self, samples: np.ndarray) -> Heard:
+        """samples: (N,) float32 at 16 kHz. Raises ValueError for `speechbert-aligned`, which knows no words of samples alone."""
+        if self.recogniser is None:
+            raise ValueError("speechbert-aligned needs a recording of a corpus that has its words with times; choose speechbert")
+        return self.model.hear(samples, recognised(self.recogniser, samples))
+
+    def hear_record(self, record: Passage | Question, samples: np.ndarray) -> Heard:
+        """The same of a recording of a corpus. Raises ValueError where `speechbert-aligned` finds no words with times."""
+        if self.recogniser is not None:
+            return self.hear(samples)
+        if not (words := spans_of(record.words)):
+            raise ValueError("its manifest has no words with times, which speechbert-aligned needs; choose speechbert")
+        return self.model.hear(samples, words)
+
+    def answer_all(self, items: Sequence[tuple[Heard, Heard]]) -> list[TimedAnswer]:
+        return self.model.answer(items)
+
+
+def load_speechbert(
+    folder: Path, encoder: Any, recogniser: Recogniser | None = None, recogniser_card: Any = None, bf16: bool = False
+) -> SpeechBertSystem:
+    """The model in `folder`, hearing through this encoder.
+
+    recogniser: says where words begin and end; None: the records do (`speechbert-aligned`). recogniser_card: what the card of the
+    system says of it. Raises InputError where the folder holds no SpeechBERT, or one of another encoder.
+    """
+    words, reader, layout, card = load_weights(folder)
+    features = speechbert_features(folder, encoder, card)
+    made = {"speechbert": card["weights"], "words": card["words"]["weights"], "features": card["features"]}
+    made |= {"boundaries": recogniser_card if recogniser else "those of the corpus"} | ({"bf16": True} if bf16 else {})
+    return SpeechBertSystem(SpeechBert(features, words, reader, layout, bf16), recogniser, made)
+
+
+def speechbert_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:
+    """What the SpeechBERT in `folder` makes audio words of. Raises InputError where that is of another encoder."""
+    made = card.get("features")
+    if not isinstance(made, dict):
+        raise InputError(f"the card of {folder} does not say which features it was trained on; train it again")
+    layer, smooth = int(made.get("layer", 0)), int(made.get("smooth", 1))
+    mfcc = made.get("encoder") == "mfcc"
+    found = load_features("mfcc", 0, smooth) if mfcc else encoder_features(encoder, layer, smooth)
+    different = [name for name in ("encoder", "frame_rate", "settings") if made.get(name) != found.card.get(name)]
+    if different:
+        raise InputError(
+            f"{folder} was trained on the encoder {made.get('encoder')} and this one is {found.encoder} ({different[0]} differs); "
+            f"load that encoder, carry SpeechBERT over (`speechssl train carry-speechbert`) or train it again"
+        )
+    return found

@@ -1,0 +1,279 @@
+"""The spoken half of MiniSQA: every passage and question of the text generator read by a synthetic voice.
+
+A passage is read by one speaker sentence by sentence with short pauses; each of its questions by another speaker of the same
+split. With `reference=True` every training passage is read a second time by one neutral voice, with time anchors between the two
+readings: what a perfect voice converter would give (the teacher of ContentVec, arXiv 2204.09224, section 3.1).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from speechssl.audio import SAMPLE_RATE, resample, write_flac
+from speechssl.data.prepare_report import claim_settings, in_parallel, write_lines
+from speechssl.data.records import Answer, Passage, Question, Span, compact, data_hash
+from speechssl.errors import InputError
+from speechssl.io import read_json, write_json
+from speechssl.synth.espeak import Mark, Spoken, Voice, speak
+from speechssl.synth.minisqa_text import TextPassage, TextQuestion, generate_passage
+
+# The speakers of MiniSQA: espeak-ng variants, each with its own rate and pitch, disjoint between the splits.
+#
+# The split of a speaker is part of this table and does not depend on the seed of a corpus, so a model trained on one corpus has
+# never heard the test speakers of another. Variants that whisper, buzz or read as a robot are left out, and so are six (f2, f3, f5,
+# Alicia, sandro, victor) whose samples differ from run to run (espeak-ng reads uninitialised memory for them).
+
+LANGUAGES = {"en": "en-us", "zh": "cmn"}
+REFERENCE_VARIANT = ""  # espeak-ng's own voice; nobody's in the corpus
+
+_VARIANTS = {
+    "train": (
+        "Alex Andy Annie Denis Diogo Gene Henrique Hugo Jacky Lee Mario Michael Mike Nguyen Reed Storm adam announcer "
+        "aunty belinda boris ed edward f1 grandma gustave ian iven2 klatt klatt3 linda m1 m2 m4 m6 m8 marcelo max miguel "
+        "norbert pablo quincy robert shelby steph travis zac pedro"
+    ),
+    "dev": "david f4 klatt5 m3 Marco steph2 antonio john",
+    "test": "caleb grandpa klatt6 m5 m7 paul rob Andrea",
+}
+_RATES = (150, 165, 180, 195, 210)
+_PITCHES = (35, 50, 65, 42, 58, 72, 28)
+_RANGES = (40, 55, 70)
+
+
+def speakers(language: str, split: str) -> tuple[Voice, ...]:
+    """The voices of a split. Raises InputError for an unknown language or split."""
+    if language not in LANGUAGES:
+        raise InputError(f"MiniSQA has no language {language!r}; it has {', '.join(LANGUAGES)}")
+    if split not in _VARIANTS:
+        raise InputError(f"MiniSQA has no split {split!r}; it has {', '.join(_VARIANTS)}")
+    return tuple(
+        Voice(
+            name=f"{language}-{variant.lower()}",
+            language=LANGUAGES[language],
+            variant=variant,
+            rate=_RATES[i % len(_RATES)],
+            pitch=_PITCHES[i % len(_PITCHES)],
+            range=_RANGES[i % len(_RANGES)],
+        )
+        for i, variant in enumerate(_VARIANTS[split].split())
+    )
+
+
+def reference(voice: Voice) -> Voice:
+    """The one neutral voice, at this voice's rate: what a perfect voice converter would turn every speaker into."""
+    return Voice("reference", voice.language, REFERENCE_VARIANT, rate=voice.rate, pitch=50, range=50)
+
+
+VERSION = 2  # of the generator; part of the card, so that corpora of different generators are never mixed up
+PAUSE = 0.25  # seconds between sentences
+SPLITS = ("train", "dev", "test")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the bytes of a corpus."""
+
+    language: str
+    passages: dict[str, int]  # number of passages by split
+    seed: int
+    questions: int = 5  # a passage
+    unanswerable: float = 0.1  # share of questions the passage does not answer
+    reference: bool = False  # read the training passages a second time by the neutral voice
+
+    @property
+    def command(self) -> str:
+        """What makes this corpus again."""
+        counts = (
+            f"--passages {self.passages['train']} --dev-passages {self.passages['dev']} --test-passages {self.passages['test']}"
+        )
+        other = f"--questions {self.questions} --unanswerable {self.unanswerable}" + " --reference" * self.reference
+        return f"speechssl prepare minisqa OUT --language {self.language} {counts} {other} --seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Sentences read by one voice: samples at 16 kHz, and marks in seconds."""
+
+    samples: np.ndarray
+    words: tuple[Span, ...]
+    phones: tuple[Span, ...]
+    characters: tuple[int, ...]  # offset of every word in the joined text
+
+
+def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, Any]:
+    """Write the corpus to `out` and return its card. A finished corpus is left alone; a killed run goes on where it was.
+
+    The bytes depend on the settings only, not on `workers`. Raises InputError when `out` holds a corpus of other settings, for an
+    unknown language, or unless there is a number of passages for every split.
+    """
+    out = Path(out)
+    speakers(settings.language, SPLITS[0])
+    if sorted(settings.passages) != sorted(SPLITS):
+        raise InputError(f"passages are given for {', '.join(settings.passages)}; give their number for {', '.join(SPLITS)}")
+    if min(settings.passages.values()) < 0 or settings.questions < 1 or not 0 <= settings.unanswerable <= 1:
+        raise InputError(f"cannot make `{settings.command}`; give counts from 0, at least one question, and a share from 0 to 1")
+    wanted = {"corpus": "minisqa", "version": VERSION, "settings": asdict(settings)}
+    claim_settings(out, wanted, "MiniSQA")
+    if (out / "card.json").is_file():
+        return read_json(out / "card.json")
+    for split in SPLITS:
+        _prepare_split(out, split, settings, workers)
+    card = wanted | {
+        "made_by": settings.command,
+        "manifests": {split: data_hash(out, split) for split in SPLITS},
+        "synthetic": "speech by espeak-ng",
+    }
+    write_json(out / "card.json", card)
+    return card
+
+
+def _prepare_split(out: Path, split: str, settings: Settings, workers: int) -> None:
+    folder, parts = out / split, out / split / "parts"
+    if (folder / "questions.jsonl").is_file():
+        return _remove(parts)
+    todo = [i for i in range(settings.passages[split]) if not (parts / f"{i:06d}.json").is_file()]
+    jobs = [(out, split, i, settings) for i in todo]
+    for _ in tqdm(
+        in_parallel(_speak_passage, jobs, workers), total=len(jobs), desc=f"speaking {split}", unit="passage", disable=not jobs
+    ):
+        pass
+    records = [read_json(parts / f"{i:06d}.json") for i in range(settings.passages[split])]
+    if settings.reference and split == "train":
+        write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
+    write_lines(folder / "passages.jsonl", [r["passage"] for r in records])
+    write_lines(folder / "questions.jsonl", [q for r in records for q in r["questions"]])
+    _remove(parts)
+
+
+def _remove(parts: Path) -> None:
+    for part in parts.glob("*.json"):
+        part.unlink()
+    if parts.is_dir():
+        parts.rmdir()
+
+
+def _speak_passage(job: tuple[Path, str, int, Settings]) -> None:
+    """Speak one passage with its questions; the record file is written last and marks it as done."""
+    out, split, index, settings = job
+    text = generate_passage(settings.language, split, index, settings.seed, settings.questions, settings.unanswerable)
+    rng = random.Random(f"speakers {settings.language} {split} {index} {settings.seed}")
+    voices = rng.sample(speakers(settings.language, split), k=len(speakers(settings.language, split)))
+    joiner = "" if settings.language == "zh" else " "
+    reading = _read(text.sentences, voices[0], joiner)
+    name = f"{split}-{index:06d}"
+    passage = _passage(name, split, text, reading, voices[0], settings.language, joiner)
+    write_flac(out / passage.audio, reading.samples)
+    record: dict[str, Any] = {"passage": compact(asdict(passage)), "questions": []}
+    for number, question in enumerate(text.questions):
+        voice = voices[1 + number % (len(voices) - 1)]
+        spoken = _read((question.text,), voice, joiner)
+        item = _question(name, number, split, text, question, passage, reading, spoken, voice, joiner)
+        write_flac(out / item.audio, spoken.samples)
+        record["questions"].append(compact(asdict(item)))
+    if settings.reference and split == "train":
+        record["reference"] = _reference(out, name, text, voices[0], reading, joiner)
+    write_json(out / split / "parts" / f"{index:06d}.json", record)
+
+
+def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> Reading:
+    """Read the sentences one after another, PAUSE seconds apart."""
+    pieces: list[np.ndarray] = []
+    words: list[Span] = []
+    phones: list[Span] = []
+    characters: list[int] = []
+    position, offset = 0, 0  # samples, characters
+    for sentence in sentences:
+        spoken = speak(sentence, voice)
+        words += [_shift(m, position, spoken) for m in spoken.words]
+        phones += [_shift(m, position, spoken) for m in spoken.phones]
+        characters += [offset + m.position for m in spoken.words]
+        silence = np.zeros(round(PAUSE * spoken.sample_rate), np.int16)
+        pieces += [spoken.samples, silence]
+        position += len(spoken.samples) + len(silence)
+        offset += len(sentence) + len(joiner)
+    samples = np.concatenate(pieces).astype(np.float32) / 32768
+    return Reading(resample(samples, spoken.sample_rate, SAMPLE_RATE), tuple(words), tuple(phones), tuple(characters))
+
+
+def _shift(mark: Mark, position: int, spoken: Spoken) -> Span:
+    return Span(mark.text, (position + mark.start) / spoken.sample_rate, (position + mark.end) / spoken.sample_rate)
+
+
+def _passage(name: str, split: str, text: TextPassage, reading: Reading, voice: Voice, language: str, joiner: str) -> Passage:
+    return Passage(
+        id=name,
+        audio=f"{split}/audio/{name}.flac",
+        seconds=len(reading.samples) / SAMPLE_RATE,
+        text=joiner.join(text.sentences),
+        speaker=voice.name,
+        language=language,
+        words=reading.words,
+        phones=reading.phones,
+    )
+
+
+def _question(
+    name: str,
+    number: int,
+    split: str,
+    text: TextPassage,
+    question: TextQuestion,
+    passage: Passage,
+    reading: Reading,
+    spoken: Reading,
+    voice: Voice,
+    joiner: str,
+) -> Question:
+    answers = () if question.answer is None else (_answer(text, question, reading, joiner),)
+    return Question(
+        id=f"{name}-{number}",
+        passage=name,
+        audio=f"{split}/audio/{name}-{number}.flac",
+        seconds=len(spoken.samples) / SAMPLE_RATE,
+        text=question.text,
+        speaker=voice.name,
+        language=passage.language,
+        answers=answers,
+        options=question.options,
+        correct=(question.correct,) if question.options else (),
+        relation=question.relation,
+        words=spoken.words,
+        phones=spoken.phones,
+    )
+
+
+def _answer(text: TextPassage, question: TextQuestion, reading: Reading, joiner: str) -> Answer:
+    """The answer with the times of its first and last word."""
+    assert question.answer is not None
+    start = sum(len(s) + len(joiner) for s in text.sentences[: question.sentence]) + question.start
+    end = start + len(question.answer)
+    inside = [w for w, c in zip(reading.words, reading.characters, strict=True) if start < c + len(w.text) and c < end]
+    return Answer(question.answer, round(inside[0].start, 5), round(inside[-1].end, 5), start)
+
+
+def _reference(out: Path, name: str, text: TextPassage, voice: Voice, reading: Reading, joiner: str) -> dict[str, Any]:
+    """Read the passage by the neutral voice; anchors are [seconds in the passage, seconds in this reading]."""
+    neutral = _read(text.sentences, reference(voice), joiner)
+    audio = f"train/reference/{name}.flac"
+    write_flac(out / audio, neutral.samples)
+    same = [p.text for p in reading.phones] == [p.text for p in neutral.phones]
+    pairs = zip(reading.phones, neutral.phones, strict=True) if same else zip(reading.words, neutral.words, strict=True)
+    anchors = [[0.0, 0.0]] + [[round(a.start, 5), round(b.start, 5)] for a, b in pairs]
+    anchors.append([len(reading.samples) / SAMPLE_RATE, len(neutral.samples) / SAMPLE_RATE])
+    return {"id": name, "audio": audio, "anchors": anchors}
+
+
+def speak_pairs(language: str, split: str, count: int, seed: int = 0) -> Iterator[tuple[Reading, Reading]]:
+    """`count` different questions, each spoken by two voices of the split, for the same-text distance."""
+    for index in range(count):
+        question = generate_passage(language, split, index, seed).questions[0]
+        voices = random.Random(f"pair {language} {split} {index} {seed}").sample(speakers(language, split), k=2)
+        first, second = (_read((question.text,), voice, "") for voice in voices)
+        yield first, second

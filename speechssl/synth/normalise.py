@@ -1,0 +1,294 @@
+"""Written text as a synthesiser can say it, token by token: what is spoken changes, the text never does.
+
+Numbers, symbols and abbreviations are spelt out. Brackets and quotation marks are left unsaid, and letters of other scripts too
+(one alone is said by its name: "α" alpha). espeak-ng's Mandarin reads traditional characters as it does simplified ones (every one
+in the blocks CJK Unified Ideographs and Extension A has a syllable), so nothing is converted; but it spells the syllables xiong,
+qiong and jiong and 兒 in English letters: `_MISREAD` gives it what sounds like them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# Numbers as they are said, English and Mandarin.
+#
+# espeak-ng knows no years (it reads 1922 as nineteen hundred twenty two), and says % in English in the middle of Mandarin.
+
+_ONES = (
+    "zero one two three four five six seven eight nine ten "
+    "eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+).split()
+_TENS = "_ _ twenty thirty forty fifty sixty seventy eighty ninety".split()
+_SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"), (1000, "thousand"), (100, "hundred"))
+_ORDINALS = {
+    "one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth", "nine": "ninth", "twelve": "twelfth"
+}  # fmt: skip
+_DIGITS = "零一二三四五六七八九"
+_UNITS = ((1000, "千"), (100, "百"), (10, "十"))
+LONGEST = 15  # digits that are still read as a number
+
+
+def cardinal(digits: str) -> str:
+    """ "1024" -> "one thousand twenty four". A leading zero, or more than LONGEST digits: digit by digit."""
+    if len(digits) > LONGEST or (len(digits) > 1 and digits[0] == "0"):
+        return " ".join(_ONES[int(d)] for d in digits)
+    return _cardinal(int(digits))
+
+
+def _cardinal(number: int) -> str:
+    if number < 20:
+        return _ONES[number]
+    if number < 100:
+        return _TENS[number // 10] + (f" {_ONES[number % 10]}" if number % 10 else "")
+    size, name = next((size, name) for size, name in _SCALES if number >= size)
+    rest = number % size
+    return f"{_cardinal(number // size)} {name}" + (f" {_cardinal(rest)}" if rest else "")
+
+
+def year(digits: str) -> str:
+    """Four digits as a year where they may be one (1100 to 2099), else as a number."""
+    first, last = int(digits[:2]), int(digits[2:])
+    if len(digits) != 4 or not 11 <= first <= 20 or (first == 20 and last < 10):
+        return cardinal(digits)
+    if last == 0:
+        return f"{_cardinal(first)} hundred"
+    return f"{_cardinal(first)} {'oh ' if last < 10 else ''}{_cardinal(last)}"
+
+
+def plural(words: str) -> str:
+    """ "nineteen ninety" -> "nineteen nineties": decades."""
+    return words[:-1] + "ies" if words.endswith("ty") else words + ("es" if words.endswith("six") else "s")
+
+
+def ordinal(digits: str) -> str:
+    """ "19" -> "nineteenth"."""
+    *before, last = cardinal(digits).split()
+    last = _ORDINALS.get(last) or (last[:-1] + "ieth" if last.endswith("ty") else last + "th" * (last[-2:] != "th"))
+    return " ".join([*before, last])
+
+
+def decimal(digits: str, places: str) -> str:
+    """ "3", "14" -> "three point one four"."""
+    return f"{cardinal(digits or '0')} point {' '.join(_ONES[int(d)] for d in places)}"
+
+
+def mandarin_digits(digits: str) -> str:
+    """ "1990" -> "一九九零": years, telephone numbers, decimal places."""
+    return "".join(_DIGITS[int(d)] for d in digits)
+
+
+def mandarin(digits: str) -> str:
+    """ "1024" -> "一千零二十四". A leading zero, or more than LONGEST digits: digit by digit."""
+    if len(digits) > LONGEST or (len(digits) > 1 and digits[0] == "0"):
+        return mandarin_digits(digits)
+    said = _mandarin(int(digits))
+    return said[1:] if said.startswith("一十") else said
+
+
+def _mandarin(number: int) -> str:
+    """Groups of four digits: 萬, 億, 萬億."""
+    for size, name in ((10**12, "万亿"), (10**8, "亿"), (10**4, "万")):
+        if number >= size:
+            rest = number % size
+            gap = "零" if 0 < rest < size // 10 else ""
+            return _mandarin(number // size) + name + gap + (_mandarin(rest) if rest else "")
+    return _below_ten_thousand(number)
+
+
+def _below_ten_thousand(number: int) -> str:
+    said, gap = "", False
+    for size, name in _UNITS:
+        digit, number = divmod(number, size)
+        if digit:
+            said += ("零" if gap else "") + _DIGITS[digit] + name
+        gap = bool(said) and not digit if digit or said else False
+    if number:
+        said += ("零" if gap else "") + _DIGITS[number]
+    return said or _DIGITS[0]
+
+
+HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_LETTER = rf"(?![{HAN}])[^\W_]"
+_ZH_TOKEN = re.compile(rf"[{HAN}]|{_LETTER}(?:(?:{_LETTER}|[.．,:'’&@/+_％%-])*(?:{_LETTER}|[%％]))?|(?:(?!{_LETTER})[^\s{HAN}])+")
+_EN_TOKEN = re.compile(r"\S+")
+
+_ABBREVIATIONS = {
+    "mr": "mister", "mrs": "missus", "ms": "miz", "dr": "doctor", "prof": "professor", "st": "saint", "jr": "junior",
+    "sr": "senior", "vs": "versus", "etc": "et cetera", "e.g": "for example", "i.e": "that is", "no": "number",
+    "gen": "general", "col": "colonel", "capt": "captain", "lt": "lieutenant", "sgt": "sergeant",
+    "rev": "reverend", "gov": "governor", "sen": "senator", "mt": "mount",
+    "ft": "fort", "approx": "approximately", "ca": "circa", "a.m": "a m", "p.m": "p m",
+}  # fmt: skip
+_WORDS_TOO = ("no", "gen", "col", "sen", "st", "ft", "mt", "ca")  # words as well: abbreviations only with a capital before more
+_ROMAN = {"II": "two", "III": "three", "IV": "four", "VI": "six", "VII": "seven", "VIII": "eight", "IX": "nine"}
+_CURRENCIES = {"$": "dollars", "£": "pounds", "€": "euros", "¥": "yen"}
+_SCALES_OF_SAYABLE = ("hundred", "thousand", "million", "billion", "trillion")
+_SYMBOLS = {
+    "&": "and", "+": "plus", "=": "equals", "×": "times", "÷": "divided by", "°": "degrees", "@": "at", "#": "number",
+    "%": "percent", "‰": "per mille", "<": "less than", ">": "greater than", "±": "plus or minus", "√": "root", "∞": "infinity",
+    **_CURRENCIES,
+}  # fmt: skip
+_ZH_SYMBOLS = {
+    "&": "和", "+": "加", "=": "等于", "×": "乘", "÷": "除以", "°": "度", "%": "百分号", "‰": "千分号", "$": "美元", "£": "英镑",
+    "€": "欧元", "¥": "元", "~": "到",
+}  # fmt: skip
+_PLAIN = str.maketrans(
+    {**dict.fromkeys("’‘ʼ′", "'"), **dict.fromkeys("“”", '"'), **dict.fromkeys("–−‐‑", "-"), "—": "--", "⁄": "/"}
+)
+_MISREAD = {
+    **dict.fromkeys("兄兇凶匈哅忷恟汹洶胷胸訩詾讻賯㐫", "西擁"),
+    **dict.fromkeys("熊赨雄䧺", "席顒"),
+    **dict.fromkeys("夐敻詗诇", "戲用"),
+    **dict.fromkeys("匔焪芎", "七擁"),
+    **dict.fromkeys("儝卭宆惸桏棾橩焭煢琼瓊睘瞏穷穹窮竆笻筇茕藑藭蛩赹跫輁邛銎㒌㧭㮪㷀㼇䅃䆳䊄䓖䛪䠻", "其顒"),
+    **dict.fromkeys("冂冋坰埛扃蘏蘔駫", "機擁"),
+    **dict.fromkeys("侰僒冏囧幜泂炯烱煚煛熲皛窘絅綗褧迥逈顈颎駉㓏㖥㢠㤯㷗㷡䌹䐃䢛", "幾永"),
+    **dict.fromkeys("澃㑋", "記用"),
+    "兒": "而",
+}
+_ENDS = re.compile(r"[.!?…。！？；;][\"'”’」』）)\]》]*$")
+_NUMBER = re.compile(
+    r"""(?P<money>[$£€¥])?(?P<digits>\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:(?<![a-z])\.(?P<places>\d+))?
+        (?:(?P<ordinal>(?:st|nd|rd|th)(?![a-z]))|(?P<decade>'?s(?![a-z]))|(?P<percent>%))?""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A token of the written text. said: what the synthesiser is given for it, "" where nothing can be said."""
+
+    text: str
+    start: int  # offset in the written text
+    said: str
+    pause: str = ""  # punctuation to say after it
+    ends: bool = False  # a sentence
+
+
+def sayable(text: str, language: str) -> list[Word]:
+    """Every token of a text, en or zh. en: what white space separates; zh: characters, Latin runs, punctuation.
+
+    A sentence ends at . ! ? … ; and at a line break, but not at an abbreviation.
+    """
+    chinese = language == "zh"
+    found = [(m.start(), m.group()) for m in (_ZH_TOKEN if chinese else _EN_TOKEN).finditer(text)]
+    plain = [unicodedata.normalize("NFKC", token).translate(_PLAIN) for _, token in found]
+    said = [(_say_zh if chinese else _say_en)(plain, i) for i in range(len(plain))]
+    following = [*(start for start, _ in found), len(text)][1:]
+    words: list[Word] = []
+    for i, ((start, token), speech, after) in enumerate(zip(found, said, following, strict=True)):
+        short = _is_short(plain, i)
+        ends = "\n" in text[start + len(token) : after] or (_ENDS.search(plain[i]) is not None and not short)
+        words.append(Word(token, start, speech, "" if short else _pause(plain[i], chinese), ends))
+    return words
+
+
+def _is_short(tokens: Sequence[str], i: int) -> bool:
+    """Whether the token is Dr., J. or U.S., whose points end no sentence."""
+    core = tokens[i].strip("\"'()[]")
+    return core.endswith(".") and (_expanded(tokens, i) != "" or re.fullmatch(r"(?:[A-Za-z]\.)+", core) is not None)
+
+
+def _expanded(tokens: Sequence[str], i: int) -> str:
+    """What an abbreviation stands for; "" for other tokens. "No." is one before a number, "St." before a name."""
+    core, after = tokens[i].strip("\"'()[],;:?!"), tokens[i + 1] if i + 1 < len(tokens) else ""
+    name = core[:-1].lower()
+    if not core.endswith(".") or name not in _ABBREVIATIONS:
+        return ""
+    if name in _WORDS_TOO and not (core[:1].isupper() and (after[:1].isdigit() if name == "no" else after[:1].isupper())):
+        return ""
+    return _ABBREVIATIONS[name]
+
+
+def _pause(token: str, chinese: bool) -> str:
+    """The punctuation that a voice heeds, of a token that ends in some."""
+    tail = re.search(r"[^\w%]*$", token)
+    marks = tail.group() if tail else ""
+    for mark, plain in (("?？", "?"), ("!！", "!"), (".。…;；", "."), (",，、:：-()", ",")):
+        if any(m in marks for m in mark):
+            return "？！。，"["?!.,".index(plain)] if chinese else plain
+    return ""
+
+
+def _say_en(tokens: Sequence[str], i: int) -> str:
+    token = tokens[i].strip('"()[]{}*_|~^`\\')
+    before, after = (tokens[i - 1] if i else ""), (tokens[i + 1] if i + 1 < len(tokens) else "")
+    core = token.strip(".,;:?!…-").lower()
+    if expanded := _expanded(tokens, i):
+        return expanded
+    if token.strip(".,;:?!'") in _ROMAN:
+        return _ROMAN[token.strip(".,;:?!'")]
+    if core in _SCALES_OF_SAYABLE and before[:1] in _CURRENCIES and any(map(str.isdigit, before)):
+        return f"{core} {_CURRENCIES[before[0]]}"  # $25 million
+    if re.fullmatch(r"(?:[A-Za-z]\.)+[A-Za-z]?", token.rstrip(",;:?!")):
+        return " ".join(re.findall("[A-Za-z]", token))
+    token = re.sub(r"^-(?=\d)", "minus ", token.replace("--", " "))
+    token = re.sub(r"(?<=\d)-(?=\d)", " to ", token)
+    token = re.sub(r"(?<=\d):(?=\d)|[/\\]", " ", token)
+    scaled = after.strip(".,;:?!").lower() in _SCALES_OF_SAYABLE
+    return _letters(_NUMBER.sub(lambda m: _number(m, scaled), token))
+
+
+def _number(found: re.Match[str], scaled: bool) -> str:
+    digits, places = (found["digits"] or "").replace(",", ""), found["places"]
+    if not digits and not places:
+        return found.group()
+    if places:
+        said = decimal(digits, places)
+    elif found["ordinal"]:
+        said = ordinal(digits)
+    else:
+        said = year(digits) if len(found["digits"]) == 4 and not found["money"] and not found["percent"] else cardinal(digits)
+    if found["decade"]:
+        said = plural(said) if digits.endswith("0") else f"{said}'s"
+    money = "" if scaled or not found["money"] else _CURRENCIES[found["money"]]
+    return f" {said} {'percent' if found['percent'] else ''} {money} "
+
+
+def _letters(text: str) -> str:
+    """Latin letters, apostrophes and hyphens within words; symbols by name, single letters of other scripts too."""
+    text = "".join(f" {_SYMBOLS[c]} " if c in _SYMBOLS else c for c in text)
+    pieces = re.findall(r"[^\W\d_]+(?:['.-][^\W\d_]+)*'?|\d+", "".join(_latin(c) for c in text))
+    return " ".join(filter(None, map(_word, pieces)))
+
+
+def _latin(character: str) -> str:
+    """Without the accents that Latin-1 lacks: espeak-ng's English says é, and names ş."""
+    return character if character < "\u0100" else "".join(c for c in unicodedata.normalize("NFKD", character) if c.isalnum())
+
+
+def _word(piece: str) -> str:
+    if piece.isdecimal():  # digits of another script
+        return cardinal("".join(str(int(d)) for d in piece))
+    if all(c < "\u0250" for c in piece):
+        return piece.strip("'") if re.search(r"[a-zA-Z]", piece) is None else piece.lstrip("'")
+    if "-" in piece:
+        return " ".join(filter(None, map(_word, piece.split("-"))))
+    if len(piece) == 1 and (name := unicodedata.name(piece, "")).startswith(("GREEK", "CYRILLIC", "HEBREW")):
+        return name.split()[-1].lower()
+    return ""
+
+
+def _say_zh(tokens: Sequence[str], i: int) -> str:
+    token, after = tokens[i], tokens[i + 1] if i + 1 < len(tokens) else ""
+    if re.fullmatch(rf"[{HAN}]", token):
+        return "" if token > "\uffff" else _MISREAD.get(token, token)
+    token = token.replace("°C", "摄氏度").replace("°F", "华氏度")
+    token = re.sub(r"^-(?=\d)", "负", token)
+    token = re.sub(r"(?<=[\d%])[-~](?=\d)", "到", token)
+    token = re.sub(r"(?<=\d):(?=\d)", "比", token)
+    token = re.sub(r"(\d),(?=\d{3})", r"\1", token)
+    token = re.sub(r"(\d+(?:\.\d+)?)%", r"百分之\1", token)
+    token = re.sub(r"(\d+)/(\d+)", r"\2分之\1", token)
+    token = re.sub(r"(\d+)\.(\d+)", lambda m: f"{mandarin(m[1])}点{mandarin_digits(m[2])}", token)
+    yearly = after == "年" and re.fullmatch(r"1\d{3}|20\d{2}", _western(token) if token.isdecimal() else "") is not None
+    token = re.sub(r"\d+", lambda m: mandarin_digits(_western(m[0])) if yearly else mandarin(_western(m[0])), token)
+    token = "".join(_ZH_SYMBOLS.get(c, c) for c in token)
+    return " ".join(re.findall(rf"[{HAN}]+|[A-Za-zÀ-ÖØ-öø-ÿ]+(?:'[a-z]+)?|[α-ωΑ-Ω]", token))
+
+
+def _western(digits: str) -> str:
+    return "".join(str(int(d)) for d in digits)

@@ -1,0 +1,407 @@
+"""`--speak`: passages, questions and options that have no audio are read by synthetic voices, and marked as synthetic.
+
+Everything is spoken by espeak-ng (`corpora/espeak.py`) with the voices of MiniSQA; those of train, dev and test are kept apart.
+One voice reads a passage, sentence by sentence; another reads a question and its options. Who reads depends on the seed and the
+names of passage and question alone, so a slice of a corpus sounds as the whole does. Words get times, phones do not: they would be
+most of a manifest.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from speechssl.audio import SAMPLE_RATE, resample, write_flac
+from speechssl.data.files import safe_name
+from speechssl.data.prepare_report import PARTS, Draft, Ledger, in_parallel
+from speechssl.data.records import Answer, Passage, Question, Span
+from speechssl.io import hash_json, read_json, write_json
+from speechssl.synth.espeak import Spoken, Voice, speak
+from speechssl.synth.minisqa import LANGUAGES, PAUSE, speakers
+from speechssl.synth.normalise import Word, sayable
+
+# A text of any length read by one voice, sentence by sentence, with the time of every token that is written.
+
+LONGEST = 300  # characters said at once: espeak-ng keeps the place of a word in a clause in 11 bits
+
+
+@dataclass(frozen=True)
+class Reading:
+    """samples: (N,) float32 at 16 kHz. words, offsets and said are of the same tokens, in order."""
+
+    samples: np.ndarray
+    words: tuple[Span, ...]  # what is not said takes no time: start = end
+    offsets: tuple[int, ...]  # of every token in the written text
+    said: tuple[bool, ...]
+
+    @property
+    def seconds(self) -> float:
+        return len(self.samples) / SAMPLE_RATE
+
+    @property
+    def unsaid(self) -> int:
+        """Tokens with letters or digits that no voice said."""
+        return sum(not said and any(map(str.isalnum, w.text)) for w, said in zip(self.words, self.said, strict=True))
+
+    def times(self, start: int, end: int) -> tuple[float, float] | None:
+        """Seconds from the first to the last token said of the characters [start, end); None where none is."""
+        tokens = zip(self.words, self.offsets, self.said, strict=True)
+        inside = [w for w, offset, said in tokens if said and start < offset + len(w.text) and offset < end]
+        return (round(inside[0].start, 5), round(inside[-1].end, 5)) if inside else None
+
+
+def read_aloud(text: str, voice: Voice, language: str) -> Reading:
+    """Read a text, PAUSE seconds between its sentences. Raises ValueError where nothing in it can be said."""
+    words = sayable(text, language)
+    if not any(word.said for word in words):
+        raise ValueError("nothing in it can be said" if text.strip() else "it is empty")
+    pieces: list[np.ndarray] = []
+    marks: list[tuple[int, int]] = []
+    position, rate = 0, 1
+    for part in _parts(words):
+        if not any(word.said for word in part):
+            marks += [(position, position)] * len(part)
+            continue
+        spoken, times = _say(part, voice, language)
+        marks += [(position + a, position + b) for a, b in times]
+        rest = round(PAUSE * spoken.sample_rate) if part[-1].ends or part[-1] is words[-1] else 0
+        pieces += [spoken.samples, np.zeros(rest, np.int16)]
+        position, rate = position + len(spoken.samples) + rest, spoken.sample_rate
+    samples = resample(np.concatenate(pieces).astype(np.float32) / 32768, rate, SAMPLE_RATE)
+    spans = tuple(Span(word.text, a / rate, b / rate) for word, (a, b) in zip(words, marks, strict=True))
+    return Reading(samples, spans, tuple(w.start for w in words), tuple(bool(w.said) for w in words))
+
+
+def _parts(words: Sequence[Word]) -> Iterator[list[Word]]:
+    """Sentences; one that is too long is cut after a comma where it has one in its second half, else between words."""
+    part: list[Word] = []
+    for word in words:
+        if part and _length(part) + len(word.said) > LONGEST:
+            cut = max((i for i, w in enumerate(part, 1) if w.pause and i > len(part) // 2), default=len(part))
+            yield part[:cut]
+            part = part[cut:]
+        part.append(word)
+        if word.ends:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _length(part: Sequence[Word]) -> int:
+    return sum(len(word.said) + 2 for word in part)
+
+
+def _say(part: Sequence[Word], voice: Voice, language: str) -> tuple[Spoken, list[tuple[int, int]]]:
+    """Speak one part. Returns the speech and the half-open time of every token, in samples of the synthesiser.
+
+    A token begins with its first word event, and ends with its last phone before the next token begins.
+    """
+    text, places = _script(part, language)
+    spoken = speak(text, voice)
+    begins = [place for place in places if place is not None]
+    starts: dict[int, int] = {}
+    for mark in spoken.words:  # in the order of the text: the first counts
+        starts.setdefault(bisect_right(begins, mark.position) - 1, mark.start)
+    edges = _in_order([starts.get(i) for i in range(len(begins))], len(spoken.samples))
+    ends = _ends(edges, spoken)
+    times: list[tuple[int, int]] = []
+    last, number = 0, 0
+    for place in places:
+        if place is None:
+            times.append((last, last))
+            continue
+        times.append((edges[number], ends[number]))
+        last, number = ends[number], number + 1
+    return spoken, times
+
+
+def _script(part: Sequence[Word], language: str) -> tuple[str, list[int | None]]:
+    """What the synthesiser is given, and where in it each token begins; None for tokens that are not said."""
+    text = ""
+    places: list[int | None] = []
+    for word in part:
+        if not word.said:
+            text += word.pause if text and text[-1].isalnum() else ""
+            places.append(None)
+            continue
+        apart = " " if text and not (language == "zh" and _han(text[-1]) and _han(word.said[0])) else ""
+        places.append(len(text) + len(apart))
+        text += apart + word.said + word.pause
+    return text, places
+
+
+def _han(character: str) -> bool:
+    return character >= "\u3000"  # with its punctuation
+
+
+def _in_order(starts: Sequence[int | None], total: int) -> list[int]:
+    """Starts that never go back; a token without an event of its own begins half-way to the next that has one."""
+    found, last = [], 0
+    for i, start in enumerate(starts):
+        if start is None:
+            later = next((s for s in starts[i + 1 :] if s is not None), total)
+            start = (last + max(later, last)) // 2
+        last = min(max(start, last), total)
+        found.append(last)
+    return found
+
+
+def _ends(edges: Sequence[int], spoken: Spoken) -> list[int]:
+    """The end of the last phone that begins in a token, and before the next one begins."""
+    phones = [p for p in spoken.phones if p.text != "_" and not p.text.startswith("(")]  # "(en)": a change of language
+    begins = [p.start for p in phones]
+    ends = []
+    for start, after in zip(edges, [*edges[1:], len(spoken.samples)], strict=True):
+        last = bisect_right(begins, after - 1) - 1
+        end = phones[last].end if last >= 0 and phones[last].end > start else after
+        ends.append(max(start, min(end, after)))
+    return ends
+
+
+def timed(answer: Answer, written: str, reading: Reading, language: str) -> tuple[tuple[float, float] | None, str]:
+    """The time of an answer in a reading of `written`, and why there is none ("" where there is).
+
+    By its offset where it has one that holds it, else by its only occurrence (of whole words in English).
+    """
+    text = answer.text.strip()
+    if not text:
+        return None, "answers that are empty"
+    start = answer.char_start
+    if start is None or written[start : start + len(answer.text)] != answer.text:
+        places = occurrences(written, text, language)
+        if len(places) != 1:
+            return None, "answers without offset that occur several times" if places else "answers that do not occur in the passage"
+        start = places[0]
+    times = reading.times(start, start + len(answer.text if answer.char_start == start else text))
+    return (times, "") if times and times[1] > times[0] else (None, "answers of which nothing can be said")
+
+
+def occurrences(written: str, text: str, language: str) -> list[int]:
+    """Offsets of a text, those that overlap too; in English not within words."""
+    found, start = [], written.find(text)
+    while start >= 0:
+        end = start + len(text)
+        if language == "zh" or not (_within_word(written, start) or _within_word(written, end)):
+            found.append(start)
+        start = written.find(text, start + 1)
+    return found
+
+
+def _within_word(text: str, place: int) -> bool:
+    """Whether letters or digits stand on both sides of a place."""
+    return 0 < place < len(text) and text[place - 1].isalnum() and text[place].isalnum()
+
+
+VERSION = 1  # of how texts are read; parts of another version are spoken again
+SPOKEN = "spoken by espeak-ng (synthetic)"
+UNTIMED = "no times; scored by text only"
+Voices = Callable[[str, str], Sequence[Voice]]  # (language, split of MiniSQA) -> who may read
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A passage with those of its questions that have something to be spoken; also a questions' group of a passage with audio."""
+
+    out: Path
+    split: str
+    passage: Passage
+    questions: tuple[Question, ...]
+    voices: Mapping[str, tuple[Voice, ...]]  # language -> who may read
+    seed: int
+
+    @property
+    def part(self) -> Path:
+        """Where what was spoken is written down, last of all: it marks the group as done."""
+        return self.out / self.split / PARTS / f"{safe_name(self.passage.id)}.json"
+
+    @property
+    def made_from(self) -> str:
+        voices = {language: list(map(asdict, some)) for language, some in self.voices.items()}
+        return hash_json([VERSION, self.seed, voices, asdict(self.passage), list(map(asdict, self.questions))])
+
+    def reader(self, name: str, language: str, other_than: str = "") -> Voice:
+        """Drawn by the name of what is read. Raises ValueError where nobody speaks the language."""
+        if not (some := self.voices.get(language)):
+            raise ValueError(f"there are no voices for the language {language!r}; there are for {', '.join(LANGUAGES)}")
+        others = [voice for voice in some if voice.name != other_than] or some
+        return random.Random(f"{name} {self.seed}").choice(others)
+
+
+def speak_drafts(
+    out: Path, drafts: Mapping[str, Draft], ledger: Ledger, seed: int = 0, workers: int = 1, voices: Voices | None = None
+) -> dict[str, Draft]:
+    """Give audio to every passage, question and option of the drafts that has none; what cannot be spoken is set aside.
+
+    Spoken is the text, or the transcript where there is none. Answers in passages that are spoken get times. The recordings go to
+    out/<split>/spoken; the same seed gives the same bytes on any number of workers, and a killed run goes on where it was.
+    voices: who may read, MiniSQA's if None. Raises MissingExtra without espeak-ng.
+    """
+    choose = voices or speakers
+    speak("a", next(iter(choose("en", "train"))))  # says at once, and not in every worker, that there is no synthesiser
+    groups = {split: list(_groups(out, split, draft, seed, choose)) for split, draft in drafts.items()}
+    jobs = [(group,) for some in groups.values() for group in some if not _is_done(group)]
+    for _ in tqdm(in_parallel(_speak_group, jobs, workers), total=len(jobs), desc="speaking", unit="passage", disable=not jobs):
+        pass
+    return {split: _spoken(split, draft, groups[split], ledger) for split, draft in drafts.items()}
+
+
+def _groups(out: Path, split: str, draft: Draft, seed: int, choose: Voices) -> Iterator[_Group]:
+    """What is to be spoken, a passage at a time."""
+    asked: dict[str, list[Question]] = {}
+    for question in draft.questions:
+        asked.setdefault(question.passage, []).append(question)
+    records: list[Passage | Question] = [*draft.passages, *draft.questions]
+    languages = sorted({_language(r) for r in records} & set(LANGUAGES))
+    voices = {language: tuple(choose(language, heard_in(split))) for language in languages}
+    for passage in draft.passages:
+        questions = tuple(q for q in asked.get(passage.id, ()) if not passage.audio or _is_silent(q))
+        if not passage.audio or questions:
+            yield _Group(out, split, passage, questions, voices, seed)
+
+
+def _is_silent(question: Question) -> bool:
+    return not question.audio or (bool(question.options) and not question.option_audio)
+
+
+def _language(record: Passage | Question) -> str:
+    """ "zh" of "zh-TW"."""
+    return re.split("[-_]", record.language.lower())[0]
+
+
+def heard_in(split: str) -> str:
+    """Whose voices speak a split: those of train, dev or test. Whatever is neither train nor dev is a test."""
+    for name, prefixes in (("train", ("train",)), ("dev", ("dev", "val"))):
+        if split.lower().startswith(prefixes):
+            return name
+    return "test"
+
+
+# ---- speaking, in one of many processes ----------------------------------------------------------
+
+
+def _is_done(group: _Group) -> bool:
+    """Whether it was spoken, from the same texts by the same voices, and the recordings are there."""
+    if not group.part.is_file():
+        return False
+    part = read_json(group.part)
+    if part["made_from"] != group.made_from:
+        return False
+    records = [part["passage"], *part["questions"].values()]
+    return all((group.out / a).is_file() for r in records for a in (*filter(None, [r.get("audio")]), *r.get("option_audio", ())))
+
+
+def _speak_group(job: tuple[_Group]) -> None:
+    """Speak what is missing. A record of the part holds the fields that change, or the reason why it cannot be spoken."""
+    group = job[0]
+    passage, reading = _speak_passage(group)
+    asked = () if "reason" in passage else group.questions
+    questions = {q.id: _speak_question(group, q, passage.get("speaker", ""), reading) for q in asked}
+    write_json(group.part, {"made_from": group.made_from, "passage": passage, "questions": questions})
+
+
+def _speak_passage(group: _Group) -> tuple[dict[str, Any], Reading | None]:
+    passage, language = group.passage, _language(group.passage)
+    if passage.audio:
+        return {}, None
+    try:
+        voice = group.reader(passage.id, language)
+        reading = read_aloud(passage.written, voice, language)
+    except ValueError as error:
+        return {"reason": f"the passage cannot be spoken: {error}"}, None
+    return _recorded(group, reading, voice, f"passages/{safe_name(passage.id)}"), reading
+
+
+def _speak_question(group: _Group, question: Question, passage: str, reading: Reading | None) -> dict[str, Any]:
+    """passage: who reads it."""
+    name, language = f"questions/{safe_name(question.id)}", _language(question)
+    try:
+        voice = group.reader(f"{group.passage.id} {question.id}", language, passage)
+        asked = None if question.audio else read_aloud(question.written, voice, language)
+        options = [] if question.option_audio else [read_aloud(option, voice, language) for option in question.options]
+    except ValueError as error:
+        return {"reason": f"the question or one of its options cannot be spoken: {error}"}
+    record = {} if asked is None else _recorded(group, asked, voice, name)
+    if options:
+        record["option_audio"] = [f"{group.split}/spoken/{name}.option-{i}.flac" for i in range(len(options))]
+        for audio, option in zip(record["option_audio"], options, strict=True):
+            write_flac(group.out / audio, option.samples)
+        record["unsaid"] = record.get("unsaid", 0) + sum(option.unsaid for option in options)
+    if reading is not None:
+        written, language = group.passage.written, _language(group.passage)
+        record["answers"] = [timed(answer, written, reading, language) for answer in question.answers]
+    return record
+
+
+def _recorded(group: _Group, reading: Reading, voice: Voice, name: str) -> dict[str, Any]:
+    audio = f"{group.split}/spoken/{name}.flac"
+    write_flac(group.out / audio, reading.samples)
+    words = [[w.text, round(w.start, 5), round(w.end, 5)] for w in reading.words]
+    return {"audio": audio, "seconds": reading.seconds, "speaker": voice.name, "words": words, "unsaid": reading.unsaid}
+
+
+# ---- what became of it ---------------------------------------------------------------------------
+
+
+def _spoken(split: str, draft: Draft, groups: Sequence[_Group], ledger: Ledger) -> Draft:
+    """The draft with audio, without what could not be spoken."""
+    parts = [read_json(group.part) for group in groups]
+    readings = {group.passage.id: part["passage"] for group, part in zip(groups, parts, strict=True)}
+    askings = {name: record for part in parts for name, record in part["questions"].items()}
+    passages, questions = [], []
+    for passage in draft.passages:
+        if "reason" in (spoken := readings.get(passage.id, {})):
+            ledger.set_aside(split, "passages", passage.id, spoken["reason"])
+        else:
+            passages.append(replace(passage, **_changed(spoken)))
+    names = {p.id for p in passages}
+    for question in draft.questions:
+        spoken = askings.get(question.id, {})
+        reason = spoken.get("reason") if question.passage in names else "its passage cannot be spoken"
+        if reason:
+            ledger.set_aside(split, "questions", question.id, reason)
+        else:
+            questions.append(replace(question, **_changed(spoken), answers=_answered(question, spoken)))
+    _tell(split, [*readings.values(), *askings.values()], ledger)
+    return Draft(passages, questions)
+
+
+def _changed(spoken: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a record that speaking gave it."""
+    fields = {name: spoken[name] for name in ("audio", "seconds", "speaker") if name in spoken}
+    if "words" in spoken:
+        fields |= {"words": tuple(Span(*word) for word in spoken["words"]), "phones": ()}
+    if "option_audio" in spoken:
+        fields["option_audio"] = tuple(spoken["option_audio"])
+    return fields | ({"synthetic": True} if fields else {})
+
+
+def _answered(question: Question, spoken: Mapping[str, Any]) -> tuple[Answer, ...]:
+    """Answers, with the times they have in the passage where that was spoken."""
+    if "answers" not in spoken:
+        return question.answers
+    times = [time or (None, None) for time, _ in spoken["answers"]]
+    return tuple(replace(a, start=b, end=e) for a, (b, e) in zip(question.answers, times, strict=True))
+
+
+def _tell(split: str, spoken: Sequence[Mapping[str, Any]], ledger: Ledger) -> None:
+    told: Counter[tuple[str, str]] = Counter()
+    for record in spoken:
+        kind = "passages" if "/passages/" in record.get("audio", "") else "questions"
+        told[f"{kind} without audio", SPOKEN] += "audio" in record
+        told["options without audio", SPOKEN] += len(record.get("option_audio", ()))
+        told["words that no voice can read", "kept in the text, left unsaid"] += record.get("unsaid", 0)
+        for _, why in record.get("answers", ()):
+            told[why, UNTIMED] += bool(why)
+    for (what, done), number in told.items():
+        if number:
+            ledger.remark(split, what, done, number)

@@ -1,0 +1,246 @@
+"""How a token sounds, beside what it is: what a recogniser confuses looks alike to the reader.
+
+The sub-word units of ODSQA's authors (arXiv 1808.02280) and of Spoken-SQuAD's (1804.00320): a token's pronunciation is read by a
+small convolution, whose maximum over the units is added to the token's embedding (theirs is set beside it; a pre-trained encoder
+has no room for that). For Chinese the initial, final and tone of every character, for English the phones of espeak-ng. A token is
+pronounced by itself: of a character with several readings the commonest is taken.
+Letters: V tokens in the vocabulary, U units of the longest token, N units, W width of a unit, E embedding width, B sequences, S
+tokens in a sequence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from speechssl.errors import InputError
+from speechssl.synth.espeak import pronounce
+from speechssl.text import parts
+from speechssl.textlm.encoders import from_scratch
+
+# Symbols that are not text, given to a text encoder: each is mapped onto a row of its embedding table.
+#
+# The five assignments of DUAL (arXiv 2203.04911, section 4.4 and table 3), and what its released code does in the place of the
+# first,
+# `released`. Which token a unit gets is arbitrary in all of them; the idea is that of 2103.07162.
+# Letters: K symbols, E embedding width.
+
+Assignment = Literal["most-frequent", "released", "least-frequent", "random", "re-init", "scratch"]
+ASSIGNMENTS: tuple[str, ...] = get_args(Assignment)
+RELEASED = 5  # the id of the first unit in DUAL's train.py, whose Longformer has specials before it
+UNUSED = re.compile(
+    r"^(\[unused\d+\]|<unused\d+>|madeupword\d+)$"
+)  # rows that are kept free, in BERT's, Gemma's and fairseq's vocabularies
+SPECIALS = 3  # [CLS], [SEP], [PAD] follow the K symbols in the table
+
+
+def special_ids(symbols: int) -> tuple[int, int, int]:
+    """Ids of [CLS], [SEP] and [PAD] in a table of K symbols."""
+    return symbols, symbols + 1, symbols + 2
+
+
+def symbol_encoder(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, symbols: int, assignment: str, seed: int = 0
+) -> tuple[PreTrainedModel, nn.Embedding]:
+    """The encoder and an embedding table (K + 3, E) for its `inputs_embeds`.
+
+    `re-init` keeps the layers and draws new rows; `scratch` draws everything. Raises InputError for an unknown assignment, or
+    what `assign_tokens` raises.
+    """
+    if assignment not in ASSIGNMENTS:
+        raise InputError(f"there is no assignment {assignment!r}; choose one of {', '.join(ASSIGNMENTS)}")
+    torch.manual_seed(seed)
+    if assignment == "scratch":
+        model = from_scratch(model.config)
+    source = model.get_input_embeddings().weight.detach()
+    table = nn.Embedding(symbols + SPECIALS, source.shape[1])
+    if assignment in ("re-init", "scratch"):
+        nn.init.normal_(table.weight, std=getattr(model.config, "initializer_range", 0.02))
+        return model, table
+    rows = [*assign_tokens(tokenizer, symbols, assignment, seed), *_special_tokens(tokenizer)]
+    with torch.no_grad():
+        table.weight.copy_(source[torch.tensor(rows)])
+    return model, table
+
+
+def assign_tokens(tokenizer: PreTrainedTokenizerBase, symbols: int, assignment: str, seed: int = 0) -> list[int]:
+    """A token id for every symbol.
+
+    `released`: id k + 5 for symbol k, as DUAL's train.py has it. The others choose among the whole words of two letters and more
+    (`plain_words`). Frequency is read off the order of the vocabulary: WordPiece, BPE and unigram vocabularies are written from the
+    commonest to the rarest. Which of the chosen words a symbol gets is drawn by `seed`.
+    Raises InputError for a vocabulary with fewer words than symbols, and for `released` one with specials or unused ids there.
+    """
+    if assignment == "released":
+        return _released(tokenizer, symbols)
+    words = plain_words(tokenizer)
+    if len(words) < symbols:
+        raise InputError(f"the tokeniser has {len(words)} words, too few for {symbols} units; use a smaller codebook")
+    rng = np.random.default_rng(seed)
+    if assignment == "random":
+        return [int(i) for i in rng.choice(words, size=symbols, replace=False)]
+    chosen = words[:symbols] if assignment == "most-frequent" else words[-symbols:]
+    return [int(i) for i in rng.permutation(chosen)]
+
+
+def _released(tokenizer: PreTrainedTokenizerBase, symbols: int) -> list[int]:
+    ids = list(range(RELEASED, RELEASED + symbols))
+    tokens = {index: token for token, index in tokenizer.get_vocab().items()}
+    special = set(tokenizer.all_special_ids)
+    unfit = [i for i in ids if i not in tokens or i in special or UNUSED.match(tokens[i])]
+    if unfit:
+        raise InputError(
+            f"the assignment released takes the ids {ids[0]} to {ids[-1]}, of which {len(unfit)} are no tokens of text in this "
+            f"vocabulary (the first: {unfit[0]}, {tokens.get(unfit[0], 'which it does not have')}); choose a text encoder with "
+            "RoBERTa's or Longformer's vocabulary, or the assignment most-frequent"
+        )
+    return ids
+
+
+def plain_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Ids of whole words of at least two letters, in the order of the vocabulary."""
+    special = set(tokenizer.all_special_ids)
+    word = re.compile(r"^[Ġ▁]?[^\W\d_Ġ]{2,}$")  # Ġ and ▁ mark the beginning of a word; Ġ counts as a letter itself
+    ordered = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    return [index for token, index in ordered if index not in special and word.match(token)]
+
+
+def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int, int]:
+    start = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
+    end = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end
+    if start is None or end is None:
+        raise InputError("the text encoder's tokeniser has no [CLS] and [SEP] (or <s> and </s>); choose an encoder that has")
+    return start, end, pad
+
+
+# Characters as a vocabulary of their own: each gets a row of a text encoder's embedding table, as units do (`mapping.py`).
+#
+# For a language that the text encoder does not know, where no other is at hand: the layers are pre-trained, what a character
+# means is
+# learnt from the corpus (2103.07162).
+
+UNKNOWN, MASK, SPECIALS_OF_CHARACTERS = "[UNK]", "[MASK]", ("[CLS]", "[SEP]", "[PAD]")
+
+
+def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
+    """Every character that occurs is a token, small letters for capitals: [UNK], [MASK], the K - 2 characters from the commonest to
+    the rarest, then [CLS], [SEP] and [PAD]. Raises InputError where there is none.
+    """
+    counts = Counter(c for text in texts for c in text.lower() if not c.isspace())
+    if not counts:
+        raise InputError("nothing is written in the train split to take characters from; leave --characters out")
+    listed = [UNKNOWN, MASK, *(c for c, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))), *SPECIALS_OF_CHARACTERS]
+    core = Tokenizer(models.WordLevel({token: i for i, token in enumerate(listed)}, unk_token=UNKNOWN))
+    core.normalizer = normalizers.Lowercase()
+    core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex("."), "isolated")])
+    cls, sep, pad = SPECIALS_OF_CHARACTERS
+    named = {"unk_token": UNKNOWN, "mask_token": MASK, "cls_token": cls, "sep_token": sep, "pad_token": pad}
+    return PreTrainedTokenizerFast(tokenizer_object=core, **named)
+
+
+def character_encoder(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], seed: int = 0
+) -> tuple[PreTrainedModel, nn.Embedding, PreTrainedTokenizerFast]:
+    """The encoder, a table (K + 3, E) for its `inputs_embeds`, and the tokeniser of the characters.
+
+    A character begins as one of the K commonest words of the encoder's vocabulary, which one is drawn by `seed`; [MASK] is the
+    encoder's own where it has one.
+    Raises InputError where there are more characters than words.
+    """
+    characters = character_tokenizer(texts)
+    symbols = len(characters) - len(SPECIALS_OF_CHARACTERS)
+    assert special_ids(symbols) == tuple(characters.convert_tokens_to_ids(list(SPECIALS_OF_CHARACTERS)))
+    encoder, table = symbol_encoder(model, tokenizer, symbols, "most-frequent", seed)
+    if tokenizer.mask_token_id is not None:
+        rows = model.get_input_embeddings().weight
+        with torch.no_grad():
+            table.weight[characters.mask_token_id] = rows[tokenizer.mask_token_id].to(table.weight)
+    return encoder, table, characters
+
+
+Subwords = Literal["none", "pinyin", "phones"]
+SUBWORDS: tuple[str, ...] = get_args(Subwords)
+LONGEST = 12  # units of a token; what follows is left out
+WIDTH = 64
+_MARKS = re.compile("^(##|Ġ|▁)")  # of a token's place in its word
+_HANZI, _LATIN = re.compile(r"[\u3400-\u9fff]+"), re.compile(r"[a-z']*[a-z][a-z']*")
+
+
+class SubwordUnits(nn.Module):
+    """An embedding of tokens by their units. It begins at zero: the encoder is not disturbed before it has learnt to listen."""
+
+    def __init__(self, tokens: torch.Tensor, units: int, width: int, out: int) -> None:
+        """tokens: (V, U) int, numbers of units from 1 to N, 0 where there is none; out: E."""
+        super().__init__()
+        self.register_buffer("tokens", tokens.to(torch.int32))
+        self.units = nn.Embedding(units + 1, width, padding_idx=0)
+        self.convolution = nn.Conv1d(width, width, 3, padding=1)
+        self.output = nn.Linear(width, out, bias=False)
+        nn.init.zeros_(self.output.weight)
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """What `of_shape` needs beside V and E."""
+        return {"longest": self.tokens.shape[1], "units": self.units.num_embeddings - 1, "width": self.units.embedding_dim}
+
+    @classmethod
+    def of_shape(cls, tokens: int, out: int, longest: int, units: int, width: int) -> SubwordUnits:
+        """Without content, to be filled with weights."""
+        return cls(torch.zeros(tokens, longest), units, width, out)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """ids: (B, S). Returns (B, S, E); zeros for tokens without units."""
+        kinds, places = ids.unique(return_inverse=True)
+        units = self.tokens[kinds].long()
+        there = (units > 0)[..., None]
+        heard = self.convolution(self.units(units).transpose(1, 2)).transpose(1, 2)
+        best = torch.where(there, heard, -1e4).amax(1)
+        return (self.output(best) * there.any(1))[places]
+
+
+def subword_units(tokenizer: PreTrainedTokenizerBase, kind: str, rows: int, out: int) -> SubwordUnits | None:
+    """Of every token of a vocabulary; None for "none". rows, out: V and E of the table of embeddings, which may have more rows.
+
+    Raises InputError for an unknown kind, or a vocabulary in which no token has units; MissingExtra without the package.
+    """
+    if kind not in SUBWORDS:
+        raise InputError(f"there are no sub-word units {kind!r}; choose one of {', '.join(SUBWORDS)}")
+    if kind == "none":
+        return None
+    found = _pinyin(tokenizer) if kind == "pinyin" else _phones(tokenizer)
+    numbers = {unit: i for i, unit in enumerate(sorted({u for units in found.values() for u in units}), 1)}
+    if not numbers:
+        raise InputError(f"no token of this text encoder has {kind}; choose other --subwords or another --text-encoder")
+    longest = min(LONGEST, max(map(len, found.values())))
+    tokens = torch.zeros(rows, longest, dtype=torch.int32)
+    for token, units in found.items():
+        some = [numbers[u] for u in units[:longest]]
+        tokens[token, : len(some)] = torch.tensor(some, dtype=torch.int32)
+    return SubwordUnits(tokens, len(numbers), WIDTH, out)
+
+
+def _pinyin(tokenizer: PreTrainedTokenizerBase) -> Mapping[int, list[str]]:
+    """Token id -> initial, final and tone of each of its characters."""
+    return {token: parts(text) for token, text in _texts(tokenizer, _HANZI.fullmatch)}
+
+
+def _phones(tokenizer: PreTrainedTokenizerBase) -> Mapping[int, list[str]]:
+    """Token id -> phones, as American English has them; a piece of a word is read as if it were one."""
+    found = list(_texts(tokenizer, _LATIN.fullmatch))
+    return dict(zip([token for token, _ in found], pronounce([text for _, text in found], "en-us"), strict=True))
+
+
+def _texts(tokenizer: PreTrainedTokenizerBase, wanted: Callable[[str], Any]) -> Iterable[tuple[int, str]]:
+    """The tokens that have units, without the marks of their places."""
+    special = set(tokenizer.all_special_ids)
+    plain = ((token, _MARKS.sub("", text)) for text, token in tokenizer.get_vocab().items())
+    return ((token, text) for token, text in plain if token not in special and wanted(text.lower()))

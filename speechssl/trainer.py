@@ -1,0 +1,383 @@
+"""Training: one thin adapter over the Hugging Face Trainer.
+
+A training run is a module whose forward gives `{"loss": ...}` and a map from step number to batch. The batch of a step depends on
+(seed, step) only, so that a run that was killed and resumed sees the same batches and ends with the same weights.
+
+Several processes (`torchrun`, `accelerate launch`) divide every batch among them: steps and batch mean what they mean in one
+process, and so does the gradient, where the loss is a mean over the rows of the batch or takes its counts through
+`mean_of_processes`. The random numbers that the module draws, for dropout, depend on how many there are. The first process writes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.utils.data import Dataset
+from tqdm import tqdm
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.integrations import TensorBoardCallback
+
+from speechssl.errors import InputError, MissingExtra
+from speechssl.io import read_json, write_json, write_text
+from speechssl.processes import agreed, mean_of_processes, processes, rank
+
+# AdamW as the sources of what is trained here have it.
+
+
+@dataclass(frozen=True)
+class Adam:
+    """By the names of `TrainingOptions`."""
+
+    adam_betas: tuple[float, float]
+    adam_epsilon: float
+    weight_decay: float
+
+
+HUBERT = Adam((0.9, 0.98), 1e-6, 0.01)  # and wav2vec 2.0: arXiv 2106.07447, section IV-C; 2006.11477 and fairseq's configurations
+BERT = Adam((0.9, 0.999), 1e-6, 0.01)  # arXiv 1810.04805, appendix A.2, and its code, which fine-tunes with the same
+# The defaults of torch and of transformers' Trainer: released DUAL (its baseline.yaml names no other), transformers'
+# run_squad.py, and with Adam, which AdamW without decay is, the ASR of SUPERB (s3prl 0.4.18)
+PLAIN = Adam((0.9, 0.999), 1e-8, 0.0)
+
+
+# What a training run writes down while it goes: `log.jsonl`, the curves for TensorBoard, how fast it is.
+
+
+def logs(folder: Path, tensorboard: bool) -> list[TrainerCallback]:
+    """`folder`/log.jsonl and, where wanted, `folder`/tensorboard."""
+    return [ScalarLog(folder / "log.jsonl"), *([Curves(folder / "tensorboard")] if tensorboard else [])]
+
+
+class ScalarLog(TrainerCallback):
+    """Appends what the module reports beside the loss to `log.jsonl`, a line every `log_every` steps.
+
+    A run that goes on from a checkpoint makes the steps after it again: their lines from before the kill are dropped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
+        if state.is_world_process_zero and self.path.is_file():
+            lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+            write_text(self.path, "".join(line for line in lines if _logged_at(line) <= state.global_step))
+
+    def on_log(self, args, state, control, logs=None, **kwargs):  # type: ignore[no-untyped-def]
+        if state.is_world_process_zero and logs:
+            values = {k: v if not isinstance(v, float) or math.isfinite(v) else None for k, v in logs.items()}  # NaN is not JSON
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": state.global_step} | values) + "\n")
+
+
+def _logged_at(line: str) -> float:
+    """The step of a line of the log; of one that the kill cut short: infinity."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+
+
+class Curves(TensorBoardCallback):
+    """The log for TensorBoard: one run in one folder, however often it was killed. (Trainer would begin another at each start.)"""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
+        if state.is_world_process_zero:  # what was logged after the checkpoint is made again: TensorBoard forgets it
+            self.tb_writer = self._SummaryWriter(str(self.folder), purge_step=state.global_step + 1)
+        super().on_train_begin(args, state, control, **kwargs)
+
+
+class Pace(TrainerCallback):
+    """How much audio goes through a second, from one log line to the next: saving and waiting for batches count as time too.
+
+    seconds: number of a batch -> seconds of audio in it. batches: an update.
+    """
+
+    def __init__(self, seconds: Callable[[int], float] | None, batches: int = 1) -> None:
+        self.seconds, self.batches, self.since, self.step = seconds, batches, time.perf_counter(), 0
+
+    def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
+        self.since, self.step = time.perf_counter(), state.global_step
+
+    def times_real_time(self, step: int) -> dict[str, float]:
+        """Seconds of audio over seconds of time since this was last asked; {} where neither is known."""
+        now, heard = time.perf_counter(), range(self.step * self.batches, step * self.batches)
+        passed, self.since, self.step = now - self.since, now, step
+        return {"times_real_time": round(math.fsum(map(self.seconds, heard)) / passed, 2)} if self.seconds and heard else {}
+
+
+Batch = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How long and how fast. One step is one optimiser update on one batch, which the processes share."""
+
+    steps: int
+    learning_rate: float
+    warmup_steps: int = 100
+    horizon: int | None = None  # steps the schedule is laid out for, where training stops earlier
+    schedule: str = "linear"  # any transformers schedule
+    weight_decay: float = HUBERT.weight_decay
+    adam_betas: tuple[float, float] = HUBERT.adam_betas
+    adam_epsilon: float = HUBERT.adam_epsilon
+    clip: float = 1.0  # gradient norm
+    bf16: bool = True  # autocast; weights stay float32
+    seed: int = 0
+    save_every: int = 500
+    log_every: int = 50
+    accumulation: int = 1
+    tensorboard: bool = False  # the curves in `tensorboard/` beside the checkpoints too
+    workers: int = 0  # processes that make batches ahead of the model
+
+    def __post_init__(self) -> None:
+        """Raises InputError for betas that AdamW cannot have, MissingExtra where TensorBoard is wanted and not installed."""
+        object.__setattr__(self, "adam_betas", tuple(self.adam_betas))  # a list from the command line
+        if not all(0 <= beta < 1 for beta in self.adam_betas):
+            raise InputError(f"AdamW cannot have the betas {self.adam_betas}; give two numbers from 0 to below 1 (--adam-betas)")
+        if self.tensorboard and importlib.util.find_spec("tensorboard") is None:
+            raise MissingExtra("logging for TensorBoard", "tensorboard")
+
+
+class StepBatches(Dataset[Batch]):
+    """Gives Trainer one ready batch a step. Of P processes, accelerate gives number p the items p, p + P, ...: its shares."""
+
+    def __init__(self, make: Callable[[int], Batch], steps: int) -> None:
+        self.make, self.steps, self.processes = make, steps, processes()
+
+    def __len__(self) -> int:
+        return self.steps * self.processes
+
+    def __getitem__(self, item: int) -> Batch:
+        step, share = divmod(item, self.processes)
+        batch = self.make(step)
+        if self.processes == 1:
+            return batch
+        for rows in {len(value) for value in batch.values() if value.ndim}:
+            check_share(rows)
+        return {name: value[share :: self.processes] if value.ndim else value for name, value in batch.items()}
+
+
+def check_share(batch: int) -> None:
+    """Raises InputError unless the processes can divide a batch of this size into equal shares."""
+    if batch % processes():
+        raise InputError(
+            f"{processes()} processes cannot share a batch of {batch}; give a batch that is a multiple of {processes()}"
+        )
+
+
+class StopAt(TrainerCallback):
+    """Ends (and saves) at a step, whatever the schedule was laid out for."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
+        if state.global_step >= self.step:
+            control.should_training_stop = control.should_save = True
+
+
+class Tally:
+    """What the module reported since the last log line, the loss among it: of the updates that were made, not of those dropped."""
+
+    def __init__(self) -> None:
+        self.current: list[dict[str, float]] = []  # batches of the update that is being made
+        self.kept: list[dict[str, float]] = []
+
+    def add(self, outputs: Mapping[str, Any]) -> None:
+        """Note all that is one number."""
+        self.current.append({k: float(v.detach()) for k, v in outputs.items() if torch.is_tensor(v) and v.numel() == 1})
+
+    def settle(self, keep: bool) -> list[dict[str, float]]:
+        """The update has been decided on. Returns its batches."""
+        done, self.current = self.current, []
+        self.kept += done if keep else []
+        return done
+
+    def means(self) -> dict[str, float]:
+        """Means over the batches that were kept, and from now on over those to come."""
+        kept, self.kept = self.kept, []
+        names = dict.fromkeys(name for values in kept for name in values)
+        found = {name: [values[name] for values in kept if name in values] for name in names}
+        return {name: math.fsum(values) / len(values) for name, values in found.items()}
+
+    def save(self, checkpoint: Path) -> None:
+        """Leave what is kept in a checkpoint: training that goes on there has the same next line, wherever it was saved."""
+        write_json(checkpoint / f"tally-{rank()}.json", self.kept)
+
+    def load(self, checkpoint: Path) -> None:
+        path = checkpoint / f"tally-{rank()}.json"
+        self.kept = read_json(path) if path.is_file() else []
+
+
+class SkipNonFinite(TrainerCallback):
+    """Drops the update of a batch whose gradient is not finite, names and counts it, and stops when that becomes the rule.
+
+    The gradient has been averaged over the processes by then: all decide alike.
+    """
+
+    def __init__(self, path: Path, patience: int = 20, tally: Tally | None = None) -> None:
+        self.path, self.patience, self.in_a_row = path, patience, 0
+        self.tally = tally or Tally()
+
+    @property
+    def skipped(self) -> int:
+        """Batches that were dropped, those before a kill among them."""
+        return len(set(self.path.read_text().split())) if self.path.is_file() else 0
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
+        broken = _not_finite({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+        self.in_a_row = self.in_a_row + 1 if broken else 0
+        batches = self.tally.settle(keep=not broken)
+        if not broken:
+            return
+        if state.is_world_process_zero:
+            self._tell(state.global_step, batches, broken)
+        model.zero_grad(set_to_none=True)
+        if self.in_a_row > self.patience:
+            raise FloatingPointError(
+                f"the gradient was not finite {self.in_a_row} times in a row at step {state.global_step}; lower the learning rate"
+            )
+
+    def on_save(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
+        self.tally.save(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+
+    def _tell(self, step: int, batches: list[dict[str, float]], broken: list[str]) -> None:
+        """Name the batch: its step, from 0 as `fit` counts, its loss, and the weights that it would have spoilt."""
+        with self.path.open("a") as file:
+            file.write(f"{step}\n")
+        losses = ", ".join(f"{values.get('loss', math.nan):.4g}" for values in batches)
+        where = broken[0].removeprefix("module.") + (f" and {len(broken) - 1} more" if len(broken) > 1 else "")
+        tqdm.write(f"step {step}: dropped, its gradient is not finite in {where} (loss {losses})", file=sys.stderr)
+
+
+def _not_finite(gradients: dict[str, torch.Tensor]) -> list[str]:
+    """Names of those with an infinity or no number in them. One norm of all is one wait for the device; it may overflow."""
+    if bool(torch.nn.utils.get_total_norm(list(gradients.values())).isfinite()):
+        return []
+    return [name for name, gradient in gradients.items() if not bool(torch.isfinite(gradient).all())]
+
+
+class _Trainer(Trainer):
+    """Trainer that takes ready batches in order and averages what the module reports over a logging interval."""
+
+    def __init__(self, *args: Any, tally: Tally, pace: Pace, **kwargs: Any) -> None:
+        super().__init__(*args, callbacks=[pace, *kwargs.pop("callbacks")], **kwargs)
+        self.tally, self.pace = tally, pace
+        self.model_accepts_loss_kwargs = False  # a loss is a mean over its batch, whatever the signature of forward
+
+    def _get_train_sampler(self, *args: Any, **kwargs: Any) -> None:
+        return None  # in order: the order is the seed's business, in StepBatches
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):  # type: ignore[no-untyped-def]
+        outputs = model(**inputs)
+        self.tally.add(outputs)
+        return (outputs["loss"], outputs) if return_outputs else outputs["loss"]  # Trainer divides by the accumulation
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Trainer's own sum of losses would never be rid of one that is not finite. It is only read for the summary at the end."""
+        return torch.nan_to_num(super().training_step(*args, **kwargs), 0.0, 0.0, 0.0)
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        if "loss" in logs:  # else it is the summary at the end
+            logs |= {"loss": math.nan} | self._means() | self.pace.times_real_time(self.state.global_step)
+        super().log(logs, *args, **kwargs)
+
+    def _means(self) -> dict[str, float]:
+        """Of all processes. No loss where all updates were dropped."""
+        found = self.tally.means()
+        means = mean_of_processes(torch.tensor(list(found.values()), dtype=torch.float64, device=self.args.device))
+        return {name: float(x) if name == "loss" else round(float(x), 5) for name, x in zip(found, means, strict=True)}
+
+
+def fit(
+    model: nn.Module,
+    batch: Callable[[int], Batch],
+    options: TrainingOptions,
+    folder: Path | str,
+    audio_seconds: Callable[[int], float] | None = None,
+) -> dict[str, Any]:
+    """Train `model` in place; checkpoints and `log.jsonl` go to `folder`. Resumes from the last checkpoint there.
+
+    batch: step number (0-based) -> keyword arguments of the model. audio_seconds: step number -> those in its batch, which all
+    processes share; given, every log line says how many times faster than real time training is, as `times_real_time`.
+    Returns {"steps", "skipped", "loss"}.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    last = agreed(last_checkpoint(folder))
+    tally = Tally()
+    if last is not None:
+        tally.load(last)
+    guard = SkipNonFinite(folder / "skipped.txt", tally=tally)
+    if last is not None and (state := read_json(last / "trainer_state.json"))["global_step"] >= options.steps:
+        model.load_state_dict(load_file(last / "model.safetensors"))
+        return {"steps": state["global_step"], "skipped": guard.skipped, "loss": _last_loss(state)}
+    trainer = _Trainer(
+        model=model,
+        args=_arguments(options, folder),
+        train_dataset=StepBatches(batch, (options.horizon or options.steps) * options.accumulation),
+        data_collator=lambda batches: batches[0],
+        callbacks=[guard, StopAt(options.steps), *logs(folder, options.tensorboard)],
+        tally=tally,
+        pace=Pace(audio_seconds, options.accumulation),
+    )
+    if processes() > 1:  # Trainer has given all the same seed, and with it the same dropout
+        torch.manual_seed(options.seed * processes() + rank())
+    result = trainer.train(resume_from_checkpoint=str(last) if last else None)
+    return {"steps": result.global_step, "skipped": guard.skipped, "loss": _last_loss(vars(trainer.state))}
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The latest whole checkpoint. Trainer writes `trainer_state.json` last: without it, the run was killed while saving."""
+    steps = {int(p.name.removeprefix("checkpoint-")): p for p in folder.glob("checkpoint-*") if re.search(r"-\d+$", p.name)}
+    whole = [step for step, path in steps.items() if (path / "trainer_state.json").is_file()]
+    return steps[max(whole)] if whole else None
+
+
+def _last_loss(state: Mapping[str, Any]) -> float | None:
+    """Training loss of the last logging interval in which a batch was not dropped."""
+    return next((x["loss"] for x in reversed(state["log_history"]) if math.isfinite(x.get("loss", math.nan))), None)
+
+
+def _arguments(options: TrainingOptions, folder: Path) -> TrainingArguments:
+    return TrainingArguments(
+        output_dir=str(folder),
+        max_steps=options.horizon or options.steps,
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=options.accumulation,
+        learning_rate=options.learning_rate,
+        warmup_steps=options.warmup_steps,
+        lr_scheduler_type=options.schedule,
+        weight_decay=options.weight_decay,
+        adam_beta1=options.adam_betas[0],
+        adam_beta2=options.adam_betas[1],
+        adam_epsilon=options.adam_epsilon,
+        max_grad_norm=options.clip,
+        bf16=options.bf16,
+        seed=options.seed,
+        save_steps=options.save_every,
+        save_total_limit=1,
+        logging_steps=options.log_every,
+        logging_nan_inf_filter=False,
+        report_to=[],
+        remove_unused_columns=False,
+        dataloader_num_workers=options.workers,
+        use_cpu=not torch.cuda.is_available(),
+        disable_tqdm=False,
+    )

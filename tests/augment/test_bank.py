@@ -1,0 +1,144 @@
+"""Noise of recordings: every file is used, wherever it lies; what is bad is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
+from speechssl.augment import Distorter, NoiseBank, active_level, distort, parse_condition
+from speechssl.augment.noise import replay
+from speechssl.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT.parent / "shared" / "data"
+
+
+def steady(n: int = SAMPLE_RATE, seed: int = 0, level: float = 0.05) -> np.ndarray:
+    """Something as loud everywhere, so that its active level is its RMS level."""
+    return (level * np.random.default_rng(seed).standard_normal(n)).astype(np.float32)
+
+
+def rms_db(samples: np.ndarray) -> float:
+    return float(10 * np.log10(np.mean(np.square(samples, dtype=np.float64))))
+
+
+def real(*parts: str) -> Path:
+    path = DATA.joinpath(*parts)
+    if not path.exists():
+        pytest.skip(f"the shared data folder is absent ({'/'.join(parts)})")
+    return path
+
+
+def test_folder_of_recordings(tmp_path: Path) -> None:
+    for i in range(4):
+        write_flac(tmp_path / "noises" / "sub" / f"{i}.flac", steady(8000, i))
+    (tmp_path / "noises" / "README.txt").write_text("not audio")
+    bank = NoiseBank.of(str(tmp_path / "noises"))
+    assert [f.name for f in bank.files] == ["0.flac", "1.flac", "2.flac", "3.flac"]
+    draws = [bank.sample(f"u{i}", 8000) for i in range(30)]
+    assert {d.tobytes() for d in draws} == {read_audio(f).tobytes() for f in bank.files}  # all of them are used
+
+
+def test_the_place_of_the_noise_does_not_matter(tmp_path: Path) -> None:
+    for folder in ("here", "there"):
+        write_flac(tmp_path / folder / "n.flac", steady(20_000))
+    here, there = (NoiseBank.of(str(tmp_path / f)).sample("u1", 1000) for f in ("here", "there"))
+    np.testing.assert_array_equal(here, there)
+
+
+def test_a_silent_stretch_is_not_drawn(tmp_path: Path) -> None:
+    noise = np.zeros(40_000, np.float32)
+    noise[:20_000] = steady(20_000)
+    write_flac(tmp_path / "n.flac", noise)
+    bank = NoiseBank.of(str(tmp_path / "n.flac"))
+    assert all(np.any(bank.sample(f"u{i}", 1000)) for i in range(20))
+
+
+@pytest.mark.parametrize("kind", ["pinkish", "missing.wav"])
+def test_unknown_noise_is_refused_early(kind: str) -> None:
+    with pytest.raises(InputError, match=f"there is no noise {kind}"):
+        Distorter().check(parse_condition(f"{kind}@5"))
+
+
+def test_what_is_missing_is_told_as_it_was_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"no recordings of noise in {tmp_path}; give a folder with .wav"):
+        Distorter().check(parse_condition(f"{tmp_path}@5"))
+    with pytest.raises(InputError, match="the recordings nowhere of the noise fsd50k do not exist"):
+        Distorter(folders={"fsd50k": Path("nowhere")}).check(parse_condition("fsd50k@5"))
+    with pytest.raises(InputError, match="there is no noise fsd50k; give .* or NAME=FOLDER"):
+        Distorter().check(parse_condition("fsd50k@5"))
+
+
+def test_babble_without_voices_is_refused_early(voices: tuple[Path, ...]) -> None:
+    with pytest.raises(InputError, match="needs voices"):
+        Distorter().check(parse_condition("babble@5"))
+    Distorter(0, voices).check(parse_condition("babble@5"))
+
+
+def test_bad_recording_is_named(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "silent.wav", np.zeros(SAMPLE_RATE), SAMPLE_RATE)
+    with pytest.raises(InputError, match=r"silent\.wav is silent"):
+        distort(steady(), parse_condition(f"{tmp_path / 'silent.wav'}@5"), "u1")
+
+
+def test_kitchen_noise_over_real_speech() -> None:
+    speech = 0.1 * read_audio(real("fsdd", "recordings", "3_jackson_0.wav"))
+    kitchen = real("noise", "kitchen.wav")
+    added = distort(speech, parse_condition(f"{kitchen}@5"), "3_jackson_0").astype(np.float64) - speech
+    assert active_level(speech) - rms_db(added) == pytest.approx(5, abs=0.1)
+
+
+def test_babble_of_real_voices() -> None:
+    folder = real("fsdd", "recordings")
+    voices = tuple(folder / f"3_{who}_0.wav" for who in ("george", "jackson", "lucas", "nicolas"))
+    speech = read_audio(folder / "7_theo_0.wav")
+    mixture = Distorter(0, voices).apply(speech, parse_condition("babble@0"), "7_theo_0")
+    assert len(mixture) == len(speech) and 0.2 < np.corrcoef(mixture, speech)[0, 1] < 0.95
+
+
+def test_a_manifest_and_a_named_folder(tmp_path: Path) -> None:
+    for i in range(3):
+        write_flac(tmp_path / "n" / f"{i}.flac", steady(8000, i))
+    (tmp_path / "two.txt").write_text("n/0.flac\nn/2.flac\n")
+    assert [f.name for f in NoiseBank.of(str(tmp_path / "two.txt")).files] == ["0.flac", "2.flac"]
+    assert len(NoiseBank.of(f"fsd50k={tmp_path / 'n'}").files) == 3
+    named = NoiseBank.of("fsd50k", folders={"fsd50k": tmp_path / "n"})
+    np.testing.assert_array_equal(named.sample("u1", 500), NoiseBank.of(str(tmp_path / "n")).sample("u1", 500))
+
+
+def test_musan_is_noise_music_and_babble(tmp_path: Path) -> None:
+    for kind, count in (("noise", 1), ("music", 1), ("speech", 4)):
+        for i in range(count):
+            write_flac(tmp_path / kind / "x" / f"{kind}{i}.flac", steady(12_000, 10 * len(kind) + i))
+    bank = NoiseBank.of("m", folders={"musan": tmp_path})
+    draws = [bank.draw(f"u{i}", 4000).pieces for i in range(60)]
+    assert {pieces[0].file.parts[-3] for pieces in draws} == {"noise", "music", "speech"}
+    assert {len(pieces) for pieces in draws} == {1, 3, 4, 5, 6, 7}
+    assert NoiseBank.of(f"musan={tmp_path}") == bank
+    with pytest.raises(InputError, match="is not MUSAN: it has no recordings in noise, music, speech"):
+        NoiseBank.of(f"musan={tmp_path / 'speech'}")
+
+
+def test_a_draw_is_replayed_from_its_pieces(tmp_path: Path, voices: tuple[Path, ...]) -> None:
+    for i, n in enumerate((3000, 30_000)):
+        write_flac(tmp_path / "n" / f"{i}.flac", steady(n, i))
+    for bank in (NoiseBank.of(str(tmp_path / "n")), NoiseBank.of("babble", voices)):
+        for i in range(6):
+            draw = bank.draw(f"u{i}", 8000)
+            np.testing.assert_array_equal(replay(draw.pieces, 8000), draw.noise)
+
+
+def test_stereo_noise_at_another_rate(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "s.wav", np.stack([steady(44_100), steady(44_100, 1)], 1), 44_100)
+    assert NoiseBank.of(str(tmp_path / "s.wav")).sample("u1", 20_000).shape == (20_000,)
+
+
+@pytest.mark.parametrize("samples", [np.full(16_000, np.nan, np.float32), np.ones(10, np.float32)], ids=["nan", "short"])
+def test_unusable_recordings_are_named(tmp_path: Path, samples: np.ndarray) -> None:
+    soundfile.write(tmp_path / "bad.wav", samples, SAMPLE_RATE, subtype="FLOAT")
+    with pytest.raises(InputError, match=r"bad\.wav"):
+        NoiseBank.of(str(tmp_path / "bad.wav")).sample("u1", 100)

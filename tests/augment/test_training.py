@@ -1,0 +1,231 @@
+"""What a crop hears in training is decided by (seed, key) alone; shares, SNRs and schedules are what was asked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speechssl.audio import SAMPLE_RATE, write_flac
+from speechssl.augment import training as kinds
+from speechssl.augment import training as library
+from speechssl.augment.training import TrainingDistortions, parse_distortions
+from speechssl.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+PROPERTY = settings(max_examples=30, deadline=None)
+NOISE = 0.003  # RMS of the speech in tests of the SNR: far from full scale, so that nothing is scaled down
+
+
+def speech(n: int = SAMPLE_RATE, level: float = NOISE) -> np.ndarray:
+    return (level * np.random.default_rng(1).standard_normal(n)).astype(np.float32)
+
+
+def snr_db(samples: np.ndarray, distorted: np.ndarray) -> float:
+    added = distorted.astype(np.float64) - samples
+    return float(10 * np.log10(np.mean(samples.astype(np.float64) ** 2) / np.mean(added**2)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Noise clips, some shorter than a crop."""
+    root = tmp_path_factory.mktemp("noises")
+    for i, seconds in enumerate((0.3, 1.5, 4.0)):
+        samples = 0.1 * np.random.default_rng(i).standard_normal(round(seconds * SAMPLE_RATE))
+        write_flac(root / f"{i}.flac", samples)
+    return root
+
+
+@pytest.fixture(scope="module")
+def every_kind(folder: Path) -> TrainingDistortions:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library, "generated", None)  # not by chance
+        patch.setattr(kinds, "generated", lambda seed, cache: library._kept({"set": "few"}, lambda: few(seed), None))
+        return parse_distortions("m+g+r+p+b+c+s+street", {"voices": folder, "street": folder}, probability=(1, 1), double=0.3)
+
+
+def few(seed: int) -> list[np.ndarray]:
+    from speechssl.synth.sounds.scenes import stand_in
+
+    return list(stand_in(seed, 4, 1.0))
+
+
+@PROPERTY
+@given(n=st.integers(600, 30_000), key=st.tuples(st.integers(0, 9), st.integers(0, 10**6)), progress=st.floats(-1, 2))
+def test_shape_type_and_domain(every_kind: TrainingDistortions, n: int, key: tuple[int, int], progress: float) -> None:
+    samples = speech(n, 0.05)
+    before = samples.copy()
+    distorted, domain = every_kind.apply(samples, key, progress)
+    assert distorted.shape == (n,) and distorted.dtype == np.float32 and 0 <= domain < len(every_kind.domains)
+    assert np.isfinite(distorted).all() and np.abs(distorted).max() <= 1
+    np.testing.assert_array_equal(samples, before)
+
+
+@pytest.mark.parametrize("n", [1, 2, 50])
+def test_the_shortest_crops(n: int) -> None:
+    distortions = parse_distortions("g+r+c", probability=(1, 1))
+    for i in range(12):
+        assert distortions.apply(np.full(n, 0.1, np.float32), (i,), 0.0)[0].shape == (n,)
+
+
+def test_domains_are_clean_and_the_letters(every_kind: TrainingDistortions) -> None:
+    assert every_kind.domains == ("clean", "m", "g", "r", "p", "b", "c", "s", "street")
+    seen = {every_kind.apply(speech(4000), (i,), 0.0)[1] for i in range(150)}
+    assert seen == set(range(1, 9))
+
+
+@PROPERTY
+@given(low=st.floats(-10, 20), width=st.floats(0, 15), progress=st.floats(0, 1), key=st.integers(0, 10**9))
+def test_the_snr_is_in_its_range(low: float, width: float, progress: float, key: int) -> None:
+    distortions = parse_distortions("g", probability=(1, 1), snr=(low, low + width), snr_end=(low - 5, low + width + 5))
+    samples = speech()
+    distorted, _ = distortions.apply(samples, (key,), progress)
+    spread = 5 * progress
+    assert low - spread - 0.1 <= snr_db(samples, distorted) <= low + width + spread + 0.1
+
+
+def test_the_snr_falls_with_progress_and_the_noise_stays() -> None:
+    distortions = parse_distortions("g", probability=(1, 1), snr=(20, 20), snr_end=(0, 0))
+    samples = speech()
+    added = [distortions.apply(samples, "u1", p)[0].astype(np.float64) - samples for p in (0.0, 0.5, 1.0)]
+    assert [snr_db(samples, a + samples) for a in added] == pytest.approx([20, 10, 0], abs=0.1)
+    np.testing.assert_allclose(added[0] * 10, added[2], atol=1e-6)
+
+
+def test_shares_and_probability_are_kept() -> None:
+    distortions = parse_distortions("g:1+r:3", probability=(0.2, 0.8))
+    samples = speech(800)
+    for progress, distorted in ((0.0, 0.2), (1.0, 0.8)):
+        counts = Counter(distortions.apply(samples, (i,), progress)[1] for i in range(3000))
+        assert 1 - counts[0] / 3000 == pytest.approx(distorted, abs=0.03)
+        assert counts[2] / (counts[1] + counts[2]) == pytest.approx(0.75, abs=0.04)
+
+
+def test_published_shares_are_the_default() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kinds, "generated", lambda seed, cache: library._kept({"set": "few"}, lambda: few(seed), None))
+        distortions = parse_distortions("m+g+r")
+    assert [round(kind.share, 6) for kind in distortions.kinds] == [0.3, 0.4, 0.3]
+    assert distortions.snr == distortions.snr_end == (10.0, 19.0)
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [np.zeros(0, np.float32), np.zeros(4000, np.float32), np.full(4000, np.nan, np.float32), np.full(900, 1e-6, np.float32)],
+    ids=["empty", "zero", "nan", "faint"],
+)
+def test_silence_stays_clean(every_kind: TrainingDistortions, samples: np.ndarray) -> None:
+    for i in range(20):
+        distorted, domain = every_kind.apply(samples, (i,), 0.5)
+        assert domain == 0 and distorted is samples
+
+
+def test_double_adds_a_change_below_the_noise() -> None:
+    single, double = (parse_distortions("g", probability=(1, 1), snr=(60, 60), double=d) for d in (0.0, 1.0))
+    samples = speech(8000, 0.05)
+    for i in range(6):
+        (one, a), (two, b) = (d.apply(samples, (i,), 0.0) for d in (single, double))
+        assert a == b == 1 and snr_db(samples, one) > 50 > 30 > snr_db(samples, two)
+
+
+def test_snrs_over_the_whole_signal_count_its_silence() -> None:
+    samples = np.concatenate([speech(), np.zeros(3 * SAMPLE_RATE, np.float32)])
+    over = {name: parse_distortions("g", probability=(1, 1), snr=(5, 5), snr_over=name) for name in ("active", "signal")}
+    assert snr_db(samples, over["signal"].apply(samples, (0, 0))[0]) == pytest.approx(5, abs=0.01)
+    assert snr_db(samples, over["active"].apply(samples, (0, 0))[0]) == pytest.approx(5 - 10 * np.log10(4), abs=0.1)
+    assert over["signal"].card == over["active"].card | {"snr_over": "signal"} and "snr_over" not in over["active"].card
+    assert over["active"] == parse_distortions("g", probability=(1, 1), snr=(5, 5))
+
+
+def test_order_and_workers_do_not_matter(every_kind: TrainingDistortions) -> None:
+    samples, keys = speech(3000, 0.05), [(0, i) for i in range(24)]
+    forwards = [every_kind.apply(samples, key, 0.5) for key in keys]
+    backwards = [every_kind.apply(samples, key, 0.5) for key in reversed(keys)][::-1]
+    with ThreadPoolExecutor(2) as pool:
+        parallel = list(pool.map(lambda key: every_kind.apply(samples, key, 0.5), keys))
+    for one, two, three in zip(forwards, backwards, parallel, strict=True):
+        assert one[1] == two[1] == three[1]
+        np.testing.assert_array_equal(one[0], two[0])
+        np.testing.assert_array_equal(one[0], three[0])
+    assert len({one.tobytes() for one, _ in forwards}) > 20
+
+
+def test_another_process_hears_the_same() -> None:
+    program = (
+        "import numpy as np; from speechssl.augment.training import parse_distortions; import hashlib;"
+        "d = parse_distortions('g+r+b', seed=3, probability=(1, 1)); x = np.sin(np.arange(4000) / 9).astype(np.float32);"
+        "print([hashlib.sha256(d.apply(x, (1, i), 0.5)[0].tobytes()).hexdigest() for i in range(6)])"
+    )
+    runs = [subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True) for _ in range(2)]
+    assert runs[0].stdout == runs[1].stdout and len(set(eval(runs[0].stdout))) == 6
+
+
+def test_seeds_and_keys_differ() -> None:
+    samples = speech(2000, 0.05)
+    hearers = [parse_distortions("g", seed=seed, probability=(1, 1)) for seed in (0, 1)]
+    heard = {hearers[seed].apply(samples, key, 0.0)[0].tobytes() for seed, key in ((0, "a"), (0, "b"), (1, "a"))}
+    assert len(heard) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "not a list"), ("g+", "not a list"), ("g+g", "not a list"), ("clean+g", "not a list"), ("g:x", "not a number")]
+    + [
+        ("g:0", "not above 0"),
+        ("g:-1", "not above 0"),
+        ("g:nan", "not above 0"),
+        ("held-out", "neither a source"),
+        ("q", "neither a source"),
+    ]
+    + [("s", "needs voices")],
+)
+def test_malformed_distortions(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_distortions(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"snr": (19, 10)}, "lower number first"), ({"probability": (0.0, 1.5)}, r"\[0, 1\]"), ({"double": -1.0}, r"\[0, 1\]")]
+    + [({"snr_end": (0, float("nan"))}, "SNR range")],
+)
+def test_impossible_options(options: dict[str, tuple[float, float]], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_distortions("g", **options)  # type: ignore[arg-type]
+
+
+def test_musan_of_the_user(tmp_path: Path) -> None:
+    for kind in ("noise", "music", "speech"):
+        write_flac(tmp_path / kind / "a" / f"{kind}.flac", speech(SAMPLE_RATE, 0.1))
+    distortions = parse_distortions("m", {"musan": tmp_path}, probability=(1, 1))
+    card = distortions.card["kinds"][0]
+    assert card["set"] == "musan" and [part["set"] for part in card["of"]] == ["musan noise", "musan music", "musan speech"]
+    assert {distortions.apply(speech(2000), (i,), 0.0)[1] for i in range(9)} == {1}
+    (tmp_path / "music" / "a" / "music.flac").unlink()
+    with pytest.raises(InputError, match="no recordings in .*music"):
+        parse_distortions("m", {"musan": tmp_path})
+
+
+def test_measured_rooms_take_the_place_of_simulated_ones(tmp_path: Path) -> None:
+    impulse = np.zeros(1600)
+    impulse[[100, 900]] = 0.9, 0.45
+    write_flac(tmp_path / "room.flac", impulse)
+    distortions = parse_distortions("r", {"rir": tmp_path}, probability=(1, 1))
+    click = np.zeros(4000, np.float32)
+    click[1000] = 0.5
+    heard, domain = distortions.apply(click, "u1", 0.0)
+    assert domain == 1 and np.argsort(np.abs(heard))[-2:].tolist() == [1800, 1000]
+
+
+def test_the_card_names_the_stand_in() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library, "stand_in", lambda seed, count, seconds: few(seed))
+        card = parse_distortions("m", seed=5).card
+    assert card["kinds"][0]["set"] == "stand-in" and card["kinds"][0]["seed"] == 5 and card["seed"] == 5

@@ -1,0 +1,188 @@
+"""Simulated recognition errors: as many as asked for, of the kinds of the fit, nested in each other, and whole on disk."""
+
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speechssl.cascade.confusions import (
+    Confusions,
+    Rates,
+    Word,
+    counted,
+    fit_confusions,
+    read_confusions,
+    said_words,
+    write_confusions,
+)
+from speechssl.errors import InputError
+from speechssl.eval.metrics import word_error_rate
+
+EASY = "the of in is at was and a it by".split()
+HARD = [
+    f"{a}{b}{c}" for a in ("bar", "cor", "del", "fen", "gol") for b in ("mi", "to", "ra", "lu") for c in ("n", "ck", "sh", "lt")
+]
+SWEEP = (0.05, 0.1, 0.2, 0.3, 0.4, 0.6)
+
+
+def text(words, seed):
+    rng = random.Random(seed)
+    return " ".join(rng.choice(EASY if rng.random() < 0.5 else HARD) for _ in range(words))
+
+
+def misheard(reference, rng):
+    """Hard words lose a letter in a third of the cases, easy ones vanish in a tenth, and "uh" comes in."""
+    said = []
+    for word in reference.split():
+        if word in EASY and rng.random() < 0.1:
+            continue
+        at = rng.randrange(len(word))
+        said.append(word[:at] + word[at + 1 :] if word in HARD and rng.random() < 0.33 else word)
+        said += ["uh"] if rng.random() < 0.03 else []
+    return " ".join(said)
+
+
+@pytest.fixture(scope="module")
+def model():
+    rng = random.Random(0)
+    return fit_confusions([(t, misheard(t, rng)) for t in (text(200, i) for i in range(20))], "en")
+
+
+@pytest.fixture(scope="module")
+def references():
+    return [text(250, f"test {i}") for i in range(40)]
+
+
+def simulated(model, references, wer, seed=0):
+    return [" ".join(w for w, _ in model.simulate(said_words(t, "en"), wer, f"p{i}", seed)) for i, t in enumerate(references)]
+
+
+@pytest.mark.parametrize("wer", SWEEP)
+def test_the_word_error_rate_is_within_a_point_of_the_one_asked_for(model, references, wer):
+    assert word_error_rate(references, simulated(model, references, wer)).rate == pytest.approx(wer, abs=0.01)
+
+
+@pytest.mark.parametrize("wer", [0.1, 0.3, 0.6])
+def test_the_kinds_of_errors_have_the_shares_of_the_fit(model, references, wer):
+    found = counted(list(zip(references, simulated(model, references, wer), strict=True)), "en")
+    for kind in ("substituted", "deleted", "inserted"):
+        assert getattr(found, kind) / found.wer == pytest.approx(getattr(model.rates, kind) / model.rates.wer, abs=0.04)
+
+
+def test_words_that_were_misheard_often_are_misheard_more_often(model, references):
+    words = [w for t in references for w in said_words(t, "en")]
+    kept = {i for said, i in model.simulate(words, 0.2, "p") if said == words[i]}
+    hard, easy = ([i in kept for i, w in enumerate(words) if w in some] for some in (HARD, EASY))
+    assert sum(hard) / len(hard) < sum(easy) / len(easy) - 0.1
+
+
+def test_known_confusions_come_again_and_unknown_words_are_taken_for_similar_ones(model):
+    known = dict(model.words["barmin"].taken_for)
+    taken = [model.simulate(["barmin"] * 50, 0.4, f"p{i}") for i in range(10)]
+    wrong = [w for some in taken for w, _ in some if w not in ("barmin", "uh")]
+    assert sum(w in known for w in wrong) > len(wrong) / 3
+    strange = [w for i in range(10) for w, _ in model.simulate(["barminx"] * 50, 0.5, f"p{i}") if w not in ("barminx", "uh")]
+    assert strange and set(strange) <= set(model.vocabulary)
+    assert sum("arm" in w or w.startswith("bar") for w in strange) > len(strange) / 2
+
+
+def test_errors_at_a_low_rate_are_among_those_at_a_higher_one(model, references):
+    words = said_words(references[0], "en")
+    low, high = ({i for said, i in model.simulate(words, wer, "p") if said == words[i]} for wer in (0.1, 0.4))
+    assert high < low
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.sampled_from([*EASY, *HARD, "unheard"]), max_size=30), st.floats(0.01, 0.8), st.integers(0, 3))
+def test_what_is_said_follows_the_words_and_the_same_seed_says_the_same(words, wer, seed):
+    model = Confusions("en", {"the": Word(9, 1, {"a": 2})}, {"uh": 1}, {"a": 3, "the": 6}, (0.5,), Rates(0.2, 0.1, 0.1))
+    edits = model.simulate(words, wer, "p", seed)
+    places = [i for _, i in edits]
+    assert places == sorted(places) and set(places) <= set(range(len(words)))
+    assert edits == model.simulate(words, wer, "p", seed)
+
+
+def test_the_seed_and_the_name_of_a_text_decide(model, references):
+    words = said_words(references[0], "en")
+    assert model.simulate(words, 0.3, "p", 0) != model.simulate(words, 0.3, "p", 1) != model.simulate(words, 0.3, "q", 1)
+
+
+def test_chinese_errs_by_character():
+    rng = random.Random(0)
+    characters = "臺北市是一個大的城有很多人住在這裡山水天地"
+    texts = ["".join(rng.choice(characters) for _ in range(300)) for _ in range(12)]
+    heard = ["".join(rng.choice(characters) if rng.random() < 0.2 else c for c in t if rng.random() > 0.05) for t in texts]
+    model = fit_confusions(list(zip(texts, heard, strict=True)), "zh-TW")
+    said = ["".join(w for w, _ in model.simulate(said_words(t, "zh"), 0.3, f"{i}")) for i, t in enumerate(texts)]
+    assert word_error_rate(texts, said, "zh").rate == pytest.approx(0.3, abs=0.025)  # of 3,600 characters
+
+
+def test_mandarin_is_what_the_rules_of_texts_call_so():
+    assert said_words("臺北", "cmn-Hant") == said_words("臺北", "zh") == list("台北")
+    with pytest.raises(InputError, match="no text rules for the language 'zha'"):
+        said_words("Vahcuengh", "zha")
+
+
+def test_a_chinese_character_that_the_fit_has_not_seen_is_taken_for_one_that_sounds_alike():
+    pytest.importorskip("pypinyin")
+    alike = {"是": "事", "市": "式", "城": "成", "人": "仁", "在": "再"}
+    texts = ["是市城人在" * 40] * 5
+    heard = ["".join(alike[c] if i % 4 == 0 else c for i, c in enumerate(t)) for t in texts]
+    heard[0] += "公山水天地大小"  # words that may be said, too, of which one only sounds like the unseen 工
+    texts[0] += "公山水天地大小"
+    model = fit_confusions(list(zip(texts, heard, strict=True)), "zh")
+    said = [w for i in range(30) for w, _ in model.simulate(["工"] * 10, 0.5, f"{i}")]
+    assert set(said) == {"工", "公"} and said.count("公") > 100
+
+
+@pytest.mark.parametrize("wer", [0.0, -0.1, 0.81, float("nan")])
+def test_rates_out_of_range_are_refused(model, wer):
+    with pytest.raises(InputError, match="cannot be simulated"):
+        model.simulate(["the"], wer, "p")
+
+
+def test_a_recogniser_without_errors_gives_no_model():
+    with pytest.raises(InputError, match="no error in 1 recognised texts"):
+        fit_confusions([("the boat", "the boat")], "en")
+
+
+def test_a_recogniser_that_only_deletes_gives_one_that_does():
+    model = fit_confusions([("a red boat", "")], "en")
+    said = [w for i in range(50) for w, _ in model.simulate(["red", "boat"], 0.4, f"p{i}")]
+    assert set(said) == {"red", "boat"} and len(said) == pytest.approx(60, abs=12)
+
+
+def test_an_empty_reference_only_adds_insertions():
+    assert fit_confusions([("", "uh"), ("barmin", "armin")], "en").inserted == {"uh": 1}
+
+
+def test_a_model_survives_the_disk(model, tmp_path):
+    path = tmp_path / "confusions.json"
+    write_confusions(path, model, {"split": "dev"})
+    words = said_words(text(100, 0), "en")
+    assert read_confusions(path).simulate(words, 0.3, "p") == model.simulate(words, 0.3, "p")
+    assert json.loads(path.read_text())["card"] == {"split": "dev"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kind", "units"),
+        ("words", {"the": 3}),
+        ("words", {"the": [3, 0, {"a": 0}]}),
+        ("words", {}),
+        ("rates", [0.1, 0.1]),
+        ("rates", [0, 0, 0]),
+        ("calibration", [[0.1, [0.1, float("nan"), 0]]]),
+        ("calibration", [[0.2, [0.1, 0, 0]], [0.1, [0.1, 0, 0]]]),
+        ("vocabulary", None),
+    ],
+)
+def test_damaged_models_are_named(model, tmp_path, name, value):
+    path = tmp_path / "confusions.json"
+    write_confusions(path, model, {})
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    with pytest.raises(InputError, match=r"confusions\.json does not hold a model"):
+        read_confusions(path)

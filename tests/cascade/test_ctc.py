@@ -1,0 +1,466 @@
+"""CTC: decoding and alignment on emissions made by hand, the head, the recogniser on disk."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from speechssl.cascade import ctc
+from speechssl.cascade.ctc import (
+    BLANK,
+    CtcHead,
+    CtcRecogniser,
+    CtcVocabulary,
+    HeadShape,
+    align_spans,
+    align_words,
+    blank_rate,
+    frames_needed,
+    greedy_decode,
+    greedy_spans,
+    run_lstm,
+    timed_words,
+)
+from speechssl.cascade.words import Recogniser
+from speechssl.errors import InputError
+from speechssl.timing import FrameGrid
+
+GRID = FrameGrid(16_000, 320, 400)
+ENGLISH = CtcVocabulary.english()
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def emissions(path: str, vocabulary: CtcVocabulary = ENGLISH, sure: float = 0.9) -> torch.Tensor:
+    """(T, V) log-probabilities whose likeliest path is this string, "_" being blank."""
+    rest = (1 - sure) / (len(vocabulary) - 1)
+    probabilities = torch.full((len(path), len(vocabulary)), rest)
+    for t, symbol in enumerate(path):
+        probabilities[t, BLANK if symbol == "_" else vocabulary.symbols.index(symbol)] = sure
+    return probabilities.log()
+
+
+# -- vocabulary
+
+
+def test_english_symbols_and_round_trip_through_json():
+    assert len(ENGLISH) == 29 and ENGLISH.symbols[0] == "<blank>"
+    assert CtcVocabulary.from_json(json.loads(json.dumps(ENGLISH.to_json()))) == ENGLISH
+
+
+def test_encode_and_decode_agree_with_the_table():
+    assert ENGLISH.encode(" it's  me ") == [ENGLISH.symbols.index(c) for c in "it's|me"]
+    assert ENGLISH.decode(ENGLISH.encode("it's me")) == "it's me"
+    assert ENGLISH.encode("") == [] and ENGLISH.decode([]) == ""
+
+
+def test_chinese_characters_are_words_and_spaces_are_nothing():
+    chinese = CtcVocabulary.of_characters(["你好 吗", "好"])
+    assert chinese.symbols == ("<blank>", *sorted("你好吗"))
+    assert chinese.words("好 你") == ["好", "你"]
+    assert chinese.decode(chinese.encode("好 你")) == "好你"
+
+
+@pytest.mark.parametrize("text", ["Hello", "naïve", "a|b", "3"])
+def test_characters_outside_the_vocabulary_are_refused(text):
+    with pytest.raises(ValueError, match="not in the vocabulary"):
+        ENGLISH.encode(text)
+
+
+@pytest.mark.parametrize("symbols, separator", [((), ""), (("a", "b"), ""), (("<blank>", "a", "a"), ""), (("<blank>", "a"), "|")])
+def test_a_vocabulary_must_make_sense(symbols, separator):
+    with pytest.raises(ValueError):
+        CtcVocabulary(symbols, separator)
+
+
+# -- decoding and alignment
+
+
+@pytest.mark.parametrize(
+    "path, text",
+    [
+        ("__hh_e_l_ll_oo__", "hello"),
+        ("_", ""),
+        ("aa", "a"),
+        ("a_a", "aa"),
+        ("||hi||_|me|", "hi me"),
+        ("it's", "it's"),
+    ],
+)
+def test_greedy_decoding(path, text):
+    assert greedy_decode(emissions(path), ENGLISH) == text
+
+
+def test_greedy_decoding_of_no_frames():
+    assert greedy_decode(torch.zeros(0, len(ENGLISH)), ENGLISH) == ""
+
+
+def test_alignment_to_the_frame():
+    #        0123456789
+    path = "__hhi_|_mme_"
+    words = align_words(emissions(path), "hi me", ENGLISH, GRID)
+    assert [w.text for w in words] == ["hi", "me"]
+    assert (words[0].start, words[0].end) == (GRID.seconds(2), GRID.seconds(5))
+    assert (words[1].start, words[1].end) == (GRID.seconds(8), GRID.seconds(11))
+    assert words[0].start == (2 * 320 + 40) / 16_000
+    assert [w.confidence for w in words] == pytest.approx([0.9, 0.9], abs=1e-4)
+
+
+def test_alignment_of_a_text_the_audio_does_not_say_has_low_confidence():
+    words = align_words(emissions("__hhi_|_mme_"), "hi you", ENGLISH, GRID)
+    assert [w.text for w in words] == ["hi", "you"]
+    assert words[0].confidence > 0.5
+    assert words[1].confidence < 0.1
+
+
+def test_alignment_of_a_doubled_letter_needs_its_blank():
+    words = align_words(emissions("a_a"), "aa", ENGLISH, GRID)
+    assert (words[0].start, words[0].end) == (0.0, GRID.seconds(3))
+    with pytest.raises(ValueError, match="2 symbols need at least 3 frames and there are 2"):
+        align_words(emissions("aa"), "aa", ENGLISH, GRID)
+
+
+def test_alignment_of_nothing_is_nothing():
+    assert align_words(emissions("a_a"), "", ENGLISH, GRID) == []
+    assert align_words(torch.zeros(0, len(ENGLISH)), " ", ENGLISH, GRID) == []
+
+
+def test_alignment_refuses_what_is_not_a_number():
+    broken = emissions("abc")
+    broken[1, 1] = math.nan
+    with pytest.raises(ValueError, match="not all numbers"):
+        align_words(broken, "abc", ENGLISH, GRID)
+
+
+def test_alignment_of_chinese_gives_a_time_to_every_character():
+    chinese = CtcVocabulary.of_characters(["你好"])
+    words = align_words(emissions("_你_好好", chinese), "你好", chinese, GRID)
+    assert [(w.text, w.start, w.end) for w in words] == [
+        ("你", GRID.seconds(1), GRID.seconds(2)),
+        ("好", GRID.seconds(3), GRID.seconds(5)),
+    ]
+
+
+texts = st.lists(st.text("abc'", min_size=1, max_size=4), max_size=4).map(" ".join)
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=texts, spare=st.integers(0, 30), seed=st.integers(0, 2**32 - 1))
+def test_alignments_are_in_order_apart_and_inside_the_audio(text, spare, seed):
+    frames = frames_needed(ENGLISH.encode(text)) + spare
+    noise = torch.randn(frames, len(ENGLISH), generator=torch.Generator().manual_seed(seed))
+    words = align_words(noise.log_softmax(-1), text, ENGLISH, GRID)
+    assert [w.text for w in words] == text.split()
+    times = [0.0, *(t for w in words for t in (w.start, w.end)), GRID.samples_for(frames) / 16_000]
+    assert times == sorted(times)
+    assert all(w.start < w.end and 0 < w.confidence <= 1 for w in words)
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=texts, data=st.data())
+def test_greedy_words_are_the_alignment_of_their_own_text(text, data):
+    path = "_" + "".join(c * data.draw(st.integers(1, 3)) + "_" for c in text.replace(" ", "|"))
+    log_probs = emissions(path)
+    words = timed_words(greedy_spans(log_probs), ENGLISH.symbols, ENGLISH.separator, GRID)
+    assert greedy_decode(log_probs, ENGLISH) == text
+    assert words == align_words(log_probs, text, ENGLISH, GRID)
+
+
+# -- head
+
+
+def head(states: int = 1, lstm_layers: int = 1, symbols: int = 29, width: int = 8) -> CtcHead:
+    torch.manual_seed(0)
+    return CtcHead(HeadShape(width, symbols, states, projection=16, lstm_width=16, lstm_layers=lstm_layers))
+
+
+@pytest.mark.parametrize("lstm_layers", [0, 1, 2])
+@pytest.mark.parametrize("states", [1, 3])
+def test_padding_never_matters(states, lstm_layers):
+    model = head(states, lstm_layers).eval()
+    lengths = torch.tensor([5, 9, 1])
+    features = torch.randn(3, states, 9, 8)
+    garbage = features.clone()
+    for i, n in enumerate(lengths):
+        garbage[i, :, n:] = math.nan
+    together = model(garbage, lengths)
+    for i, n in enumerate(lengths):
+        alone = model(features[i : i + 1, :, :n], lengths[i : i + 1])
+        torch.testing.assert_close(together[i : i + 1, :n], alone, atol=1e-5, rtol=1e-5)
+    targets = [[3, 4], [3, 3, 5], [7]]
+    torch.testing.assert_close(
+        model.loss(features, lengths, targets)["loss"],
+        model.loss(torch.nn.functional.pad(features, (0, 0, 0, 4), value=99.0), lengths, targets)["loss"],
+    )
+
+
+def test_layer_weights_begin_equal_and_learn():
+    model = head(states=3)
+    features = torch.randn(2, 3, 6, 8)
+    torch.testing.assert_close(model._summed(features), features.mean(1))
+    model.loss(features, torch.tensor([6, 6]), [[3], [4, 5]])["loss"].backward()
+    assert model.weights is not None and model.weights.grad is not None and model.weights.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("states", [1, 3])
+def test_a_head_learns_from_what_a_frozen_encoder_returns(states):
+    with torch.inference_mode():
+        features = torch.randn(1, states, 6, 8)
+    model = head(states)
+    model.loss(features, torch.tensor([6]), [[3]])["loss"].backward()
+    assert model.projection.weight.grad is not None and model.projection.weight.grad.abs().sum() > 0
+
+
+def test_log_probabilities_sum_to_one():
+    log_probs = head()(torch.randn(2, 6, 8), torch.tensor([6, 4]))
+    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(2, 6))
+
+
+@pytest.mark.parametrize(
+    "shape, lengths",
+    [
+        ((2, 6, 7), [6, 6]),
+        ((2, 3, 6, 8), [6, 6]),
+        ((2, 6, 8), [6]),
+        ((2, 6, 8), [6, 0]),
+        ((2, 6, 8), [7, 6]),
+        ((6, 8), [6]),
+    ],
+)
+def test_a_head_refuses_what_it_was_not_built_for(shape, lengths):
+    with pytest.raises(ValueError, match=r"takes features|lengths must be"):
+        head()(torch.zeros(shape), torch.tensor(lengths))
+
+
+def test_loss_is_by_symbol_and_counts_what_does_not_fit():
+    model = head()
+    features, lengths = torch.randn(2, 4, 8), torch.tensor([4, 4])
+    fits = model.loss(features, lengths, [[3, 4], [5]])
+    log_probs = model(features, lengths).transpose(0, 1)
+    by_hand = [
+        torch.nn.functional.ctc_loss(log_probs[:, i : i + 1], torch.tensor([t]), (4,), (len(t),), reduction="sum") / len(t)
+        for i, t in enumerate(([3, 4], [5]))
+    ]
+    torch.testing.assert_close(fits["loss"], sum(by_hand) / 2)
+    assert fits["too_long"] == 0
+    over = model.loss(features, lengths, [[3, 3, 3], [5]])  # three equal symbols need five frames
+    assert over["too_long"] == 0.5
+    torch.testing.assert_close(over["loss"], by_hand[1] / 2)
+    assert model.loss(features, lengths, [[], [5]])["loss"].isfinite()
+
+
+def test_blank_rate_counts_real_frames_only():
+    log_probs = torch.stack([emissions("__a____"), emissions("ab_____")])
+    assert blank_rate(log_probs, torch.tensor([3, 2])) == pytest.approx(2 / 5)
+
+
+TOY = ["ab", "b a", "aa b", "ba ab", "bb"]
+
+
+def toy_batch() -> tuple[torch.Tensor, torch.Tensor]:
+    """Every symbol lasts three noisy frames of its own direction; doubled letters have a silent frame between them."""
+    directions = torch.eye(8)
+    rows = []
+    for text in TOY:
+        frames = [directions[0]]
+        for c in text:
+            frames += [directions[" ab".index(c) + 1]] * 3 + [directions[0]]
+        rows.append(torch.stack(frames) + 0.1 * torch.randn(len(frames), 8))
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), torch.tensor([len(r) for r in rows])
+
+
+def test_sixty_steps_learn_a_toy_language_without_errors():
+    torch.manual_seed(0)
+    features, lengths = toy_batch()
+    vocabulary = CtcVocabulary(("<blank>", "|", "a", "b"), "|")
+    model = CtcHead(HeadShape(8, len(vocabulary), projection=32, lstm_width=32))
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
+    targets = [vocabulary.encode(t) for t in TOY]
+    for _ in range(60):
+        optimiser.zero_grad()
+        model.loss(features, lengths, targets)["loss"].backward()
+        optimiser.step()
+    log_probs = model.eval()(features, lengths).detach()
+    assert [greedy_decode(p[:n], vocabulary) for p, n in zip(log_probs, lengths, strict=True)] == TOY
+
+
+# -- recogniser
+
+
+class FakeEncoder:
+    """Hidden states that say what the samples say: sample value k / 100 in a frame is symbol k."""
+
+    grid, layers, width, hash = GRID, 2, 29, "0123456789abcdef"
+
+    def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
+        centres = samples[200 :: self.grid.hop][: self.grid.frames(len(samples))]
+        states = torch.nn.functional.one_hot(torch.from_numpy(centres * 100).round().long(), 29).float()
+        return torch.stack([torch.zeros_like(states), states, states])
+
+    def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
+        return self.hidden_states(samples)[layer]
+
+
+def transparent_head(states: int) -> CtcHead:
+    """A linear head that copies its input."""
+    model = CtcHead(HeadShape(29, 29, states, projection=29, lstm_layers=0))
+    with torch.no_grad():
+        for layer in (model.projection, model.output):
+            layer.weight.copy_(10 * torch.eye(29))
+            layer.bias.zero_()
+    return model
+
+
+def spoken(path: str) -> np.ndarray:
+    symbols = [0 if c == "_" else ENGLISH.symbols.index(c) for c in path]
+    return np.pad(np.repeat(np.array(symbols, np.float32) / 100, 320), (40, 40), mode="edge")
+
+
+@pytest.fixture(params=[1, 3])
+def recogniser(request) -> CtcRecogniser:
+    layer = 2 if request.param == 1 else None
+    return CtcRecogniser(FakeEncoder(), transparent_head(request.param), ENGLISH, "toy", layer)
+
+
+def test_recognition_gives_text_and_times(recogniser):
+    transcript = recogniser.transcribe(spoken("__hhi_|_mme_"))
+    assert isinstance(recogniser, Recogniser)
+    assert transcript.text == "hi me"
+    assert [(w.start, w.end) for w in transcript.words] == [(0.0425, 0.1025), (0.1625, 0.2225)]
+    assert list(transcript.words) == recogniser.align(spoken("__hhi_|_mme_"), "hi me")
+
+
+@pytest.mark.parametrize("size", [1, 7, 20])
+def test_long_recordings_are_aligned_in_pieces_as_if_whole(recogniser, monkeypatch, size):
+    audio = spoken("_a_||_bb_b|_a|c_c|_" * 5)
+    whole = recogniser.transcribe(audio)
+    monkeypatch.setattr(ctc, "ALIGN_FRAMES", size)
+    assert recogniser.transcribe(audio) == whole and len(whole.words) == 20
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text("_ab|", max_size=40), st.integers(1, 9))
+def test_pieces_tile_the_path_and_say_what_it_says(path, size):
+    vocabularies = [(ENGLISH, path), (CtcVocabulary(("<blank>", "a", "b"), ""), path.replace("|", "_"))]
+    for vocabulary, said in vocabularies:
+        log_probs = emissions(said, vocabulary)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(ctc, "ALIGN_FRAMES", size)
+            pieces = list(ctc._between_words(log_probs.argmax(-1), vocabulary))
+        assert [b for _, b in pieces[:-1]] == [a for a, _ in pieces[1:]] and sum(b - a for a, b in pieces) == len(said)
+        words = [vocabulary.words(greedy_decode(log_probs[a:b], vocabulary)) for a, b in pieces]
+        assert [w for piece in words for w in piece] == vocabulary.words(greedy_decode(log_probs, vocabulary))
+
+
+def test_more_than_torchaudio_can_count_is_refused():
+    with pytest.raises(ValueError, match="too many to align at once"):
+        align_spans(torch.zeros(70_000, 3).expand(70_000, 3), [1, 2] * 10_000)
+
+
+@pytest.mark.parametrize("samples", [0, 1, 399])
+def test_audio_without_a_frame_has_no_words(recogniser, samples):
+    assert recogniser.transcribe(np.zeros(samples, np.float32)).words == ()
+
+
+@pytest.mark.parametrize("samples", [np.zeros((2, 16_000), np.float32), np.full(16_000, np.nan, np.float32)])
+def test_stereo_and_nan_are_refused(recogniser, samples):
+    with pytest.raises(ValueError):
+        recogniser.transcribe(samples)
+
+
+def test_head_vocabulary_and_layer_must_fit():
+    with pytest.raises(ValueError, match="29 symbols"):
+        CtcRecogniser(FakeEncoder(), transparent_head(1), CtcVocabulary.of_characters(["ab"]), "x", 1)
+    with pytest.raises(ValueError, match="layer"):
+        CtcRecogniser(FakeEncoder(), transparent_head(1), ENGLISH, "x")
+    with pytest.raises(ValueError, match="layer"):
+        CtcRecogniser(FakeEncoder(), transparent_head(3), ENGLISH, "x", 1)
+
+
+def test_saved_and_loaded_it_says_the_same(recogniser, tmp_path):
+    recogniser.save(tmp_path)
+    again = CtcRecogniser.load(tmp_path, FakeEncoder())
+    samples = spoken("__hhi_|_mme_")
+    assert again.transcribe(samples) == recogniser.transcribe(samples)
+    assert (again.name, again.layer, again.vocabulary, again.head.shape) == (
+        recogniser.name, recogniser.layer, recogniser.vocabulary, recogniser.head.shape,
+    )  # fmt: skip
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["card.json", "head.safetensors"]
+
+
+def test_another_encoder_is_refused(recogniser, tmp_path):
+    recogniser.save(tmp_path)
+    other = FakeEncoder()
+    other.hash = "f" * 16
+    with pytest.raises(InputError, match=rf"{tmp_path}/card\.json was made with the encoder 0123456789abcdef"):
+        CtcRecogniser.load(tmp_path, other)
+
+
+def _cut(folder):
+    file = folder / "head.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def _edit_weights(folder, change):
+    state = load_file(folder / "head.safetensors")
+    change(state)
+    save_file(state, folder / "head.safetensors")
+
+
+def _edit_card(folder, **changes):
+    card = json.loads((folder / "card.json").read_text())
+    (folder / "card.json").write_text(json.dumps(card | changes))
+
+
+@pytest.mark.parametrize(
+    "damage, named",
+    [
+        (_cut, "head.safetensors"),
+        (lambda f: (f / "head.safetensors").unlink(), "head.safetensors"),
+        (lambda f: _edit_weights(f, lambda s: s.pop("output.bias")), "head.safetensors"),
+        (lambda f: _edit_weights(f, lambda s: s.update(extra=torch.zeros(1))), "head.safetensors"),
+        (lambda f: _edit_weights(f, lambda s: s.update({"output.bias": torch.zeros(3)})), "head.safetensors"),
+        (lambda f: _edit_weights(f, lambda s: s["output.bias"].add_(1)), "head.safetensors"),
+        (lambda f: (f / "card.json").unlink(), "card.json"),
+        (lambda f: (f / "card.json").write_text("{"), "card.json"),
+        (lambda f: (f / "card.json").write_text("[]"), "card.json"),
+        (lambda f: _edit_card(f, kind="codebook"), "card.json"),
+        (lambda f: _edit_card(f, head={"width": 3}), "card.json"),
+        (lambda f: _edit_card(f, head=None), "card.json"),
+        (lambda f: _edit_card(f, vocabulary={"symbols": ["a"], "separator": ""}), "card.json"),
+    ],
+)
+def test_damage_is_named(recogniser, tmp_path, damage, named):
+    recogniser.save(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(InputError, match=str(tmp_path / named)) as caught:
+        CtcRecogniser.load(tmp_path, FakeEncoder())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("lengths", [[9], [5, 9, 1], [4, 4]])
+def test_the_lstm_on_a_padded_batch_is_torchs_on_a_packed_one(layers, lengths):
+    torch.manual_seed(0)
+    lstm, lengths = torch.nn.LSTM(6, 5, layers, batch_first=True, bidirectional=True), torch.tensor(lengths)
+    padded = torch.randn(len(lengths), 9, 6, requires_grad=True)
+    real = (torch.arange(9) < lengths[:, None])[..., None]
+    packed = pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)
+    theirs = pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=9)[0]
+    ours = run_lstm(lstm, padded, lengths)
+    assert torch.allclose(ours * real, theirs, atol=1e-6)
+    wanted = torch.autograd.grad(theirs.square().sum(), [padded, *lstm.parameters()])
+    found = torch.autograd.grad((ours * real).square().sum(), [padded, *lstm.parameters()])
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(found, wanted, strict=True))

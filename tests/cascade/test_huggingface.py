@@ -1,0 +1,227 @@
+"""Hugging Face checkpoints: tiny ones with random weights, made here; nothing is fetched."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from speechssl.cascade.engines import HuggingFaceRecogniser
+from speechssl.cascade.words import Recogniser
+from speechssl.errors import InputError
+from speechssl.timing import FrameGrid
+
+transformers = pytest.importorskip("transformers")
+RATE = 16_000
+TOKENS = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGH"]
+GRID = FrameGrid(RATE, 320, 400)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _offline_and_one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def ctc_folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoints") / "tiny-ctc"
+    folder.mkdir()
+    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(TOKENS)}))
+    transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json")).save_pretrained(folder)
+    transformers.Wav2Vec2FeatureExtractor(sampling_rate=RATE).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.Wav2Vec2Config(
+        vocab_size=len(TOKENS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        conv_dim=(8,) * 7, num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=2,
+    )  # fmt: skip
+    transformers.Wav2Vec2ForCTC(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whisper_folder(tmp_path_factory) -> Path:
+    """One byte is one token; two languages; the real Whisper's special tokens in its order."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    folder = tmp_path_factory.mktemp("checkpoints") / "tiny-whisper"
+    tokenizer = transformers.WhisperTokenizer(vocab={c: i for i, c in enumerate(sorted(ByteLevel.alphabet()))}, merges=[])
+    names = ("endoftext", "startoftranscript", "en", "zh", "translate", "transcribe", "startoflm", "startofprev")
+    names += ("nospeech", "notimestamps")
+    tokenizer.add_special_tokens({"additional_special_tokens": [f"<|{n}|>" for n in names]})
+    tokenizer.add_tokens([f"<|{i * 0.02:.2f}|>" for i in range(1501)])
+    ids = {n: tokenizer.convert_tokens_to_ids(f"<|{n}|>") for n in names}
+    end, begin = ids["endoftext"], ids["startoftranscript"]
+    common = {"pad_token_id": end, "bos_token_id": end, "eos_token_id": end, "decoder_start_token_id": begin}
+    torch.manual_seed(0)
+    config = transformers.WhisperConfig(
+        vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, max_target_positions=64, **common,
+    )  # fmt: skip
+    model = transformers.WhisperForConditionalGeneration(config)
+    model.generation_config = transformers.GenerationConfig(
+        **common, is_multilingual=True, lang_to_id={"<|en|>": ids["en"], "<|zh|>": ids["zh"]}, max_length=24,
+        task_to_id={"transcribe": ids["transcribe"], "translate": ids["translate"]}, suppress_tokens=[],
+        begin_suppress_tokens=[], no_timestamps_token_id=ids["notimestamps"], prev_sot_token_id=ids["startofprev"],
+        alignment_heads=[[0, 0], [0, 1]], return_timestamps=False,
+    )  # fmt: skip
+    for part in (tokenizer, transformers.WhisperFeatureExtractor(feature_size=80), model):
+        part.save_pretrained(folder)
+    return folder
+
+
+def noise(seconds: float) -> np.ndarray:
+    return np.random.default_rng(0).normal(scale=0.1, size=int(seconds * RATE)).astype(np.float32)
+
+
+def say(recogniser: HuggingFaceRecogniser, path: str) -> np.ndarray:
+    """Make the model emit this path ("_" is blank), whatever it hears; audio of that many frames."""
+    ids = [0 if c == "_" else 3 if c == "?" else TOKENS.index(c) for c in path]
+    logits = 9 * torch.nn.functional.one_hot(torch.tensor(ids), len(TOKENS)).float()
+    engine = recogniser._engine
+    engine._model.lm_head.forward = lambda hidden: logits[None, : hidden.shape[1]]
+    return noise(GRID.samples_for(len(path)) / RATE)
+
+
+def test_ctc_words_and_times_to_the_frame(ctc_folder):
+    recogniser = HuggingFaceRecogniser(ctc_folder)
+    transcript = recogniser.transcribe(say(recogniser, "__AAB_|__C_C?H_"))
+    assert isinstance(recogniser, Recogniser) and recogniser.name == "tiny-ctc"
+    assert transcript.text == "AB CCH"
+    expected = [(GRID.seconds(a), GRID.seconds(b)) for a, b in ((2, 5), (9, 14))]
+    assert [(w.start, w.end) for w in transcript.words] == expected
+    assert all(w.confidence > 0.99 for w in transcript.words)
+
+
+def test_ctc_without_spaces_gives_characters(ctc_folder):
+    recogniser = HuggingFaceRecogniser(ctc_folder, separator="")
+    transcript = recogniser.transcribe(say(recogniser, "_AAB_|_C"))
+    assert transcript.text == "ABC"
+    assert [(w.start, w.end) for w in transcript.words] == [(GRID.seconds(a), GRID.seconds(b)) for a, b in ((1, 3), (3, 4), (7, 8))]
+
+
+def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
+    recogniser = HuggingFaceRecogniser(ctc_folder)
+    model = transformers.Wav2Vec2ForCTC.from_pretrained(ctc_folder)
+    tokenizer = transformers.Wav2Vec2CTCTokenizer.from_pretrained(ctc_folder)
+    extractor = transformers.Wav2Vec2FeatureExtractor.from_pretrained(ctc_folder)
+    torch.manual_seed(3)
+    weight = torch.randn(len(TOKENS), 16) * 3
+    weight[1:4] = 0  # no special tokens: the library spells them out
+    for m in (model, recogniser._engine._model):
+        m.lm_head.weight.data.copy_(weight)
+    inputs = extractor(noise(4), sampling_rate=RATE, return_tensors="pt").input_values
+    theirs = tokenizer.decode(model(inputs).logits[0].argmax(-1), output_word_offsets=True)
+    ours = recogniser.transcribe(noise(4))
+    assert len(ours.words) > 3
+    assert ours.text == " ".join(theirs["text"].split())
+    assert [(w.text, w.start, w.end) for w in ours.words] == [
+        (o["word"], GRID.seconds(o["start_offset"]), GRID.seconds(o["end_offset"])) for o in theirs["word_offsets"]
+    ]
+
+
+def test_ctc_long_audio_and_audio_without_a_frame(ctc_folder):
+    recogniser = HuggingFaceRecogniser(ctc_folder)
+    words = recogniser.transcribe(noise(45)).words
+    times = [0.0, *(t for w in words for t in (w.start, w.end)), 45.0]
+    assert words and times == sorted(times)
+    assert recogniser.transcribe(noise(0.02)).words == ()
+
+
+@pytest.mark.parametrize("language, separator", [("en", " "), ("zh", ""), (None, " ")])
+def test_whisper_words_have_times_inside_the_audio(whisper_folder, language, separator):
+    recogniser = HuggingFaceRecogniser(whisper_folder, language=language, separator=separator, name="w")
+    transcript = recogniser.transcribe(noise(3))
+    assert transcript.words and recogniser.name == "w"
+    assert all(w.text == w.text.strip() != "" and np.isnan(w.confidence) for w in transcript.words)
+    times = [0.0, *(t for w in transcript.words for t in (w.start, w.end)), 3.0]
+    assert times == sorted(times)
+    assert recogniser.transcribe(noise(0)).words == ()
+
+
+def test_whisper_long_audio_has_words_after_the_first_window(whisper_folder):
+    words = HuggingFaceRecogniser(whisper_folder, language="en").transcribe(noise(40)).words
+    times = [0.0, *(t for w in words for t in (w.start, w.end)), 40.0]
+    assert times == sorted(times)
+    assert words[-1].end > 15
+
+
+def edited(folder: Path, target: Path, file: str, **changes) -> Path:
+    shutil.copytree(folder, target)
+    values = json.loads((target / file).read_text()) | changes
+    (target / file).write_text(json.dumps({k: v for k, v in values.items() if v is not None}))
+    return target
+
+
+def test_whisper_without_alignment_heads_is_refused(whisper_folder, tmp_path):
+    folder = edited(whisper_folder, tmp_path / "w", "generation_config.json", alignment_heads=None)
+    with pytest.raises(InputError, match="lacks alignment_heads"):
+        HuggingFaceRecogniser(folder)
+
+
+def test_kinds_without_word_times_are_refused(ctc_folder, tmp_path):
+    folder = edited(ctc_folder, tmp_path / "s2t", "config.json", architectures=["Speech2TextForConditionalGeneration"])
+    with pytest.raises(InputError, match=r"Speech2TextForConditionalGeneration, which has no word times; give a CTC model"):
+        HuggingFaceRecogniser(folder)
+
+
+def test_a_model_for_another_rate_is_refused(ctc_folder, tmp_path):
+    folder = edited(ctc_folder, tmp_path / "8k", "preprocessor_config.json", sampling_rate=8_000)
+    with pytest.raises(InputError, match="8000 Hz"):
+        HuggingFaceRecogniser(folder)
+
+
+def test_a_model_that_changes_its_frame_rate_is_refused(ctc_folder, tmp_path):
+    folder = tmp_path / "adapter"
+    shutil.copytree(ctc_folder, folder)
+    config = transformers.Wav2Vec2Config.from_pretrained(folder)
+    config.add_adapter, config.num_adapter_layers, config.output_hidden_size = True, 1, 16
+    transformers.Wav2Vec2ForCTC(config).save_pretrained(folder)
+    with pytest.raises(InputError, match="changes its frame rate"):
+        HuggingFaceRecogniser(folder).transcribe(noise(1))
+
+
+def test_weights_that_are_missing_are_never_made_up(ctc_folder, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "headless"
+    shutil.copytree(ctc_folder, folder)
+    state = load_file(folder / "model.safetensors")
+    del state["lm_head.weight"]
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=r"lacks the weight lm_head\.weight"):
+        HuggingFaceRecogniser(folder)
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "preprocessor_config.json", "vocab.json"])
+@pytest.mark.parametrize("damage", ["absent", "cut"])
+def test_missing_and_cut_files_are_reported_in_one_sentence(ctc_folder, tmp_path, file, damage):
+    folder = tmp_path / "damaged"
+    shutil.copytree(ctc_folder, folder)
+    whole = (folder / file).read_bytes()
+    (folder / file).unlink() if damage == "absent" else (folder / file).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=str(folder)) as caught:
+        HuggingFaceRecogniser(folder)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("source", ["nobody/no-such-model", "/no/such/folder"])
+def test_a_name_out_of_reach_says_how_to_give_a_folder(source):
+    with pytest.raises(InputError, match=rf"found no recogniser at {source}.* a folder with config.json, preprocessor_config.json"):
+        HuggingFaceRecogniser(source)
+
+
+def test_a_name_is_looked_for_below_the_folder_of_models(ctc_folder, tmp_path, monkeypatch):
+    shutil.copytree(ctc_folder, tmp_path / "facebook" / "wav2vec2-large-960h-lv60-self")
+    with pytest.raises(InputError, match="found no recogniser at facebook/wav2vec2-large-960h-lv60-self: .*MODELS/facebook"):
+        HuggingFaceRecogniser("facebook/wav2vec2-large-960h-lv60-self")
+    monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
+    named = HuggingFaceRecogniser("facebook/wav2vec2-large-960h-lv60-self")
+    assert named.name == "wav2vec2-large-960h-lv60-self"
+    assert named.transcribe(noise(1)) == HuggingFaceRecogniser(ctc_folder).transcribe(noise(1))

@@ -1,0 +1,110 @@
+"""Text QA on simulated errors: times are shared, unknown times stay unknown, and wrong records are told."""
+
+import math
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from speechssl.cascade.confusions import Confusions, Rates, Word, write_confusions
+from speechssl.cascade.system import parse_rate, spoken, timed
+from speechssl.data.records import Passage, Span
+from speechssl.errors import InputError
+from speechssl.io import model_folder
+from speechssl.systems import load_systems
+
+MODEL = Confusions("en", {"the": Word(9, 1, {"a": 2})}, {"uh": 1}, {"a": 3, "the": 6, "boat": 2}, (0.5,), Rates(0.2, 0.1, 0.1))
+SPANS = (Span("the", 0.0, 1.0), Span("boat", 1.0, 2.0), Span("sails", 2.0, 4.0))
+
+
+def passage(**changes):
+    values = {"id": "p", "audio": "", "seconds": 0.0, "text": "The boat sails.", "speaker": "s", "language": "en"}
+    return Passage(**values | changes)
+
+
+def test_a_word_keeps_its_time_and_an_inserted_one_shares_that_of_the_word_before():
+    words = timed([("a", 0), ("sailsxx", 2), ("uhh", 2)], SPANS)
+    assert [(w.text, w.start, w.end) for w in words] == [
+        ("a", 0, 1),
+        ("sailsxx", 2, pytest.approx(3.4)),
+        ("uhh", pytest.approx(3.4), 4),
+    ]
+
+
+def test_words_are_spelt_and_those_that_are_several_share_their_time():
+    found = spoken(passage(words=(Span("Mother-in-law,", 0.0, 1.1), Span("--", 1.1, 1.2), Span("sails.", 2.0, 3.0))))
+    assert [(s.text, round(s.start, 2), round(s.end, 2)) for s in found] == [
+        ("mother", 0, 0.6), ("in", 0.6, 0.8), ("law", 0.8, 1.1), ("sails", 2, 3),
+    ]  # fmt: skip
+
+
+def test_without_times_there_are_none():
+    found = spoken(passage())
+    assert [s.text for s in found] == ["the", "boat", "sails"] and all(math.isnan(s.start) and math.isnan(s.end) for s in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "wer"), [("cascade-simulated@30", 0.3), ("cascade-simulated@2.5", 0.025), ("cascade-simulated@80", 0.8)]
+)
+def test_the_rate_is_in_the_name(name, wer):
+    assert parse_rate(name) == pytest.approx(wer)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cascade-simulated",
+        "cascade-simulated@",
+        "cascade-simulated@x",
+        "cascade-simulated@0",
+        "cascade-simulated@81",
+        "cascade-simulated@nan",
+    ],
+)
+def test_other_names_are_refused(name):
+    with pytest.raises(InputError, match="names no word error rate"):
+        parse_rate(name)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    path = tmp_path_factory.mktemp("errors") / "confusions.json"
+    write_confusions(path, MODEL, {})
+    (system,) = load_systems(model_folder("minisqa-en"), ["cascade-simulated@30"], errors=path, seed=3)
+    return system
+
+
+def test_the_system_reads_and_answers_in_seconds(loaded):
+    assert loaded.name == "cascade-simulated@30" and not loaded.listens and loaded.seed == 3
+    heard = loaded.hear_record(passage(words=SPANS * 5), None)
+    assert heard == loaded.hear_record(passage(words=SPANS * 5), None)
+    (answer,) = loaded.answer_all([(loaded.hear_record(passage(id="q", words=SPANS), None), heard)])
+    assert 0 <= answer.start < answer.end <= 4 and answer.text
+    with pytest.raises(ValueError, match="does not listen"):
+        loaded.hear(None)
+
+
+@pytest.mark.parametrize(("changes", "said"), [({"text": ""}, "no reference text"), ({"language": "zh"}, "fitted on 'en'")])
+def test_records_that_cannot_be_read_are_told(loaded, changes, said):
+    with pytest.raises(ValueError, match=said):
+        loaded.hear_record(passage(**changes), None)
+
+
+@pytest.mark.parametrize("language", ["cmn", "zh-TW", "CMN-Hant", "zh"])
+def test_errors_of_mandarin_are_for_all_that_is_mandarin(loaded, language):
+    fitted = Confusions("zh", {"北": Word(9, 0, {"背": 2})}, {}, {"北": 6, "背": 3}, (0.5,), Rates(0.2, 0.0, 0.0))
+    heard = replace(loaded, confusions=fitted).hear_record(passage(text="台北", language=language), None)
+    assert len(heard.text) == 2 and heard.separator == ""
+
+
+def test_errors_that_were_not_fitted_are_asked_for():
+    with pytest.raises(InputError, match=r"confusions\.json is not there, .* fit it with"):
+        load_systems(model_folder("minisqa-en"), ["cascade-simulated@30"])
+
+
+def test_a_smaller_recogniser_has_its_own_name(tmp_path):
+    folder = shutil.copytree(model_folder("minisqa-en"), tmp_path / "models")
+    shutil.copytree(folder / "ctc", folder / "ctc-small")
+    assert [s.name for s in load_systems(folder, ["cascade-ctc", "cascade-ctc-small"])] == ["cascade-ctc", "cascade-ctc-small"]
+    with pytest.raises(InputError, match="has no ctc-tiny/"):
+        load_systems(folder, ["cascade-ctc-tiny"])

@@ -1,0 +1,184 @@
+"""The cascade with a recogniser and a reader made by hand: words to tokens and back, and their times."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from speechssl.cascade.system import Cascade, TextCodec, text_example
+from speechssl.cascade.words import Recogniser, TimedWord, Transcript
+from speechssl.dual.decode import SpanChoice, Window
+from speechssl.dual.model import Layout, Reader, SpanModel
+from speechssl.dual.system import TimedAnswer
+
+SENTENCE = "Anna lost the silver lantern in Paris.".split()
+
+
+def transcript(words, separator=" ", step=0.5):
+    return Transcript(tuple(TimedWord(w, i * step, i * step + 0.4, math.nan) for i, w in enumerate(words)), separator)
+
+
+class FakeRecogniser:
+    """Recordings that say which words they hold: sample 0 is an index of `texts`."""
+
+    name = "fake"
+
+    def __init__(self, texts):
+        self.texts = texts
+
+    def transcribe(self, samples):
+        return transcript(self.texts[int(samples[0])].split())
+
+
+class FinderReader:
+    """Answers with the tokens of a given word, wherever they stand; remembers what it was asked."""
+
+    def __init__(self, codec, answer):
+        self.wanted, self.asked = codec.encode(answer.split())[0], []
+
+    def read_many(self, items):
+        self.asked += items
+        return [self._find(passage) for _, passage in items]
+
+    def _find(self, passage):
+        size = len(self.wanted)
+        at = next(i for i in range(len(passage)) if np.array_equal(passage[i : i + size], self.wanted))
+        return SpanChoice(at, at + size - 1, 1.0, 0.75, Window(0, len(passage)), ())
+
+
+@pytest.fixture(scope="module")
+def codec(tokenizer):
+    return TextCodec(tokenizer)
+
+
+# ---- the codec
+
+
+def test_every_token_knows_its_word(codec, tokenizer):
+    ids, owners = codec.encode(SENTENCE)
+    assert ids.dtype == np.int64 and len(ids) == len(owners)
+    found = tokenizer.convert_ids_to_tokens(ids)
+    assert found == ["anna", "lost", "the", "silver", "lantern", "in", "paris"]
+    assert owners.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    pieces, whose = codec.encode(["the", "owls"])
+    assert tokenizer.convert_ids_to_tokens(pieces) == ["the", "o", "##w", "##l", "##s"] and whose.tolist() == [0, 1, 1, 1, 1]
+
+
+def test_case_and_punctuation_are_not_seen(codec):
+    plain = codec.encode(["paris", "the", "lantern"])[0]
+    assert np.array_equal(codec.encode(["Paris.", "(THE", '"Lantern!"'])[0], plain)
+
+
+def test_words_without_letters_own_no_token(codec):
+    ids, owners = codec.encode(["-", "lost", "", "...", "paris"])
+    assert len(ids) == 2 and owners.tolist() == [1, 4]
+
+
+@pytest.mark.parametrize("words", [[], ["..."], ["", "-"]])
+def test_no_words_are_no_tokens(codec, words):
+    ids, owners = codec.encode(words)
+    assert len(ids) == len(owners) == 0 and ids.dtype == np.int64
+
+
+@given(st.lists(st.text("abnst-.' ", max_size=6), max_size=8))
+def test_tokens_of_a_list_are_the_tokens_of_its_words(codec, words):
+    ids, owners = codec.encode(words)
+    apart = [codec.encode([word])[0] for word in words]
+    assert ids.tolist() == [i for piece in apart for i in piece]
+    assert owners.tolist() == [n for n, piece in enumerate(apart) for _ in piece]
+
+
+def test_two_tokenisers_do_not_share_their_pieces(codec, tokenizer):
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    core = Tokenizer(models.WordLevel({"?": 0, " paris": 1}, unk_token="?"))
+    other = TextCodec(PreTrainedTokenizerFast(tokenizer_object=core, unk_token="?"))
+    assert codec.encode(["paris"])[0].tolist() == [tokenizer.convert_tokens_to_ids("paris")]
+    assert other.encode(["paris"])[0].tolist() == [1]
+
+
+# ---- training examples
+
+
+def test_an_example_holds_the_tokens_of_the_answers_words(codec, tokenizer):
+    made = text_example(codec, ["what", "lost"], ["the", "owls", "lost", "silver"], 1, 2)
+    assert tokenizer.convert_ids_to_tokens(made.passage[made.first : made.last + 1]) == ["o", "##w", "##l", "##s", "lost"]
+    assert np.array_equal(made.question, codec.encode(["what", "lost"])[0])
+
+
+def test_an_answer_without_letters_is_no_example(codec):
+    assert text_example(codec, ["what"], ["the", "...", "lost"], 1, 1) is None
+    made = text_example(codec, ["what"], ["the", "...", "lost"], 1, 2)
+    assert (made.first, made.last) == (1, 1)
+
+
+# ---- answering
+
+
+def test_an_answer_has_the_times_of_its_words(codec):
+    passage = transcript(SENTENCE)
+    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "silver lantern"))
+    (found,) = cascade.answer_transcripts([(transcript(["what", "lost", "anna"]), passage)])
+    assert found == TimedAnswer(1.5, 2.4, 0.75, "silver lantern")
+
+
+def test_recordings_are_recognised_and_not_mixed_up(codec):
+    recogniser = FakeRecogniser(["what did Anna lose", "Anna lost the owls in Paris"])
+    assert isinstance(recogniser, Recogniser)
+    reader = FinderReader(codec, "owls")
+    found = Cascade(recogniser, codec, reader).answer(passage=np.array([1.0, 0]), question=np.array([0.0, 0]))
+    assert (found.start, found.end, found.text) == (1.5, 1.9, "owls")
+    ((question, passage),) = reader.asked
+    assert np.array_equal(question, codec.encode("what did Anna lose".split())[0])
+    assert np.array_equal(passage, codec.encode("Anna lost the owls in Paris".split())[0])
+
+
+def test_words_without_tokens_inside_an_answer_keep_their_place(codec):
+    passage = transcript(["in", "silver", "--", "lantern", "...", "paris"])
+    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "silver lantern"))
+    (found,) = cascade.answer_transcripts([(transcript(["what"]), passage)])
+    assert found == TimedAnswer(0.5, 1.9, 0.75, "silver -- lantern")
+
+
+def test_chinese_answers_are_joined_without_spaces(codec):
+    passage = transcript(list("abnst"), separator="")
+    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "b n s"))
+    (found,) = cascade.answer_transcripts([(transcript(["a"], ""), passage)])
+    assert found == TimedAnswer(0.5, 1.9, 0.75, "bns")
+
+
+@pytest.mark.parametrize("silent", [[], ["..."]])
+def test_a_passage_without_words_gives_an_empty_answer_and_the_others_theirs(codec, silent):
+    good = (transcript(["what"]), transcript(SENTENCE))
+    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "paris"))
+    found = cascade.answer_transcripts([good, (transcript(["what"]), transcript(silent)), good])
+    assert found[1] == TimedAnswer(0.0, 0.0, 0.0, "")
+    assert found[0] == found[2] == TimedAnswer(3.0, 3.4, 0.75, "Paris.")
+    assert cascade.answer_transcripts([(transcript([]), transcript([]))]) == [TimedAnswer(0.0, 0.0, 0.0, "")]
+
+
+def test_a_question_without_words_is_still_answered(codec):
+    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "paris"))
+    (found,) = cascade.answer_transcripts([(transcript([]), transcript(SENTENCE))])
+    assert found.text == "Paris."
+
+
+def test_with_a_real_reader_answers_are_words_of_the_passage(codec, tokenizer, text_encoder):
+    torch.manual_seed(0)
+    encoder = text_encoder()
+    table = nn.Embedding.from_pretrained(encoder.get_input_embeddings().weight.detach().clone())
+    layout = Layout(cls=2, sep=3, pad=0, size=16, stride=8, answer=6)
+    cascade = Cascade(FakeRecogniser([]), codec, Reader(SpanModel(encoder, table).eval(), layout))
+    passage = transcript(SENTENCE * 5)
+    found = cascade.answer_transcripts(
+        [(transcript(["who", "lost"]), passage), (transcript(["when"]), transcript(["the", "owls"]))]
+    )
+    for answer, words in zip(found, (passage.words, transcript(["the", "owls"]).words), strict=True):
+        inside = [w for w in words if answer.start <= w.start and w.end <= answer.end]
+        assert inside and answer.text == " ".join(w.text for w in inside)
+        assert (answer.start, answer.end) == (inside[0].start, inside[-1].end) and 0 < answer.confidence <= 1

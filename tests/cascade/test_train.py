@@ -1,0 +1,109 @@
+"""Training of a CTC head: features once, bad recordings set aside, other inputs refused, letters of the language."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from speechssl.audio import read_audio
+from speechssl.cascade.ctc import CtcRecogniser
+from speechssl.cascade.train import CtcOptions, SegmentBatches, _features, train_ctc
+from speechssl.data.records import load_corpus
+from speechssl.errors import InputError
+from speechssl.trainer import TrainingOptions
+
+
+def options(**changes):
+    training = TrainingOptions(steps=2, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False)
+    return CtcOptions(**{"training": training, "layer": 1, "batch": 2, "lstm_width": 8, "projection": 8} | changes)
+
+
+def with_words(root, words, language="en"):
+    for name in ("passages", "questions"):
+        path = root / f"train/{name}.jsonl"
+        rows = [json.loads(line) | {"words": words, "language": language} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return root
+
+
+@pytest.fixture
+def corpus(mini_corpus):
+    return with_words(mini_corpus(), [["Don't!", 0.0, 0.2], ["go", 0.2, 0.4], ["--", 0.4, 0.45]])
+
+
+def test_a_head_is_trained_once_and_fits_its_encoder(corpus, encoder, tmp_path):
+    made = train_ctc(corpus, encoder, tmp_path / "ctc", options())
+    card = json.loads((tmp_path / "ctc/card.json").read_text())
+    assert made.vocabulary.symbols[1:4] == ("|", "'", "a") and card["training"]["steps"] == 2 and card["layer"] == 1
+    assert not (tmp_path / "ctc/features").exists()
+    before = (tmp_path / "ctc/head.safetensors").stat().st_mtime_ns
+    train_ctc(corpus, encoder, tmp_path / "ctc", options())
+    assert (tmp_path / "ctc/head.safetensors").stat().st_mtime_ns == before
+    assert isinstance(CtcRecogniser.load(tmp_path / "ctc", encoder), CtcRecogniser)
+
+
+def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(corpus, encoder, tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    call, five = SegmentBatches.__call__, TrainingOptions(5, 1e-2, 1, save_every=2, log_every=1, bf16=False)
+
+    def dying(self, step):
+        if step == 3:
+            raise Killed
+        return call(self, step)
+
+    train_ctc(corpus, encoder, tmp_path / "whole", options(training=five))
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(SegmentBatches, "__call__", dying)
+        train_ctc(corpus, encoder, tmp_path / "killed", options(training=five))
+    assert not (tmp_path / "killed/card.json").exists() and (tmp_path / "killed/checkpoints/checkpoint-2").is_dir()
+    train_ctc(corpus, encoder, tmp_path / "killed", options(training=five))
+    heads = [(tmp_path / name / "head.safetensors").read_bytes() for name in ("whole", "killed")]
+    assert heads[0] == heads[1]
+    logs = [(tmp_path / name / "checkpoints/log.jsonl").read_text().splitlines() for name in ("whole", "killed")]
+    whole, killed = ([(row["step"], row["loss"]) for row in map(json.loads, lines) if "loss" in row] for lines in logs)
+    assert whole == killed and len(whole) == 5
+
+
+def test_other_inputs_are_refused(corpus, encoder, tmp_path):
+    train_ctc(corpus, encoder, tmp_path / "ctc", options())
+    with pytest.raises(InputError, match="options.layer"):
+        train_ctc(corpus, encoder, tmp_path / "ctc", options(layer=2))
+
+
+def test_a_bad_recording_is_set_aside_and_counted(corpus, encoder, tmp_path, capsys):
+    (corpus / "train/audio/p1.flac").write_bytes(b"no audio")
+    train_ctc(corpus, encoder, tmp_path / "ctc", options())
+    said = capsys.readouterr().err
+    assert "set aside p1" in said and "1 recording set aside" in said
+
+
+def test_chinese_characters_become_the_vocabulary(mini_corpus, encoder, tmp_path):
+    root = with_words(mini_corpus(), [["你", 0.0, 0.2], ["好", 0.2, 0.4], ["，", 0.4, 0.41]], "zh")
+    made = train_ctc(root, encoder, tmp_path / "ctc", options())
+    assert set(made.vocabulary.symbols[1:]) == {"你", "好"} and made.vocabulary.separator == ""
+
+
+def test_a_corpus_without_words_is_one_sentence(mini_corpus, encoder, tmp_path):
+    with pytest.raises(InputError, match="no training recording has words with times"):
+        train_ctc(mini_corpus(), encoder, tmp_path / "ctc", options())
+
+
+def test_a_head_on_all_hidden_states_learns_their_weights(corpus, encoder, tmp_path):
+    made = train_ctc(corpus, encoder, tmp_path / "ctc", options(layer=None))
+    assert made.layer is None and made.head.shape.states == encoder.layers + 1
+    assert float(made.head.weights.detach().abs().max()) > 0  # they began at 0
+    again = CtcRecogniser.load(tmp_path / "ctc", encoder)
+    samples = np.random.default_rng(0).normal(0, 0.1, 8_000).astype(np.float32)
+    assert torch.equal(again.log_probs(samples), made.log_probs(samples))
+
+
+def test_batches_hold_the_states_of_the_words(corpus, encoder, tmp_path):
+    """What the head is trained on is what it will hear: (T, S, D) on disk, (B, S, T, D) in the head."""
+    data = load_corpus(corpus, "train")
+    features, recordings = _features(data, "en", encoder, tmp_path / "features", options(layer=None))
+    first = encoder.hidden_states(read_audio(corpus / "train/audio/p0.flac"))
+    kept = torch.from_numpy(np.array(features[: recordings[0].frames])).float().transpose(0, 1)
+    assert kept.shape == first.shape and torch.allclose(kept, first, atol=2e-3 * float(first.abs().max()))

@@ -1,0 +1,153 @@
+"""HeySQuAD: tables with recordings in them, and the JSON files of transcribed questions."""
+
+import io
+import json
+
+import numpy as np
+import pyarrow
+import pytest
+import soundfile
+from pyarrow import parquet
+
+from speechssl.data.heysquad import prepare_heysquad
+from speechssl.data.prepare import Wanted
+from speechssl.data.records import load_corpus
+from speechssl.errors import InputError
+
+CONTEXT = "Ann was born in Rome."
+
+
+def wav(seconds=0.25, rate=16_000):
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.random.default_rng(0).uniform(-0.3, 0.3, round(seconds * rate)), rate, format="WAV")
+    return buffer.getvalue()
+
+
+def row(name, question="Where?", answers=(("Rome", 16),), impossible=False, audio=b"", context=CONTEXT):
+    golds = [{"answer_start": start, "text": text} for text, start in answers]
+    plausible = [{"answer_start": 0, "text": "Ann"}] if impossible else None
+    recording = {"bytes": audio or wav(), "path": f"{name}.wav"}
+    texts = {"transcription": question.lower(), "question": question, "context": context}
+    return {"audio": recording, **texts, "answers": golds, "is_impossible": impossible, "id": name, "plausible_answers": plausible}
+
+
+def table(path, *rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path)
+    return path
+
+
+@pytest.fixture
+def source(tmp_path):
+    root = tmp_path / "HeySQuAD_human"
+    table(root / "data/train-00000-of-00002.parquet", row("q1", audio=wav(0.5, 24_000)), row("q2", "Who?", (), True))
+    table(root / "data/train-00001-of-00002.parquet", row("q3", context="Another."), row("q1", "In which town?"))
+    table(root / "data/validation-00000-of-00001.parquet", row("v1"))
+    return root
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_tables(source, tmp_path, workers):
+    report = prepare_heysquad(source, tmp_path / "out", Wanted(workers=workers))
+    corpus = load_corpus(tmp_path / "out", "train")
+    assert [q.id for q in corpus.questions] == ["q1", "q2", "q1#2", "q3"] and len(corpus.passages) == 2
+    first, second = corpus.questions[:2]
+    assert (first.text, first.transcript, first.seconds, first.passage) == ("Where?", "where?", 0.5, second.passage)
+    assert first.answers[0].char_start == 16 and second.answers == ()
+    assert soundfile.info(corpus.path(first)).samplerate == 16_000
+    facts = report["splits"]["train"]
+    assert facts["questions"] == {"read": 4, "kept": 4, "set_aside": 0, "published": 71_990, "agrees": False}
+    assert report["splits"]["dev"]["questions"]["published"] == 4_158
+    found = {f["what"]: f["count"] for f in facts["found"]}
+    assert found == {
+        "ids of questions that occur twice": 1,
+        "answers whose offset does not match": 1,
+        "passages without recordings": 2,
+    }
+
+
+def test_recordings_that_are_missing_or_damaged(tmp_path):
+    damaged, missing = row("damaged", audio=b"RIFF----WAVE"), row("missing")
+    missing["audio"] = None
+    table(tmp_path / "in/validation-0.parquet", row("fine"), damaged, missing)
+    report = prepare_heysquad(tmp_path / "in", tmp_path / "out")
+    assert report["splits"]["dev"]["set_aside"] == {"its recording is damaged": 1, "it has no recording, and others have": 1}
+    assert [q.id for q in load_corpus(tmp_path / "out", "dev").questions] == ["fine"] and report["absent"] == ["train"]
+    report = prepare_heysquad(tmp_path / "in", tmp_path / "text", Wanted(audio=False))
+    assert report["splits"]["dev"]["questions"]["kept"] == 3
+
+
+def test_a_killed_run_writes_only_what_is_not_there(source, tmp_path):
+    prepare_heysquad(source, tmp_path / "out")
+    audio = sorted((tmp_path / "out").glob("*/audio/*.flac"))
+    (tmp_path / "out/card.json").unlink()
+    audio[0].unlink()
+    before = [path.stat().st_mtime_ns for path in audio[1:]]
+    prepare_heysquad(source, tmp_path / "out")
+    assert audio[0].is_file() and before == [path.stat().st_mtime_ns for path in audio[1:]]
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("HeySQuAD_machine/data/train-00000-of-00001.parquet", "train-machine"),
+        ("HeySQuAD_machine/data/validation-00000-of-00001.parquet", "dev-machine"),
+        ("default/validation/0000.parquet", "dev"),
+        ("train.jsonl", "train"),
+        ("validation.json", "dev"),
+    ],
+)
+def test_layouts(tmp_path, name, split):
+    path, asked = tmp_path / "in" / name, row("q")
+    if path.suffix == ".parquet":
+        table(path, asked)
+    else:
+        path.parent.mkdir(parents=True)
+        (path.parent / "q.wav").write_bytes(wav())
+        asked["audio"] = "q.wav"
+        path.write_text(json.dumps([asked] if path.suffix == ".json" else asked))
+    prepare_heysquad(tmp_path / "in", tmp_path / "out")
+    corpus = load_corpus(tmp_path / "out", split)
+    assert corpus.questions[0].seconds == 0.25 and corpus.questions[0].transcript == "where?"
+
+
+def test_answers_as_lists_in_a_dict(tmp_path):
+    asked = row("q") | {"answers": {"text": ["Rome"], "answer_start": [16]}}
+    table(tmp_path / "train-0.parquet", asked)
+    prepare_heysquad(tmp_path / "train-0.parquet", tmp_path / "out")
+    assert load_corpus(tmp_path / "out", "train").questions[0].answers[0].char_start == 16
+
+
+def test_the_json_files(tmp_path, squad_json):
+    root = tmp_path / "HeySQuAD_json"
+    squad_json(root / "HeySQuAD_test/dev-common-human-transcribed-1002.json", (CONTEXT, [("q", "wear", [("Rome", 16)])]))
+    squad_json(root / "HeySQuAD_test/dev-common-original-1002.json", (CONTEXT, [("q", "Where?", [("Rome", 16)])]))
+    report = prepare_heysquad(root, tmp_path / "out")
+    heard, read = (load_corpus(tmp_path / "out", f"dev-common-{kind}") for kind in ("human-transcribed", "original"))
+    assert (heard.questions[0].text, heard.questions[0].transcript) == ("", "wear")
+    assert (read.questions[0].text, read.questions[0].transcript) == ("Where?", "")
+    assert report["splits"]["dev-common-original"]["questions"]["published"] == 1_002
+
+
+def test_another_folder_is_one_sentence(tmp_path, source):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="has no file of this corpus; give the folder of yijingwu/HeySQuAD_human"):
+        prepare_heysquad(tmp_path / "empty", tmp_path / "out")
+    path = source / "data/validation-00000-of-00001.parquet"
+    whole = path.read_bytes()
+    for content, said in ((whole[:-7], "is not a whole Parquet file"), (b"", "is not a whole Parquet file")):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=f"{path.name} {said}") as error:
+            prepare_heysquad(source, tmp_path / "out")
+        assert "\n" not in str(error.value)
+    table(path, {"id": "q", "text": "another table"})
+    with pytest.raises(InputError, match="row 0, has no question; give the folder"):
+        prepare_heysquad(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_of_a_slice_only_its_recordings_are_written(source, tmp_path):
+    facts = prepare_heysquad(source, tmp_path / "out", Wanted(passages=1))["splits"]["train"]
+    assert [q.id for q in load_corpus(tmp_path / "out", "train").questions] == ["q1", "q2", "q1#2"]
+    assert len(list((tmp_path / "out/train/audio").glob("*.flac"))) == 3
+    assert facts["questions"] == {"read": 4, "kept": 3, "set_aside": 1, "published": 71_990, "agrees": False}

@@ -1,0 +1,318 @@
+"""SLUE-SQA-5 as Parquet with recordings inside and as the zip with TSVs: words, answers, faults, counts."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import soundfile
+from pyarrow import parquet
+
+from speechssl.audio import SAMPLE_RATE, write_clip
+from speechssl.data import slue_sqa5
+from speechssl.data import slue_sqa5 as slue_audio
+from speechssl.data.prepare import Wanted
+from speechssl.data.prepare_report import described
+from speechssl.data.records import Span, load_corpus
+from speechssl.data.slue_sqa5 import places, prepare_slue_sqa5
+from speechssl.errors import InputError
+from speechssl.io import read_json
+
+# word, normalised word, start, end: "nine" is said twice, "1999" is two words, the comma is not said
+TOKENS = [
+    ("Nine", "nine", 0.1, 0.4),
+    (",", "", -1.0, -1.0),
+    ("lamps", "lamps", 0.5, 0.9),
+    ("in", "in", 1.0, 1.1),
+    ("1999", "nineteen ninety-nine", 1.2, 2.0),
+    ("or", "or", 2.1, 2.2),
+    ("nine", "nine", 2.3, 2.6),
+]
+TEXT = "nine lamps in nineteen ninety-nine or nine"
+SECONDS = 3.0
+
+
+def tone(seconds=SECONDS, rate=SAMPLE_RATE, step=0.03):
+    return (0.2 * np.sin(step * np.arange(round(seconds * rate)))).astype(np.float32)
+
+
+def flac(samples):
+    buffer = io.BytesIO()
+    soundfile.write(buffer, samples, SAMPLE_RATE, format="WAV")
+    return buffer.getvalue()
+
+
+def row(number, document="doc1", spans=(("nine", 2.3, 2.6),), **changes):
+    """As Parquet has it."""
+    words = {name: [t[i] for t in TOKENS] for i, name in enumerate(("word", "normalized_word", "start_second", "end_second"))}
+    answers = {name: [s[i] for s in spans] for i, name in enumerate(("answer", "start_second", "end_second"))}
+    return {
+        "question_id": f"squad-{number}",
+        "question_audio": {"bytes": flac(tone(1.0, step=0.02 + number / 100)), "path": "q.wav"},
+        "question_speaker_id": "q7",
+        "raw_question_text": "How Many?",
+        "normalized_question_text": "how many",
+        "document_id": document,
+        "document_audio": {"bytes": flac(tone()), "path": "d.wav"},
+        "document_speaker_id": "d3",
+        "raw_document_text": "Nine, lamps in 1999 or nine",
+        "normalized_document_text": TEXT,
+        "word2time": words,
+        "answer_spans": answers,
+    } | changes
+
+
+def write_table(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
+
+
+def prepared(source, tmp_path, split="dev", **options):
+    report = prepare_slue_sqa5(source, tmp_path / "out", Wanted(**options))
+    described(report)
+    return report["splits"][split], load_corpus(tmp_path / "out", split)
+
+
+def remarks(facts, done):
+    return sum(f["count"] for f in facts["found"] if f["what"] == done[0])
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """The folder sqa5 of asapp/slue-phase-2, beside that of another task."""
+    root = tmp_path / "slue-phase-2"
+    rows = [
+        row(0),
+        row(1, spans=(("nine", 0.1, 0.4), ("nine", 2.3, 2.6))),
+        row(2, "doc/2", spans=(("nineteen ninety-nine", 1.2, 2.0),)),
+    ]
+    write_table(root / "sqa5" / "validation-00000-of-00001.parquet", rows)
+    write_table(root / "hvb" / "validation-00000-of-00001.parquet", [{"issue_id": "x", "text": "other"}])
+    return root
+
+
+@pytest.fixture
+def files(tmp_path):
+    """What is in slue-sqa5.zip."""
+    root = tmp_path / "slue-sqa5"
+    question = ("question_id", "question_text", "normalized_question_text", "question_speaker_id")
+    document = ("document_id", "document_text", "normalized_document_text", "document_speaker_id")
+    names = [*question, *document, "split", "answer_spans"]
+    for split, name in (("fine-tune", "fine-tune"), ("dev", "dev"), ("test", "test"), ("verified-test", "verified-test")):
+        cells = [
+            f"q-{split}",
+            'Who said "nine"?',
+            "who said nine",
+            "q7",
+            "doc1",
+            '"Nine", lamps',
+            TEXT,
+            "d3",
+            split,
+            '[["nine", 0.1, 0.4], ["nine", 2.3, 2.6]]',
+        ]
+        quoted = f"{cells[0]}b\t" + "\t".join(cells[1:-1]) + '\t"[[""lamps"", 0.5, 0.9]]"'
+        root.mkdir(exist_ok=True)
+        (root / f"slue-sqa5_{name}.tsv").write_text(
+            "\n".join(["\t".join(names), "\t".join(cells), quoted]) + "\n", encoding="utf-8"
+        )
+        if split == "verified-test":  # its recordings are those of test
+            split = "test"
+        (root / split / "word2time").mkdir(parents=True, exist_ok=True)
+        lines = ["\t".join(map(str, t)) if t[1] else t[0] for t in TOKENS]
+        (root / split / "word2time" / "doc1.txt").write_text("\n".join(lines), encoding="utf-8")
+        write_clip(root / split / "document" / "doc1.wav", tone(), 0, 9, SAMPLE_RATE)
+        for question in (f"q-{split}", f"q-{split}b", f"q-verified-{split}", f"q-verified-{split}b"):
+            write_clip(root / split / "question" / f"{question}.wav", tone(1.0), 0, 9, SAMPLE_RATE)
+    return root
+
+
+def test_recordings_in_parquet_are_written_once_each(hub, tmp_path):
+    facts, corpus = prepared(hub, tmp_path)
+    assert facts["questions"] == {"read": 3, "kept": 3, "set_aside": 0, "published": 1939, "agrees": False}
+    first, second, third = corpus.questions
+    assert (first.text, first.speaker, first.seconds, first.audio) == ("how many", "q7", 1.0, "dev/audio/question-squad-0.flac")
+    passage = corpus.passages["doc1"]
+    assert (passage.text, passage.speaker, passage.seconds, passage.audio) == (TEXT, "d3", SECONDS, "dev/audio/document-doc1.flac")
+    assert passage.words == tuple(Span(n, a, b) for _, n, a, b in TOKENS if n)
+    assert [(a.start, a.end, a.char_start) for a in first.answers] == [(2.3, 2.6, TEXT.rindex("nine"))]
+    assert [a.char_start for a in second.answers] == [0, TEXT.rindex("nine")]  # the words' times say which
+    assert TEXT[third.answers[0].char_start :].startswith("nineteen ninety-nine") and third.passage == "doc/2"
+    assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 5
+    assert read_json(tmp_path / "out/card.json")["metric"] == "frame F1"
+
+
+def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(hub, tmp_path, monkeypatch, capsys):
+    facts, corpus = prepared(hub, tmp_path)
+    (tmp_path / "out/card.json").unlink()
+    (tmp_path / "out/dev/audio/question-squad-1.flac").unlink()
+    written = []
+    monkeypatch.setattr(
+        slue_audio, "write_flac", lambda path, samples: written.append(path.name) or write_clip(path, samples, 0, 9)
+    )
+    again, other = prepared(hub, tmp_path)
+    assert written == ["question-squad-1.flac"] and again == facts and other.questions == corpus.questions
+    assert prepare_slue_sqa5(hub, tmp_path / "out")["splits"]["dev"] == facts
+    assert "it is left as it is" in capsys.readouterr().err
+
+
+def test_several_processes_make_the_same(hub, tmp_path):
+    facts, corpus = prepared(hub, tmp_path)
+    assert prepare_slue_sqa5(hub, tmp_path / "two", Wanted(workers=2))["splits"]["dev"] == facts
+    assert load_corpus(tmp_path / "two", "dev").questions == corpus.questions
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_tables_of_the_zip(files, tmp_path, packed):
+    source = files
+    if packed:
+        source = Path(shutil.make_archive(str(tmp_path / "dl" / "slue-sqa5"), "zip", tmp_path, "slue-sqa5"))
+        shutil.rmtree(files)
+    facts, corpus = prepared(source, tmp_path, "train")
+    assert facts["questions"]["read"] == 2 and facts["questions"]["published"] == 46_186 and facts["set_aside"] == {}
+    first, second = corpus.questions
+    assert first.text == "who said nine" and [(a.start, a.char_start) for a in first.answers] == [
+        (0.1, 0),
+        (2.3, TEXT.rindex("nine")),
+    ]
+    assert (second.id, second.answers[0].text, second.answers[0].end) == ("q-fine-tuneb", "lamps", 0.9)
+    assert len(corpus.passages["doc1"].words) == 6
+    assert Path(first.audio).is_absolute() is not packed
+    verified = load_corpus(tmp_path / "out", "verified_test")
+    assert [q.id for q in verified.questions] == ["q-verified-test", "q-verified-testb"] and verified.passages["doc1"].words
+
+
+def test_without_recordings_a_split_is_text_only(files, tmp_path):
+    for split in ("fine-tune", "dev", "test"):
+        shutil.rmtree(files / split)
+    facts, corpus = prepared(files, tmp_path)
+    assert [q.audio for q in corpus.questions] == ["", ""] and remarks(facts, slue_sqa5.MUTE) == 2
+    assert [(a.text, a.start, a.char_start) for q in corpus.questions for a in q.answers] == [
+        ("nine", None, None),
+        ("lamps", None, 5),
+    ]
+    assert remarks(facts, slue_sqa5.OFFSET) == 2 and remarks(facts, slue_sqa5.REPEATED) == 1  # "nine" stands at two places
+    assert read_json(tmp_path / "out/dev/released_times.json")["q-devb"] == [["lamps", 0.5, 0.9]]
+
+
+def test_a_question_or_a_document_without_its_recording_is_set_aside(files, tmp_path):
+    (files / "dev/question/q-dev.wav").unlink()
+    (files / "test/document/doc1.wav").write_bytes(b"RIFF")
+    facts, corpus = prepared(files, tmp_path)
+    assert [q.id for q in corpus.questions] == ["q-devb"] and facts["set_aside"] == {slue_sqa5.NOT_FOUND: 1}
+    report = read_json(tmp_path / "out/data_report.json")["splits"]["test"]
+    assert report["questions"]["kept"] == 2 and remarks(report, slue_sqa5.MUTE) == 2  # nothing of test can be heard: text only
+
+
+def test_damaged_recordings_inside_parquet_are_set_aside_with_the_reason(hub, tmp_path):
+    bad = {"bytes": flac(tone())[:5000], "path": "x.wav"}
+    write_table(
+        hub / "sqa5" / "validation-00000-of-00001.parquet", [row(0), row(1, question_audio=bad), row(2, "doc2", document_audio=bad)]
+    )
+    facts, corpus = prepared(hub, tmp_path)
+    assert [q.id for q in corpus.questions] == ["squad-0"]
+    assert facts["set_aside"] == {slue_sqa5.UNUSABLE: 2, slue_sqa5.ITS_PASSAGE: 1}
+    lines = [json.loads(line) for line in (tmp_path / "out/set_aside.jsonl").read_text().splitlines()]
+    assert "validation-00000-of-00001.parquet: question squad-1 is cut off" in next(x for x in lines if x["id"] == "squad-1")["why"]
+
+
+def test_bad_rows_are_counted(hub, tmp_path):
+    rows = [
+        row(0),
+        row(0),
+        row(0, normalized_question_text="another"),
+        row(3, spans=()),
+        row(4, spans=(("nine", 2.3, 99.0), ("", 0.1, 0.2), ("lamps", -1.0, -1.0), ("lamps", float("nan"), 1.0))),
+        row(5, document=None),
+        row(6, spans=(("nine", 0.1, 0.4), ("nine", 0.1, 0.4))),
+    ]
+    write_table(hub / "sqa5" / "validation-00000-of-00001.parquet", rows)
+    facts, corpus = prepared(hub, tmp_path)
+    assert facts["questions"]["read"] == 7 and [q.id for q in corpus.questions] == ["squad-0", "squad-0#2", "squad-4", "squad-6"]
+    assert facts["set_aside"] == {slue_sqa5.TWICE: 1, slue_sqa5.BLIND: 1, slue_sqa5.NAMELESS: 1}
+    assert [a.start for a in corpus.questions[2].answers] == [None, None] and remarks(facts, slue_sqa5.OUTSIDE) == 3
+    assert (
+        remarks(facts, slue_sqa5.EMPTY) == 1 and remarks(facts, slue_sqa5.RENAMED) == 1 and remarks(facts, slue_sqa5.REPEATED) == 2
+    )
+
+
+def test_a_line_that_is_cut_is_set_aside(files, tmp_path):
+    path = files / "slue-sqa5_dev.tsv"
+    path.write_text(path.read_text() + "q-cut\tWho\n")
+    facts, corpus = prepared(files, tmp_path)
+    assert len(corpus.questions) == 2 and facts["set_aside"] == {slue_sqa5.BROKEN: 1} and facts["questions"]["read"] == 3
+
+
+def test_a_blind_test_gives_way_to_one_with_answers(files, tmp_path):
+    blind = (
+        (files / "slue-sqa5_test.tsv")
+        .read_text()
+        .replace('[["nine", 0.1, 0.4], ["nine", 2.3, 2.6]]', "")
+        .replace('"[[""lamps"", 0.5, 0.9]]"', "")
+    )
+    (files / "slue-sqa5_test_blind.tsv").write_text(blind)
+    facts, _ = prepared(files, tmp_path, "test")
+    assert facts["questions"]["kept"] == 2
+    (files / "slue-sqa5_test.tsv").unlink()
+    facts = prepare_slue_sqa5(files, tmp_path / "blind")["splits"]["test"]
+    assert facts["questions"]["kept"] == 0 and facts["set_aside"] == {slue_sqa5.BLIND: 2}
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("sqa5/validation-00000-of-00001.parquet", b"PAR1", r"is not a whole Parquet file \("),
+        ("slue-sqa5_dev.tsv", b"question_id\tdocument_id\n\xff\xfe\xfa\t1\n", r"slue-sqa5_dev.tsv \(.*download it again"),
+    ],
+)
+def test_damage_is_one_sentence_and_leaves_nothing(hub, tmp_path, name, content, message):
+    if name.endswith("tsv"):
+        shutil.rmtree(hub / "sqa5")
+    (hub / name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        prepare_slue_sqa5(hub, tmp_path / "out")
+    assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_tables_says_what_was_expected(tmp_path):
+    with pytest.raises(InputError, match=r"holds no table of SLUE-SQA-5; give the folder sqa5"):
+        prepare_slue_sqa5(tmp_path, tmp_path / "out")
+    with pytest.raises(InputError, match=r"gone does not exist; give"):
+        prepare_slue_sqa5(tmp_path / "gone", tmp_path / "out")
+
+
+def test_words_are_found_in_their_order_and_one_that_is_missing_loses_none():
+    words = [Span(w, 0, 1) for w in ("a", "b", "nowhere", "a")]
+    assert places("a b a", words) == [0, 2, None, 4]
+
+
+def test_of_a_slice_only_its_recordings_are_written(hub, tmp_path):
+    facts, corpus = prepared(hub, tmp_path, passages=1)
+    assert list(corpus.passages) == ["doc1"] and [q.id for q in corpus.questions] == ["squad-0", "squad-1"]
+    assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 3
+    assert (facts["passages"], facts["questions"]["read"]) == ({"read": 2, "kept": 1, "set_aside": 1}, 3)
+
+
+def test_what_holds_no_question_that_can_be_used_is_refused(hub, tmp_path):
+    table = hub / "sqa5/validation-00000-of-00001.parquet"
+    rows = parquet.read_table(table)
+    parquet.write_table(rows.drop_columns(["answer_spans"]), table)
+    with pytest.raises(
+        InputError, match=r"holds no question of slue-sqa5 that can be used \(3 x its answers are not in the source"
+    ):
+        prepare_slue_sqa5(hub, tmp_path / "out")
+    parquet.write_table(rows.slice(0, 0), table)
+    with pytest.raises(InputError, match=r"that can be used \(its files are empty\)"):
+        prepare_slue_sqa5(hub, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_shards_that_are_numbers_are_of_the_split_of_their_folder(tmp_path):
+    """As the branch refs/convert/parquet of Hugging Face has them."""
+    for k in range(2):
+        write_table(tmp_path / "hub/sqa5/validation" / f"000{k}.parquet", [row(k)])
+    _, corpus = prepared(tmp_path / "hub", tmp_path)
+    assert [q.id for q in corpus.questions] == ["squad-0", "squad-1"]

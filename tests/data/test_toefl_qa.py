@@ -1,0 +1,248 @@
+"""TOEFL-QA from its text files; counts on the real ones where they are."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from speechssl.data.prepare import Wanted
+from speechssl.data.prepare_report import described
+from speechssl.data.records import load_corpus
+from speechssl.data.toefl_qa import prepare_toefl_qa, tidy
+from speechssl.errors import InputError
+
+REAL = Path(__file__).parents[4] / "shared" / "data" / "toefl_qa"
+STORY = ["hi ,  um  ,  i need help .", "it costs 25 $ .then you pay ."]
+
+
+def lines(sentences=STORY, question="why does he call", options=("to ask 1", "to pay 0", "to sing 0", "to go 0")):
+    return "".join([f"SENTENCE {s}\n" for s in sentences] + [f"QUESTION {question}\n"] + [f"OPTION {o}\n" for o in options])
+
+
+def write(folder, name, text=None):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes((lines() if text is None else text).encode() if not isinstance(text, bytes) else text)
+
+
+@pytest.fixture
+def source(tmp_path):
+    root = tmp_path / "TOEFL-QA"
+    for split in ("train", "dev", "test"):
+        write(root / "data" / split, "tpo_1-conversation_1_10")
+        write(root / "data" / split, "tpo_1-conversation_1_2", lines(options=("to ask 1", "to pay 1", "no 0", "yes 0")))
+        write(root / "data" / split, "tpo_1-lecture_1_1", lines(["another ."]))
+    return root
+
+
+def questions(out, split):
+    return {q.id: q for q in load_corpus(out, split).questions}
+
+
+def found(report, split):
+    return {f["what"]: (f["count"], f["done"]) for f in report["splits"][split]["found"]}
+
+
+# ---- what is read
+
+
+def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_path):
+    report = prepare_toefl_qa(source, tmp_path / "out")
+    corpus = load_corpus(tmp_path / "out", "train")
+    assert {n: p.text for n, p in corpus.passages.items()} == {
+        "tpo_1-conversation_1": "hi, um, i need help.\nit costs 25 $. then you pay.",
+        "tpo_1-lecture_1": "another.",
+    }
+    assert [q.id for q in corpus.questions] == ["tpo_1-conversation_1_2", "tpo_1-conversation_1_10", "tpo_1-lecture_1_1"]
+    several, one, _ = corpus.questions
+    assert several.correct == (0, 1) and several.options == ("to ask", "to pay", "no", "yes") and one.correct == (0,)
+    assert one.text == "why does he call" and one.language == "en" and not one.synthetic
+    assert found(report, "train")["questions with several right options"] == (1, "all of them count (published 101 (DIFFERENT))")
+    assert "train questions: 3 read, 3 kept, 0 set aside; published 717 (DIFFERENT); no audio" in described(report)
+
+
+@pytest.mark.parametrize("below", ["", "data", "data/train", "data/train/tpo_1-lecture_1_1"])
+def test_any_part_of_the_layout_will_do(source, tmp_path, below):
+    report = prepare_toefl_qa(source / below, tmp_path / "out")
+    assert list(report["splits"]) == (["train", "dev", "test"] if below in ("", "data") else ["train"])
+    assert report["splits"]["train"]["questions"]["read"] == (1 if below.endswith("1_1") else 3)
+
+
+def test_files_outside_a_split_are_taken_for_a_test(source, tmp_path):
+    write(tmp_path / "loose", "tpo_3-lecture_1_1.txt")
+    report = prepare_toefl_qa(tmp_path / "loose", tmp_path / "out")
+    assert list(report["splits"]) == ["test"] and list(questions(tmp_path / "out", "test")) == ["tpo_3-lecture_1_1"]
+    assert found(report, "test")["questions in no folder train, dev or test"] == (1, "taken for test")
+
+
+def test_stories_that_are_told_differently_stay_apart(source, tmp_path):
+    write(source / "data" / "dev", "tpo_1-lecture_1_2", lines(["another  .", "with an end ."]))
+    write(source / "data" / "dev", "tpo_1-lecture_1_3", lines(["another."]))
+    report = prepare_toefl_qa(source, tmp_path / "out")
+    passages = {name: q.passage for name, q in questions(tmp_path / "out", "dev").items()}
+    assert passages["tpo_1-lecture_1_2"] == "tpo_1-lecture_1-version-2" and passages["tpo_1-lecture_1_3"] == "tpo_1-lecture_1"
+    assert found(report, "dev")["stories whose questions do not agree about their sentences"] == (1, "kept, a passage a version")
+
+
+def test_quirks_are_kept_and_told(source, tmp_path):
+    folder = source / "data" / "test"
+    write(folder, "tpo_2-lecture_1_1", lines(["so", ""], options=["a 1", "a 0", "b 0", "c 0"]).replace("\n", "\r\n") + "\n\n")
+    write(folder, "tpo_2-lecture_1_2", lines(["so"], options=["a 1", "a 0", "b 0", "c 0"]))
+    write(folder, "tpo_9-lecture_1_1", lines(["so"]).replace("sing", "sing caf\u00e9").encode("cp1252"))
+    write(folder, "README", "of no matter")
+    report = prepare_toefl_qa(source, tmp_path / "out")
+    told = found(report, "test")
+    assert told["sentences without a word"][0] == told["files that are not UTF-8"][0] == 1
+    assert (
+        told["questions of which an option is given twice"][0] == 2
+        and told["questions that are asked again of the same story"][0] == 1
+    )
+    assert told["stories that are told again under another name"][0] == 1
+    assert questions(tmp_path / "out", "test")["tpo_9-lecture_1_1"].options[2] == "to sing café"
+
+
+def test_what_is_no_question_is_set_aside(source, tmp_path):
+    folder = source / "data" / "test"
+    write(folder, "tpo_2-lecture_1_1", lines(options=["a 0", "b 0", "c 0", "d 0"]))
+    write(folder, "tpo_2-lecture_1_2", lines(question=""))
+    write(folder, "tpo_1-lecture_1_1.txt", lines(["another ."]))
+    report = prepare_toefl_qa(source, tmp_path / "out")
+    aside = [json.loads(line) for line in (tmp_path / "out" / "set_aside.jsonl").read_text().splitlines()]
+    assert {(a["file"], a["reason"]) for a in aside} == {
+        ("tpo_2-lecture_1_1", "no option is marked as right"),
+        ("tpo_2-lecture_1_2", "the question has no words"),
+        ("tpo_1-lecture_1_1.txt", "there is another file of this question"),
+    }
+    assert report["splits"]["test"]["questions"] | {"published": 0} == {
+        "read": 6, "kept": 3, "set_aside": 3, "published": 0, "agrees": False
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("written", "tidied"),
+    [
+        ("so ,  um  , 25 $ .", "so, um, 25 $."),
+        ("class .then you", "class. then you"),
+        ("that 's it , .5 of 'em", "that's it, .5 of 'em"),
+        ("u.s. , 1,000 ?!", "u.s., 1,000?!"),
+        ("  ", ""),
+    ],
+)
+def test_tidy(written, tidied):
+    assert tidy(written) == tidied and re.sub(r"\s", "", written) == re.sub(r"\s", "", tidied)
+
+
+# ---- what is wrong
+
+
+BROKEN = [
+    (lines()[:-3], "an option ends with 'go', not with 0 or 1", 7),
+    (lines()[: lines().index("OPTION to go")], "it has 3 lines OPTION, not four", 6),
+    (lines(options=["a 1", "b 0", "c 0", "d 0", "e 0"]), "it has 5 lines OPTION, not four", 8),
+    (lines() + "QUESTION again\n", "it has 2 lines QUESTION, not one", 8),
+    (lines([]), "it has 0 lines SENTENCE, not at least one", 5),
+    (lines() + "PARAGRAPH x\n", "a line begins with 'PARAGRAPH', none of SENTENCE, QUESTION, OPTION", 8),
+    (lines(options=["1", "b 0", "c 0", "d 0"]), "an option has no words", 4),
+    ("", "it has 0 lines SENTENCE, not at least one", 0),
+    (b"\x89PNG\r\n\x1a\n\x00", "a line begins with '\u2030PNG', none of SENTENCE, QUESTION, OPTION", 1),
+]
+
+
+@pytest.mark.parametrize(("text", "reason", "line"), BROKEN)
+def test_a_broken_file_is_set_aside_with_its_line_and_the_others_are_kept(source, tmp_path, text, reason, line):
+    write(source / "data" / "dev", "tpo_1-lecture_1_1", text)
+    report = prepare_toefl_qa(source, tmp_path / "out")
+    assert [json.loads(told) for told in (tmp_path / "out" / "set_aside.jsonl").read_text().splitlines()] == [
+        {
+            "split": "dev",
+            "kind": "questions",
+            "id": "tpo_1-lecture_1_1",
+            "reason": reason,
+            "file": "tpo_1-lecture_1_1",
+            "line": line,
+        }
+    ]
+    counts = report["splits"]["dev"]["questions"]
+    assert (counts["read"], counts["kept"], counts["set_aside"]) == (3, 2, 1)
+    assert f"1 set aside: {reason}" in described(report) and len(questions(tmp_path / "out", "dev")) == 2
+
+
+@pytest.mark.parametrize(("text", "reason", "line"), [*BROKEN, (lines(question=""), "the question has no words", 0)])
+def test_a_folder_in_which_nothing_can_be_used_is_refused_and_nothing_is_written(tmp_path, text, reason, line):
+    write(tmp_path / "x" / "dev", "tpo_1-lecture_1_1", text)
+    write(tmp_path / "x" / "dev", "tpo_1-lecture_1_2", lines(options=["a 0", "b 0", "c 0", "d 0"]))
+    where = "dev/tpo_1-lecture_1_1" + f", line {line}" * bool(line)
+    with pytest.raises(InputError, match=re.escape(f"x holds no question of TOEFL-QA that can be used (of {where}: {reason})")):
+        prepare_toefl_qa(tmp_path / "x", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_folders_above_the_repository_are_searched_but_not_a_corpus_that_was_prepared_there(source, tmp_path):
+    write(source / "copies", "tpo_8-lecture_1_1")  # of no split
+    report = prepare_toefl_qa(tmp_path, tmp_path / "out")
+    assert (
+        report["corpus"] == "toefl-qa" and [report["splits"][s]["questions"]["read"] for s in ("train", "dev", "test")] == [3] * 3
+    )
+    write(tmp_path / "out" / "dev", "tpo_9-lecture_1_1")
+    assert prepare_toefl_qa(tmp_path, tmp_path / "out") == report
+    loose = prepare_toefl_qa(source / "copies" / "..", tmp_path / "other")
+    assert loose["splits"]["test"]["questions"]["read"] == 3
+    write(tmp_path / "alone" / "some" / "folder", "tpo_8-lecture_1_1")
+    assert list(prepare_toefl_qa(tmp_path / "alone", tmp_path / "third")["splits"]) == ["test"]
+
+
+def test_a_folder_of_something_else_is_told_what_was_expected(tmp_path):
+    write(tmp_path / "x" / "train", "story.txt")
+    for source, why in ((tmp_path / "x", "holds no questions of TOEFL-QA; expected is"), (tmp_path / "absent", "does not exist")):
+        with pytest.raises(InputError, match=why + r".* data/\{train,dev,test\}"):
+            prepare_toefl_qa(source, tmp_path / "out")
+
+
+def test_a_finished_folder_is_left_alone_and_not_mixed_up(source, tmp_path, capsys):
+    report = prepare_toefl_qa(source, tmp_path / "out")
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")}
+    assert prepare_toefl_qa(source, tmp_path / "out") == report
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")} == before
+    with pytest.raises(InputError, match="other settings"):
+        prepare_toefl_qa(source, tmp_path / "out", Wanted(speak=True))
+    assert "is left as it is" in capsys.readouterr().err
+    write(source / "data" / "dev", "tpo_7-lecture_1_1")
+    with pytest.raises(InputError, match="other settings"):
+        prepare_toefl_qa(source, tmp_path / "out")
+
+
+# ---- spoken, and the real files
+
+
+def test_spoken_it_has_audio_everywhere(source, tmp_path):
+    pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
+    report = prepare_toefl_qa(source / "data" / "dev", tmp_path / "out", Wanted(speak=True))
+    corpus = load_corpus(tmp_path / "out", "dev")
+    assert all(r.synthetic and corpus.path(r).is_file() for r in (*corpus.passages.values(), *corpus.questions))
+    assert all(len(q.option_audio) == 4 for q in corpus.questions) and "spoken by espeak-ng (synthetic)" in described(report)
+    assert [w.text for w in corpus.passages["tpo_1-conversation_1"].words][:5] == ["hi,", "um,", "i", "need", "help."]
+
+
+@pytest.mark.parametrize(("split", "stories", "asked", "several"), [("train", 150, 717, 101), ("dev", 24, 124, 16)])
+def test_the_real_files_give_the_published_counts(tmp_path, split, stories, asked, several):
+    if not (REAL / "data" / split).is_dir():
+        pytest.skip("the shared data folder is absent (toefl_qa)")
+    facts = prepare_toefl_qa(REAL / "data" / split, tmp_path / "out")["splits"][split]
+    assert facts["passages"] == {"read": stories, "kept": stories, "set_aside": 0, "published": stories, "agrees": True}
+    assert facts["questions"] == {"read": asked, "kept": asked, "set_aside": 0, "published": asked, "agrees": True}
+    assert facts["found"] == [
+        {"what": "questions with several right options", "count": several, "done": f"all of them count (published {several})"}
+    ]
+    texts = [p.text for p in load_corpus(tmp_path / "out", split).passages.values()]
+    assert not any(re.search(r"[\w'] [,.?!;:](?!\d)|  ", text) for text in texts)
+
+
+def test_tabs_part_a_line_as_spaces_do(tmp_path):
+    tabbed = (
+        lines().replace("SENTENCE ", "SENTENCE\t").replace("OPTION ", "OPTION\t").replace(" 0\n", "\t0\n").replace(" 1\n", "\t1\n")
+    )
+    write(tmp_path / "data/dev", "tpo_1-lecture_1_1", tabbed)
+    write(tmp_path / "data/test", "tpo_1-lecture_1_1")
+    prepare_toefl_qa(tmp_path / "data", tmp_path / "out")
+    dev, test = (questions(tmp_path / "out", split)["tpo_1-lecture_1_1"] for split in ("dev", "test"))
+    assert (dev.options, dev.correct) == (test.options, test.correct) == (("to ask", "to pay", "to sing", "to go"), (0,))

@@ -1,0 +1,121 @@
+"""What intervals draw: voices that training did not know, from five on; else the next larger unit."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechssl.data.records import Corpus, Passage
+from speechssl.data.utterances import Turn, Utterance, UtteranceSet
+from speechssl.data.voices import known_voices, passage_units, recording_units, voices_of
+from speechssl.stats import FEWEST, Units, choose_units, mean_interval, paired_difference, ratio_interval, unknown_voice
+
+NAMES = st.sampled_from(["ann", "bob", "cleo", "dan", "eve", "fay", "gus", ""])
+
+
+@given(st.lists(st.tuples(NAMES, st.integers(0, 9)), min_size=1, max_size=40), st.sets(NAMES, max_size=2))
+def test_the_rule(items, known):
+    voices, passages = [v for v, _ in items], [f"p{p}" for _, p in items]
+    units = choose_units([unknown_voice(v, known) for v in voices], passages, "passage")
+    if len(set(voices)) >= FEWEST and "" not in voices and not known & set(voices):
+        assert (units.name, units.labels) == ("voice", voices)
+    else:
+        assert (units.name, units.labels) == ("passage", passages)
+    assert units.count == len(set(units.labels))
+
+
+@pytest.mark.parametrize(
+    ("speakers", "trained", "name", "count"),
+    [
+        ("abcde", "xyz", "voice", 5),
+        ("abcdefgh", "", "voice", 8),
+        ("abcd", "xyz", "passage", 8),  # too few
+        ("abcdefgh", "a", "passage", 8),  # training knew one
+        (["a", "b", "c", "d", "e", ""], "", "passage", 8),  # nobody knows who
+    ],
+)
+def test_spoken_qa(tmp_path, speakers, trained, name, count):
+    passages = {f"p{i}": Passage(f"p{i}", "", 0.0, "", speakers[i % len(speakers)], "en") for i in range(8)}
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train/questions.jsonl").write_text("".join(json.dumps({"speaker": s}) + "\n" for s in trained))
+    units = passage_units(Corpus(tmp_path, "test", passages, ()), [p for p in passages for _ in range(3)])
+    assert (units.name, units.count, len(units.groups)) == (name, count, 24)
+
+
+def test_training_is_read_anew_when_it_changes_and_may_be_missing(tmp_path):
+    corpus = Corpus(tmp_path, "test", {"p": Passage("p", "", 0.0, "", "ann", "en")}, ())
+    assert known_voices(tmp_path) == set() and voices_of(corpus) == {"p": "ann"}
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train/passages.jsonl").write_text('{"speaker": "ann"}\n')
+    assert voices_of(corpus) == {"p": ""}
+
+
+def recorded(*speakers, split="test", **fields):
+    return tuple(Utterance(f"{split}-{i}", "", 1.0, s, **fields) for i, s in enumerate(speakers))
+
+
+def made(test, train=()):
+    return UtteranceSet(Path("set"), "ks", {"train": train, "test": test}, "0")
+
+
+def test_superb_draws_voices_and_mixtures_draw_both():
+    data = made(recorded(*"abcde"), recorded("x", split="train"))
+    assert recording_units(data, data.splits["test"]) == Units("voice", (("a",), ("b",), ("c",), ("d",), ("e",)))
+    known = made(recorded(*"abcde"), recorded("x+c", split="train"))
+    assert recording_units(known, known.splits["test"], "query").name == "query"
+    mixed = made(recorded("a+b", "b+c", "d+e"))
+    assert recording_units(mixed, mixed.splits["test"]) == Units("voice", (("a", "b"), ("b", "c"), ("d", "e")))
+    turns = tuple(Turn(s, 0.0, 1.0) for s in "abcba")
+    talk = made(recorded("", turns=turns) + recorded("d+e", split="other"))
+    assert recording_units(talk, talk.splits["test"]).groups == (("a", "b", "c"), ("d", "e"))
+
+
+def test_silence_is_nobodys_and_is_drawn_by_itself():
+    silent = (Utterance("s", "", 1.0, labels={"keyword": "_silence_"}),)
+    data = made(recorded(*"abcda") + silent)
+    assert recording_units(data, data.splits["test"]).count == 5 and recording_units(data, data.splits["test"]).name == "voice"
+
+
+def test_what_a_voice_has_in_common_widens_the_interval():
+    """Passages of one voice agree entirely: eight voices say what they say, however many passages."""
+    rng = np.random.default_rng(0)
+    values, voices = np.repeat(rng.random(8), 10), [f"v{i // 10}" for i in range(80)]
+    passages = [f"p{i}" for i in range(80)]
+    by_voice = mean_interval(values, choose_units(voices, passages, "passage"), resamples=2000)
+    by_passage = mean_interval(values, choose_units([""] * 80, passages, "passage"), resamples=2000)
+    assert (by_voice.drawn, by_voice.groups, by_passage.drawn, by_passage.groups) == ("voice", 8, "passage", 80)
+    assert (by_voice.high - by_voice.low) / (by_passage.high - by_passage.low) == pytest.approx(10**0.5, rel=0.15)
+    sure = paired_difference(values + 1, values, choose_units(voices, passages, "passage"), resamples=2000)
+    assert sure.p_value == 2 / 2**8  # all voices agree, and there are eight
+    assert sure.percent.p_value == sure.p_value and sure.percent.drawn == "voice"
+
+
+def test_a_mixture_counts_as_often_as_both_its_voices_were_drawn():
+    """Two voices in every recording: the spread is that of the voices, wider than that of the recordings."""
+    rng = np.random.default_rng(1)
+    level = dict(zip("abcdefgh", rng.normal(0, 1, 8), strict=True))
+    pairs = [tuple(rng.choice(list(level), 2, replace=False)) for _ in range(200)]
+    values = np.array([level[a] + level[b] for a, b in pairs])
+    ids = list(map(str, range(200)))
+    both = ratio_interval(values, np.ones(200), choose_units(pairs, ids, "recording"), resamples=2000)
+    each = ratio_interval(values, np.ones(200), None, resamples=2000)
+    assert both.drawn == "voice" and both.groups == 8 and both.value == each.value and both.low < both.value < both.high
+    assert both.high - both.low > 2 * (each.high - each.low)
+    single = [(a,) for a, _ in pairs[:-1]]  # but for one item, the weights are those of the cluster bootstrap
+    one, other = (
+        ratio_interval(values, np.ones(200), choose_units([*single, v], ids, "recording"), resamples=20_000)
+        for v in (pairs[-1], pairs[-1][:1])
+    )
+    assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=0.1)
+
+
+def test_units_have_to_fit():
+    with pytest.raises(ValueError, match="2 voices do not fit 1 items"):
+        choose_units(["a", "b"], ["x"], "passage")
+    with pytest.raises(ValueError, match="several groups"):
+        _ = Units("voice", (("a", "b"),)).labels
+    with pytest.raises(ValueError, match="1 groups do not fit 2 values"):
+        mean_interval([1.0, 2.0], Units("voice", (("a", "b"),)), resamples=5)

@@ -1,0 +1,49 @@
+"""Matrices as int8: what is lost, and that nothing more is."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from speechssl.dual.weights import SCALE, dequantise, quantise
+
+
+@given(
+    arrays(
+        np.float32, st.tuples(st.integers(1, 6), st.integers(1, 9)), elements=st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
+    )
+)
+def test_a_weight_is_off_by_at_most_a_254th_of_its_rows_largest(values):
+    matrix = torch.from_numpy(values)
+    packed = quantise({"w": matrix})
+    assert packed["w"].dtype == torch.int8 and packed["w" + SCALE].shape == (len(matrix),)
+    largest = matrix.abs().amax(1, keepdim=True)
+    error = (dequantise(packed)["w"] - matrix).abs()
+    assert (error <= largest * (1 / 254 + 1e-6) + 1e-14).all()
+
+
+@given(
+    arrays(
+        np.float32, st.tuples(st.integers(1, 6), st.integers(1, 9)), elements=st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
+    )
+)
+def test_packing_again_gives_the_same_bits(values):
+    packed = quantise({"w": torch.from_numpy(values)})
+    again = quantise(dequantise(packed))
+    assert torch.equal(again["w"], packed["w"]) and torch.equal(again["w" + SCALE], packed["w" + SCALE])
+
+
+def test_rows_have_scales_of_their_own():
+    matrix = torch.tensor([[1e-4, -5e-5], [1e4, -3.0], [0.0, 0.0]])
+    back = dequantise(quantise({"w": matrix}))["w"]
+    assert back[0, 0] == pytest.approx(1e-4, rel=1e-5) and back[1, 0] == pytest.approx(1e4, rel=1e-5) and (back[2] == 0).all()
+
+
+def test_what_is_no_matrix_is_kept_to_the_bit():
+    state = {"bias": torch.randn(7), "conv": torch.randn(3, 2, 5), "ids": torch.arange(6).reshape(2, 3), "one": torch.tensor(0.1)}
+    packed = quantise(state)
+    assert set(packed) == set(state)
+    for name, value in dequantise(packed).items():
+        assert torch.equal(value, state[name].float())

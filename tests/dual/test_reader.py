@@ -1,0 +1,378 @@
+"""The span reader on every family of text encoders: padding is not seen, labels point at answers, answers can be learnt."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from transformers import BertTokenizer
+
+from speechssl.dual import train
+from speechssl.dual.model import IGNORED, Example, ExampleBatches, Layout, Reader, ShortFirst, SpanModel, collate, of_window
+from speechssl.textlm.encoders import longest_sequence, without_dropout
+from speechssl.textlm.symbols import special_ids
+
+KINDS = ("bert", "roberta", "distilbert", "electra", "albert", "longformer", "modernbert")
+SYMBOLS = 30
+LAYOUT = Layout(cls=SYMBOLS, sep=SYMBOLS + 1, pad=SYMBOLS + 2, size=24, stride=12, question=6, answer=5)
+
+
+@pytest.fixture(scope="module")
+def span_model(text_encoder):
+    """A function (kind) -> a SpanModel with random weights of a size that gives every input other logits; eval mode."""
+
+    def make(kind="bert"):
+        encoder = text_encoder(kind)
+        torch.manual_seed(1)
+        width = encoder.get_input_embeddings().embedding_dim
+        return SpanModel(encoder, nn.Embedding(SYMBOLS + 3, width)).eval()
+
+    return make
+
+
+def tokens(count, seed=0):
+    return np.random.default_rng(seed).integers(0, SYMBOLS, count)
+
+
+def sequence(question, window, seed=0):
+    return LAYOUT.sequence(tokens(question, seed), tokens(window, seed + 1))
+
+
+# ---- sequences
+
+
+def test_a_sequence_is_cls_question_sep_window_sep():
+    ids, offset = LAYOUT.sequence(np.array([1, 2, 3]), np.array([4, 5]))
+    assert ids.tolist() == [30, 1, 2, 3, 31, 4, 5, 31] and offset == 5 and ids.dtype == np.int64
+
+
+def test_a_long_question_loses_its_tail():
+    ids, offset = LAYOUT.sequence(np.arange(10), np.array([20]))
+    assert ids.tolist() == [30, 0, 1, 2, 3, 4, 5, 31, 20, 31] and ids[offset] == 20
+
+
+def test_a_batch_is_padded_to_one_length():
+    batch = collate([LAYOUT.sequence(np.array([1]), np.array([2, 3])), LAYOUT.sequence(np.array([]), np.array([4]))], LAYOUT.pad)
+    assert batch["ids"].tolist() == [[30, 1, 31, 2, 3, 31], [30, 31, 4, 31, 32, 32]]
+    assert batch["mask"].tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
+    assert batch["segments"].tolist() == [[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 0, 0]]
+    assert of_window(batch["mask"], batch["segments"]).tolist() == [[0, 0, 0, 1, 1, 0], [0, 0, 1, 0, 0, 0]]
+
+
+def test_segments_are_those_of_berts_own_tokeniser():
+    words = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", "who", "is", "it", "ann", "ran"]
+    tokenizer = BertTokenizer(vocab={word: i for i, word in enumerate(words)})
+    pairs = [("who is it", "it is ann"), ("who", "ann ran")]
+    golden = tokenizer([q for q, _ in pairs], [p for _, p in pairs], padding=True, return_tensors="pt")
+    layout = Layout(tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
+    coded = [[np.array(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in pair] for pair in pairs]
+    batch = collate([layout.sequence(*pair) for pair in coded], layout.pad)
+    for ours, theirs in (("ids", "input_ids"), ("mask", "attention_mask"), ("segments", "token_type_ids")):
+        assert torch.equal(batch[ours], golden[theirs]), ours
+
+
+def test_longformer_looks_globally_from_cls_the_question_and_its_sep_alone(span_model):
+    batch = collate([sequence(2, 4), sequence(3, 2)], LAYOUT.pad)
+    model = span_model("longformer")
+    given = model.inputs(model.embedding(batch["ids"]), batch["mask"], batch["segments"])
+    assert given["global_attention_mask"].tolist() == [[1] * 4 + [0] * 5, [1] * 5 + [0] * 4]
+    assert "token_type_ids" not in given  # it has one kind of segment, as RoBERTa
+    one_text = model.inputs(model.embedding(batch["ids"]), batch["mask"], None)
+    assert "global_attention_mask" not in one_text  # nothing is asked
+
+
+# ---- models
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_a_batch_does_not_change_the_logits(span_model, kind):
+    model = span_model(kind)
+    short, long = sequence(2, 7), sequence(6, 24, seed=5)
+    with torch.no_grad():
+        alone = model.logits(**collate([short], LAYOUT.pad))[0]
+        padded = model.logits(**collate([long, short], LAYOUT.pad))[1]
+        model.embedding.weight[LAYOUT.pad] = 100.0
+        repainted = model.logits(**collate([long, short], LAYOUT.pad))[1]
+    size = len(short[0])
+    torch.testing.assert_close(padded[:size], alone, atol=2e-5, rtol=1e-5)
+    assert (padded[size:] == IGNORED).all()
+    torch.testing.assert_close(repainted, padded, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_cls_and_the_window_can_be_chosen(span_model, kind):
+    ids, offset = sequence(3, 9)
+    with torch.no_grad():
+        logits = span_model(kind).logits(**collate([(ids, offset)], LAYOUT.pad))[0]
+    assert logits.shape == (len(ids), 2) and logits.dtype == torch.float32
+    allowed = [0, *range(offset, offset + 9)]
+    assert (logits[allowed] > IGNORED / 2).all()
+    assert (logits[[i for i in range(len(ids)) if i not in allowed]] == IGNORED).all()
+
+
+def test_a_span_is_scored_with_the_weights_of_the_layout():
+    """Ends weigh more for DUAL: of two spans the one with the better end; equal weights prefer the other."""
+    starts, ends = torch.full((12,), -9.0), torch.full((12,), -9.0)
+    starts[[4, 6]], ends[[4, 6]] = torch.tensor([5.0, 0.0]), torch.tensor([0.0, 4.0])
+
+    class Fixed(nn.Module):
+        weight = nn.Parameter(torch.zeros(1))
+
+        def __init__(self):
+            super().__init__()
+            self.unused = self.weight
+
+        def logits(self, ids, mask, segments):
+            return torch.stack([starts, ends], -1)[None, : ids.shape[1]]
+
+    single = replace(LAYOUT, answer=1)
+    found = [
+        Reader(Fixed(), layout).read(tokens(2), tokens(7)) for layout in (single, replace(single, start_weight=0.4, end_weight=0.6))
+    ]
+    assert [(span.first, span.score) for span in found] == [(0, 5.0), (2, pytest.approx(2.4))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_question_order_and_place_all_matter(span_model, kind):
+    model, question, window = span_model(kind), tokens(4), tokens(8, 1)
+    moved = window.copy()
+    moved[[2, 5]] = window[[5, 2]]
+    inputs = [(question, window), ((question + 1) % SYMBOLS, window), (question, moved)]
+    with torch.no_grad():
+        plain, other, swapped = (model.logits(**collate([LAYOUT.sequence(*i)], LAYOUT.pad))[0, 6:14] for i in inputs)
+    assert (plain - other).abs().max() > 1e-4
+    order = [0, 1, 5, 3, 4, 2, 6, 7]
+    assert (plain[order] - swapped).abs().max() > 1e-5  # not a bag of tokens
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_everything_but_the_unused_table_learns(span_model, kind):
+    model = span_model(kind).train()
+    batch = collate([sequence(2, 8), sequence(3, 9, 4)], LAYOUT.pad)
+    loss = model(**batch, first=torch.tensor([5, 6]), last=torch.tensor([5, 8]))["loss"]
+    loss.backward()
+    assert model.embedding.weight.grad is not None and model.embedding.weight.grad[LAYOUT.cls].abs().sum() > 0
+    layers = [p for name, p in model.encoder.named_parameters() if "layer" in name and "weight" in name and p.ndim == 2]
+    assert layers and all(p.grad is not None and torch.isfinite(p.grad).all() for p in layers)
+
+
+def test_the_loss_is_the_mean_of_two_cross_entropies(span_model):
+    model, batch = span_model(), collate([sequence(2, 8), sequence(3, 9, 4)], LAYOUT.pad)
+    first, last = torch.tensor([5, 0]), torch.tensor([7, 0])
+    with torch.no_grad():
+        logits = model.logits(**batch).log_softmax(1)
+        found = model(**batch, first=first, last=last)
+    rows = torch.arange(2)
+    expected = -(logits[rows, first, 0].mean() + logits[rows, last, 1].mean()) / 2
+    torch.testing.assert_close(found["loss"], expected)
+    best = logits.argmax(1)
+    right = model(**batch, first=best[:, 0], last=best[:, 1])["exact"]
+    half = model(**batch, first=best[:, 0], last=torch.stack([best[0, 1], best[1, 1] + 1]))["exact"]
+    assert (right, half) == (1, 0.5)
+
+
+# ---- batches
+
+
+@st.composite
+def example_sets(draw):
+    """Passages without a token in common, so that a token says where it stood."""
+    examples = []
+    for _ in range(draw(st.integers(1, 7))):
+        total = draw(st.integers(1, 60))
+        first = draw(st.integers(0, total - 1))
+        last = draw(st.integers(first, total - 1))
+        passage = 100 * len(examples) + np.random.default_rng(total).permutation(total)
+        examples.append(Example(1_000 + np.arange(draw(st.integers(0, 9))), passage, first, last))
+    return examples
+
+
+@given(example_sets(), st.sampled_from([0.0, 0.3, 1.0]), st.integers(1, 5), st.integers(0, 40))
+def test_labels_point_at_the_answers_tokens(examples, empty, size, step):
+    layout = Layout(cls=2_000, sep=2_001, pad=2_002, size=16, stride=8, question=5)
+    batch = ExampleBatches(examples, layout, size, empty, seed=3)(step)
+    assert len(batch["ids"]) == min(size, len(examples))
+    read = of_window(batch["mask"], batch["segments"]).numpy()
+    for ids, mask, inside, first, last in zip(
+        *(batch[n].numpy() for n in ("ids", "mask")), read, batch["first"].numpy(), batch["last"].numpy(), strict=True
+    ):
+        window = ids[inside == 1]
+        example = next(e for e in examples if is_cut_of(window, e.passage))
+        answer = example.passage[example.first : example.last + 1]
+        assert len(window) == min(16, len(example.passage)) and (mask.sum() == len(window) + 3 + min(len(example.question), 5))
+        if first == 0:
+            assert last == 0 and not is_cut_of(answer, window)
+            assert empty > 0 or len(answer) > 16
+        else:
+            assert np.array_equal(ids[first : last + 1], answer) and inside[first : last + 1].all()
+
+
+def is_cut_of(part, whole):
+    return any(np.array_equal(part, whole[i : i + len(part)]) for i in range(len(whole) - len(part) + 1))
+
+
+def long_examples(count):
+    rng = np.random.default_rng(0)
+    return [Example(np.array([i]), rng.permutation(100), 40 + i, 42 + i) for i in range(count)]
+
+
+def test_every_example_comes_once_an_epoch_in_another_order():
+    batches = ExampleBatches(long_examples(12), LAYOUT, size=4)
+    epochs = [np.concatenate([batches(3 * epoch + i)["ids"][:, 1].numpy() for i in range(3)]) for epoch in range(3)]
+    assert all(sorted(epoch) == list(range(12)) for epoch in epochs)
+    assert not np.array_equal(epochs[0], epochs[1])
+
+
+def test_a_batch_depends_on_seed_and_step_only():
+    first, again = (ExampleBatches(long_examples(12), LAYOUT, size=4, seed=1) for _ in range(2))
+    [first(step) for step in (0, 5, 2)]
+    assert all(torch.equal(value, again(7)[name]) for name, value in first(7).items())
+    assert not torch.equal(first(7)["ids"], ExampleBatches(long_examples(12), LAYOUT, size=4, seed=2)(7)["ids"])
+
+
+def test_answers_stand_everywhere_in_the_window_and_some_windows_are_empty():
+    batches = ExampleBatches(long_examples(4), LAYOUT, size=4, empty=0.25)
+    firsts = np.concatenate([batches(step)["first"].numpy() for step in range(400)])
+    held = firsts[firsts > 0] - 3  # after [CLS] one token [SEP]
+    assert set(held) == set(range(24 - 3 + 1))
+    # A quarter is put anywhere in 77 places, of which 22 hold the answer.
+    assert np.mean(firsts == 0) == pytest.approx(0.25 * (1 - 22 / 77), abs=0.04)
+
+
+def test_short_windows_come_first_and_whole_ones_after():
+    whole = ExampleBatches(long_examples(12), LAYOUT, size=4)
+    short = replace(whole, layout=replace(LAYOUT, size=8), size=12)
+    batches = ShortFirst(short, whole, steps=3)
+    windows = [int(batches(step)["segments"].sum(1).max()) for step in range(6)]
+    assert windows == [9, 9, 9, 25, 25, 25]  # and the closing [SEP]
+    assert [len(batches(step)["ids"]) for step in (2, 3)] == [12, 4]
+
+
+# ---- reading
+
+
+def test_a_question_that_loses_its_tail_is_told(text_encoder):
+    torch.manual_seed(0)
+    reader = Reader(SpanModel(text_encoder(), nn.Embedding(SYMBOLS + 3, 32)).eval(), LAYOUT)
+    with pytest.warns(UserWarning, match="1 of 2 questions lost what is beyond 6 tokens"):
+        reader.read_many([(np.arange(7), np.arange(20)), (np.arange(6), np.arange(20))])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_dropout_training_computes_what_reading_does(text_encoder, kind):
+    model, embedded = without_dropout(text_encoder(kind, **DROPPING.get(kind, {}))), torch.randn(1, 16, 32)
+    if kind in ("electra", "albert"):
+        embedded = embedded[..., :16]
+    read, trained = (m(inputs_embeds=embedded).last_hidden_state for m in (model.eval(), model.train()))
+    torch.testing.assert_close(read, trained)
+
+
+DROPPING = {"modernbert": dict.fromkeys(("attention_dropout", "embedding_dropout", "mlp_dropout"), 0.5)}
+LONG = {"attention_window": 16, "max_position_embeddings": 4098, "vocab_size": 50}  # positions of Longformer-4096
+
+
+def test_a_longformer_reads_to_its_last_position_and_no_further(text_encoder):
+    """Training in the published shape: sequences of 4,096, of a long question, and a window of a longer passage."""
+    assert longest_sequence(text_encoder("longformer", **LONG)) == 4096
+    layout = Layout(*special_ids(SYMBOLS), size=3580, stride=1790, question=513)
+    rng = np.random.default_rng(0)
+    question, passage = rng.integers(0, SYMBOLS, 600), rng.integers(0, SYMBOLS, 5000)
+    batch = ExampleBatches([Example(question, passage, 4000, 4040)], layout, 1, empty=0.0)(0)
+    assert batch["ids"].shape == (1, 4096)
+    gradients = []
+    for twice in (False, True):
+        torch.manual_seed(0)
+        model = SpanModel(text_encoder("longformer", **LONG), nn.Embedding(SYMBOLS + 3, 32))
+        if twice:
+            train.recompute(model.encoder, "")
+        without_dropout(model.train().encoder)
+        model(**batch)["loss"].backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    assert gradients[0].isfinite().all() and gradients[0].norm() > 0
+    torch.testing.assert_close(*gradients)
+    with pytest.warns(UserWarning, match="lost what is beyond 513"):
+        choice = Reader(model.eval(), layout).read(question, passage)
+    assert 0 <= choice.first <= choice.last < 5000
+    with pytest.raises(IndexError), pytest.warns(UserWarning):
+        Reader(model, replace(layout, question=514)).read(question, passage)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "longest"),
+    [
+        ("bert", {}, 128),
+        ("roberta", {}, 126),  # positions 0 and 1 are its padding's
+        ("longformer", {"max_position_embeddings": 40}, 32),  # windows of 8: 38 would be filled up to 40
+        ("modernbert", {}, 128),
+    ],
+)
+def test_the_longest_sequence_is_read_and_one_more_is_not(text_encoder, kind, changes, longest):
+    model = text_encoder(kind, **changes)
+    assert longest_sequence(model) == longest
+    embedded = torch.zeros(1, longest + 1, 32)
+    model(inputs_embeds=embedded[:, :-1])
+    if kind != "modernbert":  # rotates: its limit is what it was trained on
+        with pytest.raises((IndexError, RuntimeError)):
+            model(inputs_embeds=embedded)
+
+
+def asked(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return [(tokens(int(rng.integers(0, 9)), i), tokens(int(rng.integers(1, 80)), 100 + i)) for i in range(count)]
+
+
+@pytest.mark.parametrize("kind", ["bert", "longformer", "modernbert"])
+def test_reading_many_is_reading_one_by_one(span_model, kind):
+    reader, items = Reader(span_model(kind), LAYOUT, batch=3), asked(9)
+    many, single = reader.read_many(items), [reader.read(*item) for item in items]
+    for a, b, (_, passage) in zip(many, single, items, strict=True):
+        assert (a.first, a.last, a.window) == (b.first, b.last, b.window)
+        assert a.score == pytest.approx(b.score, abs=1e-4) and a.confidence == pytest.approx(b.confidence, abs=1e-4)
+        assert 0 <= a.first <= a.last < len(passage) and a.last - a.first < LAYOUT.answer
+        assert 0 < a.confidence <= 1
+
+
+def test_reading_nothing_is_no_answer(span_model):
+    reader = Reader(span_model(), LAYOUT)
+    assert reader.read_many([]) == []
+    with pytest.raises(ValueError, match="no windows"):
+        reader.read(tokens(3), tokens(0))
+
+
+def test_bf16_reads_much_the_same(span_model):
+    model, items = span_model(), asked(4)
+    exact, rounded = (Reader(model, LAYOUT, bf16=b).read_many(items) for b in (False, True))
+    assert [c.score for c in rounded] == pytest.approx([c.score for c in exact], abs=0.05)
+    assert [c.score for c in rounded] != [c.score for c in exact]
+
+
+def lookups(count, seed):
+    """Find the key: the question is one token of 20 to 29, the answer is what stands between its two places."""
+    rng = np.random.default_rng(seed)
+    examples = []
+    for _ in range(count):
+        passage, key, at = rng.integers(0, 20, 20), int(rng.integers(20, 30)), int(rng.integers(0, 14))
+        length = int(rng.integers(1, 5))
+        passage[[at, at + length + 1]] = key
+        examples.append(Example(np.array([key]), passage, at + 1, at + length))
+    return examples
+
+
+@pytest.mark.parametrize("kind", ["bert", "electra"])
+def test_a_toy_problem_is_learnt_by_heart(span_model, kind):
+    model, examples = span_model(kind).train(), lookups(6, 0)
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    batches = ExampleBatches(examples, LAYOUT, size=6, empty=0.1)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    for step in range(59):
+        loss = model(**batches(step))["loss"]
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    found = Reader(model.eval(), LAYOUT).read_many([(e.question, e.passage) for e in examples])
+    assert [(c.first, c.last) for c in found] == [(e.first, e.last) for e in examples]

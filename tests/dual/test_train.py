@@ -1,0 +1,240 @@
+"""Training of the readers: what they are made from is written down, other inputs are refused, a killed run goes on."""
+
+import json
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus
+from speechssl.dual import train
+from speechssl.dual.train import QaOptions, _answer_words, dual_examples, train_dual, train_text
+from speechssl.dual.weights import load_reader
+from speechssl.errors import InputError
+from speechssl.io import hash_bytes, write_json
+from speechssl.timing import FrameGrid, RunLength
+from speechssl.trainer import TrainingOptions
+from speechssl.units.storage import Part, Utterance, encode, part_name
+
+GRID = FrameGrid(16_000, 320, 400)
+K = 6
+OWN = SimpleNamespace(size=K, names=("b",))  # a codebook, as far as training looks at it
+
+
+def options(**changes):
+    training = TrainingOptions(steps=2, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False)
+    return QaOptions(**{"training": training, "batch": 2, "window": 16, "stride": 8, "answer": 5} | changes)
+
+
+@pytest.fixture
+def corpus(mini_corpus, tmp_path, text_encoder, tokenizer, monkeypatch):
+    """A corpus with answers and words, its units, and a tiny text encoder in the place of a pre-trained one."""
+    root = mini_corpus((16_000, 24_123, 20_000))
+    words = [["lost", 0.0, 0.3], ["silver", 0.3, 0.6]]
+    for name, more in (("passages", {"words": words}), ("questions", {"answers": [{"text": "silver", "start": 0.3, "end": 0.6}]})):
+        path = root / f"train/{name}.jsonl"
+        path.write_text("".join(json.dumps(json.loads(line) | more) + "\n" for line in path.read_text().splitlines()))
+    rng, data = np.random.default_rng(0), load_corpus(root, "train")
+    frames = {r.id: GRID.frames(round(r.seconds * 16_000)) for r in (*data.passages.values(), *data.questions)}
+    units = {name: RunLength.of_frames(np.repeat(rng.integers(0, K, 200), 3)[:count]) for name, count in frames.items()}
+    made = {"codebook": "b", "corpus": data_hash(root, "train")}
+    save_units(tmp_path / "units/train", units, made)
+    monkeypatch.setattr(train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
+    return root
+
+
+def change(path, function):
+    """Rewrite every record of a manifest."""
+    lines = path.read_text().splitlines()
+    path.write_text("".join(json.dumps(function(json.loads(line))) + "\n" for line in lines))
+
+
+def save_units(folder, units, made):
+    folder.mkdir(parents=True)
+    content = encode(Part([Utterance(name, 1.0, runs, "") for name, runs in units.items()], {}))
+    (folder / part_name(0)).write_bytes(content)
+    write_json(folder / "card.json", {"made_from": made, "parts": [{"file": part_name(0), "hash": hash_bytes(content)}]})
+
+
+def dual(corpus, tmp_path, out="dual", assignment="most-frequent", **changes):
+    extractor = SimpleNamespace(grid=GRID, codebook=OWN, card={"codebook": "b"})
+    train_dual(corpus, tmp_path / "units", tmp_path / out, extractor, assignment, options(**changes))
+    return tmp_path / out
+
+
+def test_a_reader_is_trained_once_and_says_from_what(corpus, tmp_path):
+    out = dual(corpus, tmp_path)
+    model, layout, card = load_reader(out)
+    assert (layout.cls, layout.size, model.embedding.num_embeddings) == (K, 16, K + 3)
+    assert (layout.start_weight, layout.end_weight) == (0.4, 0.6)
+    assert card["assignment"] == "most-frequent" and card["units"]["codebook"] == "b" and card["examples"] == 3
+    before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+    dual(corpus, tmp_path)
+    assert before == {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("change", [{"assignment": "random"}, {"window": 20}, {"training": TrainingOptions(3, 1e-3)}])
+def test_other_inputs_are_refused_and_named(corpus, tmp_path, change):
+    dual(corpus, tmp_path)
+    with pytest.raises(InputError, match=rf"made from other inputs \(.*{next(iter(change))}"):
+        dual(corpus, tmp_path, **change)
+
+
+def rewrite_made_from(tmp_path, **changes):
+    path = tmp_path / "units/train/card.json"
+    card = json.loads(path.read_text())
+    path.write_text(json.dumps(card | {"made_from": card["made_from"] | changes}))
+
+
+def test_other_units_are_refused_even_where_only_a_checkpoint_is_left(corpus, tmp_path):
+    (dual(corpus, tmp_path) / "card.json").unlink()
+    rewrite_made_from(tmp_path, smooth=3)
+    with pytest.raises(InputError, match="units.smooth"):
+        dual(corpus, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["codebook", "corpus"])
+def test_units_of_another_corpus_or_codebook_are_refused(corpus, tmp_path, name):
+    rewrite_made_from(tmp_path, **{name: "other"})
+    with pytest.raises(InputError, match=f"made from another {name}; extract them again"):
+        dual(corpus, tmp_path)
+    assert not (tmp_path / "dual").exists()
+
+
+def test_a_reader_of_units_from_before_there_was_a_precision_goes_on(corpus, tmp_path):
+    start = dual(corpus, tmp_path, "start")
+    rewrite_made_from(tmp_path, precision="fp32")
+    assert load_reader(dual_from(start, corpus, tmp_path, "next"))[2]["units"]["precision"] == "fp32"
+    rewrite_made_from(tmp_path, precision="bf16")
+    with pytest.raises(InputError, match="start was trained on other units"):
+        dual_from(start, corpus, tmp_path, "other")
+
+
+def test_a_reader_goes_on_with_units_that_were_carried_over_from_its_own_and_with_no_others(corpus, tmp_path):
+    start = dual(corpus, tmp_path, "start")
+    rewrite_made_from(tmp_path, codebook="carried", encoder="another")
+    found = load_reader(dual_from(start, corpus, tmp_path, "next", SimpleNamespace(size=K, names=("carried", "b")), "carried"))[2]
+    assert found["units"]["codebook"] == "carried" and found["start"] == load_reader(start)[2]["weights"]
+    for names in (("carried",), ("carried", "c")):
+        with pytest.raises(InputError, match="start was trained on other units; start from one of these units, or from none"):
+            dual_from(start, corpus, tmp_path, f"other-{len(names)}", SimpleNamespace(size=K, names=names), "carried")
+
+
+def test_a_reader_goes_on_with_another_corpus(corpus, tmp_path):
+    start = dual(corpus, tmp_path, "start")
+    path = corpus / "train/questions.jsonl"
+    path.write_text(path.read_text().replace('"seconds": 0.5', '"seconds": 0.4'))
+    rewrite_made_from(tmp_path, precision="fp32", passages=2, corpus=data_hash(corpus, "train"))
+    found = load_reader(dual_from(start, corpus, tmp_path, "next"))[2]
+    assert found["units"]["corpus"] != load_reader(start)[2]["units"]["corpus"]
+
+
+def dual_from(start, corpus, tmp_path, out, codebook=OWN, name="b"):
+    extractor = SimpleNamespace(grid=GRID, codebook=codebook, card={"codebook": name})
+    train_dual(corpus, tmp_path / "units", tmp_path / out, extractor, "most-frequent", options(), start)
+    return tmp_path / out
+
+
+def test_a_killed_run_ends_with_the_same_bytes(corpus, tmp_path, monkeypatch):
+    training = TrainingOptions(steps=4, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False)
+    whole = dual(corpus, tmp_path, "whole", training=training)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(train.ExampleBatches, "__call__", killing(train.ExampleBatches.__call__))
+        dual(corpus, tmp_path, "killed", training=training)
+    assert list((tmp_path / "killed/checkpoints").glob("checkpoint-*"))
+    killed = dual(corpus, tmp_path, "killed", training=training)
+    for name in ("model.safetensors", "config.json", "made_from.json"):
+        assert (whole / name).read_bytes() == (killed / name).read_bytes()
+
+
+def killing(call):
+    def batch(self, step):
+        if step >= 3:  # the loader is a step ahead
+            raise KeyboardInterrupt
+        return call(self, step)
+
+    return batch
+
+
+def test_text_qa_keeps_its_tokeniser_beside_the_model(corpus, tmp_path):
+    train_text(corpus, tmp_path / "text", options())
+    assert load_reader(tmp_path / "text")[2]["examples"] == 3
+    assert (tmp_path / "text/tokenizer.json").is_file()
+
+
+def test_text_qa_without_word_times_and_offsets_is_one_sentence(corpus, tmp_path, capsys):
+    change(corpus / "train/passages.jsonl", lambda record: record | {"words": []})
+    change(corpus / "train/questions.jsonl", lambda r: r | {"answers": [a | {"char_start": None} for a in r["answers"]]})
+    with pytest.raises(InputError, match="no answerable question that can be used"):
+        train_text(corpus, tmp_path / "text", options())
+    said = "set aside q0: no word of passage p0 lies within the times, or at the offset, of its answer"
+    told = capsys.readouterr().err
+    assert said in told and "training of text QA: 3 questions set aside" in told
+    assert not (tmp_path / "text").exists()
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "answer", "start", "words", "span"),
+    [
+        ("en", "the silver  lantern, was lost", "silver  lantern", 4, ["the", "silver", "lantern,", "was", "lost"], (1, 2)),
+        ("en", "the silver lantern", "ilv", 5, ["the", "silver", "lantern"], (1, 1)),
+        ("zh", "在歐洲 Anna的", "歐洲", 1, ["在", "歐", "洲", "Anna", "的"], (1, 2)),
+        ("en", "the silver lantern", "gold", None, ["the", "silver", "lantern"], None),
+    ],
+)
+@pytest.mark.parametrize("field", ["text", "transcript"])
+def test_without_times_the_answers_words_are_those_at_its_offset(language, written, answer, start, words, span, field):
+    passage = Passage("p", "", 0.0, "", "", language)
+    question = Question("q", "p", "", 0.0, "", "", language, (Answer("elsewhere"), Answer(answer, char_start=start)))
+    assert _answer_words(replace(passage, **{field: written}), question) == (words, span)
+
+
+def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
+    shutil.copytree(corpus / "train", corpus / "other")
+    (corpus / "train/questions.jsonl").write_text("")
+    train_text(corpus, tmp_path / "text", options(characters=True, split="other"))
+    model, layout, card = load_reader(tmp_path / "text")
+    assert model.embedding.num_embeddings == 3 + 2 + len({*"ab"}) and card["characters"] and card["options"]["split"] == "other"
+    assert layout.cls == model.embedding.num_embeddings - 3
+    with pytest.raises(InputError, match=r"made from other inputs \(.*characters"):
+        train_text(corpus, tmp_path / "text", options(split="other"))
+
+
+def test_what_was_begun_before_there_were_subwords_goes_on(corpus, tmp_path):
+    train_text(corpus, tmp_path / "text", options())
+    made = json.loads((tmp_path / "text/made_from.json").read_text())["options"]
+    assert not {"subwords", "characters", "split"} & set(made)
+
+
+def test_text_qa_takes_the_first_annotation_with_times(corpus, tmp_path):
+    path = corpus / "train/questions.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records[0]["answers"].insert(0, {"text": "silver"})
+    records[1]["answers"] = [{"text": "silver"}]
+    path.write_text("".join(json.dumps(r) + "\n" for r in records))
+    train_text(corpus, tmp_path / "text", options())
+    card = load_reader(tmp_path / "text")[2]
+    assert (card["examples"], card["left_out"]) == (2, 1)
+
+
+@pytest.mark.parametrize("sizes", [{"stride": 17}, {"stride": 0}, {"short_window": 17, "short_steps": 1}, {"window": 134}])
+def test_windows_that_leave_gaps_or_do_not_fit_are_refused(corpus, tmp_path, sizes):
+    with pytest.raises(InputError, match=r"leave gaps|does not fit into the 256 positions"):
+        dual(corpus, tmp_path, **sizes)
+
+
+def test_questions_without_units_or_times_are_left_out(corpus, tmp_path):
+    data = load_corpus(corpus, "train")
+    units = {name: RunLength.of_frames(np.arange(GRID.frames(16_000)) // 3) for name in ("p0", "q0", "p1")}
+    examples, left_out = dual_examples(data, units, GRID)
+    assert len(examples) == 1 and left_out == {"q1": "no units of q1", "q2": "no units of q2"}
+
+
+def test_what_earlier_versions_began_is_gone_on_with(corpus):
+    """Options that they did not have are not named where they are not used."""
+    found = train._made_from(corpus, options())["options"]
+    later = {"subwords", "characters", "split", "question", "gradient_checkpointing"}
+    assert not later & found.keys() and found["window"] == 16
+    assert train._made_from(corpus, options(question=60))["options"]["question"] == 60

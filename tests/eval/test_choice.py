@@ -1,0 +1,424 @@
+"""Multiple choice over systems and conditions: all is heard once, baselines are exact, a killed run goes on, spoken end to end."""
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from speechssl.audio import write_flac
+from speechssl.augment import Distorter, parse_condition
+from speechssl.cascade.system import TextCodec
+from speechssl.cascade.words import TimedWord, Transcript
+from speechssl.cli import main
+from speechssl.data.records import first_passages, load_corpus
+from speechssl.errors import InputError
+from speechssl.eval.choice import evaluate_choice
+from speechssl.eval.compare import compare, read_results
+from speechssl.io import model_folder, write_json
+from speechssl.multiple_choice.system import Baseline, WrittenChooser, load_choosers
+from speechssl.report.comparison import run_comparison
+from speechssl.report.published import published_choice
+from speechssl.report.spoken_qa import write_report
+from speechssl.results import append_rows, read_rows
+
+CORRECT = [[0], [2], [1, 3], [3]]
+OPTIONS = ["a", "bb", "ccc", "dddd"]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Four questions on two passages, one of them with two right options; everything recorded."""
+    return make(tmp_path / "corpus", True)
+
+
+def make(root, spoken):
+    rng, rows = np.random.default_rng(0), {"passages": [], "questions": []}
+
+    def record(name, seconds, text):
+        if spoken:
+            write_flac(root / f"dev/audio/{name}.flac", rng.uniform(-0.5, 0.5, round(seconds * 16_000)))
+        audio = f"dev/audio/{name}.flac" if spoken else ""
+        return {"id": name, "audio": audio, "seconds": seconds if spoken else 0.0, "text": text, "speaker": "s", "language": "en"}
+
+    rows["passages"] = [record(f"p{i}", 2.0, "a red boat") for i in range(2)]
+    for i, right in enumerate(CORRECT):
+        audio = [record(f"q{i}-{o}", 0.3, text)["audio"] for o, text in enumerate(OPTIONS)] if spoken else []
+        asked = record(f"q{i}", 1.0, "which") | {"passage": f"p{i // 2}", "options": OPTIONS, "correct": right}
+        rows["questions"].append(asked | {"option_audio": audio})
+    (root / "dev").mkdir(parents=True, exist_ok=True)
+    for kind, records in rows.items():
+        (root / "dev" / f"{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    write_json(root / "card.json", {"corpus": "toy"})
+    return root
+
+
+@dataclass
+class Ears:
+    """Prefers the options in an order that it was told; counts what it heard."""
+
+    order: tuple = (0, 1, 2, 3)
+    name: str = "ears"
+    heard: list = field(default_factory=list)
+    asked: list = field(default_factory=list)
+
+    @property
+    def card(self):
+        return {"name": self.name}
+
+    def hear(self, samples):
+        self.heard.append(samples.tobytes())
+        return len(samples)
+
+    def score_all(self, items):
+        self.asked += items
+        return [np.log([0.4, 0.3, 0.2, 0.1])[list(self.order)] for _ in items]
+
+
+def run(systems, corpus, out, conditions=("clean",), seed=0):
+    return evaluate_choice(
+        systems, load_corpus(corpus, "dev"), [parse_condition(c) for c in conditions], out, Distorter(seed, ()), 2, "enc"
+    )
+
+
+def values(rows):
+    return {(r.system, r.condition, r.snr_db, r.metric): (pytest.approx(r.value), r.n) for r in rows}
+
+
+def test_sets_and_single_answers_are_counted_apart(corpus, tmp_path):
+    found = values(run([Ears(), Ears((3, 0, 2, 1), "other")], corpus, tmp_path / "out"))
+    assert found["ears", "clean", None, "set_accuracy"] == (25, 4)
+    assert found["ears", "clean", None, "accuracy"] == (pytest.approx(100 / 3), 3)
+    assert found["other", "clean", None, "set_accuracy"] == (25, 4)  # options 1 and 3 are its best two
+    assert found["other", "clean", None, "accuracy"] == (0, 3)
+
+
+def test_everything_is_heard_once_in_every_condition_with_options_distorted(corpus, tmp_path):
+    ears = Ears()
+    run([ears], corpus, tmp_path / "out", ("clean", "pink@5"))
+    each = 2 + 4 + 4 * 4
+    assert len(ears.heard) == 2 * each and len(set(ears.heard)) == 2 * each
+    assert (ears.asked[0].passage, ears.asked[0].question, ears.asked[0].options) == (32_000, 16_000, (4_800,) * 4)
+    run([ears], corpus, tmp_path / "out", ("clean", "pink@5"))
+    assert len(ears.heard) == 2 * each
+
+
+def test_chance_is_exact_and_the_longest_option_is_a_system(corpus, tmp_path):
+    found = values(run([Baseline("chance"), Baseline("longest-option")], corpus, tmp_path / "out", ("pink@5",)))
+    assert found["chance", "clean", None, "set_accuracy"] == (pytest.approx(100 * (3 / 4 + 1 / 6) / 4), 4)
+    assert found["chance", "clean", None, "accuracy"] == (25, 3)
+    assert found["longest-option", "clean", None, "accuracy"] == (pytest.approx(100 / 3), 3)
+
+
+def test_a_line_a_question_is_left_beside_the_predictions(corpus, tmp_path):
+    run([Ears(), Baseline("chance")], corpus, tmp_path / "out", ("pink@5",))
+    (path,) = (tmp_path / "out/scores/ears").glob("*.jsonl")
+    lines = [json.loads(x) for x in path.read_text().splitlines()]
+    assert path.stem == next((tmp_path / "out/predictions/ears").glob("*.json")).stem
+    two = {"id": "q2", "passage": "p1", "voice": "s", "set_accuracy": 0.0, "accuracy": None}
+    two |= {"answer_words": 1, "type": "other", "relation": "", "passage_errors": None, "passage_words": None}
+    assert lines[2] == two | {"options": 4, "correct": [1, 3], "chosen": [0, 1]}
+    chance = json.loads((tmp_path / "out/scores/chance/clean.jsonl").read_text().splitlines()[2])
+    assert chance == two | {"set_accuracy": pytest.approx(1 / 6), "options": 4, "correct": [1, 3], "chosen": None}
+
+
+@dataclass
+class Recogniser(Ears):
+    """Writes two of the three words of every passage, wrong where it is noisy."""
+
+    name: str = "cascade-ears"
+    said: str = "a red"
+
+    def hear(self, samples):
+        return Transcript(tuple(TimedWord(w, 0.0, 1.0, 1.0) for w in self.said.split()))
+
+
+class Readers:
+    def score_many(self, items):
+        return [np.log([0.1, 0.2, 0.3, 0.4]) for _ in items]
+
+
+def test_word_errors_stand_beside_choices_and_are_compared(corpus, tmp_path, tokenizer):
+    reading = WrittenChooser("text", "text", TextCodec(tokenizer), Readers(), {})
+    rows = values(run([Ears(name="units"), Recogniser(), reading, Baseline("chance")], corpus, tmp_path / "out"))
+    assert rows["cascade-ears", "clean", None, "wer"][0] == pytest.approx(100 / 3) and rows["text", "clean", None, "wer"][0] == 0
+    (c,) = compare(read_results([tmp_path / "out"]))
+    assert (c.textless, c.recognisers) == (["chance", "units"], ["cascade-ears"])
+    assert [c.get(s, ("clean", None), "wer").value for s in ("cascade-ears", "text")] == [pytest.approx(1 / 3), 0]
+    assert run_comparison([tmp_path / "out"], tmp_path / "compare")
+
+
+def test_a_killed_run_goes_on_with_the_next_condition(corpus, tmp_path):
+    ears = Ears()
+    run([ears], corpus, tmp_path / "out")
+    before = (tmp_path / "out/predictions/ears/clean.json").stat().st_mtime_ns
+    count = len(ears.heard)
+    run([ears], corpus, tmp_path / "out", ("clean", "pink@5"))
+    assert len(ears.heard) == 2 * count
+    assert (tmp_path / "out/predictions/ears/clean.json").stat().st_mtime_ns == before
+
+
+def test_what_cannot_be_heard_is_told_scores_nothing_and_is_tried_again(corpus, tmp_path, capsys):
+    path = corpus / "dev/audio/q0-2.flac"
+    kept = path.read_bytes()
+    path.write_bytes(b"no audio")
+    found = values(run([Ears()], corpus, tmp_path / "out"))
+    assert found["ears", "clean", None, "set_accuracy"] == (0, 4)
+    assert "set aside q0:option-2" in capsys.readouterr().err
+    path.write_bytes(kept)
+    assert values(run([Ears()], corpus, tmp_path / "out"))["ears", "clean", None, "set_accuracy"] == (25, 4)
+
+
+@dataclass
+class Deaf(Ears):
+    """Hears nothing that is shorter than a second."""
+
+    name: str = "deaf"
+    least: int = 16_000
+
+    def hear(self, samples):
+        if len(samples) < self.least:
+            raise ValueError(f"{len(samples)} samples are too short")
+        return super().hear(samples)
+
+
+def test_what_one_system_cannot_hear_is_no_loss_to_the_others(corpus, tmp_path, capsys):
+    out = tmp_path / "out"
+    found = values(run([Ears(), Deaf()], corpus, out))
+    assert found["ears", "clean", None, "set_accuracy"] == (25, 4) and found["deaf", "clean", None, "set_accuracy"] == (0, 4)
+    failed = {n: json.loads((out / f"predictions/{n}/clean.json").read_text())["failed"] for n in ("ears", "deaf")}
+    assert failed["ears"] == {} and len(failed["deaf"]) == 16 and failed["deaf"]["q0:option-0"] == "4800 samples are too short"
+    said = capsys.readouterr().err
+    assert "deaf, clean" in said and "ears, clean (" not in said
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_who_hears_nothing_is_named_when_the_others_are_kept(corpus, tmp_path, first):
+    with pytest.raises(InputError, match=r"^deaf: none of the 22 recordings could be heard in the condition clean \(.*too short\)"):
+        run([Ears(), Deaf(least=10**6)][:: -1 if first else 1], corpus, tmp_path / "out")
+    assert json.loads((tmp_path / "out/predictions/ears/clean.json").read_text())["failed"] == {}
+
+
+def test_one_passage_has_no_interval(corpus, tmp_path):
+    one = first_passages(load_corpus(corpus, "dev"), 1)
+    rows = evaluate_choice([Recogniser()], one, [parse_condition("clean")], tmp_path / "out", Distorter(0))
+    assert {r.metric for r in rows} == {"set_accuracy", "accuracy", "wer"} and {(r.low, r.high) for r in rows} == {(None, None)}
+
+
+@dataclass
+class Engine(Recogniser):
+    """Called by the last part of its recogniser's name."""
+
+    asr: str = ""
+    name: str = "cascade-base-960h"
+
+    @property
+    def card(self):
+        return {"asr": self.asr}
+
+
+def test_recognisers_of_one_name_do_not_share_a_folder(corpus, tmp_path):
+    one, other = Engine(asr="facebook/base-960h"), Engine(asr="other/base-960h")
+    with pytest.raises(InputError, match="facebook/base-960h and other/base-960h would both be called cascade-base-960h"):
+        run([one, other], corpus, tmp_path / "out")
+    run([one], corpus, tmp_path / "out")
+    with pytest.raises(InputError, match=r"clean\.json was made with the recogniser facebook/base-960h"):
+        run([other], corpus, tmp_path / "out", ("pink@5",))
+
+
+def test_answers_that_are_spans_are_not_overwritten(corpus, tmp_path):
+    write_json(tmp_path / "out/predictions/ears/clean.json", {"answers": {}})
+    with pytest.raises(InputError, match="evaluate choices into another folder"):
+        run([Ears()], corpus, tmp_path / "out")
+
+
+def test_a_text_only_corpus_is_refused_to_ears_and_read_by_the_others(tmp_path):
+    corpus = make(tmp_path / "text", False)
+    with pytest.raises(InputError, match=r"none of the 22 recordings .*text only; prepare the corpus with --speak"):
+        run([Ears()], corpus, tmp_path / "out")
+
+    class Reads:
+        def score_many(self, items):
+            assert [len(i.options) for i in items] == [4] * 4 and len(items[0].passage) == 3
+            return [np.zeros(4)] * 4
+
+    class Codec:
+        def encode(self, words):
+            return np.arange(len(words)), np.arange(len(words))
+
+    text, given = (
+        WrittenChooser(name, s, Codec(), Reads(), {"s": s}) for name, s in (("text", "text"), ("cascade-given", "given"))
+    )
+    assert values(run([text], corpus, tmp_path / "out"))["text", "clean", None, "accuracy"] == (pytest.approx(100 / 3), 3)
+    with pytest.raises(InputError, match="has no transcript, which cascade-given reads; evaluate text"):
+        run([given], corpus, tmp_path / "out")
+
+
+def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corpus, tmp_path):
+    root = mini_corpus()
+    shutil.copytree(root / "train", root / "dev")
+    with pytest.raises(InputError, match="no question with options"):
+        run([Baseline("chance")], root, tmp_path / "out")
+    with pytest.raises(InputError, match="choose units, speechbert, cascade-ctc"):
+        load_choosers("minisqa-en", ["unit"])
+    for name, said in (
+        ("units", "choice-units/; train one"),
+        ("speechbert", "with --speechbert"),
+        ("text", "choice-text/; train one"),
+    ):
+        with pytest.raises(InputError, match=said):
+            load_choosers("minisqa-en", [name])
+
+
+def test_two_conditions_of_one_name_are_refused(corpus, tmp_path):
+    with pytest.raises(InputError, match="two conditions have the same name"):
+        run([Ears()], corpus, tmp_path / "out", ("pink@5", "pink@5"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--units", "u"], "--units needs the --codebook and the --encoder"),
+        (["--codebook", "b"], "are for units; give --units as well (or --speechbert"),
+        (["--speechbert", "s", "--text-encoder", "bert"], "whose text encoder is SpeechBERT's"),
+        (["--speechbert", "s"], "needs the --encoder that it was trained on and a --recogniser"),
+        (["--speechbert", "s", "--units", "u"], "are not for audio words"),
+        (["--recogniser", "r"], "cuts the words of SpeechBERT; give --speechbert"),
+    ],
+)
+def test_flags_that_belong_together_are_asked_for(corpus, tmp_path, capsys, flags, said):
+    assert main(["train", "choice", str(corpus), str(tmp_path / "out"), *flags]) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_what_was_published_stands_beside_its_own_corpus_alone(tmp_path):
+    for name in ("toefl-qa", "TOEFL-QA", "toefl_qa"):
+        write_json(tmp_path / "card.json", {"corpus": name})
+        table = published_choice(tmp_path, "dev")
+        assert all(
+            text in table
+            for text in (
+                "56.1",
+                "1711.05345",
+                "test",
+                "ours above are on dev",
+                "probably manual transcripts",
+                "beside the system text",
+            )
+        )
+    assert "ours above" not in published_choice(tmp_path, "test")
+    write_json(tmp_path / "card.json", {"corpus": "minisqa"})
+    assert published_choice(tmp_path, "dev") == ""
+
+
+def test_what_was_published_stands_in_the_report(corpus, tmp_path):
+    out = tmp_path / "out"
+    append_rows(out / "results.jsonl", run([Baseline("chance")], corpus, out))
+    for name, there in (("toy", False), ("toefl-qa", True)):
+        write_json(corpus / "card.json", {"corpus": name})
+        write_report(out, corpus, "dev", 2, ["clean"], 0, [])
+        assert ("QACNN" in (out / "report.html").read_text()) is there
+
+
+# ---- the real questions
+
+TOEFL = Path(__file__).parents[3] / "shared" / "data" / "toefl_qa"
+
+
+@pytest.mark.skipif(not TOEFL.is_dir(), reason="the questions of TOEFL-QA are not here (../shared/data/toefl_qa)")
+def test_baselines_of_toefl_qa_and_what_was_published_beside_them(tmp_path, capsys):
+    from speechssl.data.toefl_qa import prepare_toefl_qa
+
+    prepare_toefl_qa(TOEFL, tmp_path / "toefl")
+    arguments = [str(tmp_path / "toefl"), str(tmp_path / "out"), "--systems", "chance", "longest-option", "--split", "dev"]
+    assert main(["evaluate", "choice", *arguments]) == 0
+    found = {(r.system, r.metric): (r.value, r.n) for r in read_rows(tmp_path / "out/results.jsonl")}
+    assert found["chance", "set_accuracy"] == (pytest.approx(100 * (108 / 4 + 15 / 6 + 1 / 4) / 124), 124)
+    assert found["chance", "accuracy"] == (25, 108)
+    assert found["longest-option", "set_accuracy"] == (pytest.approx(100 * 30 / 124), 124)
+    assert "Chung et al. 2018, arXiv 1711.05345" in capsys.readouterr().out
+
+
+# ---- end to end
+
+
+def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer, capsys):
+    """Prepared, extracted, trained on units and on words, and evaluated with the encoder and the recogniser that ship."""
+    pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
+    root, models = speak_corpus(tmp_path / "corpus"), tmp_path / "models"
+    shutil.copytree(model_folder("minisqa-en"), models, ignore=shutil.ignore_patterns("dual", "text-qa"))
+    text_encoder(max_position_embeddings=512).save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    short = [
+        "--text-encoder",
+        str(tmp_path / "bert"),
+        "--steps",
+        "60",
+        "--learning-rate",
+        "3e-3",
+        "--warmup-steps",
+        "2",
+        "--no-bf16",
+    ]
+    book, encoder = str(models / "units.safetensors"), str(models / "encoder")
+    commands = [
+        ["units", "extract", str(root), encoder, book, str(tmp_path / "units"), "--split", "train"],
+        ["train", "choice", str(root), str(models / "choice-units"), "--units", str(tmp_path / "units"), "--codebook", book]
+        + ["--encoder", encoder, *short],
+        ["train", "choice", str(root), str(models / "choice-text"), "--combine", "log-sum-exp", *short],
+        ["train", "choice", str(root), str(models / "choice-speechbert"), "--speechbert", str(models / "speechbert")]
+        + ["--encoder", encoder, "--recogniser", str(models / "ctc"), "--window", "100", "--stride", "50"]
+        + ["--asked", "30", "--steps", "2", "--warmup-steps", "1", "--no-bf16"],
+    ]
+    for command in commands:
+        assert main(command) == 0
+    systems = ["units", "speechbert", "cascade-ctc", "text", "chance", "longest-option"]
+    evaluation = ["evaluate", "choice", str(root), str(tmp_path / "out"), "--models", str(models), "--split", "train"]
+    evaluation += ["--systems", *systems, "--conditions", "clean", "pink@5"]
+    assert main(evaluation) == 0
+    rows = read_rows(tmp_path / "out/results.jsonl")
+    found = {(r.system, r.condition, r.metric): r.value for r in rows}
+    assert found["text", "clean", "set_accuracy"] == 100 and found["chance", "clean", "set_accuracy"] == pytest.approx(50)
+    assert {
+        ("units", "pink", "accuracy"),
+        ("speechbert", "pink", "accuracy"),
+        ("cascade-ctc", "pink", "set_accuracy"),
+        ("cascade-ctc", "clean", "wer"),
+    } <= set(found)
+    assert ("text", "pink", "accuracy") not in found
+    before = (tmp_path / "out/results.jsonl").read_bytes()
+    assert main(evaluation) == 0 and (tmp_path / "out/results.jsonl").read_bytes() == before
+    assert "set_accuracy (%)" in capsys.readouterr().out
+    card = models / "choice-speechbert/card.json"
+    made = json.loads(card.read_text())
+    made["speechbert"]["words"] = "others"
+    card.write_text(json.dumps(made))
+    with pytest.raises(InputError, match="trained on other audio words"):
+        load_choosers(models, ["speechbert"])
+
+
+def speak_corpus(root):
+    """Four stories of a place, spoken, with two options each."""
+    from speechssl.audio import resample
+    from speechssl.synth.espeak import Voice, speak
+
+    rows = {"passages": [], "questions": []}
+
+    def record(name, text):
+        spoken = speak(text, Voice("s", "en-us", "m3"))
+        samples = resample(spoken.samples / 32_768, spoken.sample_rate, 16_000)
+        write_flac(root / f"train/audio/{name}.flac", samples)
+        seconds = len(samples) / 16_000
+        return {"id": name, "audio": f"train/audio/{name}.flac", "seconds": seconds, "text": text, "speaker": "s", "language": "en"}
+
+    for i, place in enumerate(("paris", "london", "paris", "london")):
+        rows["passages"].append(record(f"p{i}", f"{'anna' if i < 2 else 'peter'} was born in {place}"))
+        audio = [record(f"q{i}-{o}", option)["audio"] for o, option in enumerate(("paris", "london"))]
+        asked = {"passage": f"p{i}", "options": ["paris", "london"], "correct": i % 2, "option_audio": audio}
+        rows["questions"].append(record(f"q{i}", "where was that") | asked)
+    for kind, records in rows.items():
+        (root / "train" / f"{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    write_json(root / "card.json", {"corpus": "toy"})
+    return root

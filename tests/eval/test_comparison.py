@@ -1,0 +1,408 @@
+"""Comparisons: paired on the same questions, symmetric, adjusted, and refused where questions or data differ."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speechssl.errors import InputError
+from speechssl.eval.compare import WER, compare, crossings, default_pairs, falling, paired_tests, read_results, zero
+from speechssl.eval.errors import analyses, by_own_wer
+from speechssl.eval.tables import told
+from speechssl.io import hash_bytes
+from speechssl.report.comparison import run_comparison
+
+CLEAN = ("clean", None)
+QUESTIONS, A_PASSAGE = 60, 3
+
+
+def line(i, score, errors=None, metric="ff1", **changes):
+    values = {
+        "id": f"q{i}", "passage": f"p{i // A_PASSAGE}", "ff1": None, "aos": None, "em": None, "f1": None,
+        "answer_seconds": 0.3 + 0.1 * (i % 10), "answer_words": 1 + i % 4, "position": (i % 10) / 10,
+        "type": ("person", "date")[i % 2], "relation": "", "sentence_wer": None, "passage_errors": None, "passage_words": None,
+    }  # fmt: skip
+    if errors is not None:
+        values |= {"sentence_wer": errors / 100, "passage_errors": errors, "passage_words": 100}
+    return values | {metric: score} | changes
+
+
+def write(folder, system, lines, condition=CLEAN, **changes):
+    """As `evaluate qa` leaves them."""
+    name, snr = condition
+    path = folder / "scores" / system / f"{name}{'' if snr is None else f'-{snr:g}-dB'}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(x) + "\n" for x in lines))
+    card = {"corpus": "mini", "split": "test", "data": "0123", "condition": name, "snr_db": snr, "system": system, "synthetic": ""}
+    card |= {"lines": hash_bytes(path.read_bytes())} | changes
+    path.with_name(f"{path.stem}.card.json").write_text(json.dumps(card))
+    return path
+
+
+def scored(level, seed, errors=None, n=QUESTIONS):
+    """Scores that scatter around a level. errors: of 100 words of every passage."""
+    values = np.clip(np.random.default_rng(seed).normal(level, 0.1, n), 0, 1)
+    return [line(i, float(v), errors) for i, v in enumerate(values)]
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """A system at 0.5 whatever the noise, and a cascade that falls from 0.9 at a WER of 0 to 0.1 at 80 %: they meet at 40 %."""
+    for errors in (0, 20, 60, 80):
+        system = "text" if errors == 0 else f"cascade-simulated@{errors}"
+        write(tmp_path, system, scored(0.9 - errors / 100, errors, errors))
+    write(tmp_path, "dual", scored(0.5, 1))
+    return tmp_path
+
+
+def test_swapping_two_systems_turns_the_sign(tmp_path):
+    write(tmp_path, "a", scored(0.6, 0))
+    write(tmp_path, "b", scored(0.5, 1))
+    compared = compare(read_results([tmp_path]))
+    (one,), (other,) = (paired_tests(compared, [pair])[0] for pair in (("a", "b"), ("b", "a")))
+    assert one.difference.value == -other.difference.value == pytest.approx(10, abs=4)
+    assert one.difference.p_value == other.difference.p_value < 0.01
+    v, w = one.difference.interval, other.difference.interval
+    assert (v.low, v.high) == (pytest.approx(-w.high), pytest.approx(-w.low)) and v.low > 0
+
+
+def test_systems_that_are_the_same_have_p_1(tmp_path):
+    for name in ("a", "b"):
+        write(tmp_path, name, scored(0.6, 0))
+    ((test,),) = paired_tests(compare(read_results([tmp_path])))
+    assert (test.difference.value, test.difference.p_value, test.p_holm) == (0, 1, 1)
+
+
+def test_passages_are_drawn_whole(tmp_path):
+    """Questions of one passage that agree say less than as many passages would."""
+    together = [line(i, float(i // A_PASSAGE % 2)) for i in range(QUESTIONS)]
+    write(tmp_path / "x", "a", together)
+    write(tmp_path / "y", "a", [x | {"passage": x["id"]} for x in together])
+    wide, narrow = (compare(read_results([tmp_path / name]))[0].get("a", CLEAN).interval for name in "xy")
+    assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.lists(st.floats(0, 1), min_size=3, max_size=12), st.integers(0, 5))
+def test_differences_lie_in_their_intervals(tmp_path_factory, values, seed):
+    folder = tmp_path_factory.mktemp("x")
+    write(folder, "a", [line(i, v) for i, v in enumerate(values)])
+    write(folder, "b", [line(i, v / 2) for i, v in enumerate(values)])
+    ((test,),) = paired_tests(compare(read_results([folder]), seed=seed, resamples=500))
+    v = test.difference.interval
+    assert v.low - 1e-9 <= v.value <= v.high + 1e-9 and 0 < test.p_holm <= 1
+
+
+def test_p_values_are_adjusted_over_all_corpora(tmp_path):
+    for corpus in ("one", "two"):
+        for system, level in (("a", 0.6), ("b", 0.55)):
+            write(tmp_path / corpus, system, scored(level, len(system + corpus) + ord(system)), corpus=corpus)
+    found = [t for some in paired_tests(compare(read_results([tmp_path / "one", tmp_path / "two"]))) for t in some]
+    smallest = min(found, key=lambda t: t.difference.p_value)
+    assert len(found) == 2 and smallest.p_holm == pytest.approx(min(1, 2 * smallest.difference.p_value))
+
+
+def test_without_pairs_what_has_no_transcript_is_tested_against_the_others(sweep):
+    (c,) = compare(read_results([sweep]))
+    assert default_pairs(c) == [
+        ("dual", s) for s in ("text", "cascade-simulated@20", "cascade-simulated@60", "cascade-simulated@80")
+    ]
+    assert c.textless == ["dual"] and c.recognisers == []
+
+
+def test_pairs_that_heard_other_noise_are_told_and_others_are_not(tmp_path):
+    pink, codec, room = ("pink", 10.0), ("mp3 16 kbps", None), ("reverb", None)
+    for where in (CLEAN, pink, codec, room):
+        write(tmp_path / "x", "dual", scored(0.6, 0), where, seed=0)
+        write(tmp_path / "y", "cascade-ctc", scored(0.5, 1, 30), where, seed=7)
+        write(tmp_path / "x", "text", scored(0.7, 2, 0), where, seed=0)
+        write(tmp_path / "x", "cascade-old", scored(0.7, 2, 40), where)  # its card knows no seed
+    said, out = run_comparison([tmp_path / "x", tmp_path / "y"], tmp_path / "out"), tmp_path / "out"
+    line = "Not the same audio, for noise and rooms were drawn with different seeds: "
+    line += "dual (seed 0) and cascade-ctc (seed 7) in pink 10 dB, reverb."
+    assert said.count(line) == 1 and line in (out / "tables.md").read_text() and line in (out / "compare.html").read_text()
+    (corpus,) = json.loads((out / "compare.json").read_text())["corpora"]
+    told = {(t["second"], t["condition"]) for t in corpus["tests"] if t["seeds"] == [0, 7]}
+    assert corpus["other_noise"] == line and told == {("cascade-ctc", "pink 10 dB"), ("cascade-ctc", "reverb")}
+    assert {t["seeds"] is None for t in corpus["tests"] if (t["second"], t["condition"]) not in told} == {True}
+    run_comparison([tmp_path / "x"], out)
+    assert json.loads((out / "compare.json").read_text())["corpora"][0]["other_noise"] == ""
+
+
+def test_snrs_over_active_speech_and_over_the_whole_signal_are_not_compared(tmp_path):
+    pink = ("pink", 10.0)
+    for name, facts in (("a", {}), ("b", {"snr_over": "signal"})):
+        write(tmp_path, name, scored(0.5, 0), pink, **facts)
+        write(tmp_path, name, scored(0.5, 0))
+    with pytest.raises(InputError, match="have SNRs over active and over signal; evaluate both with one"):
+        compare(read_results([tmp_path]))
+
+
+# ---- where the lines cross
+
+
+def test_lines_that_cross_are_found_where_they_do(sweep):
+    (c,) = compare(read_results([sweep]))
+    (x,) = crossings(c)
+    assert x.family == "simulated" and x.at == pytest.approx(0.4, abs=0.04)
+    assert x.low < x.at < x.high and x.share == 1 and x.high - x.low < 0.15
+    assert [p.wer.value for p in x.points] == [0, 0.2, 0.6, 0.8]
+    assert "% [" in told(x)
+
+
+@pytest.mark.parametrize(("level", "ahead"), [(0.97, "textless"), (0.02, "cascade")])
+def test_lines_that_do_not_cross_say_so(sweep, level, ahead):
+    write(sweep, "dual", [line(i, level) for i in range(QUESTIONS)])
+    (x,) = crossings(compare(read_results([sweep]))[0])
+    assert (x.at, x.ahead, x.share) == (None, ahead, 0) and "do not cross in the range measured" in told(x)
+
+
+def test_noise_costs_both_systems_and_is_compared_condition_by_condition(tmp_path):
+    """The system without a transcript falls in noise, too: the lines cross where the two are equal in the same noise."""
+    for snr, errors, cascade, dual in ((None, 10, 0.8, 0.6), (10.0, 30, 0.5, 0.5), (0.0, 70, 0.1, 0.3)):
+        where = CLEAN if snr is None else ("pink", snr)
+        write(tmp_path, "cascade-ctc", [line(i, cascade, errors) for i in range(QUESTIONS)], where)
+        write(tmp_path, "dual", [line(i, dual) for i in range(QUESTIONS)], where)
+    write(tmp_path, "cascade-ctc-small", [line(i, 0.4, 50) for i in range(QUESTIONS)])
+    found = {x.family: x for x in crossings(compare(read_results([tmp_path]))[0])}
+    assert list(found) == ["noise, cascade-ctc", "recognisers", "all"]
+    assert found["noise, cascade-ctc"].at == pytest.approx(0.3)
+    assert found["recognisers"].at == pytest.approx(0.3)  # from +0.2 at 10 % to -0.2 at 50 %
+
+
+@pytest.mark.parametrize(
+    ("wer", "difference", "at"),
+    [([0, 1], [1, -1], 0.5), ([1, 0], [-3, 1], 0.25), ([0, 1, 2], [1, 0, -1], 1), ([0, 1, 2, 3], [1, 0, 0, -1], 1.5),
+     ([0, 1], [-1, -2], None), ([0, 1], [2, 1], None),
+     ([0, 1, 2], [2, 0, 0], None), ([0, 1], [0, -1], None), ([0, 1], [0, 0], None), ([0, 1, 2, 3], [3, -1, 1, -3], 1.5)],
+)  # fmt: skip
+def test_where_a_curve_reaches_zero(wer, difference, at):
+    assert zero(np.array(wer, float), np.array(difference, float))[0] == at
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=15))
+def test_the_curve_never_rises_and_keeps_its_mean(values):
+    fitted = falling(np.array(values))
+    assert (np.diff(fitted) <= 1e-9).all() and fitted.mean() == pytest.approx(np.mean(values), abs=1e-9)
+
+
+def test_the_word_error_rate_counts_every_passage_once(tmp_path):
+    lines = [line(0, 1.0, 10), line(1, 1.0, 10), line(2, 1.0, 10), line(3, 1.0, 40)]
+    write(tmp_path, "cascade-x", lines)
+    (c,) = compare(read_results([tmp_path]))
+    assert c.get("cascade-x", CLEAN, WER).value == 0.25
+
+
+# ---- which answers are missed
+
+
+def test_scores_by_kind_length_place_and_errors(tmp_path):
+    write(tmp_path, "dual", [line(i, float(i % 2)) for i in range(QUESTIONS)])
+    write(tmp_path, "cascade-ctc", [line(i, 0.5, 5 if i < 30 else 50) for i in range(QUESTIONS)])
+    (c,) = compare(read_results([tmp_path]))
+    found = {a.by: a for a in analyses(c, CLEAN)}
+    assert list(found) == ["type of the answer", "length of the answer", "words of the answer", "place in the passage",
+                           "WER of the answer's sentence"]  # fmt: skip
+    kinds = {b.name: b for b in found["type of the answer"].buckets}
+    assert (kinds["date"].scores["dual"].value, kinds["person"].scores["dual"].value) == (1, 0) and kinds["date"].n == 30
+    assert [b.name for b in found["length of the answer"].buckets] == ["0-0.5 s", "0.5-1 s", "1-2 s"]
+    assert [b.name for b in found["words of the answer"].buckets] == ["1", "2", "3-4"]
+    sentences = found["WER of the answer's sentence"]
+    assert sentences.recogniser == "cascade-ctc" and [(b.name, b.n) for b in sentences.buckets] == [("0-10 %", 30), ("45-60 %", 30)]
+    bins = by_own_wer(c, "dual", "cascade-ctc")
+    assert [(b.name, b.wer, b.cascade.value, b.textless.value) for b in bins] == [
+        ("0-10 %", 0.05, 0.5, 0.5),
+        ("45-60 %", 0.5, 0.5, 0.5),
+    ]
+    assert [b.name for b in by_own_wer(c, "dual", "cascade-ctc", sentences=True)] == ["0-10 %", "45-60 %"]
+
+
+def test_rare_relations_stand_together(tmp_path):
+    relations = ["owner"] * 30 + ["pet"] * 28 + ["debt", "job"]
+    write(tmp_path, "dual", [line(i, 0.5, relation=r) for i, r in enumerate(relations)])
+    (c,) = compare(read_results([tmp_path]))
+    found = next(a for a in analyses(c, CLEAN) if a.by.startswith("relation"))
+    assert [(b.name, b.n) for b in found.buckets] == [("owner", 30), ("pet", 28), ("2 others", 2)]
+    write(tmp_path, "dual", [line(i, 0.5, relation=r) for i, r in enumerate([*relations[:-1], ""])])
+    (c,) = compare(read_results([tmp_path]))
+    found = next(a for a in analyses(c, CLEAN) if a.by.startswith("relation"))
+    assert [(b.name, b.n) for b in found.buckets] == [("owner", 30), ("pet", 28), ("1 other", 1)]
+
+
+# ---- what cannot be compared
+
+
+def test_other_questions_are_refused_or_left_out(tmp_path):
+    write(tmp_path, "a", scored(0.5, 0))
+    write(tmp_path, "b", scored(0.5, 1, n=30))
+    with pytest.raises(InputError, match=r"different questions \(60 and 30, 30 in common\).*--common"):
+        compare(read_results([tmp_path]))
+    (c,) = compare(read_results([tmp_path]), common=True)
+    assert c.get("a", CLEAN).n == 30
+    (alone,) = compare(read_results([tmp_path], ["a"]))
+    assert alone.systems == ["a"] and alone.get("a", CLEAN).n == 60
+
+
+def test_other_data_are_refused(tmp_path):
+    write(tmp_path, "a", scored(0.5, 0))
+    write(tmp_path, "b", scored(0.5, 1), data="4567")
+    with pytest.raises(InputError, match="different manifests of mini test"):
+        compare(read_results([tmp_path]))
+
+
+def test_systems_without_the_metric_stand_aside(tmp_path):
+    write(tmp_path, "a", scored(0.5, 0))
+    write(
+        tmp_path,
+        "choice-units",
+        [{"id": "c1", "passage": "p", "set_accuracy": 1.0}, {"id": "c2", "passage": "p", "set_accuracy": 0}],
+    )
+    assert compare(read_results([tmp_path]))[0].systems == ["a"]
+    (c,) = compare(read_results([tmp_path]), "set_accuracy")
+    assert c.get("choice-units", CLEAN).value == 0.5 and not analyses(c, CLEAN)
+    assert c.aside == ("a",) and "Left out, for they have none: choice-units." in run_comparison([tmp_path], tmp_path / "out")
+    with pytest.raises(InputError, match="nothing that was evaluated has em"):
+        compare(read_results([tmp_path]), "em")
+
+
+def test_one_system_in_two_folders_is_told_apart(tmp_path):
+    for name in ("first", "second"):
+        write(tmp_path / name, "dual", scored(0.5, 0))
+    (c,) = compare(read_results([tmp_path / "first", tmp_path / "second"]))
+    assert c.systems == ["dual (first)", "dual (second)"]
+
+
+def test_folders_of_one_name_are_told_apart_and_a_folder_counts_once(tmp_path):
+    for name, level in (("first", 0.8), ("second", 0.2)):
+        write(tmp_path / name / "dev", "dual", scored(level, 0))
+    one, other = tmp_path / "first/dev", tmp_path / "second/dev"
+    (c,) = compare(read_results([one, other, tmp_path / "second/../first/dev"]))
+    assert c.systems == ["dual (first/dev)", "dual (second/dev)"]
+    assert c.get(c.systems[0], CLEAN).value == pytest.approx(0.8, abs=0.05)
+    assert c.get(c.systems[1], CLEAN).value == pytest.approx(0.2, abs=0.05)
+    (c,) = compare(read_results([one, one]))
+    assert c.systems == ["dual"]
+
+
+def test_folders_without_scores_are_named(tmp_path):
+    with pytest.raises(InputError, match="holds no scores of questions; give the command that evaluated into it again"):
+        read_results([tmp_path])
+    write(tmp_path / "dev", "dual", scored(0.5, 0))
+    with pytest.raises(InputError, match="itself; name those below it that do: .*dev"):
+        read_results([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda p: p.write_text(p.read_text() + "{"), "cannot read the scores"),
+        (lambda p: p.write_text(p.read_text().replace("person", "place")), "was changed after it was written"),
+        (lambda p: p.with_name("clean.card.json").unlink(), r"clean\.card\.json as JSON"),
+        (lambda p: p.with_name("clean.card.json").write_text('{"corpus": "x"}'), "does not say what was scored"),
+        (lambda p: p.with_name("clean.card.json").write_text("[]"), "does not say what was scored"),
+        (lambda p: write(p.parents[2], "a", [line(0, 1.5)]), r"no score in \[0, 1\] for the question q0"),
+        (lambda p: write(p.parents[2], "a", [{"id": "q0", "ff1": 1}]), "has no passage"),
+    ],
+)
+def test_damaged_scores_are_named(tmp_path, damage, said):
+    damage(write(tmp_path, "a", scored(0.5, 0)))
+    with pytest.raises(InputError, match=said):
+        read_results([tmp_path])
+
+
+def test_pairs_and_systems_that_are_not_there_are_named(tmp_path):
+    write(tmp_path, "a", scored(0.5, 0))
+    write(tmp_path, "b", scored(0.5, 1))
+    with pytest.raises(InputError, match="no scores of the system 'c'; there are a, b"):
+        read_results([tmp_path], ["c"])
+    with pytest.raises(InputError, match="a and c were not scored in one condition"):
+        paired_tests(compare(read_results([tmp_path])), [("a", "c")])
+    for pair in ("a", "a,a", "a,b,c", ",b"):
+        with pytest.raises(InputError, match="is not a pair of systems"):
+            run_comparison([tmp_path], tmp_path / "out", pairs=[pair])
+    with pytest.raises(InputError, match="there is no metric 'bleu'"):
+        run_comparison([tmp_path], tmp_path / "out", "bleu")
+    assert not (tmp_path / "out").exists()
+
+
+# ---- what is written
+
+
+def test_everything_is_written(sweep, tmp_path):
+    out = tmp_path / "out"
+    said = run_comparison([sweep], out, pairs=["dual,text"])
+    assert "where the lines cross" in said and "mini test: FF1" in said
+    values = json.loads((out / "compare.json").read_text())["corpora"][0]
+    assert values["crossings"][0]["at"] == pytest.approx(0.4, abs=0.04) and values["metric"] == "ff1"
+    (test,) = values["tests"]
+    assert test["value"] == pytest.approx(-40, abs=4) and test["p_holm"] == test["p_value"] < 0.001
+    tables = (out / "tables.md").read_text()
+    assert all(
+        title in tables for title in ("paired differences", "by type of the answer", "by the WER of the sentence", "Published")
+    )
+    widths = [{row.count(" | ") for row in block.split("\n") if row.startswith("|")} for block in tables.split("\n## ")]
+    assert all(len(some) == 1 for some in widths)
+    page = (out / "compare.html").read_text()
+    assert page.count("<svg viewBox") == 1 and "://" not in page.replace("http://www.w3.org", "")
+    assert (
+        run_comparison([sweep], tmp_path / "again", pairs=["dual,text"]) and (tmp_path / "again/compare.html").read_text() == page
+    )
+
+
+def test_one_passage_has_no_interval_anywhere(tmp_path):
+    lone = [{**x, "passage": "p0", "passage_errors": None, "passage_words": None} for x in scored(0.5, 1)]
+    for errors in (0, 20, 60, 80):
+        system = "text" if errors == 0 else f"cascade-simulated@{errors}"
+        write(tmp_path, system, [x | {"passage": "p0"} for x in scored(0.9 - errors / 100, errors, errors)])
+    write(tmp_path, "dual", lone)
+    said, out = run_comparison([tmp_path], tmp_path / "out"), tmp_path / "out"
+    tables = (out / "tables.md").read_text().split("## Published")[0]
+    assert "dual | text | clean | -4" in tables and "[" not in tables and "[" not in said
+    assert all("One passage has no interval." in t for t in tables.split("## ")[1:] if "lines cross" not in t)
+    (corpus,) = json.loads((out / "compare.json").read_text(), parse_constant=pytest.fail)["corpora"]
+    (crossing,) = corpus["crossings"]
+    assert crossing["at"] == pytest.approx(0.4, abs=0.05) and crossing["told"].endswith(" %") and crossing["share"] is None
+    of_bins = [x[part] for b in corpus["by_own_wer"] for x in b["bins"] for part in ("cascade", "textless", "difference")]
+    of_errors = [v for a in corpus["errors"] for b in a["buckets"] for v in b["scores"].values()]
+    found = [*corpus["cells"], *corpus["tests"], crossing, *of_bins, *of_errors]
+    assert of_bins and of_errors and all((x["low"], x["high"]) == (None, None) for x in found)
+
+
+def test_errors_in_chinese_are_of_characters(tmp_path):
+    for errors in (0, 20, 60, 80):
+        system = "text" if errors == 0 else f"cascade-simulated@{errors}"
+        write(tmp_path, system, scored(0.9 - errors / 100, errors, errors), languages=["zh"])
+    write(tmp_path, "cascade-ctc", scored(0.5, 7, 30)[:30] + scored(0.5, 7, 50)[30:], languages=["zh"])
+    write(tmp_path, "dual", scored(0.5, 1), languages=["zh"])
+    run_comparison([tmp_path], tmp_path / "out")
+    tables, page = (tmp_path / "out/tables.md").read_text(), (tmp_path / "out/compare.html").read_text()
+    written = tables.split("## Published")[0]
+    assert "mini test: CER" in written and "CER of the answer's sentence" in written and "characters of the answer" in written
+    assert "WER" not in written and "word error" not in written + page.split("Published")[0]
+    assert "CER of the cascade's recogniser" in page
+    assert json.loads((tmp_path / "out/compare.json").read_text())["corpora"][0]["error_rate"] == "CER"
+
+
+@pytest.mark.parametrize(
+    ("corpus", "split", "told", "not_told"),
+    [
+        ("toefl-qa", "dev", "QACNN", "DUAL"),
+        ("toefl-qa", "test", "probably on manual transcripts: beside text", "DUAL"),
+        ("nmsqa", "dev", "54.2", "56.0"),
+        ("slue_sqa5", "verified_test", "62.3", "HuBERT-128"),
+        ("mini", "test", "HuBERT-128", "QACNN"),  # nothing was published on it
+    ],
+)
+def test_what_was_published_on_the_corpus_stands_at_the_end(tmp_path, corpus, split, told, not_told):
+    write(tmp_path, "dual", scored(0.5, 0), corpus=corpus, split=split)
+    run_comparison([tmp_path], tmp_path / "out")
+    published = (tmp_path / "out/tables.md").read_text().split("## Published")[1]
+    assert told in published and not_told not in published
+
+
+def test_names_cannot_break_the_page(tmp_path):
+    write(tmp_path, "<b>|", scored(0.5, 0), corpus="<script>")
+    run_comparison([tmp_path], tmp_path / "out")
+    assert "<script>:" not in (tmp_path / "out/compare.html").read_text() and "<b>\\|" in (tmp_path / "out/tables.md").read_text()

@@ -1,0 +1,182 @@
+"""Scores against worked examples and against their definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from speechssl.errors import InputError
+from speechssl.eval.metrics import exact_match, frame_f1, overlap_score, token_f1, word_error_rate
+
+seconds = st.floats(0, 100)
+intervals = st.tuples(seconds, st.floats(0.01, 20)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+@pytest.mark.parametrize(
+    ("predicted", "gold", "f1", "aos"),
+    [
+        ((1.0, 2.0), [(1.0, 2.0)], 1.0, 1.0),
+        ((0.0, 2.0), [(1.0, 3.0)], 0.5, 1 / 3),
+        ((0.0, 1.0), [(1.0, 2.0)], 0.0, 0.0),  # half-open: touching is not overlapping
+        ((0.0, 4.0), [(1.0, 2.0)], 0.4, 0.25),
+        ((1.5, 1.5), [(1.0, 2.0)], 0.0, 0.0),
+        ((5.0, 6.0), [(0.0, 1.0), (2.0, 3.0), (5.0, 6.0)], 1.0, 1.0),  # the last annotation counts (fault 3)
+        ((0.0, 1.0), [(0.0, 1.0), (2.0, 3.0)], 1.0, 1.0),
+        (None, [(0.0, 1.0)], 0.0, 0.0),
+        (None, [], 1.0, 1.0),
+        ((0.0, 1.0), [], 0.0, 0.0),
+    ],
+)
+def test_time_scores(predicted: tuple[float, float] | None, gold: list[tuple[float, float]], f1: float, aos: float) -> None:
+    assert frame_f1(predicted, gold) == pytest.approx(f1)
+    assert overlap_score(predicted, gold) == pytest.approx(aos)
+
+
+@given(intervals, st.lists(intervals, min_size=1, max_size=4))
+def test_f1_is_2_aos_over_1_plus_aos(predicted: tuple[float, float], gold: list[tuple[float, float]]) -> None:
+    f1, aos = frame_f1(predicted, gold), overlap_score(predicted, gold)
+    assert 0 <= aos <= f1 <= 1
+    assert f1 == pytest.approx(2 * aos / (1 + aos))
+
+
+@given(seconds, st.lists(st.floats(0.01, 20), min_size=3, max_size=3), st.booleans(), st.booleans())
+def test_f1_is_the_harmonic_mean_of_precision_and_recall(
+    begin: float, steps: list[float], early_start: bool, early_end: bool
+) -> None:
+    a, b, c, d = np.cumsum([begin, *steps]).tolist()
+    p = (a if early_start else b), (c if early_end else d)
+    g = (b if early_start else a), (d if early_end else c)
+    precision, recall = (c - b) / (p[1] - p[0]), (c - b) / (g[1] - g[0])
+    assert frame_f1(p, [g]) == pytest.approx(2 * precision * recall / (precision + recall))
+    assert frame_f1(p, [g]) == pytest.approx(frame_f1(g, [p]))
+
+
+@given(intervals, st.lists(intervals, min_size=1, max_size=4))
+def test_best_over_annotations_in_any_order(predicted: tuple[float, float], gold: list[tuple[float, float]]) -> None:
+    assert frame_f1(predicted, gold) == max(frame_f1(predicted, [g]) for g in gold) == frame_f1(predicted, gold[::-1])
+
+
+@pytest.mark.parametrize("wrong", [(2.0, 1.0), (float("nan"), 1.0), (0.0, float("inf"))])
+def test_what_is_not_an_interval(wrong: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="predicted"):
+        frame_f1(wrong, [(0.0, 1.0)])
+    with pytest.raises(ValueError, match="gold"):
+        overlap_score(None, [wrong])
+
+
+def test_an_empty_gold_interval_is_refused() -> None:
+    with pytest.raises(ValueError, match="gold"):
+        frame_f1((1.0, 1.0), [(1.0, 1.0)])
+
+
+@pytest.mark.parametrize(
+    ("predicted", "gold", "language", "exact", "f1"),
+    [
+        ("the Eiffel Tower.", ["eiffel tower"], "en", 1, 1),
+        ("tower of Paris", ["Eiffel Tower"], "en", 0, 0.4),
+        ("1999", ["in 1998", "1997", "1999"], "en", 1, 1),  # the last annotation counts
+        ("b b", ["b"], "en", 0, 2 / 3),  # bags, not sets
+        ("", ["x"], "en", 0, 0),
+        (None, ["x"], "en", 0, 0),
+        (None, [], "en", 1, 1),
+        ("The", [], "en", 1, 1),  # nothing is left of it
+        ("x", [], "en", 0, 0),
+        ("x", ["", "x"], "en", 1, 1),
+        ("", ["", "x"], "en", 0, 0),  # SQuAD 2.0: empty annotations do not count beside others
+        ("", [""], "en", 1, 1),
+        ("家裏", ["家裡"], "zh", 1, 1),
+        ("臺北市", ["台北"], "zh", 0, 0.8),
+        ("ABC 公司", ["abc公司。"], "zh", 1, 1),
+        ("台湾头发", ["臺灣頭髮"], "zh", 1, 1),
+        ("１９３２年", ["1932年"], "zh", 1, 1),
+        ("三年", ["3年"], "zh", 0, 0.5),  # numerals are not folded
+    ],
+)
+def test_text_scores(predicted: str | None, gold: list[str], language: str, exact: float, f1: float) -> None:
+    assert exact_match(predicted, gold, language) == exact
+    assert token_f1(predicted, gold, language) == pytest.approx(f1)
+
+
+@given(st.text("ab c", max_size=9), st.lists(st.text("ab c", max_size=9), max_size=3))
+def test_exact_match_is_f1_of_1_but_for_order(predicted: str, gold: list[str]) -> None:
+    assert 0 <= exact_match(predicted, gold) <= token_f1(predicted, gold) <= 1
+
+
+def test_word_errors_by_utterance() -> None:
+    references = ["The cat sat.", "It is twenty one", "", "gone"]
+    hypotheses = ["the dog sat down", "it's 21", "noise here", ""]
+    errors = word_error_rate(references, hypotheses)
+    assert errors.errors.tolist() == [2, 0, 2, 1]
+    assert errors.words.tolist() == [3, 3, 0, 1]
+    assert (errors.substitutions, errors.deletions, errors.insertions) == (1, 1, 3)
+    assert errors.rate == pytest.approx(5 / 7)
+
+
+def test_character_errors_fold_variants_and_keep_latin_runs_whole() -> None:
+    errors = word_error_rate(["爲了iPhone,去台北"], ["為了 ipone 去臺南"], "zh")
+    assert (errors.errors.tolist(), errors.words.tolist()) == ([2], [6])
+
+
+words = st.lists(st.sampled_from(["cat", "dog", "bird", "fish"]), max_size=6)
+
+
+def edit_distance(left: list[str], right: list[str]) -> int:
+    row = list(range(len(right) + 1))
+    for i, a in enumerate(left, 1):
+        previous, row = row, [i]
+        for j, b in enumerate(right, 1):
+            row.append(min(previous[j] + 1, row[j - 1] + 1, previous[j - 1] + (a != b)))
+    return row[-1]
+
+
+@given(st.lists(st.tuples(words, words), min_size=1, max_size=4))
+def test_errors_are_edit_distances(pairs: list[tuple[list[str], list[str]]]) -> None:
+    assume(any(reference for reference, _ in pairs))
+    errors = word_error_rate([" ".join(r) for r, _ in pairs], [" ".join(h) for _, h in pairs])
+    assert errors.errors.tolist() == [edit_distance(r, h) for r, h in pairs]
+    assert errors.errors.sum() == errors.substitutions + errors.deletions + errors.insertions
+    assert errors.errors.dtype == errors.words.dtype == np.int64
+
+
+def test_word_errors_of_unequal_lists_or_no_words() -> None:
+    with pytest.raises(InputError, match="2 references and 1 hypotheses"):
+        word_error_rate(["a", "b"], ["a"])
+    with pytest.raises(InputError, match="no words"):
+        word_error_rate(["...", ""], ["a", "b"])
+    with pytest.raises(InputError, match="no words"):
+        word_error_rate([], [])
+
+
+HAN = st.text(alphabet="北京大学中山一年十，。 ", max_size=8)
+
+
+def drcd_scores(predicted: str, gold: list[str]) -> tuple[float, float]:
+    """EM and F1 as the scripts of DRCD and ODSQA count them: SQuAD's over characters, punctuation removed."""
+    bag, best = [c for c in predicted if c not in "，。 "], (0.0, 0.0)
+    for answer in gold:
+        wanted = [c for c in answer if c not in "，。 "]
+        shared = sum(min(bag.count(c), wanted.count(c)) for c in set(bag))
+        precision, recall = shared / max(len(bag), 1), shared / max(len(wanted), 1)
+        f1 = 2 * precision * recall / (precision + recall) if shared else 0.0
+        best = max(best[0], float(bag == wanted)), max(best[1], f1)
+    return best
+
+
+@given(HAN, st.lists(HAN, min_size=1, max_size=3))
+def test_chinese_answers_are_scored_as_drcd_does(predicted: str, gold: list[str]) -> None:
+    assume(all(c.strip("，。 ") for c in (predicted, *gold)))
+    wanted = drcd_scores(predicted, gold)
+    assert (exact_match(predicted, gold, "zh"), token_f1(predicted, gold, "zh")) == pytest.approx(wanted)
+
+
+@given(HAN, HAN)
+def test_the_script_of_an_answer_does_not_matter(predicted: str, gold: str) -> None:
+    traditional = str.maketrans("学", "學")
+    for score in (exact_match, token_f1):
+        assert score(predicted.translate(traditional), [gold], "zh") == score(predicted, [gold.translate(traditional)], "zh")
+
+
+def test_character_errors_do_not_see_the_script() -> None:
+    assert word_error_rate(["後來他說話"], ["后来他说活"], "zh").rate == pytest.approx(1 / 5)

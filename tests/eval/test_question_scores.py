@@ -1,0 +1,157 @@
+"""What is kept of every question for a comparison: where its answer stands, and how well its sentence was recognised."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from speechssl.data.records import Answer, Corpus, Passage, Question, Span
+from speechssl.errors import InputError
+from speechssl.eval.scores import align, lines_of, located, read_lines, sentence, write_scores
+from speechssl.eval.spoken_qa import Scored
+from speechssl.io import hash_bytes, read_json
+
+TEXT = "A red boat sails. Two cats paid 3.5 euros for it! The end."
+
+
+def passage(text=TEXT, **changes):
+    values = {"id": "p", "audio": "", "seconds": 0.0, "text": text, "speaker": "s", "language": "en"}
+    return Passage(**values | changes)
+
+
+def question(text="Two cats", name="q", **changes):
+    answer = Answer(text, **{k: changes.pop(k) for k in ("start", "end", "char_start") if k in changes})
+    values = {"id": name, "passage": "p", "audio": "", "seconds": 0.0, "text": "Who paid?", "speaker": "s", "language": "en"}
+    return Question(**values | {"answers": (answer,)} | changes)
+
+
+def corpus(tmp_path, questions, **changes):
+    return Corpus(tmp_path, "test", {"p": passage(**changes)}, tuple(questions))
+
+
+def scored(name="q", f1=0.5):
+    return Scored(name, "p", 0.0, None, None, 0.0, f1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [("red", "A red boat sails."), ("Two cats", " Two cats paid 3.5 euros for it!"), ("3.5", " Two cats paid 3.5 euros for it!"),
+     ("boat sails. Two", TEXT[:49]), ("The end.", " The end.")],
+)  # fmt: skip
+def test_the_sentence_of_an_answer(answer, found):
+    start = TEXT.index(answer)
+    low, high = sentence(TEXT, start, start + len(answer), "en")
+    assert TEXT[low:high] == found
+
+
+def test_without_punctuation_ten_words_on_either_side_are_the_sentence():
+    words = [f"w{i}" for i in range(100)]
+    text = " ".join(words)
+    start = text.index("w50 ")
+    low, high = sentence(text, start, start + len("w50 w51"), "en")
+    assert text[low:high].split() == words[40:62]
+    low, high = sentence(text, 0, 2, "en")
+    assert text[low:high].split() == words[:11]
+
+
+def test_chinese_sentences_end_at_their_own_points():
+    text = "紅船出海。兩隻貓付了錢。完"
+    assert sentence(text, 5, 6, "zh") == (5, 12)
+
+
+def test_an_answer_is_located_by_offset_time_or_text():
+    words = tuple(Span(w, i, i + 1) for i, w in enumerate(TEXT.split()))
+    assert located(question("cats", char_start=22), passage()) == (22, 26)
+    assert located(question("x", start=4.0, end=6.0), passage(seconds=12.0, words=words)) == (18, 26)
+    assert located(question("TWO CATS"), passage()) == (18, 26)
+    assert located(question("dogs"), passage()) is None
+    assert located(question(""), passage()) is None
+
+
+def test_the_errors_of_the_sentence_are_not_those_of_the_passage(tmp_path):
+    heard = "a red coat sails two hats paid 3.5 for it and the end"
+    (line,) = lines_of([scored()], corpus(tmp_path, [question()]), {"p": heard})
+    assert line.sentence_wer == pytest.approx(2 / 6)  # cats, and "€3.5" without euros; "and" counts where "the" stands
+    assert (line.passage_errors, line.passage_words) == (4, 12)
+    (line,) = lines_of([scored()], corpus(tmp_path, [question("red boat")]), {"p": heard})
+    assert line.sentence_wer == 0.25
+
+
+def test_what_is_not_known_is_none(tmp_path):
+    data = corpus(tmp_path, [question("dogs")])
+    (silent,) = lines_of([scored()], data, {})
+    assert (silent.sentence_wer, silent.passage_errors, silent.position, silent.answer_seconds) == (None, None, None, None)
+    (nowhere,) = lines_of([scored()], data, {"p": "a red boat"})
+    assert nowhere.sentence_wer is None and nowhere.passage_words == 12
+    unheard = corpus(tmp_path, [question("red boat")], text="", transcript="a red boat")
+    (given,) = lines_of([scored()], unheard, {"p": "a red boat"})
+    assert given.sentence_wer is None and given.passage_words is None and given.position == 0.6
+
+
+def test_a_passage_that_was_not_recognised_is_wrong_throughout(tmp_path):
+    (line,) = lines_of([scored()], corpus(tmp_path, [question()]), {"other": "x"})
+    assert line.sentence_wer == 1 and line.passage_errors == line.passage_words == 12
+
+
+def test_length_and_position_by_time(tmp_path):
+    data = corpus(tmp_path, [question("two cats", start=4.0, end=6.0, relation="paid")], seconds=20.0)
+    (line,) = lines_of([scored()], data, {})
+    assert (line.answer_seconds, line.answer_words, line.position, line.type, line.relation) == (2, 2, 0.25, "person", "paid")
+
+
+def test_errors_are_counted_as_the_word_error_rate_does():
+    found = align(passage("one colour two"), "1 color three and")
+    assert found.places == (2, 2) and found.words == 3
+
+
+def test_a_file_has_a_card_with_its_hash(tmp_path):
+    data = corpus(tmp_path / "mini", [question(name="a"), question("boat", name="b")])
+    predictions = {"transcripts": {"p": TEXT}}
+    path = write_scores(tmp_path / "out", "text", "clean", [scored("a"), scored("b", 1.0)], data, predictions, {"data": "0123"})
+    assert [(line["id"], line["f1"], line["sentence_wer"]) for line in read_lines(path)] == [("a", 0.5, 0), ("b", 1, 0)]
+    card = read_json(path.with_suffix(".card.json"))
+    assert card == {"corpus": "mini", "data": "0123", "languages": ["en"], "lines": hash_bytes(path.read_bytes()), "split": "test",
+                    "synthetic": "", "system": "text"}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"id": 3}', '{"id": "a"}\n{"id": "a"}'])
+def test_damaged_scores_are_named(tmp_path: Path, text):
+    path = tmp_path / "clean.jsonl"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"clean\.jsonl.* evaluate again"):
+        read_lines(path)
+
+
+def test_missing_scores_are_named(tmp_path):
+    with pytest.raises(InputError, match="evaluate again"):
+        read_lines(tmp_path / "clean.jsonl")
+
+
+def test_evaluation_leaves_scores(tmp_path):
+    from speechssl.augment import Distorter, parse_condition
+    from speechssl.cascade.words import TimedWord, Transcript
+    from speechssl.dual.system import TimedAnswer
+    from speechssl.eval.spoken_qa import evaluate
+
+    class Reader:
+        name, listens, card = "text", False, {"reads": "text"}
+
+        def hear_record(self, record, samples):
+            return Transcript(tuple(TimedWord(w, 0, 1, 1) for w in record.text.split()))
+
+        def answer_all(self, items):
+            return [TimedAnswer(0, 1, 1, "Two cats") for _ in items]
+
+    folder = tmp_path / "mini" / "test"
+    folder.mkdir(parents=True)
+    common = {"audio": "", "seconds": 0, "speaker": "s", "language": "en"}
+    (folder / "passages.jsonl").write_text(json.dumps({"id": "p", "text": TEXT, **common}))
+    (folder / "questions.jsonl").write_text(
+        json.dumps({"id": "q", "passage": "p", "text": "Who?", "answers": [{"text": "two cats", "char_start": 18}], **common})
+    )
+    from speechssl.data.records import load_corpus
+
+    evaluate([Reader()], load_corpus(tmp_path / "mini", "test"), [parse_condition("clean")], tmp_path / "out", Distorter(0))
+    (line,) = read_lines(tmp_path / "out/scores/text/clean.jsonl")
+    assert (line["f1"], line["ff1"], line["sentence_wer"], line["type"]) == (1, None, 0, "person")
+    assert read_json(tmp_path / "out/scores/text/clean.card.json")["condition"] == "clean"

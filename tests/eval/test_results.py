@@ -1,0 +1,182 @@
+"""Result rows: replaced by key, whole at any time, refused with file and line when damaged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechssl.errors import InputError
+from speechssl.results import Row, append_rows, read_rows, table
+
+ROW = Row("dual", "hubert", "babble", 10.0, "FF1", 51.25, 49.0, 53.5, 400, 0, "3f2a")
+
+finite = st.floats(-1e6, 1e6)
+rows = st.builds(
+    Row,
+    system=st.text(max_size=4),
+    encoder=st.sampled_from(["", "hubert"]),
+    condition=st.text(max_size=3),
+    snr_db=st.none() | finite,
+    metric=st.sampled_from(["FF1", "WER"]),
+    value=finite,
+    low=st.none() | st.just(-1e7),
+    high=st.none() | st.just(1e7),
+    n=st.integers(0, 9),
+    seed=st.integers(0, 2),
+    card=st.text(max_size=4) | st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "out" / "results.jsonl"
+
+
+@given(st.lists(rows, max_size=6))
+def test_rows_survive_the_file(tmp_path_factory: pytest.TempPathFactory, some: list[Row]) -> None:
+    path = tmp_path_factory.mktemp("results") / "results.jsonl"
+    append_rows(path, some)
+    wanted = {row.key: row for row in some}
+    assert read_rows(path) == tuple(wanted.values())
+    assert [p.name for p in path.parent.iterdir()] == ["results.jsonl"]
+
+
+def test_appending_twice_changes_nothing(path: Path) -> None:
+    append_rows(path, [ROW, replace(ROW, metric="AOS")])
+    before = path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_ino
+    append_rows(path, [ROW])
+    assert (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_ino) == before
+
+
+def test_where_the_card_does_not_count_nothing_is_told_twice(path: Path) -> None:
+    append_rows(path, [ROW, replace(ROW, metric="AOS"), replace(ROW, seed=1)])
+    for card in ("new", "3f2a"):  # and back again
+        append_rows(path, [replace(ROW, card=card)], any_card=True)
+        assert sorted((r.metric, r.seed, r.card) for r in read_rows(path)) == [
+            ("AOS", 0, "3f2a"),
+            ("FF1", 0, card),
+            ("FF1", 1, "3f2a"),
+        ]
+
+
+def test_the_same_key_replaces(path: Path) -> None:
+    append_rows(path, [ROW, replace(ROW, metric="AOS")])
+    append_rows(path, [replace(ROW, value=60.0, low=None, high=None, n=401, snr_db=10)])
+    assert [(row.metric, row.value) for row in read_rows(path)] == [("FF1", 60.0), ("AOS", 51.25)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"system": "cascade"},
+        {"encoder": "mfcc"},
+        {"condition": "clean"},
+        {"snr_db": None},
+        {"metric": "AOS"},
+        {"seed": 1},
+        {"card": "other"},
+        {"card": {"layer": 6}},
+    ],
+)
+def test_another_key_is_another_row(path: Path, other: dict[str, object]) -> None:
+    append_rows(path, [ROW])
+    append_rows(path, [replace(ROW, **other)])  # type: ignore[arg-type]
+    assert len(read_rows(path)) == 2
+
+
+def test_cards_with_keys_in_another_order_are_one(path: Path) -> None:
+    append_rows(path, [replace(ROW, card={"layer": 6, "k": 100})])
+    append_rows(path, [replace(ROW, card={"k": 100, "layer": 6}, value=1.0, low=0.0)])
+    assert [row.value for row in read_rows(path)] == [1.0]
+
+
+def test_scalars_of_numpy(path: Path) -> None:
+    append_rows(path, [replace(ROW, value=np.float32(51.25), n=np.int64(400), seed=np.int32(0))])  # type: ignore[arg-type]
+    assert read_rows(path) == (ROW,)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"value": float("nan")}, {"snr_db": float("inf")}, {"value": None}, {"low": 99.0}, {"system": 3}]
+)
+def test_values_that_are_refused_leave_the_file_alone(path: Path, wrong: dict[str, object]) -> None:
+    append_rows(path, [ROW])
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"dual|3 has|wrong way round"):
+        append_rows(path, [replace(ROW, **wrong)])  # type: ignore[arg-type]
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("{", "is not JSON"),
+        ("[1]", "is not a result with the fields"),
+        (json.dumps({"system": "dual"}), "is not a result with the fields"),
+        (json.dumps(asdict(ROW) | {"extra": 1}), "is not a result with the fields"),
+        (json.dumps(asdict(ROW) | {"value": "51"}), "has '51' for value"),
+        (json.dumps(asdict(ROW) | {"value": float("nan")}), "has nan for value"),
+        (json.dumps(asdict(ROW) | {"seed": 0.5}), "has 0.5 for seed"),
+        (json.dumps(asdict(ROW) | {"card": None}), "has None for card"),
+    ],
+)
+def test_damage_is_named_with_file_and_line(path: Path, line: str, what: str) -> None:
+    append_rows(path, [ROW])
+    path.write_text(path.read_text() + "\n" + line + "\n")
+    with pytest.raises(InputError) as caught:
+        read_rows(path)
+    assert f"{path}:3 " in str(caught.value)
+    assert what in str(caught.value)
+    with pytest.raises(InputError):
+        append_rows(path, [replace(ROW, seed=9)])  # damage is not overwritten
+
+
+def test_a_missing_file(path: Path) -> None:
+    with pytest.raises(InputError, match="run the evaluation"):
+        read_rows(path)
+
+
+def test_processes_that_append_at_once_lose_nothing(path: Path) -> None:
+    program = (
+        "import sys; from dataclasses import replace; from speechssl.results import *\n"
+        "for i in range(10): append_rows(sys.argv[1], [Row(sys.argv[2], '', '', None, 'FF1', 1, None, None, 1, i, '')])"
+    )
+    workers = [subprocess.Popen([sys.executable, "-c", program, str(path), name]) for name in "abc"]
+    assert [worker.wait() for worker in workers] == [0, 0, 0]
+    assert len(read_rows(path)) == 30
+
+
+def test_the_table() -> None:
+    some = [
+        replace(ROW, snr_db=0.0, value=40.0, low=38.0, high=42.0),
+        ROW,
+        replace(ROW, condition="clean", snr_db=None, value=55.04, low=None, high=None),
+        replace(ROW, system="cascade", encoder="", value=30.0, low=28.0, high=31.0),
+        replace(ROW, system="cascade", encoder="", value=40.0, low=38.0, high=42.0, seed=1),
+        replace(ROW, metric="WER", system="cascade", encoder=""),
+    ]
+    assert (
+        table(some)
+        == """\
+FF1 (%)      clean                 babble 10 dB        babble 0 dB
+------------------------------------------------------------------
+dual hubert   55.0            51.2 [49.0, 53.5]  40.0 [38.0, 42.0]
+cascade          -  35.0 [28.0, 42.0] (2 seeds)                  -
+
+WER (%)       babble 10 dB
+--------------------------
+cascade  51.2 [49.0, 53.5]"""
+    )
+
+
+def test_of_two_cards_the_last_is_shown_and_nothing_gives_nothing() -> None:
+    assert "60.0" in table([ROW, replace(ROW, card="new", value=60.0)])
+    assert "seeds" not in table([ROW, replace(ROW, card="new", value=60.0)])
+    assert table([]) == ""

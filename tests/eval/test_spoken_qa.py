@@ -1,0 +1,355 @@
+"""Evaluation of any system on any corpus: every annotation counts, bad items are set aside, a killed run goes on."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from speechssl.audio import write_flac
+from speechssl.augment import Distorter, parse_condition
+from speechssl.cascade.words import TimedWord, Transcript
+from speechssl.data.records import first_passages, load_corpus
+from speechssl.dual.system import TimedAnswer
+from speechssl.errors import InputError
+from speechssl.eval.spoken_qa import by_length, evaluate, score_questions
+from speechssl.report.spoken_qa import write_report
+from speechssl.results import append_rows, read_rows, table
+
+CLEAN = parse_condition("clean")
+ANSWERS = {
+    "q0": [{"text": "red boat", "start": 0.5, "end": 1.0}],
+    "q1": [{"text": "two", "start": 1.5, "end": 1.6}, {"text": "two cats", "start": 0.2, "end": 0.6}],
+    "q2": [{"text": "paris"}],
+    "q3": [],
+}
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Four questions on four passages of 2 s: one annotation, two, one without times, and none."""
+    root, rng = tmp_path / "corpus", np.random.default_rng(0)
+    rows = {"passages": [], "questions": []}
+    for i, (name, answers) in enumerate(ANSWERS.items()):
+        common = {"speaker": "s", "language": "en"}
+        for kind, record in (
+            ("passages", {"id": f"p{i}", "audio": f"test/audio/p{i}.flac", "seconds": 2.0, "text": "a red boat"}),
+            ("questions", {"id": name, "audio": f"test/audio/{name}.flac", "seconds": 1.0, "text": "a", "passage": f"p{i}"}),
+        ):
+            write_flac(root / record["audio"], rng.uniform(-0.5, 0.5, round(record["seconds"] * 16_000)))
+            rows[kind].append(record | common | ({"answers": answers} if kind == "questions" else {}))
+    for kind, records in rows.items():
+        (root / "test" / f"{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    return root
+
+
+@dataclass
+class Oracle:
+    """Answers with what it was told; counts what it heard. text: it is a cascade."""
+
+    spans: dict = field(default_factory=lambda: {"q0": (0.5, 1.0), "q1": (0.2, 0.6), "q2": (0.0, 1.0)})
+    text: bool = False
+    name: str = "oracle"
+    heard: list = field(default_factory=list)
+
+    @property
+    def card(self):
+        return {"name": self.name}
+
+    def hear(self, samples):
+        self.heard.append(samples)
+        return Transcript((TimedWord("a", 0, 1, 1), TimedWord("boat", 1, 2, 1))) if self.text else len(samples)
+
+    def answer_all(self, items):
+        return [TimedAnswer(*span, 0.9, "red boat" if self.text else None) for span in list(self.spans.values())[: len(items)]]
+
+
+def run(systems, corpus, out, conditions=("clean",), seed=0, voices=()):
+    parsed = [parse_condition(c) for c in conditions]
+    return evaluate(systems, load_corpus(corpus, "test"), parsed, out, Distorter(seed, voices))
+
+
+def values(rows):
+    return {(r.system, r.condition, r.snr_db, r.metric): (r.value, r.n) for r in rows}
+
+
+def test_the_best_annotation_counts_and_text_only_answers_have_no_ff1(corpus, tmp_path):
+    found = values(run([Oracle()], corpus, tmp_path / "out"))
+    assert found == {("oracle", "clean", None, "ff1"): (100, 2), ("oracle", "clean", None, "aos"): (100, 2)}
+
+
+def test_a_cascade_is_scored_on_its_words_too(corpus, tmp_path):
+    found = values(run([Oracle(text=True, name="cascade-x")], corpus, tmp_path / "out"))
+    assert found["cascade-x", "clean", None, "em"] == (pytest.approx(100 / 3), 3)
+    assert found["cascade-x", "clean", None, "wer"] == (
+        pytest.approx(100 / 3),
+        3,
+    )  # "boat" alone differs: one of three words is lost
+
+
+def test_a_chinese_corpus_has_character_errors(corpus, tmp_path):
+    for path in (corpus / "test").glob("*.jsonl"):
+        path.write_text(path.read_text().replace('"language": "en"', '"language": "zh"').replace("a red boat", "他買了"))
+    found = values(run([Oracle(text=True, name="cascade-x")], corpus, tmp_path / "out"))
+    assert found["cascade-x", "clean", None, "cer"] == (100, 3)
+    assert ("cascade-x", "clean", None, "wer") not in found and ("cascade-x", "clean", None, "em") in found
+
+
+@dataclass
+class Reads(Oracle):
+    """Does not listen: what it keeps of a record is what is written."""
+
+    listens: bool = False
+    name: str = "text"
+
+    def hear_record(self, record, samples):
+        assert samples is None
+        self.heard.append(record.id)
+        return Transcript(tuple(TimedWord(w, float("nan"), float("nan"), 1) for w in record.text.split()))
+
+    def answer_all(self, items):
+        return [TimedAnswer(float("nan"), float("nan"), 0.9, "red boat") for _ in items]
+
+
+def test_what_reads_needs_no_audio_and_is_scored_by_text_in_clean_speech_alone(corpus, tmp_path):
+    for path in (corpus / "test/audio").iterdir():
+        path.unlink()
+    for path in (corpus / "test").glob("*.jsonl"):
+        records = [json.loads(line) | {"audio": "", "seconds": 0} for line in path.read_text().splitlines()]
+        for answer in (a for r in records for a in r.get("answers", ())):
+            answer.pop("start", None), answer.pop("end", None)
+        path.write_text("".join(json.dumps(r) + "\n" for r in records))
+    found = values(run([Reads()], corpus, tmp_path / "out", ["clean", "pink@5"]))
+    assert found == {
+        ("text", "clean", None, "em"): (pytest.approx(100 / 3), 3),
+        ("text", "clean", None, "f1"): (pytest.approx(100 / 3), 3),
+        ("text", "clean", None, "wer"): (0, 3),
+    }
+    assert json.loads((tmp_path / "out/predictions/text/clean.json").read_text())["answers"]["q0"]["start"] is None
+    write_report(tmp_path / "out", _with_rows(tmp_path / "out", corpus, [Reads()]), "test", 3, ["clean"], 0, ())
+    with pytest.raises(InputError, match="text read what is written, which noise does not change"):
+        run([Reads()], corpus, tmp_path / "out", ["pink@5"])
+    with pytest.raises(InputError, match="is text only; prepare the corpus with --speak"):
+        run([Oracle()], corpus, tmp_path / "other")
+
+
+def _with_rows(out, corpus, systems):
+    append_rows(out / "results.jsonl", run(systems, corpus, out))
+    (corpus / "card.json").write_text("{}")
+    return corpus
+
+
+def test_unanswerable_questions_are_not_asked_and_their_passages_not_heard(corpus, tmp_path):
+    system = Oracle()
+    run([system], corpus, tmp_path / "out")
+    assert len(system.heard) == 6
+
+
+def test_systems_hear_the_same_noise_and_another_seed_gives_other_noise(corpus, tmp_path):
+    one, two, other = Oracle(name="a"), Oracle(name="b"), Oracle(name="c")
+    evaluate([one, two], load_corpus(corpus, "test"), [parse_condition("pink@5")], tmp_path / "x", Distorter(1), workers=1)
+    evaluate([other], load_corpus(corpus, "test"), [parse_condition("pink@5")], tmp_path / "x", Distorter(2), workers=1)
+    assert all(a is b for a, b in zip(one.heard, two.heard, strict=True))
+    assert not any(np.array_equal(a, b) for a, b in zip(one.heard, other.heard, strict=True))
+
+
+def test_reverberation_of_different_rooms_gives_different_rows(corpus, tmp_path):
+    rows = run([Oracle()], corpus, tmp_path / "out", ["reverb", "reverb@0.3", "band@1000-2000"])
+    assert {r.condition for r in rows} == {"reverb", "reverb 0.3 s", "no 1000-2000 Hz"}
+
+
+def test_bad_recordings_are_set_aside_counted_and_tried_again_when_mended(corpus, tmp_path, capsys):
+    audio = corpus / "test/audio/p0.flac"
+    content = audio.read_bytes()
+    audio.write_bytes(b"no audio")
+    system = Oracle(spans={"q1": (0.2, 0.6), "q2": (0, 1)})
+    assert values(run([system], corpus, tmp_path / "out"))["oracle", "clean", None, "ff1"] == (50, 2)
+    said = capsys.readouterr().err
+    assert "set aside p0" in said and "p0.flac" in said and "1 recording set aside" in said
+    audio.write_bytes(content)
+    assert values(run([Oracle()], corpus, tmp_path / "out"))["oracle", "clean", None, "ff1"] == (100, 2)
+
+
+def test_what_one_system_cannot_hear_is_no_loss_to_the_others(corpus, tmp_path, capsys):
+    class Picky(Oracle):
+        def hear(self, samples):
+            if not self.heard:
+                self.heard.append(samples)
+                raise ValueError("the first is too short")
+            return super().hear(samples)
+
+    spans = {"q1": (0.2, 0.6), "q2": (0, 1)}
+    picky = Picky(name="picky", spans=spans)
+    rows = evaluate([picky, Oracle()], load_corpus(corpus, "test"), [CLEAN], tmp_path / "out", Distorter(0), workers=1)
+    found = values(rows)
+    assert found["oracle", "clean", None, "ff1"] == (100, 2) and found["picky", "clean", None, "ff1"] == (50, 2)
+    failed = {n: json.loads((tmp_path / f"out/predictions/{n}/clean.json").read_text())["failed"] for n in ("oracle", "picky")}
+    assert failed == {"oracle": {}, "picky": {"p0": "the first is too short"}}
+    assert "picky, clean" in capsys.readouterr().err
+
+
+def test_who_reads_is_not_stopped_by_a_damaged_recording(corpus, tmp_path):
+    (corpus / "test/audio/p0.flac").write_bytes(b"no audio")
+    run([Oracle(spans={"q1": (0.2, 0.6), "q2": (0, 1)}), Reads()], corpus, tmp_path / "out")
+    assert json.loads((tmp_path / "out/predictions/text/clean.json").read_text())["failed"] == {}
+
+
+def test_nothing_heard_is_an_error_and_not_a_zero(corpus, tmp_path):
+    for path in (corpus / "test/audio").iterdir():
+        path.write_bytes(b"no audio")
+    with pytest.raises(InputError, match="none of the 6 recordings could be heard"):
+        run([Oracle()], corpus, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("content", [None, b"this is no noise"])
+def test_noise_that_cannot_be_read_is_refused_before_anything_is_heard(corpus, tmp_path, content):
+    noise, system = tmp_path / "noise.wav", Oracle()
+    if content:
+        noise.write_bytes(content)
+    with pytest.raises(InputError, match=r"noise\.wav"):
+        run([system], corpus, tmp_path / "out", ["clean", f"{noise}@5"])
+    assert not system.heard
+
+
+def test_a_killed_evaluation_goes_on_with_what_is_missing(corpus, tmp_path):
+    class Killed(Oracle):
+        def answer_all(self, items):
+            if len(self.heard) > 6:
+                raise KeyboardInterrupt
+            return super().answer_all(items)
+
+    conditions = ["clean", "pink@5", "reverb"]
+    whole = run([Oracle()], corpus, tmp_path / "whole", conditions)
+    with pytest.raises(KeyboardInterrupt):
+        run([Killed()], corpus, tmp_path / "out", conditions)
+    system = Oracle()
+    assert run([system], corpus, tmp_path / "out", conditions) == whole
+    assert len(system.heard) == 12  # two of three conditions
+    for path in (tmp_path / "whole").rglob("*.json"):
+        assert path.read_bytes() == (tmp_path / "out" / path.relative_to(tmp_path / "whole")).read_bytes()
+
+
+def test_other_audio_under_a_noises_name_is_heard_anew(corpus, tmp_path):
+    for folder, seconds in (("a", 1), ("b", 2)):
+        write_flac(tmp_path / folder / "hum.flac", np.random.default_rng(0).normal(0, 0.1, 16_000 * seconds))
+    first, second = Oracle(), Oracle()
+    run([first], corpus, tmp_path / "out", [f"{tmp_path}/a/hum.flac@5"])
+    run([second], corpus, tmp_path / "out", [f"{tmp_path}/b/hum.flac@5"])
+    assert first.heard and second.heard
+    with pytest.raises(InputError, match="both called 'hum 5 dB'"):
+        run([Oracle()], corpus, tmp_path / "out", [f"{tmp_path}/{f}/hum.flac@5" for f in "ab"])
+
+
+def test_breakdown_by_length_puts_every_timed_answer_into_one_bucket(corpus):
+    answers = {q: {"start": s, "end": e, "text": None} for q, (s, e) in Oracle().spans.items()}
+    data = load_corpus(corpus, "test")
+    found = by_length(score_questions({"answers": answers, "transcripts": {}}, data), data, "oracle", 0)
+    assert [(b["bucket"], b["n"], b["value"]) for b in found] == [("0-0.5 s", 1, 100), ("0.5-1 s", 1, 100)]
+
+
+def test_where_no_passage_is_heard_the_questions_score_zero_and_there_is_no_wer(corpus, tmp_path):
+    for path in (corpus / "test/audio").glob("p*"):
+        path.write_bytes(b"no audio")
+    found = values(run([Oracle(text=True)], corpus, tmp_path / "out"))
+    assert found["oracle", "clean", None, "f1"] == (0, 3) and ("oracle", "clean", None, "wer") not in found
+
+
+def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_path):
+    out, one = tmp_path / "out", first_passages(load_corpus(corpus, "test"), 1)
+    rows = evaluate([Oracle(text=True)], one, [CLEAN], out, Distorter(0))
+    append_rows(out / "results.jsonl", rows)
+    assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"} and read_rows(out / "results.jsonl") == tuple(rows)
+    assert all((r.low, r.high) == (None, None) for r in rows) and "[" not in table(rows)
+    (corpus / "card.json").write_text("{}")
+    write_report(out, corpus, "test", 1, ["clean"], 0, [])
+    assert "95 % interval." not in (out / "report.html").read_text()
+    (bar,) = by_length(score_questions(json.loads((out / "predictions/oracle/clean.json").read_text()), one), one, "oracle", 0)
+    assert (bar["low"], bar["high"]) == (None, None)
+    assert all(r.low is not None for r in run([Oracle()], corpus, tmp_path / "more"))
+
+
+@dataclass
+class Engine(Oracle):
+    """A cascade that is called by the last part of its recogniser's name. weights: change when it is trained again."""
+
+    asr: str = ""
+    weights: int = 0
+
+    @property
+    def card(self):
+        return {"asr": self.asr, "text_qa": self.weights}
+
+
+def engine(asr, **options):
+    return Engine(text=True, name=f"cascade-{Path(asr).name}", asr=asr, **options)
+
+
+def test_recognisers_of_one_name_are_refused_before_anything_is_heard(corpus, tmp_path):
+    first, second = engine("facebook/base-960h"), engine("other/base-960h")
+    with pytest.raises(InputError, match="^facebook/base-960h and other/base-960h would both be called cascade-base-960h; .* two"):
+        run([first, second], corpus, tmp_path / "out")
+    assert not first.heard and not (tmp_path / "out").exists()
+    run([first, engine("facebook/large"), first], corpus, tmp_path / "out")
+
+
+def test_predictions_with_a_recogniser_of_another_full_name_are_not_overwritten(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine/base-960h").mkdir(parents=True)
+    run([engine("mine/base-960h")], corpus, tmp_path / "out")
+    path, other = tmp_path / "out/predictions/cascade-base-960h/clean.json", engine("other/base-960h")
+    before = path.read_bytes()
+    for condition in ("clean", "pink@5"):
+        with pytest.raises(InputError, match=r"clean\.json was made with the recogniser mine/base-960h, and other/base-960h would"):
+            run([other], corpus, tmp_path / "out", [condition])
+    assert path.read_bytes() == before and not other.heard and len(list(path.parent.iterdir())) == 1
+    for same in (engine("mine/base-960h", weights=1), engine(str(tmp_path / "mine/base-960h"))):  # trained again; another path
+        run([same], corpus, tmp_path / "out")
+        assert same.heard
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "recogniser"}))
+    run([other], corpus, tmp_path / "out")  # of an earlier version, which said nothing
+    assert other.heard
+
+
+def test_a_head_of_the_models_and_a_folder_of_its_name_are_two_recognisers(corpus, tmp_path):
+    head = Engine(text=True, name="cascade-ctc", asr="0123456789abcdef")  # known by its weights
+    for first, second in ((head, engine("some/ctc")), (engine("some/ctc"), head)):
+        out = tmp_path / first.asr
+        run([first], corpus, out)
+        with pytest.raises(InputError, match="that of the models"):
+            run([second], corpus, out, ["pink@5"])
+
+
+def test_a_report_on_another_corpus_is_refused(corpus, tmp_path):
+    append_rows(tmp_path / "out/results.jsonl", run([Oracle()], corpus, tmp_path / "out"))
+    (corpus / "card.json").write_text("{}")
+    write_report(tmp_path / "out", corpus, "test", 2, ["clean"], 0, [])
+    assert "Synthetic speech" not in (tmp_path / "out/report.html").read_text()
+    (corpus / "card.json").write_text('{"synthetic": "3 of 3 questions spoken by espeak-ng"}')
+    write_report(tmp_path / "out", corpus, "test", 2, ["clean"], 0, [])
+    assert (tmp_path / "out/report.html").read_text().count("Synthetic speech: 3 of 3 questions spoken by espeak-ng.") > 1
+    manifest = corpus / "test/questions.jsonl"
+    manifest.write_text(manifest.read_text().replace("two cats", "two dogs"))
+    with pytest.raises(InputError, match="were not made on .*test; name the corpus and split"):
+        write_report(tmp_path / "out", corpus, "test", 2, ["clean"], 0, [])
+
+
+def test_predictions_say_what_their_snrs_are_over_where_it_is_the_whole_signal(corpus, tmp_path):
+    conditions, out, found = [CLEAN, parse_condition("pink@5")], tmp_path / "out", {}
+    for over in ("active", "signal"):
+        reader = Oracle()
+        evaluate([reader], load_corpus(corpus, "test"), conditions, out, Distorter(0, snr_over=over))
+        found[over] = {name: json.loads((out / f"predictions/oracle/{name}.json").read_text()) for name in ("clean", "pink-5-dB")}
+        found[over]["heard"] = len(reader.heard)
+    assert found["active"]["clean"] == found["signal"]["clean"] and found["active"]["heard"] == 2 * found["signal"]["heard"] > 0
+    assert found["active"]["pink-5-dB"]["made_from"] != found["signal"]["pink-5-dB"]["made_from"]
+    assert "snr_over" not in found["active"]["pink-5-dB"] and found["signal"]["pink-5-dB"]["snr_over"] == "signal"
+    (corpus / "card.json").write_text("{}")
+    over_signal = Distorter(0, snr_over="signal")
+    append_rows(out / "results.jsonl", evaluate([Oracle()], load_corpus(corpus, "test"), conditions, out, over_signal))
+    write_report(out, corpus, "test", 2, ["clean", "pink@5"], 0, [])
+    other = Oracle(name="other")
+    evaluate([other], load_corpus(corpus, "test"), conditions, out, Distorter(0))
+    with pytest.raises(InputError, match="have SNRs over active and over signal; evaluate them again with one"):
+        write_report(out, corpus, "test", 2, ["clean", "pink@5"], 0, [])

@@ -1,0 +1,373 @@
+"""`superb run`: heads, scores, rows, details and tables in one folder; what is done is not done again; noise; folds; bad input."""
+
+import errno
+import json
+from dataclasses import replace
+
+import pytest
+
+from speechssl.augment.training import parse_distortions
+from speechssl.cli import main
+from speechssl.encoders import states as features
+from speechssl.encoders.load import load_encoder
+from speechssl.errors import InputError
+from speechssl.eval import superb
+from speechssl.eval.states import Stock, options_of
+from speechssl.eval.superb import Plan, combine, find_data, folder_of, name_encoders, parts_of, run_superb
+from speechssl.eval.superb_speed import compare_cached
+from speechssl.eval.tables import superb_tables
+from speechssl.io import read_json
+from speechssl.pretrain.adversarial import AdversaryOptions
+from speechssl.results import read_rows
+from speechssl.superb.data import Cached, InTheLoop
+from speechssl.superb.task import Judgement, Measure
+from speechssl.superb.tuning import Tuning
+
+from .superb_sets import labelled, searched, texts
+
+
+@pytest.fixture
+def plan(hubert_folder, tmp_path):
+    data = {
+        "ks": labelled(tmp_path / "data/ks"),
+        "pr": texts(tmp_path / "data/pr", "pr", "phones"),
+        "qbe": searched(tmp_path / "data/qbe"),
+    }
+    return Plan({"tiny": str(hubert_folder())}, data, "small", rates=(1e-2, 1e-3), steps=6, workers=1)
+
+
+def rows_of(out):
+    return {(r.system, r.encoder, r.condition, r.snr_db, r.metric, r.seed): r for r in read_rows(out / "results.jsonl")}
+
+
+def made(out):
+    """What costs something, and when it was written."""
+    return {
+        p: p.stat().st_mtime_ns
+        for kind in ("heads", "scores", "features")
+        for p in (out / kind).rglob("*.*")
+        if p.name != "card.json" or kind == "heads"
+    }
+
+
+def test_a_run_leaves_everything_and_repeats_nothing(plan, tmp_path):
+    out = tmp_path / "out"
+    said = run_superb(out, plan)
+    rows = rows_of(out)
+    assert {(system, metric) for system, _, _, _, metric, _ in rows} == {
+        ("ks", "acc"), ("ks", "acc_default"), ("pr", "per"), ("pr", "per_default"), ("qbe", "mtwv"), ("qbe", "atwv"),
+    }  # fmt: skip
+    assert rows["ks", "tiny", "clean", None, "acc", 0].value == 100 and "ks acc" in said
+    assert all(r.low <= r.value <= r.high for r in rows.values())
+    units = {"ks": ("recording", 4), "pr": ("recording", 4), "qbe": ("query", 2)}  # of two voices: too few
+    assert all((r.drawn, r.groups) == units[r.system] for r in rows.values())
+    sentence = "95 % intervals draw 4 recordings (pr, ks) and 2 queries (qbe)."
+    assert sentence in said and sentence in (out / "superb.md").read_text()
+    card = read_json(out / "heads/tiny/ks/seed-0/card.json")
+    assert sum(card["layer_weights"]) == pytest.approx(1) and len(card["layer_weights"]) == 3
+    assert {a["learning_rate"] for a in card["sweep"]} == {1e-2, 1e-3}
+    details = {task: read_json(out / f"details/tiny/{task}.json")["detail"] for task in plan.data}
+    assert details["ks"]["confusion"]["word"]["counts"] == [[2, 0], [0, 2]]
+    assert len(details["qbe"]["layers"]) == 3 and len(details["pr"]["examples"]) == 4
+    before = made(out)
+    assert run_superb(out, plan) == said and made(out) == before
+    assert "### SUPERB" in (out / "superb.md").read_text()
+
+
+def test_snrs_over_the_whole_signal_are_told(plan, tmp_path):
+    noisy = replace(plan, data={"ks": plan.data["ks"]}, seen=("pink@5",), snr_over="signal")
+    assert run_superb(tmp_path / "out", noisy).endswith("SNRs are over the whole signal, pauses and all.")
+    assert '"snr_over": "signal"' in (tmp_path / "out/noise.jsonl").read_text()
+    assert "over the whole signal" in (tmp_path / "out/superb.md").read_text()
+
+
+def test_in_noise_and_with_seeds(plan, tmp_path):
+    noisy = replace(plan, seeds=(0, 3), seen=("pink@5",), unseen=("gaussian",), snrs=(10.0, 0.0))
+    said = run_superb(tmp_path / "out", noisy)
+    rows = rows_of(tmp_path / "out")
+    assert {key[2:4] for key in rows} == {("clean", None), ("seen-pink", 5.0), ("unseen-gaussian", 10.0), ("unseen-gaussian", 0.0)}
+    assert {key[5] for key in rows if key[0] == "ks" and key[2] == "unseen-gaussian"} == {0, 3}
+    assert not any(key[4].endswith("_default") and key[2] != "clean" for key in rows)
+    assert "clean | seen | unseen" in said and (tmp_path / "out/noise.jsonl").is_file()
+    assert ("qbe", "tiny", "unseen-gaussian", 0.0, "mtwv", 0) in rows
+    run_superb(tmp_path / "again", noisy)
+    assert {key: r.value for key, r in rows_of(tmp_path / "again").items()} == {key: r.value for key, r in rows.items()}
+
+
+def test_the_encoder_in_the_loop_comes_to_the_same_head(plan, tmp_path):
+    for mode in ("cached", "loop"):
+        run_superb(tmp_path / mode, replace(plan, features=mode, data={"ks": plan.data["ks"]}))
+    heads = [(tmp_path / mode / "heads/tiny/ks/seed-0/head.safetensors").read_bytes() for mode in ("cached", "loop")]
+    assert heads[0] == heads[1] and not (tmp_path / "loop/features/tiny").exists()
+
+
+def test_training_recordings_are_distorted_anew_each_time_and_others_never(plan, encoder, tmp_path):
+    (part,) = parts_of("ks", plan.data["ks"], "small")
+    task, _ = superb.make_task("ks", part.data, encoder.grid, "small")
+    hearing = superb.Augmentation((superb.settings_of(["pink@0"], (), ())[1].condition,), superb.Distorter())
+    supply = Stock(encoder, tmp_path / "f", augmentation=hearing).supply(task)
+    train, dev = (part.data.splits[split][0] for split in ("train", "dev"))
+    heard = [supply.hear(train).tobytes() for _ in range(8)]
+    assert isinstance(supply, InTheLoop) and 2 <= len(set(heard)) < 8  # clean now and then
+    assert len({supply.hear(dev).tobytes() for _ in range(8)}) == 1
+    noisy = replace(plan, data={"ks": plan.data["ks"]}, augment=("pink",), snrs=(5.0,))
+    run_superb(tmp_path / "out", noisy)
+    with pytest.raises(InputError, match="encoder.heard through differ"):
+        run_superb(tmp_path / "out", replace(noisy, augment=()))
+    with pytest.raises(InputError, match="encoder.snr_over differ"):
+        run_superb(tmp_path / "out", replace(noisy, snr_over="signal"))
+
+
+NOISE = parse_distortions("g+b", probability=(0.5, 0.5))
+TUNINGS = {
+    "tiny+finetuned": Tuning(rate=0.1),
+    "tiny+distorted": Tuning(rate=0.1, distort=NOISE),
+    "tiny+dat-multi-alternating-0.3": Tuning("", 0.1, NOISE, AdversaryOptions("multi", weight=0.3, mode="alternating")),
+    "tiny+distorted-head": Tuning(distort=NOISE),
+}
+
+
+@pytest.mark.parametrize("name", TUNINGS)
+def test_heads_trained_on_distorted_speech_are_judged_as_any(plan, tmp_path, name):
+    """First on dev alone: no test recording is read. Then with the encoder that was trained with each head."""
+    tuned = replace(plan, tuning=TUNINGS[name], data={t: plan.data[t] for t in ("ks", "pr")}, seen=("gaussian@5",))
+    run_superb(tmp_path, replace(tuned, judge=False))
+    assert not any((tmp_path / made).exists() for made in ("results.jsonl", "scores", "noise.jsonl"))
+    before = made(tmp_path)
+    said = run_superb(tmp_path, tuned)
+    assert before.items() <= made(tmp_path).items() and "but for those of encoders with +" in said
+    rows = rows_of(tmp_path)
+    assert {key[1] for key in rows} == {name}
+    assert {(key[0], key[2]) for key in rows} == {(t, c) for t in ("ks", "pr") for c in ("clean", "seen-gaussian")}
+    folders = {path.name for path in (tmp_path / f"heads/{name}/ks/seed-0").iterdir() if path.is_dir()}
+    card = read_json(tmp_path / f"heads/{name}/ks/seed-0/card.json")
+    own = set(card["upstreams"].values())
+    assert folders == own and bool(own) == ("head" not in name) and len(own) <= 2
+    if own:
+        hashes = [load_encoder(tmp_path / f"heads/{name}/{task}/seed-0/encoder").hash for task in ("ks", "pr")]
+        assert hashes[0] != hashes[1]
+    with pytest.raises(InputError, match="settings.steps differ"):
+        run_superb(tmp_path, replace(tuned, steps=7))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "qbe.* cannot be trained with --finetune or --distort"),
+        ({"augment": ("pink",)}, "give one of them"),
+        ({"precision": "int8"}, "no encoder trains in int8"),
+        ({"encoders": {"fbank": "fbank"}}, "fbank has no weights, and nothing to train"),
+        ({"unseen": ("gaussian",)}, "was trained on the noise g.*; name it with --seen"),
+    ],
+)
+def test_what_cannot_be_tuned_is_told_first(plan, tmp_path, changes, message):
+    data = plan.data if not changes else {"ks": plan.data["ks"]}
+    with pytest.raises(InputError, match=message):
+        run_superb(tmp_path / "out", replace(plan, data=data, tuning=TUNINGS["tiny+distorted"], **changes))
+    assert not (tmp_path / "out/heads").exists()
+
+
+def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
+    common = ["superb", "run", "--encoder", f"tiny={plan.encoders['tiny']}", "--tasks", f"ks={plan.data['ks']}", "--steps", "4"]
+    common += ["--out", str(tmp_path / "out"), "--workers", "2", "--device", "cpu", "--learning-rates"]
+    dat = ["--finetune", "--distort", "g:0.7+b:0.3", "--distorted", "0.6", "--snr-train", "0", "10", "--dat", "binary"]
+    assert main([*common, *dat, "--dat-weight", "0.3", "--dat-mode", "alternating", "--train-only"]) == 0
+    assert "no test recording was read" in capsys.readouterr().out
+    folder = tmp_path / "out/heads/tiny+dat-binary-alternating-0.3/ks/seed-0"
+    options = read_json(folder / "encoder/card.json")["options"]
+    assert (options["upstream_rate"], options["adversary"]["labels"], options["distort"]["probability"]) == (
+        0.1,
+        "binary",
+        [0.6, 0.6],
+    )
+    assert [kind["share"] for kind in options["distort"]["kinds"]] == [0.7, 0.3] and options["distort"]["snr"] == [0.0, 10.0]
+    for wrong, said in (
+        (["--dat", "binary"], "give --distort"),
+        (["--dat", "binary", "--distort", "g"], "give --finetune"),
+        (["--upstream-rate", "0.2"], "--upstream-rate would change nothing without --finetune"),
+        (["--finetune", "--dat-weight", "1"], "--dat-weight would change nothing without --dat"),
+        (["--finetune", "--distorted", "1"], "--distorted would change nothing without --distort"),
+    ):
+        assert main([*common, *wrong]) == 2
+        assert said in capsys.readouterr().err
+    everything = [*common[:4], "--out", str(tmp_path / "none"), "--finetune"]
+    assert main(everything) == 2 and "qbe, se, ss cannot be trained with --finetune" in capsys.readouterr().err
+    assert main([*everything, "--tasks", "ks", "--dat", "binary"]) == 2 and "give --distort" in capsys.readouterr().err
+    assert not (tmp_path / "none/data").exists()  # no set was spoken for nothing
+
+
+def test_terms_are_searched_with_the_encoder_in_the_loop(plan, tmp_path):
+    for mode, limit in (("cached", 50.0), ("loop", 50.0), ("auto", 1e-6)):
+        chosen = replace(plan, features=mode, cache_gb=limit, data={"qbe": plan.data["qbe"]}, unseen=("gaussian",), snrs=(5.0,))
+        run_superb(tmp_path / mode, chosen)
+    found = {mode: {k: r.value for k, r in rows_of(tmp_path / mode).items()} for mode in ("cached", "loop", "auto")}
+    assert found["loop"] == found["auto"] == pytest.approx(found["cached"], abs=15)  # the cache has two bytes a number
+    assert not list((tmp_path / "loop/features").rglob("shard-*")) and not list((tmp_path / "auto/features").rglob("shard-*"))
+    assert len(list((tmp_path / "cached/features/tiny").iterdir())) == 3  # documents, dev, test; nothing of what was noisy
+
+
+def test_the_first_seed_tunes_for_all(plan, tmp_path):
+    run_superb(tmp_path, replace(plan, seeds=(0, 1), data={"pr": plan.data["pr"]}))
+    cards = [read_json(tmp_path / f"heads/tiny/pr/seed-{seed}/card.json") for seed in (0, 1)]
+    assert cards[0]["learning_rate"] == cards[1]["learning_rate"]
+
+
+def test_confusions_of_folds_are_added_up():
+    counts = [[[2, 0], [1, 1]], [[1, 1], [0, 2]]]
+    folds = [
+        Judgement((Measure("acc", 50, 40, 60, 4),), {"confusion": {"w": {"classes": ["a", "b"], "counts": c}}}) for c in counts
+    ]
+    assert combine(folds).detail["confusion"]["w"]["counts"] == [[3, 1], [1, 3]]
+
+
+def test_a_damaged_score_is_made_again(plan, tmp_path):
+    alone = replace(plan, data={"ks": plan.data["ks"]})
+    said = run_superb(tmp_path, alone)
+    for content in ("3", '{"made_from": 1}'):
+        (tmp_path / "scores/tiny/ks/seed-0/clean.json").write_text(content)
+        assert run_superb(tmp_path, alone) == said
+
+
+def test_a_language_model_that_cannot_be_read_is_told_before_anything_is_computed(plan, tmp_path):
+    (tmp_path / "lm.arpa").write_text("no model")
+    data = {"asr": texts(tmp_path / "data/asr", "asr", "text")}
+    with pytest.raises(InputError, match=r"lm\.arpa"):
+        run_superb(tmp_path / "out", replace(plan, data=data, arpa=tmp_path / "lm.arpa"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_does_not_fit_stays_in_the_loop_and_is_told(plan, encoder, tmp_path, capsys):
+    (part,) = parts_of("pr", plan.data["pr"], "small")
+    task, _ = superb.make_task("pr", part.data, encoder.grid, "small")
+    assert isinstance(Stock(encoder, tmp_path / "a", limit_gb=1e-6).supply(task), InTheLoop)
+    said = capsys.readouterr().err
+    assert "the encoder stays in the loop" in said and "--cache-gb" in said
+    assert isinstance(Stock(encoder, tmp_path / "b").supply(task), Cached)
+    with pytest.raises(InputError, match="the limit is 1e-06 GB"):
+        Stock(encoder, tmp_path / "c", "cached", limit_gb=1e-6).supply(task)
+
+
+def test_tasks_on_the_same_recordings_share_their_states(plan, encoder, tmp_path):
+    (one,) = parts_of("pr", plan.data["pr"], "small")
+    other = texts(tmp_path / "data/asr", "asr", "text")
+    for split in ("train", "dev", "test"):
+        lines = [json.loads(line) for line in (other / f"{split}.jsonl").read_text().splitlines()]
+        moved = [line | {"audio": f"../pr/{line['audio']}"} for line in lines]
+        (other / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in moved))
+    (two,) = parts_of("asr", other, "small")
+    stock = Stock(encoder, tmp_path / "features")
+    folders = [stock.folder(part.data, ("train", "dev"), options_of(False)) for part in (one, two)]
+    assert folders[0] == folders[1] != stock.folder(one.data, ("train", "dev"), options_of(True))
+
+
+def test_a_full_disk_in_the_middle_is_told_and_the_next_run_goes_on(plan, tmp_path, monkeypatch):
+    alone = replace(plan, data={"pr": plan.data["pr"]})
+    run_superb(tmp_path / "whole", alone)
+    small = {"shard_mb": 0.05}
+    real, written = features._write_shard, []
+
+    def filling(path, *rest):
+        written.append(path)
+        if len(written) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return real(path, *rest)
+
+    monkeypatch.setattr(superb, "TRAINING", ("train", "dev"))
+    monkeypatch.setattr("speechssl.eval.states.CacheOptions", lambda *a, **k: features.CacheOptions(*a, **k, **small))
+    with monkeypatch.context() as patched:
+        patched.setattr(features, "_write_shard", filling)
+        with pytest.raises(OSError, match="No space"):
+            run_superb(tmp_path / "full", alone)
+    kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "full/features").rglob("shard-*")}
+    assert len(kept) == 2 and not list((tmp_path / "full").rglob(".*"))
+    run_superb(tmp_path / "full", alone)
+    assert all(p.stat().st_mtime_ns == at for p, at in kept.items())
+    values = [rows_of(tmp_path / name)["pr", "tiny", "clean", None, "per", 0].value for name in ("whole", "full")]
+    assert values[0] == values[1]
+
+
+def test_folds_are_averaged(plan, tmp_path):
+    for fold in (1, 2):
+        labelled(tmp_path / f"folds/er/fold-{fold}", "er")
+    run_superb(tmp_path / "out", replace(plan, data={"er": tmp_path / "folds/er"}))
+    assert {p.parent.parent.name for p in (tmp_path / "out/heads").rglob("card.json")} == {"fold-1", "fold-2"}
+    row = rows_of(tmp_path / "out")["er", "tiny", "clean", None, "acc", 0]
+    assert row.n == 8
+
+
+def test_the_interval_of_folds_is_narrower_than_theirs():
+    folds = [Judgement((Measure("acc", value, value - 6, value + 6, 10),), {"first": value}) for value in (60.0, 70.0, 80.0)]
+    (found,) = combine(folds).measures
+    assert (found.value, found.n) == (70.0, 30) and found.high - found.value == pytest.approx(6 / 3**0.5)
+
+
+def test_unreadable_recordings_are_told_and_count_as_wrong(plan, tmp_path, capsys):
+    data = plan.data["ks"]
+    for name in ("train-3", "test-1"):
+        (data / f"audio/{name}.flac").write_bytes(b"nothing")
+    lines = (data / "test.jsonl").read_text().splitlines()
+    (data / "test.jsonl").write_text("\n".join(json.dumps(json.loads(x) | {"seconds": 0.5}) for x in lines))
+    lines = (data / "train.jsonl").read_text().splitlines()
+    (data / "train.jsonl").write_text("\n".join(json.dumps(json.loads(x) | {"seconds": 0.5}) for x in lines))
+    run_superb(tmp_path / "out", replace(plan, data={"ks": data}))
+    assert "set aside test-1" in capsys.readouterr().err
+    assert rows_of(tmp_path / "out")["ks", "tiny", "clean", None, "acc", 0].value == 75
+
+
+def test_caching_is_timed_beside_the_loop(plan, tmp_path):
+    said = compare_cached(tmp_path / "out", plan, 1)
+    rows = {r.system: r.value for r in read_rows(tmp_path / "out/results.jsonl")}
+    assert set(rows) == {"ks", "pr", "qbe", "all"} and rows["ks"] > 1 and "encoder in the loop" in said
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["results.jsonl"]
+
+
+def test_tables_tell_direction_units_and_seeds(plan, tmp_path):
+    run_superb(tmp_path / "out", replace(plan, seeds=(0, 1), data={"ks": plan.data["ks"], "pr": plan.data["pr"]}))
+    tables = superb_tables(read_rows(tmp_path / "out/results.jsonl"), ["tiny"], 5.0)
+    assert [t.title for t in tables] == ["SUPERB", "Learning rate tuned on dev / the task's own"]
+    assert [line[0] for line in tables[0].rows] == ["pr per ↓", "ks acc ↑"] and "2 seeds" in tables[0].note
+
+
+# ---- what is typed
+
+
+def test_data_is_found(plan, tmp_path, capsys):
+    root = tmp_path / "data"
+    assert find_data(tmp_path, ["all"], root, 1.0, 0, 1) == {t: root / t for t in ("pr", "ks", "qbe")}
+    assert "no data for asr, sid" in capsys.readouterr().err
+    assert find_data(tmp_path, ["ks=" + str(root / "ks")], None, 1.0, 0, 1) == {"ks": root / "ks"}
+    (root / "style").mkdir()
+    assert folder_of(root, "er") == root / "style" and folder_of(root, "sf") is None
+
+
+@pytest.mark.parametrize(
+    ("tasks", "data", "message"),
+    [
+        (["kws"], "data", "there is no task 'kws'; choose from pr, asr, ks"),
+        (["sid"], "data", "data has no folder sid; prepare it, or name another with sid=FOLDER"),
+        (["ks=none"], "data", "the folder none does not exist"),
+        (["all"], "nowhere", "nowhere does not exist"),
+        (["all"], "data/ks", "has no folder of a task"),
+    ],
+)
+def test_data_that_is_not_there(plan, tmp_path, tasks, data, message):
+    with pytest.raises(InputError, match=message):
+        find_data(tmp_path, tasks, tmp_path / data, 1.0, 0, 1)
+
+
+def test_encoders_get_names():
+    assert name_encoders(["a=exp/mine", "exp/other/encoder", "x/hubert.pt", "fbank", "torchaudio:HUBERT_BASE"]) == {
+        "a": "exp/mine",
+        "other": "exp/other/encoder",
+        "hubert": "x/hubert.pt",
+        "fbank": "fbank",
+        "torchaudio-HUBERT_BASE": "torchaudio:HUBERT_BASE",
+    }
+    for wrong in (["=x"], ["a/b=x"], ["fbank", "fbank"]):
+        with pytest.raises(InputError, match="--encoder"):
+            name_encoders(wrong)
+
+
+def test_a_set_of_another_task_is_refused(plan, tmp_path):
+    with pytest.raises(InputError, match="is a set of the task ks, not of sid"):
+        run_superb(tmp_path / "out", replace(plan, data={"sid": plan.data["ks"]}))

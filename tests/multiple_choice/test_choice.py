@@ -1,0 +1,231 @@
+"""Multiple choice: shapes, padding that changes nothing, windows that are combined, a likelihood of sets."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from speechssl.dual.model import Layout
+from speechssl.dual.weights import save_reader
+from speechssl.errors import InputError
+from speechssl.multiple_choice.data import ChoiceBatches, ChoiceExample, by_overlap
+from speechssl.multiple_choice.model import COMBINATIONS, Choice, ChoiceModel, ChoiceReader, chosen, load_choice, log_sum_of_sets
+
+KINDS = ("bert", "albert", "roberta", "distilbert", "longformer")
+LAYOUT = Layout(cls=30, sep=31, pad=32, size=16, stride=8, question=12)
+
+
+@pytest.fixture(scope="module")
+def choice_model(text_encoder):
+    def make(kind="bert", combine="attention"):
+        encoder = text_encoder(kind)
+        torch.manual_seed(1)
+        model = ChoiceModel(encoder, nn.Embedding(33, encoder.get_input_embeddings().embedding_dim), combine).eval()
+        nn.init.normal_(model.head.weight)
+        return model
+
+    return make
+
+
+def choice(seed=0, options=(3, 5, 4, 6), passage=40):
+    rng = np.random.default_rng(seed)
+    return Choice(rng.integers(0, 30, 5), tuple(rng.integers(0, 30, n) for n in options), rng.integers(0, 30, passage))
+
+
+def examples(*choices, correct=(1,)):
+    return [ChoiceExample.of(c, correct, LAYOUT) for c in choices]
+
+
+# ---- sequences
+
+
+def test_a_sequence_is_question_option_window():
+    item = choice()
+    ids, offset = item.sequence(LAYOUT, 0, item.windows(LAYOUT)[1])
+    asked = [30, *item.question, 31, *item.options[0], 31]
+    assert ids.tolist() == [*asked, *item.passage[8:24], 31] and offset == len(asked)
+
+
+def test_a_long_question_loses_its_tail_before_the_option_does():
+    rng = np.random.default_rng(0)
+    item = Choice(rng.integers(0, 30, 50), (rng.integers(0, 30, 4), rng.integers(0, 30, 50)), rng.integers(0, 30, 9))
+    for option, kept, asked in ((0, 4, 7), (1, 6, 5)):
+        ids, offset = item.sequence(LAYOUT, option, item.windows(LAYOUT)[0])
+        assert ids[1 : offset - 1].tolist() == [*item.question[:asked], 31, *item.options[option][:kept]]
+
+
+# ---- the model
+
+
+def test_what_is_read_is_the_window_without_its_sep(choice_model, monkeypatch):
+    weights = []
+    monkeypatch.setattr("speechssl.multiple_choice.model._mean", lambda hidden, some: weights.append(some.tolist()) or hidden[:, 0])
+    item, layout = choice(options=(1,), passage=3), Layout(30, 31, 32, size=16, stride=8, question=4)
+    batch = ChoiceBatches(examples(item, correct=(0,)), layout, size=1)(0)
+    flat = {name: value.view(1, -1) for name, value in batch.items() if name != "correct"}
+    choice_model().evidence(**flat)
+    assert batch["segments"].view(-1).tolist() == [0] * 6 + [1] * 4  # [CLS] 2 [SEP] 1 [SEP], 3 [SEP]
+    assert weights == [[[1] * 6 + [0] * 4], [[0] * 6 + [1] * 3 + [0]]]
+
+
+@pytest.mark.parametrize("combine", COMBINATIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_text_encoder_gives_every_option_a_probability(choice_model, kind, combine):
+    reader = ChoiceReader(choice_model(kind, combine), LAYOUT, batch=7)
+    scores = reader.score_many([choice(0), choice(1, options=(2, 3), passage=5), choice(2, options=(4,) * 5, passage=0)])
+    assert [len(s) for s in scores] == [4, 2, 5]
+    for found in scores:
+        assert np.exp(found).sum() == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("combine", COMBINATIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_neither_padding_nor_company_nor_the_size_of_batches_matters(choice_model, kind, combine):
+    model = choice_model(kind, combine)
+    items = [choice(n, options=(3, 4, 5)[: 2 + n % 2], passage=10 + 13 * n) for n in range(4)]
+    alone = [ChoiceReader(model, LAYOUT, batch=1).score_many([item])[0] for item in items]
+    for batch in (3, 64):
+        for one, many in zip(alone, ChoiceReader(model, LAYOUT, batch).score_many(items), strict=True):
+            np.testing.assert_allclose(one, many, atol=2e-4)
+
+
+@pytest.mark.parametrize("combine", COMBINATIONS)
+def test_training_and_answering_score_alike_where_all_windows_are_read(choice_model, combine):
+    model, items = choice_model("bert", combine), [choice(0), choice(1, options=(3, 3), passage=60)]
+    batch = ChoiceBatches(examples(*items), LAYOUT, size=2, windows=0)(0)
+    with torch.no_grad():
+        loss = float(model(**batch)["loss"])
+    scores = ChoiceReader(model, LAYOUT).score_many(items)
+    assert loss == pytest.approx(-np.mean([s[1] for s in scores]), abs=1e-4)
+
+
+def test_options_trade_places_with_their_scores(choice_model):
+    reader, item = ChoiceReader(choice_model(), LAYOUT), choice()
+    swapped = Choice(item.question, item.options[::-1], item.passage)
+    np.testing.assert_allclose(reader.score_many([swapped])[0][::-1], reader.score_many([item])[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("combine", COMBINATIONS)
+def test_a_window_twice_is_the_window_once(choice_model, combine):
+    evidence = torch.randn(1, 3, 2, 2)
+    once, present = choice_model("bert", combine), torch.ones(1, 3, 4, dtype=torch.bool)
+    found = once.scores(evidence.repeat_interleave(2, 2), present)
+    torch.testing.assert_close(found, once.scores(evidence, present[:, :, :2]))
+
+
+@pytest.mark.parametrize("combine", COMBINATIONS)
+def test_of_one_window_the_evidence_is_the_score(choice_model, combine):
+    evidence = torch.randn(2, 3, 1, 2)
+    found = choice_model("bert", combine).scores(evidence, torch.ones(2, 3, 1, dtype=torch.bool))
+    torch.testing.assert_close(found, evidence[..., 0, 0])
+
+
+@pytest.mark.parametrize("combine", COMBINATIONS)
+def test_a_combination_lies_between_the_least_and_the_greatest_evidence(choice_model, combine):
+    torch.manual_seed(0)
+    evidence = torch.randn(2, 3, 5, 2)
+    scores = choice_model("bert", combine).scores(evidence, torch.ones(2, 3, 5, dtype=torch.bool))
+    first = evidence[..., 0]
+    assert ((first.amin(-1) <= scores) & (scores <= first.amax(-1))).all()
+
+
+@pytest.mark.parametrize("combine", COMBINATIONS)
+def test_the_combination_is_learned(choice_model, combine):
+    model = choice_model("bert", combine).train()
+    model(**ChoiceBatches(examples(choice(0), choice(1)), LAYOUT, size=2, windows=3)(0))["loss"].backward()
+    assert all(p.grad.abs().sum() > 0 for p in (model.sharpness, model.likeness, model.dense.weight, model.embedding.weight))
+    assert all(row.abs().sum() > 0 for row in model.head.weight.grad)
+
+
+def test_an_unknown_combination_names_the_known(text_encoder):
+    with pytest.raises(InputError, match="choose one of attention, log-sum-exp"):
+        ChoiceModel(text_encoder(), nn.Embedding(33, 32), "mean")
+
+
+@pytest.mark.parametrize("combine", COMBINATIONS)
+def test_a_model_comes_back_with_its_combination(choice_model, tmp_path, combine):
+    model = choice_model("bert", combine)
+    save_reader(tmp_path, model, LAYOUT, {"combine": combine})
+    loaded, layout, _ = load_choice(tmp_path)
+    assert (loaded.combine, layout) == (combine, LAYOUT)
+    before, after = (ChoiceReader(m, LAYOUT).score_many([choice()])[0] for m in (model, loaded))
+    np.testing.assert_allclose(before, after, atol=0.1)
+
+
+def test_a_reader_of_spans_is_no_model_of_choices(choice_model, tmp_path):
+    save_reader(tmp_path, choice_model(), LAYOUT, {"what": "DUAL reader"})
+    with pytest.raises(InputError, match="does not describe a reader"):
+        load_choice(tmp_path)
+
+
+# ---- sets
+
+
+@given(st.lists(st.floats(-20, 20), min_size=1, max_size=6), st.data())
+def test_the_sum_over_sets_is_that_over_all_of_them(values, data):
+    size = data.draw(st.integers(1, len(values)))
+    found = float(log_sum_of_sets(torch.tensor([values], dtype=torch.float64), torch.tensor([size])))
+    sums = [sum(values[i] for i in picked) for picked in combinations(range(len(values)), size)]
+    assert found == pytest.approx(np.logaddexp.reduce(sums), abs=1e-9)
+
+
+@given(st.lists(st.floats(-20, 20), min_size=1, max_size=6), st.data())
+def test_the_best_options_are_the_likeliest_set(values, data):
+    size = data.draw(st.integers(1, len(values)))
+    best = max(sum(values[i] for i in picked) for picked in combinations(range(len(values)), size))
+    assert sum(values[i] for i in chosen(np.array(values), size)) == pytest.approx(best)
+
+
+def test_of_equal_options_the_earlier_is_chosen():
+    assert chosen(np.array([0.0, 1.0, 1.0, 1.0]), 2) == (1, 2) and chosen(np.zeros(4), 1) == (0,)
+
+
+def test_options_that_are_padding_are_in_no_set(choice_model):
+    items = examples(choice(0, options=(3, 4)), choice(1), correct=(0, 1))
+    batch = ChoiceBatches(items, LAYOUT, size=2, windows=0)(0)
+    with torch.no_grad():
+        together = float(choice_model()(**batch)["loss"])
+        apart = [float(choice_model()(**ChoiceBatches([e], LAYOUT, size=1, windows=0)(0))["loss"]) for e in items]
+    assert together == pytest.approx(np.mean(apart), abs=1e-4)
+    assert apart[0] == pytest.approx(0, abs=1e-5)  # two of two options: there is nothing to choose
+
+
+# ---- batches
+
+
+def test_a_batch_is_a_function_of_seed_and_step():
+    items = examples(*(choice(n, passage=60) for n in range(5)))
+    batches = [ChoiceBatches(items, LAYOUT, size=2, windows=3, seed=seed)(4) for seed in (0, 0, 1)]
+    assert all(torch.equal(batches[0][name], batches[1][name]) for name in batches[0])
+    assert not torch.equal(batches[0]["ids"], batches[2]["ids"])
+    assert batches[0]["ids"].shape[:3] == (2, 4, 3) and batches[0]["correct"].tolist() == [[0, 1, 0, 0]] * 2
+
+
+@pytest.mark.parametrize("windows", [0, 1, 2, 3, 5, 99])
+def test_no_window_is_read_twice_and_the_likeliest_always(windows):
+    (example,) = examples(choice(passage=70))
+    batches = ChoiceBatches([example], LAYOUT, windows=windows)
+    for seed in range(5):
+        drawn = batches._draw(np.random.default_rng(seed), example)
+        assert len(drawn) == len(set(drawn)) == min(windows or 99, len(example.windows))
+        assert drawn[: (len(drawn) + 1) // 2] == example.windows[: (len(drawn) + 1) // 2]
+
+
+def test_the_window_that_says_what_is_asked_comes_first():
+    passage = np.tile(np.arange(6), 12)
+    passage[50:53] = [20, 21, 22]
+    item = Choice(np.array([20, 1]), (np.array([21, 22]), np.array([3])), passage)
+    first = by_overlap(item, item.windows(LAYOUT))[0]
+    assert first.first <= 50 and first.stop >= 53
+
+
+def test_noise_replaces_symbols_and_nothing_else():
+    items, layout = examples(choice(passage=30)), LAYOUT
+    plain, noisy = (ChoiceBatches(items, layout, windows=0, noise=n, symbols=30)(0) for n in (0.0, 0.5))
+    kept = plain["ids"] >= 30
+    assert torch.equal(plain["ids"][kept], noisy["ids"][kept]) and torch.equal(plain["mask"], noisy["mask"])
+    assert 0.2 < (plain["ids"] != noisy["ids"])[plain["mask"].bool() & ~kept].float().mean() < 0.8

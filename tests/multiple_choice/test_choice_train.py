@@ -1,0 +1,234 @@
+"""Training of multiple choice: tiny corpora are learnt whole, a killed run goes on, other inputs are refused."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from speechssl.cascade.system import TextCodec
+from speechssl.data.records import data_hash, load_corpus
+from speechssl.dual.model import SpanModel
+from speechssl.dual.weights import save_reader
+from speechssl.errors import InputError
+from speechssl.io import hash_bytes, write_json
+from speechssl.multiple_choice import train as choice_train
+from speechssl.multiple_choice.model import ChoiceReader, chosen, load_choice
+from speechssl.multiple_choice.train import ChoiceOptions, load_tokenizer, text_examples, train_choice_text, train_choice_units
+from speechssl.timing import FrameGrid, RunLength
+from speechssl.trainer import TrainingOptions
+from speechssl.units.storage import Part, Utterance, encode, part_name
+
+K = 6
+GRID = FrameGrid(16_000, 320, 400)
+PLACES = ("paris", "london", "market", "school")
+
+
+def training(steps=2, rate=1e-3):
+    return TrainingOptions(steps=steps, learning_rate=rate, warmup_steps=1, save_every=1, bf16=False)
+
+
+def options(**changes):
+    return ChoiceOptions(**{"training": training(), "batch": 2, "window": 16, "stride": 8, "asked": 20} | changes)
+
+
+@pytest.fixture
+def corpus(tmp_path, text_encoder, tokenizer, monkeypatch):
+    """Text only: eight stories, each of which says where anna and where peter went; the last asks for both places."""
+    root, rng = tmp_path / "corpus", np.random.default_rng(0)
+    passages, questions = [], []
+    for i in range(8):
+        places = [str(p) for p in rng.permutation(PLACES)]
+        filler = " ".join(["the lantern was lost in the years after"] * 3)
+        text = f"anna was in {places[0]} . {filler} . peter was in {places[1]}"
+        common = {"audio": "", "seconds": 0.0, "speaker": "", "language": "en"}
+        right = [PLACES.index(places[0])] if i < 7 else sorted(PLACES.index(p) for p in places[:2])
+        asked = "where was anna" if i < 7 else "where have they been"
+        passages.append({"id": f"p{i}", "text": text, "transcript": text.replace("lantern", "silver"), **common})
+        questions.append({"id": f"q{i}", "passage": f"p{i}", "text": asked, "options": PLACES, "correct": right, **common})
+    (root / "train").mkdir(parents=True)
+    for name, records in (("passages", passages), ("questions", questions)):
+        (root / f"train/{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    write_json(root / "card.json", {"corpus": "toy"})
+    monkeypatch.setattr(
+        choice_train, "load_text_encoder", lambda name: (text_encoder("bert" if name == "minilm" else name), tokenizer)
+    )
+    return root
+
+
+def set_accuracy(folder, corpus):
+    model, layout, _ = load_choice(folder)
+    codec = TextCodec(load_tokenizer(folder, model.embedding.num_embeddings))
+    found, _ = text_examples(load_corpus(corpus, "train"), codec, layout, "text")
+    scores = ChoiceReader(model, layout).score_many([e.choice for e in found])
+    return np.mean([chosen(s, len(e.correct)) == e.correct for s, e in zip(scores, found, strict=True)])
+
+
+@pytest.mark.parametrize("combine", ["attention", "log-sum-exp"])
+def test_a_tiny_corpus_is_learnt_whole(corpus, tmp_path, combine):
+    train_choice_text(corpus, tmp_path / "out", options(training=training(60, 5e-3), batch=8, windows=0, combine=combine))
+    assert set_accuracy(tmp_path / "out", corpus) == 1
+
+
+@pytest.mark.parametrize(("kind", "sizes"), [("albert", {}), ("longformer", {"window": 97, "stride": 97})])
+def test_other_text_encoders_are_trained_one_window_may_hold_all(corpus, tmp_path, kind, sizes):
+    train_choice_text(corpus, tmp_path / "out", options(text_encoder=kind, **sizes))
+    assert load_choice(tmp_path / "out")[0].encoder.config.model_type == kind
+
+
+def test_the_positions_that_a_longformer_cannot_use_do_not_count(corpus, tmp_path):
+    with pytest.raises(InputError, match="into the 120 positions"):
+        train_choice_text(corpus, tmp_path / "out", options(text_encoder="longformer", window=98, stride=98))
+
+
+def test_layers_that_are_computed_twice_give_the_same_model_in_less_memory(corpus, tmp_path, monkeypatch):
+    kept = []
+    for name, twice in (("once", False), ("twice", True)):
+        held = 0
+
+        def pack(tensor):
+            nonlocal held
+            held += tensor.nbytes
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            train_choice_text(corpus, tmp_path / name, options(gradient_checkpointing=twice))
+        kept.append(held)
+    assert kept[1] < 0.5 * kept[0]
+    once, twice = (load_choice(tmp_path / name)[0].state_dict() for name in ("once", "twice"))
+    assert all(torch.allclose(once[name], twice[name], atol=1e-6) for name in once)
+    assert "gradient_checkpointing" not in choice_train._made_from(corpus, options())["options"]
+
+
+def test_a_model_is_trained_once_and_says_from_what(corpus, tmp_path):
+    train_choice_text(corpus, tmp_path / "out", options(combine="log-sum-exp"), "given")
+    card = load_choice(tmp_path / "out")[2]
+    assert (card["what"], card["source"], card["combine"]) == ("multiple choice on words", "given", "log-sum-exp")
+    assert (card["examples"], card["left_out"], card["corpus"]) == (8, 0, {"corpus": "toy"})
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*") if p.is_file()}
+    train_choice_text(corpus, tmp_path / "out", options(combine="log-sum-exp"), "given")
+    assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*") if p.is_file()}
+    for change, source, named in (({"windows": 1}, "given", "windows"), ({}, "text", "source")):
+        with pytest.raises(InputError, match=rf"made from other inputs \(.*{named}"):
+            train_choice_text(corpus, tmp_path / "out", options(combine="log-sum-exp", **change), source)
+
+
+def test_a_killed_run_ends_with_the_same_bytes(corpus, tmp_path, monkeypatch):
+    train_choice_text(corpus, tmp_path / "whole", options(training=training(4)))
+    call = choice_train.ChoiceBatches.__call__
+
+    def killing(self, step):
+        if step >= 3:  # the loader is a step ahead
+            raise KeyboardInterrupt
+        return call(self, step)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(choice_train.ChoiceBatches, "__call__", killing)
+        train_choice_text(corpus, tmp_path / "killed", options(training=training(4)))
+    assert list((tmp_path / "killed/checkpoints").glob("checkpoint-*"))
+    train_choice_text(corpus, tmp_path / "killed", options(training=training(4)))
+    for name in ("model.safetensors", "config.json", "made_from.json"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
+
+
+def test_what_is_not_written_is_left_out_and_said(corpus, tmp_path, capsys):
+    path = corpus / "train/passages.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(r | ({"transcript": ""} if r["id"] == "p3" else {})) + "\n" for r in lines))
+    train_choice_text(corpus, tmp_path / "out", options(), "given")
+    assert load_choice(tmp_path / "out")[2]["left_out"] == 1
+    said = capsys.readouterr().err
+    assert "set aside q3: passage p3 has no transcript" in said and "training of multiple choice: 1 question set aside" in said
+
+
+def test_a_corpus_without_options_is_one_sentence(mini_corpus, corpus, tmp_path):
+    with pytest.raises(InputError, match="no multiple-choice question that can be used"):
+        train_choice_text(mini_corpus_elsewhere(mini_corpus, corpus), tmp_path / "out", options())
+    assert not (tmp_path / "out").exists()
+
+
+def mini_corpus_elsewhere(mini_corpus, corpus):
+    corpus.rename(corpus.parent / "other")  # both are called `corpus`
+    return mini_corpus()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"stride": 17}, "leave gaps"),
+        ({"combine": "mean"}, "choose one of attention, log-sum-exp"),
+        ({"window": 110, "stride": 50}, "does not fit into the 128 positions"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(corpus, tmp_path, change, said):
+    with pytest.raises(InputError, match=said):
+        train_choice_text(corpus, tmp_path / "out", options(**change))
+    assert not (tmp_path / "out").exists()
+
+
+# ---- going on
+
+
+def test_training_goes_on_from_choices_with_the_head_and_from_spans_without(corpus, tmp_path, text_encoder, tokenizer):
+    train_choice_text(corpus, tmp_path / "first", options())
+    train_choice_text(corpus, tmp_path / "second", options(), start=tmp_path / "first")
+    assert load_choice(tmp_path / "second")[2]["start"] == load_choice(tmp_path / "first")[2]["weights"]
+    encoder = text_encoder()
+    span = SpanModel(encoder, choice_train.nn.Embedding(len(tokenizer), 32))
+    save_reader(tmp_path / "span", span, load_choice(tmp_path / "first")[1], {"what": "text QA"})
+    tokenizer.save_pretrained(tmp_path / "span")
+    train_choice_text(corpus, tmp_path / "third", options(combine="log-sum-exp"), start=tmp_path / "span")
+    assert load_choice(tmp_path / "third")[0].combine == "log-sum-exp"
+
+
+def test_words_do_not_start_from_units(corpus, tmp_path, text_encoder):
+    encoder = text_encoder()
+    train_choice_text(corpus, tmp_path / "first", options())
+    layout = load_choice(tmp_path / "first")[1]
+    save_reader(tmp_path / "dual", SpanModel(encoder, choice_train.nn.Embedding(K + 3, 32)), layout, {"units": {}})
+    with pytest.raises(InputError, match="tokeniser"):
+        train_choice_text(corpus, tmp_path / "out", options(), start=tmp_path / "dual")
+    assert not (tmp_path / "out").exists()
+
+
+# ---- units
+
+
+@pytest.fixture
+def units(corpus, tmp_path):
+    """Units of every recording but the second option of q1."""
+    data, rng = load_corpus(corpus, "train"), np.random.default_rng(0)
+    names = [*data.passages, *(q.id for q in data.questions), *(i for q in data.questions for i in q.option_ids)]
+    runs = {n: RunLength.of_frames(np.repeat(rng.integers(0, K, 60 if n in data.passages else 9), 2)) for n in names}
+    del runs["q1:option-1"]
+    (tmp_path / "units/train").mkdir(parents=True)
+    content = encode(Part([Utterance(name, 1.0, r, "") for name, r in runs.items()], {}))
+    (tmp_path / "units/train" / part_name(0)).write_bytes(content)
+    made = {"codebook": "b", "corpus": data_hash(corpus, "train")}
+    parts = [{"file": part_name(0), "hash": hash_bytes(content)}]
+    write_json(tmp_path / "units/train/card.json", {"made_from": made, "parts": parts})
+    return tmp_path / "units"
+
+
+def extractor(names=("b",)):
+    return SimpleNamespace(grid=GRID, codebook=SimpleNamespace(size=K, names=names), card={"codebook": "b"})
+
+
+def test_units_train_the_same_model(corpus, units, tmp_path, capsys):
+    train_choice_units(corpus, units, tmp_path / "out", extractor(), "random", options(noise=0.1))
+    model, layout, card = load_choice(tmp_path / "out")
+    assert model.embedding.num_embeddings == K + 3 and layout.cls == K
+    assert (card["examples"], card["left_out"], card["units"]["codebook"]) == (7, 1, "b")
+    assert "set aside q1: no units of q1:option-1" in capsys.readouterr().err
+
+
+def test_units_go_on_from_a_reader_of_the_same_units_and_of_no_others(corpus, units, tmp_path, text_encoder):
+    train_choice_units(corpus, units, tmp_path / "first", extractor(), "random", options())
+    _, layout, card = load_choice(tmp_path / "first")
+    for name, made in (("same", card["units"]), ("other", {"codebook": "c"})):
+        save_reader(tmp_path / name, SpanModel(text_encoder(), choice_train.nn.Embedding(K + 3, 32)), layout, {"units": made})
+    train_choice_units(corpus, units, tmp_path / "out", extractor(), "random", options(), tmp_path / "same")
+    with pytest.raises(InputError, match="other was trained on other units"):
+        train_choice_units(corpus, units, tmp_path / "refused", extractor(), "random", options(), tmp_path / "other")
+    assert not (tmp_path / "refused").exists()

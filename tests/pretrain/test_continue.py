@@ -1,0 +1,313 @@
+"""Going on with a HuBERT or a wav2vec 2.0 on distorted speech, from recordings to a folder: kills, codebooks, shared targets."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import HubertModel, Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
+
+from speechssl.augment.training import parse_distortions
+from speechssl.encoders.load import load_checkpoint, load_encoder
+from speechssl.errors import InputError
+from speechssl.pretrain import hubert as iteration
+from speechssl.pretrain import targets
+from speechssl.pretrain.adversarial import AdversaryOptions
+from speechssl.pretrain.data import Cropper, MaskOptions
+from speechssl.pretrain.distil import DistilOptions
+from speechssl.pretrain.hubert import NAME, IterationOptions, pretrain
+from speechssl.pretrain.run import ContrastiveRun, pretrain_wav2vec2
+from speechssl.pretrain.wav2vec2 import ContrastiveOptions, Wav2Vec2Pretraining, save_pretraining
+from speechssl.trainer import TrainingOptions
+from speechssl.units.kmeans import load_codebook
+
+TRAINING = TrainingOptions(5, 1e-3, warmup_steps=1, save_every=2, log_every=1, bf16=False)
+NOISE = parse_distortions("g+b", probability=(0.5, 0.9), snr=(5.0, 10.0), snr_end=(0.0, 5.0))
+COMMON = {"training": TRAINING, "crops": 4, "seconds": 0.4, "distort": NOISE}
+BOTH = {"distil": DistilOptions(2.0, (1, 2)), "adversary": AdversaryOptions("multi", (1, 2), width=8)}
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Nothing here is so large that what is left of it must be swept up at once, which takes most of the time."""
+    monkeypatch.setattr("speechssl.encoders.load.gc", SimpleNamespace(collect=lambda: 0))
+
+
+@pytest.fixture(scope="module")
+def hubert(hubert_folder):
+    return str(hubert_folder("layer", layerdrop=0.1))
+
+
+@pytest.fixture(scope="module")
+def wav2vec2(tmp_path_factory):
+    """A tiny wav2vec 2.0 with its heads."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (16,) * 7}
+    front = {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4, "feat_extract_norm": "layer"}
+    torch.manual_seed(0)
+    encoder = Wav2Vec2Model(Wav2Vec2Config(**sizes, **front, do_stable_layer_norm=True))
+    model = Wav2Vec2Pretraining(encoder, ContrastiveOptions(2, 5, 16, penalty=0.1))
+    save_pretraining(model, folder := tmp_path_factory.mktemp("wav2vec2"))
+    return str(folder)
+
+
+def hubert_options(encoder, **changes):
+    made = {"teacher": encoder, "start": encoder, "layer": 1, "clusters": 6, "mask": MaskOptions(0.5, 4, 1.0), "projection": 8}
+    return IterationOptions(**COMMON | made | changes)
+
+
+def wav2vec2_options(encoder, **changes):
+    return ContrastiveRun(**COMMON | {"start": encoder, "mask": MaskOptions(0.5, 4), "negatives": 5} | changes)
+
+
+def curve(out):
+    """Step -> what was logged of it. The last lines count: those of a run that was killed come before."""
+    rows = [json.loads(line) for line in (out / "checkpoints/log.jsonl").read_text().splitlines()]
+    drop = ("times_real_time", "epoch")
+    return {row["step"]: {k: v for k, v in row.items() if k not in drop} for row in rows if "loss" in row}
+
+
+def same_files(a, b, *names):
+    for name in names:
+        left, right = (load_file(folder / name) for folder in (a, b))
+        assert left.keys() == right.keys() and all(torch.equal(value, right[key]) for key, value in left.items()), name
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_at(monkeypatch, step, run):
+    call = Cropper.__call__
+
+    def made(self, number):
+        if number == step:
+            raise Killed
+        return call(self, number)
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(Cropper, "__call__", made)
+        run()
+
+
+# ---- recordings of many lengths
+
+
+@pytest.mark.parametrize("kind", ["hubert", "wav2vec2"])
+def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(kind, request, mini_corpus, tmp_path, monkeypatch, capsys):
+    start, call, shapes = request.getfixturevalue(kind), Cropper.__call__, {}
+
+    def heard(self, step):
+        made = call(self, step)
+        shapes[step] = tuple(made["labels"].shape)
+        assert made["clean_samples"].shape == made["samples"].shape and len(made["domains"]) == shapes[step][0]
+        return made
+
+    monkeypatch.setattr(Cropper, "__call__", heard)
+    run, options = (pretrain, hubert_options) if kind == "hubert" else (pretrain_wav2vec2, wav2vec2_options)
+    mixed = {"seconds": 4.0, "silence": 0.5, "training": replace(TRAINING, accumulation=2)} | BOTH
+    run(mini_corpus((70_000, 33_000, 35_000, 5_000, 55_000)), tmp_path / "out", options(start, **mixed))
+    assert "1 of 5 recordings are too short for a crop of 2 s, the shortest" in capsys.readouterr().err
+    assert set(range(10)) <= set(shapes) and {frames for _, frames in shapes.values()} == {200, 170, 101}
+    assert all(650 < rows * frames <= 800 for rows, frames in shapes.values())
+    rows = curve(tmp_path / "out")
+    assert list(rows) == [1, 2, 3, 4, 5] and all(row["loss"] > 0 and "distillation" in row for row in rows.values())
+
+
+# ---- killed, in each kind of training
+
+KINDS = {
+    "hubert": ("hubert", {"start": None, "teacher": "mfcc", "layer": 0, "distort": None}, 3),
+    "hubert-at-once": ("hubert", {"adversary": replace(BOTH["adversary"], layers=())}, 0),
+    "reversal": ("hubert", {"training": replace(TRAINING, accumulation=2)} | BOTH, 7),
+    "alternating": ("hubert", BOTH | {"adversary": AdversaryOptions("binary", mode="alternating", frames=True, width=8)}, 3),
+    "wav2vec2": ("wav2vec2", {"distort": None}, 3),
+    "wav2vec2-distorted": ("wav2vec2", BOTH, 3),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_weights(name, request, mini_corpus, tmp_path, monkeypatch):
+    kind, changes, at = KINDS[name]
+    start, root = request.getfixturevalue(kind), mini_corpus()
+    run, options = (pretrain, hubert_options) if kind == "hubert" else (pretrain_wav2vec2, wav2vec2_options)
+    if name == "hubert":
+        monkeypatch.setattr(iteration, "_scratch", lambda size: (HubertModel(HubertModel.from_pretrained(start).config), True))
+    whole, killed = tmp_path / "whole", tmp_path / "apart" / "killed"
+    run(root, whole, options(start, **changes))
+    killed_at(monkeypatch, at, lambda: run(root, killed, options(start, **changes)))
+    assert not (killed / "encoder/card.json").exists()
+    assert run(root, killed, options(start, **changes)).hash == load_encoder(whole / "encoder").hash
+    assert curve(whole) == curve(killed) and list(curve(whole)) == [1, 2, 3, 4, 5]
+    heads = (f"encoder/{NAME}",) if kind == "hubert" else ()
+    same_files(whole, killed, "encoder/model.safetensors", "checkpoints/checkpoint-5/model.safetensors", *heads)
+    wanted = {"distillation": "distil" in changes, "domain_accuracy": "adversary" in changes}
+    assert all((name in row) is there for row in curve(whole).values() for name, there in wanted.items())
+
+
+def test_a_run_killed_while_its_result_is_written_writes_it_again(hubert, mini_corpus, tmp_path, monkeypatch):
+    root, out = mini_corpus(), tmp_path / "out"
+
+    def dying(*_):
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(iteration, "save_label_head", dying)
+        pretrain(root, out, hubert_options(hubert, **BOTH))
+    assert (out / "encoder/model.safetensors").is_file() and not (out / "encoder/card.json").exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(Cropper, "__call__", dying)  # nothing is trained again
+        found = pretrain(root, out, hubert_options(hubert, **BOTH))
+    saved, trained = (load_file(out / name) for name in ("encoder/model.safetensors", "checkpoints/checkpoint-5/model.safetensors"))
+    assert (
+        all(torch.equal(saved[key], trained[f"encoder.{key}"]) for key in saved)
+        and found.hash == load_encoder(out / "encoder").hash
+    )
+
+
+# ---- HuBERT
+
+
+def test_what_continues_is_a_folder_of_its_own_that_says_what_it_heard(hubert, mini_corpus, tmp_path):
+    found = pretrain(mini_corpus(), tmp_path / "one", hubert_options(hubert, save_bf16=True, **BOTH))
+    out = tmp_path / "one/encoder"
+    assert found.hash != load_encoder(hubert).hash and found.layers == 2
+    _, info = HubertModel.from_pretrained(out, output_loading_info=True)
+    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert all(torch.equal(p, p.bfloat16().float()) for p in load_checkpoint(out).model.parameters())
+    state = load_file(tmp_path / "one/checkpoints/checkpoint-5/model.safetensors")
+    assert {name.split(".")[0] for name in state} == {"encoder", "project", "labels", "extras"}
+    assert all(".classifiers." in name for name in state if name.startswith("extras"))  # nothing of the teacher
+    text = (out / "card.json").read_text()
+    card = json.loads(text)
+    assert card["options"]["distort"] == NOISE.card and card["options"]["distil"] == {"weight": 2.0, "layers": [1, 2]}
+    assert str(tmp_path) not in text and card["options"]["start"].endswith(hubert.split("/")[-1])
+
+
+def test_the_same_codebook_goes_on_with_its_head_and_another_k_is_said(hubert, mini_corpus, tmp_path, capsys):
+    """The head of the first run is that of the second before its first step; targets and audio are shared beside both."""
+    root = mini_corpus()
+    pretrain(root, tmp_path / "one", hubert_options(hubert))
+    said = capsys.readouterr().err
+    assert f"{hubert} has no label head; one for 6 clusters was made" in said and "features for k-means" in said
+    first, book = str(tmp_path / "one/encoder"), tmp_path / "one/targets.safetensors"
+    same = hubert_options(first, teacher=hubert, codebook=str(book), training=replace(TRAINING, steps=1, learning_rate=0.0))
+    pretrain(root, tmp_path / "two", same)
+    said = capsys.readouterr().err
+    assert "label head" not in said and "features for k-means" not in said and "targets:" not in said
+    same_files(tmp_path / "one/encoder", tmp_path / "two/encoder", NAME, "model.safetensors")
+    assert len(list(tmp_path.glob("targets-*"))) == len(list(tmp_path.glob("packed-*"))) == 1
+    pretrain(root, tmp_path / "three", hubert_options(first, teacher=hubert, clusters=8, training=replace(TRAINING, steps=1)))
+    old = load_codebook(book).hash
+    assert (
+        f"is 6 clusters in 8 dimensions for codebook {old}; it was re-made: 8 clusters in 8 dimensions" in capsys.readouterr().err
+    )
+    assert load_file(tmp_path / "three/encoder" / NAME)["labels"].shape == (8, 8)
+
+
+def test_targets_of_other_frames_or_another_precision_are_not_shared(hubert, hubert_folder, mini_corpus, tmp_path):
+    """A given codebook does not tell them apart."""
+    root, training = mini_corpus(), replace(TRAINING, steps=1)
+    pretrain(root, tmp_path / "one", hubert_options(hubert, training=training))
+    given = {"training": training, "teacher": hubert, "codebook": str(tmp_path / "one/targets.safetensors")}
+    wide = str(hubert_folder("layer", conv_kernel=(10, 3, 3, 3, 3, 4, 4)))
+    for name, options in (
+        ("same", hubert_options(hubert, **given)),
+        ("wide", hubert_options(wide, **given)),
+        ("bf16", hubert_options(hubert, precision="bf16", **given)),
+    ):
+        pretrain(root, tmp_path / name, options)
+    assert len(list(tmp_path.glob("targets-*"))) == 3 and len(list(tmp_path.glob("packed-*"))) == 1
+
+
+def test_what_cannot_be_added_is_said_before_any_work_and_nothing_is_left(hubert, wav2vec2, mini_corpus, tmp_path, monkeypatch):
+    def working(*_, **__):
+        raise AssertionError("work was done")
+
+    for module in (iteration, targets):
+        monkeypatch.setattr(module, "pack_audio", working)
+    monkeypatch.setattr("speechssl.pretrain.run.pack_audio", working)
+    root, wrong = mini_corpus(), {"distil": DistilOptions(1.0, (7,))}
+    for run, options in ((pretrain, hubert_options(hubert, **wrong)), (pretrain_wav2vec2, wav2vec2_options(wav2vec2, **wrong))):
+        with pytest.raises(InputError, match="the encoder has the layers 0 to 2, not 7"):
+            run(root, tmp_path / "out", options)
+        assert not (tmp_path / "out").exists()
+
+
+def test_other_options_are_refused_and_named(hubert, mini_corpus, tmp_path):
+    root = mini_corpus()
+    pretrain(root, tmp_path / "out", hubert_options(hubert, **BOTH))
+    changes = {
+        "options.adversary.mode": {"adversary": replace(BOTH["adversary"], mode="alternating")},
+        "options.distil": {"distil": None},
+        "options.distort.snr": {"distort": replace(NOISE, snr=(0.0, 1.0))},
+        "options.seconds": {"seconds": 0.3},
+    }
+    for name, change in changes.items():
+        with pytest.raises(InputError, match=rf"made from other inputs \(.*{name}"):
+            pretrain(root, tmp_path / "out", hubert_options(hubert, **BOTH | change))
+
+
+def test_a_batch_with_a_gradient_that_is_not_finite_is_named_and_dropped(hubert, mini_corpus, tmp_path, capsys):
+    class Broken:
+        """Noise that is no number, once."""
+
+        domains, card = ("clean", "broken"), {"what": "broken"}
+
+        def apply(self, samples, key, progress):
+            return (samples * float("nan"), 1) if key[1:] == (3, 2) else (samples, 0)
+
+    pretrain(mini_corpus(), tmp_path / "out", hubert_options(hubert, distort=Broken(), **BOTH))
+    assert "step 3: dropped, its gradient is not finite in" in capsys.readouterr().err
+    card = json.loads((tmp_path / "out/encoder/card.json").read_text())
+    assert card["training"]["skipped"] == 1 and card["training"]["steps"] == 5
+    assert all(torch.isfinite(p).all() for p in load_checkpoint(tmp_path / "out/encoder").model.parameters())
+
+
+# ---- wav2vec 2.0
+
+
+def test_a_wav2vec2_that_continued_is_transformers_own_folder(wav2vec2, mini_corpus, tmp_path, capsys):
+    found = pretrain_wav2vec2(mini_corpus(), tmp_path / "out", wav2vec2_options(wav2vec2, **BOTH))
+    folder = tmp_path / "out/encoder"
+    said = capsys.readouterr().err
+    assert "quantiser, projection of its vectors, projection of the encoder's output as trained" in said
+    theirs, info = Wav2Vec2ForPreTraining.from_pretrained(folder, output_loading_info=True)
+    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    before = Wav2Vec2ForPreTraining.from_pretrained(wav2vec2)
+    moved = {name.split(".")[0] for name, value in before.state_dict().items() if not torch.equal(value, theirs.state_dict()[name])}
+    assert moved == {"wav2vec2", "quantizer", "project_q", "project_hid"}
+    assert load_encoder(folder).hash == found.hash != load_encoder(wav2vec2).hash
+    card = json.loads((folder / "card.json").read_text())
+    assert card["what"] == "wav2vec 2.0 with its heads" and card["options"]["distort"] == NOISE.card
+    assert str(tmp_path) not in (folder / "card.json").read_text()
+    stamp = (folder / "model.safetensors").stat().st_mtime_ns
+    pretrain_wav2vec2(tmp_path / "corpus", tmp_path / "out", wav2vec2_options(wav2vec2, **BOTH))
+    assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
+
+
+def test_the_quantiser_hears_the_clean_signal_and_the_context_the_distorted(wav2vec2, mini_corpus, tmp_path, monkeypatch):
+    seen = []
+    forward = Wav2Vec2Pretraining.forward
+
+    def watched(self, samples, mask, negatives, temperature, clean_samples=None, **batch):
+        seen.append((samples, clean_samples, batch))
+        return forward(self, samples, mask, negatives, temperature, clean_samples, **batch)
+
+    monkeypatch.setattr(Wav2Vec2Pretraining, "forward", watched)
+    root = mini_corpus()
+    one = replace(TRAINING, steps=1)
+    pretrain_wav2vec2(
+        root, tmp_path / "noisy", wav2vec2_options(wav2vec2, training=one, distort=replace(NOISE, probability=(1, 1)))
+    )
+    pretrain_wav2vec2(root, tmp_path / "plain", wav2vec2_options(wav2vec2, training=one, distort=None))
+    (noisy, clean, batch), (plain, none, _) = seen
+    assert none is None and torch.equal(clean, plain) and not torch.equal(noisy, clean)
+    assert set(batch) == {"domains", "progress", "step"} and (batch["domains"] > 0).all()
+
+
+def test_a_hubert_is_no_start_of_a_wav2vec2(hubert, mini_corpus, tmp_path):
+    with pytest.raises(InputError, match="is a hubert encoder; contrastive pre-training goes on from plain wav2vec 2.0"):
+        pretrain_wav2vec2(mini_corpus(), tmp_path / "out", wav2vec2_options(hubert))
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,411 @@
+"""wav2vec 2.0's loss against transformers' own, batches that depend on seed and step only, and what a user is told."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+from transformers import Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
+
+import speechssl.pretrain.wav2vec2 as contrastive
+import speechssl.pretrain.wav2vec2 as quantiser
+from speechssl.encoders.training import training_states
+from speechssl.errors import InputError
+from speechssl.pretrain.data import Cropper, MaskOptions
+from speechssl.pretrain.wav2vec2 import (
+    CollapseGuard,
+    ContrastiveBatches,
+    ContrastiveOptions,
+    Wav2Vec2Pretraining,
+    draw_negatives,
+    equal_masks,
+    unlabelled,
+)
+from speechssl.timing import FrameGrid
+from speechssl.trainer import TrainingOptions, fit
+
+GRID = FrameGrid(16_000, 320, 400)
+OPTIONS = ContrastiveOptions(codebooks=2, entries=5, width=16, penalty=0.0, feature_gradient=1.0, dropout=0.0)
+QUIET = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "feat_proj_dropout": 0.0, "activation_dropout": 0.0, "layerdrop": 0.0}
+
+
+def config(norm="layer", **changes):
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (16,) * 7}
+    front = {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4, "feat_extract_norm": norm}
+    heads = {"num_codevector_groups": 2, "num_codevectors_per_group": 5, "codevector_dim": 16, "proj_codevector_dim": 16}
+    return Wav2Vec2Config(**QUIET | sizes | front | heads | {"do_stable_layer_norm": norm == "layer"} | changes)
+
+
+def pair(norm="layer", options=OPTIONS):
+    """transformers' model and ours with the same weights, which share none."""
+    torch.manual_seed(0)
+    theirs = Wav2Vec2ForPreTraining(config(norm)).train()
+    ours = Wav2Vec2Pretraining(copy.deepcopy(theirs.wav2vec2), options)
+    for name in ("quantizer", "project_q", "project_hid"):
+        getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())
+    return theirs, ours
+
+
+def inputs(rows=3, frames=50, seed=0, negatives=7):
+    rng = np.random.default_rng(seed)
+    samples = torch.from_numpy(rng.standard_normal((rows, GRID.samples_for(frames))).astype(np.float32))
+    samples *= torch.linspace(0, 6, samples.shape[1]).sin() + 1.1  # not all frames alike
+    mask = np.zeros((rows, frames), bool)
+    for row in mask:
+        row[rng.choice(frames, 20, replace=False)] = True
+    drawn = torch.from_numpy(draw_negatives(rng, rows, 20, negatives))
+    return {"samples": samples, "mask": torch.from_numpy(mask), "negatives": drawn, "temperature": torch.tensor(1.3)}
+
+
+def in_frames(made):
+    """(B, T, K) negatives as transformers numbers them: frames of the whole batch."""
+    rows, frames = made["mask"].shape
+    found = torch.zeros(rows, frames, made["negatives"].shape[-1], dtype=torch.long)
+    for i, mask in enumerate(made["mask"]):
+        found[i, mask] = i * frames + mask.nonzero()[:, 0][made["negatives"][i]]
+    return found
+
+
+@pytest.fixture
+def fixed_noise(monkeypatch):
+    """Gumbel noise that belongs to the frame, however many frames are quantised at once."""
+
+    def use(mask, noise=None):
+        if noise is None:
+            uniform = torch.rand(*mask.shape, 2, 5, generator=torch.Generator().manual_seed(3))
+            noise = -(-uniform.clamp(1e-6).log()).log()
+
+        def gumbel_softmax(logits, tau=1, hard=False, dim=-1):
+            here = noise if logits.numel() == noise.numel() else noise[mask]
+            soft = ((logits + here.reshape(logits.shape)) / tau).softmax(dim)
+            return functional.one_hot(soft.argmax(-1), 5).float() - soft.detach() + soft if hard else soft
+
+        monkeypatch.setattr(functional, "gumbel_softmax", gumbel_softmax)
+        return noise
+
+    return use
+
+
+def gradients(model, loss):
+    model.zero_grad()
+    loss.backward()
+    renamed = {
+        name.replace("encoder.", "wav2vec2.", 1) if name.startswith("encoder.") else name: p for name, p in model.named_parameters()
+    }
+    return {name: p.grad for name, p in renamed.items() if p.grad is not None}
+
+
+# ---- the loss
+
+
+@pytest.mark.parametrize("norm", ["layer", "group"])
+def test_loss_and_gradients_are_those_of_transformers(norm, fixed_noise):
+    theirs, ours = pair(norm)
+    made = inputs()
+    fixed_noise(made["mask"])
+    theirs.set_gumbel_temperature(1.3)
+    expected = theirs(made["samples"], mask_time_indices=made["mask"], sampled_negative_indices=in_frames(made))
+    found, hidden = ours(**made), int(made["mask"].sum())
+    assert found["contrastive_loss"].item() == pytest.approx(expected.contrastive_loss.item() / hidden, rel=1e-5)
+    diversity = (found["loss"] - found["contrastive_loss"]) / OPTIONS.diversity
+    assert diversity.item() == pytest.approx(expected.diversity_loss.item() / hidden, abs=2e-5)
+    assert found["loss"].item() == pytest.approx(expected.loss.item() / hidden, rel=1e-5)
+    right, mine = gradients(theirs, expected.loss / hidden), gradients(ours, found["loss"])
+    assert right.keys() == mine.keys() and len(mine) > 40
+    for name, gradient in right.items():
+        torch.testing.assert_close(mine[name], gradient, atol=2e-5, rtol=2e-3, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("norm", ["layer", "group"])
+def test_hard_choices_are_those_of_transformers_where_negatives_equal_the_positive(norm):
+    theirs, ours = pair(norm)
+    theirs.eval(), ours.eval()
+    made = inputs(negatives=40)
+    with torch.no_grad():
+        expected = theirs(made["samples"], mask_time_indices=made["mask"], sampled_negative_indices=in_frames(made))
+        found = ours(**made)
+        codes = ours.quantise(ours.encoder.feature_extractor(made["samples"]).transpose(1, 2)[made["mask"]]).codes
+    of_negatives = torch.stack([row[chosen] for row, chosen in zip(codes.unflatten(0, (3, 20)), made["negatives"], strict=True)])
+    again = (of_negatives == codes.view(3, 20, 1, 2)).all(-1)
+    assert 0.02 < again.float().mean() < 0.9  # negatives that are the positive once more
+    assert found["contrastive_loss"].item() == pytest.approx(expected.contrastive_loss.item() / 60, rel=1e-5)
+    assert found["code_perplexity"].item() * 2 == pytest.approx(expected.codevector_perplexity.item(), abs=1e-3)
+
+
+def test_equal_entries_count_for_none_while_training_too(fixed_noise):
+    """Straight-through sums that are one only to rounding would let equal entries pass for different ones."""
+    _, ours = pair()
+    made = inputs()
+    fixed_noise(made["mask"])
+    with torch.no_grad():
+        ours.quantizer.weight_proj.weight.zero_()
+        ours.quantizer.weight_proj.bias.copy_(torch.tensor([50.0, 0, 0, 0, 0] * 2))
+    found = ours(**made)
+    assert found["contrastive_loss"] == 0 and found["contrastive_accuracy"] == 0  # nothing to be told from is nothing found
+    assert found["code_perplexity"] == pytest.approx(1.0, abs=1e-4)
+    assert torch.isfinite(torch.cat([g.ravel() for g in gradients(ours, found["loss"]).values()])).all()
+
+
+def test_the_feature_penalty_is_the_mean_square_before_the_layer_norm():
+    made = inputs()
+    with_it, without = (pair(options=ContrastiveOptions(2, 5, 16, penalty=p, dropout=0.0))[1].eval() for p in (10.0, 0.0))
+    with torch.no_grad():
+        square = with_it.encoder.feature_extractor(made["samples"]).square().mean()
+        found = with_it(**made)
+        difference = found["loss"] - without(**made)["loss"]
+    assert found["feature_penalty"].item() == pytest.approx(square.item())
+    assert difference.item() == pytest.approx(10 * square.item(), rel=1e-4)
+
+
+def test_the_gradient_into_the_convolutions_is_a_tenth(fixed_noise):
+    made = inputs()
+    fixed_noise(made["mask"])
+    _, whole = pair(options=ContrastiveOptions(2, 5, 16, dropout=0.0, feature_gradient=1.0))
+    _, tenth = pair(options=ContrastiveOptions(2, 5, 16, dropout=0.0))
+    Wav2Vec2Pretraining(tenth.encoder, ContrastiveOptions(2, 5, 16))  # a second time: not a hundredth
+    full, less = (gradients(model, model(**made)["loss"]) for model in (whole, tenth))
+    for name, gradient in full.items():
+        factor = 0.1 if "feature_extractor" in name else 1.0
+        torch.testing.assert_close(less[name], factor * gradient, atol=1e-6, rtol=1e-4)
+
+
+def test_targets_of_distorted_speech_are_those_of_the_clean(fixed_noise):
+    _, ours = pair()
+    made, clean = inputs(), inputs(seed=1)["samples"]
+    fixed_noise(made["mask"])
+    heard = []
+    quantise = ours.quantise
+    ours.quantise = lambda features, temperature: heard.append(features) or quantise(features, temperature)
+    found, plain = ours(**made, clean_samples=clean), ours(**made)
+    expected = ours.encoder.feature_extractor(clean).transpose(1, 2)[made["mask"]].unflatten(0, (3, -1))
+    torch.testing.assert_close(heard[0], expected)
+    assert heard[0].requires_grad and not torch.equal(heard[0], heard[1])
+    assert found["contrastive_loss"] != plain["contrastive_loss"]
+    assert found["feature_penalty"] == plain["feature_penalty"]
+    same = ours(**made, clean_samples=made["samples"])
+    torch.testing.assert_close(same["loss"], plain["loss"])
+
+
+def test_what_is_hidden_is_not_heard_by_the_context():
+    _, ours = pair("layer")
+    made, other = inputs(), inputs(seed=9)["samples"]
+    everything = torch.ones_like(made["mask"])
+    with torch.no_grad():
+        layers = [training_states(ours.encoder.eval(), x, everything)[1][-1] for x in (made["samples"], other)]
+        seen = [training_states(ours.encoder, x)[1][-1] for x in (made["samples"], other)]
+    torch.testing.assert_close(layers[0], layers[1])
+    assert not torch.allclose(seen[0], seen[1])
+
+
+@pytest.mark.parametrize("norm", ["layer", "group"])
+def test_the_layers_are_those_of_transformers(norm):
+    torch.manual_seed(0)
+    model, samples = Wav2Vec2Model(config(norm)).eval(), inputs()["samples"]
+    with torch.no_grad():
+        _, layers = training_states(model, samples)
+        expected = model(samples).last_hidden_state
+    assert len(layers) == 3
+    torch.testing.assert_close(model.encoder.layer_norm(layers[-1]) if norm == "layer" else layers[-1], expected)
+
+
+def test_layers_are_dropped_while_training_only():
+    torch.manual_seed(0)
+    model, samples = Wav2Vec2Model(config(layerdrop=1.0)), inputs()["samples"]
+    with torch.no_grad():
+        dropped, kept = training_states(model.train(), samples)[1], training_states(model.eval(), samples)[1]
+    assert all(layer is dropped[0] for layer in dropped) and not torch.equal(kept[0], kept[1])
+
+
+def test_processes_that_share_a_batch_have_its_loss_and_gradient(monkeypatch, fixed_noise):
+    """Two processes are played one after the other: what they would average is known from a first round."""
+    _, ours = pair(options=ContrastiveOptions(2, 5, 16, dropout=0.0))
+    made = inputs(rows=4)
+    noise = fixed_noise(made["mask"])
+    whole = ours(**made)
+    expected, said = gradients(ours, whole["loss"]), [[], []]
+
+    def play(mean):
+        losses = []
+        for number in (0, 1):
+            half = {name: x[number::2] if x.ndim else x for name, x in made.items()}
+            fixed_noise(half["mask"], noise[number::2])
+            calls = iter(range(100))
+            for module in (contrastive, quantiser):
+                monkeypatch.setattr(module, "processes", lambda: 2)
+                monkeypatch.setattr(module, "mean_of_processes", lambda x, n=number, c=calls: mean(n, next(c), x))
+            losses.append(ours(**half))
+        return losses
+
+    play(lambda number, call, x: said[number].append(x.detach().clone()) or x)  # equal counts: the other values are right too
+    means = [(a + b) / 2 for a, b in zip(*said, strict=True)]
+    assert len(means) > 4
+    found = play(lambda number, call, x: means[call])
+    for name in ("loss", "contrastive_loss", "contrastive_accuracy", "code_perplexity", "feature_penalty"):
+        torch.testing.assert_close((found[0][name] + found[1][name]) / 2, whole[name], atol=1e-5, rtol=1e-4)
+    for name, gradient in gradients(ours, (found[0]["loss"] + found[1]["loss"]) / 2).items():
+        torch.testing.assert_close(gradient, expected[name], atol=1e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+
+
+# ---- batches
+
+
+def crops(frames=100, **changes):
+    samples = np.random.default_rng(0).integers(-3000, 3000, 90_000).astype(np.int16)
+    data = unlabelled(samples, np.array([0, 40_000, 90_000]), GRID)
+    return Cropper(data, GRID, MaskOptions(0.65, 10), **{"crops": 4, "seconds": frames / 50} | changes)
+
+
+def test_a_batch_depends_on_seed_and_step_only():
+    first, again = (ContrastiveBatches(crops(seed=5), seed=5) for _ in range(2))
+    [first(step) for step in (0, 3)]
+    for name, value in first(7).items():
+        assert torch.equal(value, again(7)[name])
+    for other in (again(8), ContrastiveBatches(crops(seed=5), seed=6)(7)):
+        assert not torch.equal(first(7)["mask"], other["mask"])
+        a, b = first(7)["negatives"], other["negatives"]
+        assert a.shape != b.shape or not torch.equal(a, b)
+
+
+def test_all_rows_hide_as_many_frames_and_only_what_the_mask_hid():
+    make = ContrastiveBatches(crops(), negatives=100)
+    for step in range(5):
+        made, cut = make(step), crops()(step)
+        assert torch.equal(made["samples"], cut["samples"]) and "labels" not in made
+        counts = made["mask"].sum(1)
+        assert (counts == cut["mask"].sum(1).min()).all() and not (made["mask"] & ~cut["mask"]).any()
+        assert made["negatives"].shape == (4, counts[0], 100)
+
+
+@given(st.integers(2, 12), st.integers(1, 5), st.integers(0, 999))
+def test_no_frame_is_told_from_itself(hidden, rows, seed):
+    drawn = draw_negatives(np.random.default_rng(seed), rows, hidden, 60)
+    assert drawn.min() >= 0 and drawn.max() < hidden
+    assert not (drawn == np.arange(hidden)[:, None]).any()
+
+
+def test_all_others_are_drawn_alike():
+    drawn = draw_negatives(np.random.default_rng(0), 1, 5, 40_000)[0]
+    for own, row in enumerate(drawn):
+        shares = np.bincount(row, minlength=5) / 40_000
+        assert shares[own] == 0 and np.delete(shares, own) == pytest.approx(0.25, abs=0.01)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 5), st.integers(1, 40), st.integers(0, 999))
+def test_masks_are_made_equal(rows, frames, seed):
+    rng = np.random.default_rng(seed)
+    mask = rng.random((rows, frames)) < 0.5
+    found = equal_masks(rng, mask)
+    assert (found.sum(1) == mask.sum(1).min()).all() and not (found & ~mask).any()
+
+
+def test_the_temperature_counts_updates_not_batches():
+    make = ContrastiveBatches(crops(), temperature=quantiser.Temperature(2.0, 0.5, 0.4), accumulation=2)
+    assert [make(step)["temperature"].item() for step in range(6)] == pytest.approx([2, 2, 1, 1, 0.5, 0.5])
+    assert make(9)["temperature"].item() == pytest.approx(0.4)
+    assert quantiser.Temperature()(100_000) == pytest.approx(2 * 0.999995**100_000) and quantiser.Temperature()(10**6) == 0.5
+
+
+def test_clean_speech_travels_with_the_distorted():
+    def distorted(step):
+        made = crops()(step)
+        return made | {"samples": made["samples"] + 1, "clean_samples": made["samples"]}
+
+    made = ContrastiveBatches(distorted)(3)
+    assert torch.equal(made["samples"], made["clean_samples"] + 1)
+
+
+def test_a_crop_that_hides_one_frame_is_refused():
+    with pytest.raises(InputError, match="a crop hides 1 frames, too few to tell one from others; give a longer --crop-seconds"):
+        ContrastiveBatches(crops(1))(0)
+
+
+# ---- training
+
+
+def test_a_collapse_is_told_loudly_and_not_before_it_lasts(capsys):
+    guard = CollapseGuard(320, patience=3)
+    for used in (1.01, 1.02, 40.0, 1.01, 1.01):
+        guard(used)
+    assert capsys.readouterr().err == ""
+    [guard(1.01) for _ in range(4)]
+    told = capsys.readouterr().err
+    assert told.count("a codebook uses 1.01 of 320 entries; start again with a lower learning rate") == 2
+    assert "THE QUANTISER HAS COLLAPSED: for 3 batches" in told and "for 6 batches" in told
+
+
+def test_one_collapsed_codebook_of_two_is_a_collapse(capsys):
+    _, ours = pair()
+    ours.guard.patience = 2
+    with torch.no_grad():
+        ours.quantizer.weight_proj.bias[:5] += torch.tensor([500.0, 0, 0, 0, 0])
+    [ours(**inputs()) for _ in range(2)]
+    assert "for 2 batches a codebook uses 1.00 of 5 entries" in capsys.readouterr().err
+    ours.eval()
+    [ours(**inputs()) for _ in range(2)]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_width_that_the_codebooks_cannot_share_is_refused():
+    with pytest.raises(InputError, match="3 codebooks cannot share a width of 16; give a width that is a multiple of 3"):
+        Wav2Vec2Pretraining(Wav2Vec2Model(config()), ContrastiveOptions(codebooks=3, width=16))
+
+
+class Killed(BaseException):
+    pass
+
+
+def tones(step, rows=4, frames=60):
+    """Three sounds that alternate: what is behind a mask can be told from what is around it."""
+    rng = np.random.default_rng([1, step])
+    order = np.repeat(rng.integers(0, 3, (rows, frames // 5)), 5, axis=1)
+    owner = np.clip((np.arange(GRID.samples_for(frames)) - GRID.offset) // GRID.hop, 0, frames - 1)
+    waves = np.sin(np.arange(len(owner)) * np.array([0.05, 0.4, 1.2])[:, None])
+    samples = waves[order[:, owner], np.arange(len(owner))] + 0.05 * rng.standard_normal((rows, len(owner)))
+    mask = np.stack([rng.permutation(np.arange(frames) < 12) for _ in range(rows)])
+    return {"samples": torch.from_numpy(samples.astype(np.float32)), "mask": torch.from_numpy(mask)}
+
+
+def trained(folder, steps=6, make=ContrastiveBatches(tones, negatives=10, accumulation=2), **changes):
+    torch.manual_seed(0)
+    model = Wav2Vec2Pretraining(Wav2Vec2Model(config(layerdrop=0.1, hidden_dropout=0.1)).train(), ContrastiveOptions(2, 5, 16))
+    how = {"warmup_steps": 2, "save_every": 2, "log_every": 1, "accumulation": 2, "clip": 1.0} | changes
+    fit(model, make, TrainingOptions(steps, 1e-3, **how), folder)
+    rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return model, {row["step"]: row for row in rows if "loss" in row}
+
+
+def test_a_killed_run_goes_on_with_the_same_loss_curve(tmp_path):
+    def killing(step):
+        if step == 9:
+            raise Killed
+        return ContrastiveBatches(tones, negatives=10, accumulation=2)(step)
+
+    whole, curve = trained(tmp_path / "whole")
+    with pytest.raises(Killed):
+        trained(tmp_path / "killed", make=killing)
+    resumed, again = trained(tmp_path / "killed")
+    assert curve == again | {6: curve[6] | {"epoch": again[6]["epoch"]}} and list(curve) == [1, 2, 3, 4, 5, 6]
+    assert all(torch.equal(a, b) for a, b in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True))
+    assert curve[6]["gumbel_temperature"] == pytest.approx(2 * 0.999995**5, abs=1e-5)
+
+
+def test_a_few_steps_learn_to_tell_frames_apart():
+    torch.manual_seed(0)
+    model = Wav2Vec2Pretraining(Wav2Vec2Model(config()).train(), ContrastiveOptions(2, 5, 16, penalty=0.1, dropout=0.0))
+    make, optimiser = ContrastiveBatches(tones, negatives=10), torch.optim.AdamW(model.parameters(), lr=3e-3)
+    losses, accuracies = [], []
+    for step in range(60):
+        found = model(**make(step))
+        optimiser.zero_grad()
+        found["loss"].backward()
+        optimiser.step()
+        losses.append(found["contrastive_loss"].item())
+        accuracies.append(found["contrastive_accuracy"].item())
+    assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:10])
+    assert np.mean(accuracies[-10:]) > np.mean(accuracies[:10]) + 0.1
+    assert found["code_perplexity"] > 1.5

@@ -1,0 +1,119 @@
+"""The clean teacher: no distance from itself, no part of the student, and only frames that the student sees count."""
+
+import pytest
+import torch
+from transformers import HubertModel
+
+import speechssl.pretrain.distil as distillation
+from speechssl.encoders.training import training_states
+from speechssl.pretrain.distil import CleanTeacher
+from speechssl.pretrain.hubert import HubertPretraining
+
+MASK = torch.zeros(2, 20, dtype=torch.bool)
+MASK[:, 4:12] = True
+
+
+@pytest.fixture(scope="module")
+def hubert(hubert_folder):
+    """A function () -> a fresh tiny HuBERT without dropout, always of the same weights."""
+    quiet = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "feat_proj_dropout": 0.0, "activation_dropout": 0.0}
+    folder = hubert_folder("layer", layerdrop=0.0, **quiet)
+    return lambda: HubertModel.from_pretrained(folder)
+
+
+def speech(seed=0):
+    return torch.randn(2, 400 + 19 * 320, generator=torch.Generator().manual_seed(seed))
+
+
+def states(model, samples, mask=None):
+    return training_states(model, samples, mask)[1]
+
+
+def test_a_student_that_is_the_teacher_and_hears_the_same_has_no_distance(hubert):
+    student, teacher = hubert().train(), CleanTeacher(hubert(), (0, 1, 2), weight=3.0)
+    found = teacher(states(student, speech()), torch.zeros_like(MASK), {"clean_samples": speech()})
+    assert found["loss"] == found["distillation"] == 0
+    noisy = teacher(states(student, speech() + 0.5 * speech(1)), torch.zeros_like(MASK), {"clean_samples": speech()})
+    assert noisy["distillation"] > 0.01
+    torch.testing.assert_close(noisy["loss"], 3 * noisy["distillation"])
+
+
+def test_the_distance_is_in_variances_and_of_the_chosen_layers(hubert):
+    """By hand; what the teacher's mean would get is 1."""
+    teacher, student = CleanTeacher(hubert(), (1, 2)), states(hubert(), speech(1))
+    wanted, seen = states(hubert().eval(), speech()), ~MASK
+    parts = [(student[i][seen] - wanted[i][seen]).square().mean() / wanted[i][seen].var(0, unbiased=False).mean() for i in range(3)]
+    found = teacher(student, MASK, {"clean_samples": speech()})
+    torch.testing.assert_close(found["loss"], (parts[1] + parts[2]) / 2)
+    means = [w[seen].mean(0).expand_as(w) for w in wanted]
+    assert teacher(means, MASK, {"clean_samples": speech()})["loss"].item() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_hidden_frames_do_not_count(hubert):
+    teacher, student = CleanTeacher(hubert(), (2,)), [x.detach().requires_grad_() for x in states(hubert(), speech(1))]
+    teacher(student, MASK, {"clean_samples": speech()})["loss"].backward()
+    assert student[2].grad[MASK].abs().max() == 0 and student[2].grad[~MASK].abs().min(1)[0].max() > 0
+    student[2].grad = None
+    nothing = teacher(student, torch.ones_like(MASK), {"clean_samples": speech()})["loss"]
+    nothing.backward()
+    assert nothing == 0 and student[2].grad.abs().max() == 0
+
+
+def test_the_teacher_is_no_part_of_the_student_and_is_not_trained(hubert):
+    extra = CleanTeacher(hubert().train(), (0, 1, 2))
+    model = HubertPretraining(hubert(), 5, width=8, extras=[extra]).train()
+    assert len(model.extras) == 1 and not any("extras" in name for name in model.state_dict())
+    assert not list(extra.parameters()) and not extra.hidden[0].training
+    before = {name: value.clone() for name, value in extra.hidden[0].state_dict().items()}
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    found = model(speech(1), torch.zeros_like(MASK, dtype=torch.long), MASK, clean_samples=speech())
+    found["loss"].backward()
+    optimiser.step()
+    assert all(torch.equal(value, before[name]) for name, value in extra.hidden[0].state_dict().items())
+    assert all(weight.grad is None for weight in extra.hidden[0].parameters())
+    assert not torch.equal(
+        model.encoder.encoder.layers[0].final_layer_norm.weight, before["encoder.layers.0.final_layer_norm.weight"]
+    )
+
+
+def test_a_teacher_that_is_trained_towards_is_reached(hubert):
+    student, teacher = hubert(), CleanTeacher(hubert(), (1, 2))
+    optimiser, distances = torch.optim.AdamW(student.parameters(), lr=3e-3), []
+    for _ in range(25):
+        found = teacher(states(student, speech() + 0.5 * speech(1)), torch.zeros_like(MASK), {"clean_samples": speech()})
+        optimiser.zero_grad()
+        found["loss"].backward()
+        optimiser.step()
+        distances.append(float(found["distillation"]))
+    assert distances[-1] < 0.3 * distances[0]
+
+
+def test_processes_that_share_a_batch_have_its_distance_and_gradient(hubert, monkeypatch):
+    """Two processes with unequal numbers of seen frames, played one after the other until what they tell each other stands."""
+    mask = MASK.clone()
+    mask[1, 2:18] = True
+    teacher, student = CleanTeacher(hubert(), (2,)), [x.detach() for x in states(hubert(), speech(1))]
+
+    def play(rows):
+        own = [x[rows].clone().requires_grad_() for x in student]
+        loss = teacher(own, mask[rows], {"clean_samples": speech()[rows]})["loss"]
+        return loss, torch.autograd.grad(loss, own[2])[0]
+
+    whole, expected = play(slice(0, 2))
+    said, halves = [[], []], [None, None]
+
+    def mean(number, calls):
+        def of_both(value):
+            place = next(calls)
+            said[number][place:] = [value.detach().float().clone(), *said[number][place + 1 :]]
+            other = said[1 - number]
+            return (value + other[place]) / 2 if place < len(other) else value.float()
+
+        return of_both
+
+    monkeypatch.setattr(distillation, "processes", lambda: 2)
+    for number in (0, 1) * 4:  # each round makes one more of the three numbers right
+        monkeypatch.setattr(distillation, "mean_of_processes", mean(number, iter(range(9))))
+        halves[number] = play(slice(number, number + 1))
+    torch.testing.assert_close((halves[0][0] + halves[1][0]) / 2, whole)
+    torch.testing.assert_close(torch.cat([halves[0][1], halves[1][1]]) / 2, expected)

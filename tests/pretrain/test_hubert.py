@@ -1,0 +1,238 @@
+"""HuBERT pre-training: masks, crops that fit their labels to the sample, and the loss against transformers' own forward."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+from transformers import AutoFeatureExtractor, HubertModel
+
+from speechssl.encoders.export import save_encoder
+from speechssl.encoders.load import load_checkpoint, load_encoder, small_config
+from speechssl.encoders.training import training_states
+from speechssl.pretrain.data import Cropper, LabelledAudio, MaskOptions, cut_to_same, span_mask
+from speechssl.pretrain.hubert import HubertPretraining, final
+from speechssl.timing import FrameGrid
+
+GRID = FrameGrid(16_000, 320, 400)
+
+
+@pytest.fixture(scope="module")
+def hubert(hubert_folder):
+    """A function () -> a fresh tiny HuBERT without dropout, always of the same weights."""
+    quiet = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "feat_proj_dropout": 0.0, "activation_dropout": 0.0}
+    folder = hubert_folder("layer", layerdrop=0.0, **quiet)
+    return lambda: HubertModel.from_pretrained(folder)
+
+
+# ---- masks
+
+
+@given(st.integers(1, 300), st.floats(0, 1), st.integers(1, 20), st.integers(0, 10**6))
+def test_masks_are_made_of_whole_spans(frames, probability, length, seed):
+    mask = span_mask(np.random.default_rng(seed), frames, probability, length)
+    assert mask.shape == (frames,) and mask.dtype == bool
+    edges = np.flatnonzero(np.diff(np.r_[0, mask.astype(int), 0]))
+    runs = edges[1::2] - edges[::2]
+    assert len(runs) >= 1 and runs.min() >= min(length, frames)
+    assert mask.sum() <= max(int(frames * probability / length + 1), 2) * length
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.65, 0.8])
+def test_the_share_that_is_hidden(probability):
+    """A frame is seen when none of the ten places whose spans would cover it was drawn."""
+    rng = np.random.default_rng(0)
+    shares = [span_mask(rng, 1_000, probability, 10).mean() for _ in range(200)]
+    assert np.mean(shares) == pytest.approx(1 - (1 - probability / 10) ** 10, abs=0.01)
+
+
+def test_masks_reach_all_over_the_crop():
+    rng = np.random.default_rng(0)
+    share = np.mean([span_mask(rng, 200, 0.65, 10) for _ in range(2_000)], axis=0)
+    assert share[20:-20].min() > 0.4 and share[20:-20].max() < 0.56
+    assert share[0] > 0.02
+
+
+@given(st.integers(1, 8), st.integers(20, 300), st.floats(0.1, 0.8), st.integers(0, 10**6))
+def test_rows_are_cut_to_as_many_masked_frames_as_the_row_with_fewest(rows, frames, probability, seed):
+    rng = np.random.default_rng(seed)
+    masks = np.stack([span_mask(rng, frames, probability, 10) for _ in range(rows)])
+    cut = cut_to_same(rng, masks)
+    assert set(cut.sum(axis=1)) == {masks.sum(axis=1).min()} and not (cut & ~masks).any()
+
+
+# ---- crops
+
+
+def numbered(lengths, seed=0):
+    """Utterances of random samples, labelled by the number of the frame in the whole corpus: a label says where it comes from."""
+    frames = [GRID.frames(n) for n in lengths]
+    samples = np.random.default_rng(seed).integers(-32768, 32768, sum(lengths)).astype(np.int16)
+    bounds = np.cumsum([0, *lengths]), np.cumsum([0, *frames])
+    return LabelledAudio(samples, bounds[0], np.arange(sum(frames), dtype=np.int16), bounds[1])
+
+
+def expected_samples(data, labels):
+    """What the frames with these labels see, found from the labels alone."""
+    utterance = int(np.searchsorted(data.label_bounds, labels[0], side="right")) - 1
+    start = data.sample_bounds[utterance] + (labels[0] - data.label_bounds[utterance]) * GRID.hop
+    cut = data.samples[start : start + (len(labels) - 1) * GRID.hop + GRID.receptive].astype(np.float64)
+    return (cut - cut.mean()) / cut.std()
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.integers(6_000, 30_000), min_size=1, max_size=5),
+    st.sampled_from([0.1, 0.34]),
+    st.integers(0, 999),
+    st.integers(0, 99),
+)
+def test_every_label_belongs_to_the_samples_its_frame_sees(lengths, seconds, seed, step):
+    data, frames = numbered(lengths, seed), round(seconds * 50)
+    made = Cropper(data, GRID, MaskOptions(), crops=4, seconds=seconds, seed=seed)(step)
+    assert made["samples"].shape == (4, GRID.samples_for(frames)) and made["samples"].dtype == torch.float32
+    assert made["labels"].shape == made["mask"].shape == (4, frames) and made["labels"].dtype == torch.int64
+    for samples, labels in zip(made["samples"].numpy(), made["labels"].numpy(), strict=True):
+        assert np.array_equal(labels, np.arange(labels[0], labels[0] + frames))
+        np.testing.assert_allclose(samples, expected_samples(data, labels), atol=1e-3)
+
+
+def test_crops_stay_inside_one_utterance_and_reach_its_parts():
+    data = numbered([16_000, 3_000, 20_000])  # the second is too short for a crop
+    make = Cropper(data, GRID, MaskOptions(), crops=8, seconds=0.5)
+    starts = np.concatenate([make(step)["labels"][:, 0].numpy() for step in range(60)])
+    first, second, third = data.label_bounds[1:]
+    assert not any(s + 25 > first for s in starts if s < first)
+    assert not any(first <= s < second for s in starts)
+    assert all(s + 25 <= third for s in starts)
+    assert set(range(first - 25)) <= set(starts.tolist())
+
+
+def test_a_batch_depends_on_seed_and_step_only():
+    data = numbered([16_000, 20_000])
+    first, again = (Cropper(data, GRID, MaskOptions(), 3, 0.5, seed=5) for _ in range(2))
+    [first(step) for step in (0, 3, 9)]
+    for name, value in first(7).items():
+        assert torch.equal(value, again(7)[name])
+    other = Cropper(data, GRID, MaskOptions(), 3, 0.5, seed=6)
+    for different in (again(8), other(7)):
+        assert not torch.equal(first(7)["labels"], different["labels"])
+        assert not torch.equal(first(7)["mask"], different["mask"])
+
+
+# ---- the loss
+
+
+def toy_batch(seed=0):
+    """Two sounds that alternate, labelled by which is heard, and half the frames hidden."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(rng.integers(0, 3, (4, 10)), 5, axis=1)
+    tones = np.sin(np.arange(GRID.samples_for(50)) * np.array([0.05, 0.4, 1.2])[:, None])
+    owner = np.clip((np.arange(GRID.samples_for(50)) - GRID.offset) // GRID.hop, 0, 49)
+    samples = tones[labels[:, owner], np.arange(len(owner))] + 0.05 * rng.standard_normal((4, len(owner)))
+    mask = np.stack([span_mask(rng, 50, 0.5, 5) for _ in range(4)])
+    return {"samples": torch.from_numpy(samples).float(), "labels": torch.from_numpy(labels), "mask": torch.from_numpy(mask)}
+
+
+@pytest.mark.parametrize("visible_weight", [0.0, 1.0])
+def test_the_loss_is_that_of_transformers_hidden_states(hubert, visible_weight):
+    encoder, inputs = hubert().train(), toy_batch()
+    model = HubertPretraining(encoder, 3, width=8, visible_weight=visible_weight)
+    found = model(**inputs)
+    output = encoder(inputs["samples"], mask_time_indices=inputs["mask"])
+    vectors = model.project(output.last_hidden_state)
+    cosines = functional.cosine_similarity(vectors[:, :, None], model.labels[None, None], dim=-1)
+    mask, right = inputs["mask"], inputs["labels"]
+    masked, visible = (functional.cross_entropy(cosines[m] / 0.1, right[m]) for m in (mask, ~mask))
+    penalty = encoder.feature_extractor(inputs["samples"]).square().mean()
+    expected = (masked + visible_weight * visible) / (1 + visible_weight) + 10 * penalty
+    torch.testing.assert_close(found["loss"], expected, atol=1e-5, rtol=1e-5)
+    hits = (cosines.argmax(-1) == right).float()
+    assert found["masked_accuracy"] == pytest.approx(float(hits[mask].mean()))
+    assert found["visible_accuracy"] == pytest.approx(float(hits[~mask].mean()))
+
+
+def test_hidden_frames_are_not_seen(hubert):
+    """With everything hidden, what is said makes no difference to the loss of the same labels."""
+    model = HubertPretraining(hubert().eval(), 3, width=8, visible_weight=1.0)
+
+    def loss(seed, hidden):
+        inputs = toy_batch(seed) | {"labels": toy_batch()["labels"], "mask": torch.full((4, 50), hidden)}
+        penalty = model.encoder.feature_extractor(inputs["samples"]).square().mean()
+        return float(model(**inputs)["loss"] - 10 * penalty)
+
+    with torch.no_grad():
+        assert loss(0, True) == pytest.approx(loss(1, True), abs=1e-5)
+        assert loss(0, False) != pytest.approx(loss(1, False), abs=1e-3)
+
+
+def test_frames_without_a_label_do_not_count(hubert):
+    """As if neither they nor their logits were there."""
+    model, inputs = HubertPretraining(hubert().eval(), 3, width=8, visible_weight=1.0, penalty=0.0), toy_batch()
+    labels = inputs["labels"].clone()
+    labels[:, 20:] = -1
+    found = model(**inputs | {"labels": labels})
+    _, layers = training_states(model.encoder, inputs["samples"], inputs["mask"])
+    hidden, mask = final(model.encoder, layers[-1])[:, :20], inputs["mask"][:, :20]
+    expected = model._predicted(hidden, labels[:, :20], mask)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value)
+    none = model(**inputs | {"labels": torch.full_like(labels, -1)})
+    assert none["loss"] == none["masked_accuracy"] == 0
+
+
+def test_a_mask_of_everything_or_nothing_has_a_finite_loss(hubert):
+    model, inputs = HubertPretraining(hubert(), 3, width=8, visible_weight=1.0), toy_batch()
+    for mask in (torch.ones_like(inputs["mask"]), torch.zeros_like(inputs["mask"])):
+        assert torch.isfinite(model(**inputs | {"mask": mask})["loss"])
+
+
+def test_a_few_steps_learn_a_toy_problem(hubert):
+    torch.manual_seed(0)
+    model = HubertPretraining(hubert().train(), 3, width=8, visible_weight=1.0)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(25):
+        found = model(**toy_batch())
+        optimiser.zero_grad()
+        found["loss"].backward()
+        optimiser.step()
+        losses.append(found["loss"].item())
+    assert losses[-1] < 0.5 * losses[0]
+    assert found["visible_accuracy"] > 0.8
+
+
+# ---- the encoder that ships
+
+
+def test_the_small_encoder_has_the_stated_size():
+    model = HubertModel(small_config())
+    grid = FrameGrid.of_convolutions(16_000, model.config.conv_kernel, model.config.conv_stride)
+    assert grid.frame_rate == 50 and (grid.hop, grid.receptive) == (320, 745)
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(4.7e6, rel=0.02)
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_a_saved_encoder_is_an_ordinary_folder(hubert, tmp_path, normalise):
+    encoder = hubert()
+    save_encoder(encoder, tmp_path, normalise)
+    loaded = load_encoder(tmp_path)
+    assert loaded.normalise is normalise
+    for name, value in load_checkpoint(tmp_path).model.state_dict().items():
+        assert torch.equal(value, encoder.state_dict()[name])
+
+
+@pytest.mark.parametrize(("norm", "attends"), [("layer", True), ("group", False)])
+def test_transformers_is_told_to_leave_padding_out_where_the_encoder_can(hubert_folder, tmp_path, norm, attends):
+    encoder = HubertModel.from_pretrained(hubert_folder(norm))
+    save_encoder(encoder, tmp_path)
+    extractor = AutoFeatureExtractor.from_pretrained(tmp_path)
+    short, long = (np.random.default_rng(0).standard_normal(n).astype(np.float32) for n in (4_000, 8_000))
+    batch = extractor([short, long], sampling_rate=16_000, padding=True, return_tensors="pt")
+    assert ("attention_mask" in batch) is attends
+    if attends:
+        alone = extractor(short, sampling_rate=16_000, return_tensors="pt")
+        with torch.no_grad():
+            apart, together = (encoder.eval()(**x).last_hidden_state for x in (alone, batch))
+        torch.testing.assert_close(together[0, : apart.shape[1]], apart[0], atol=1e-4, rtol=1e-4)

@@ -1,0 +1,59 @@
+"""A tiny corpus with words and answers, a recogniser and options: all three stages in a second or two."""
+
+import json
+
+import pytest
+import torch
+
+from speechssl.cascade.ctc import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
+from speechssl.dual.train import QaOptions
+from speechssl.speechbert import model as text_half
+from speechssl.speechbert.train import SpeechBertOptions
+from speechssl.trainer import TrainingOptions
+from speechssl.units.features import encoder_features
+
+SPOKEN = [["lost", 0.05, 0.2], ["silver", 0.2, 0.35], ["lantern", 0.4, 0.5]]
+
+
+@pytest.fixture
+def corpus(mini_corpus, text_encoder, tokenizer, monkeypatch):
+    root = mini_corpus((16_000, 24_123, 20_000))
+    answers = [{"text": "silver", "start": 0.2, "end": 0.35}]
+    for name, more in (("passages", {"words": SPOKEN}), ("questions", {"words": SPOKEN[:2], "answers": answers})):
+        path = root / f"train/{name}.jsonl"
+        path.write_text("".join(json.dumps(json.loads(line) | more) + "\n" for line in path.read_text().splitlines()))
+    monkeypatch.setattr(text_half, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
+    return root
+
+
+@pytest.fixture(scope="session")
+def recogniser(encoder):
+    """Untrained: it hears something, here and there."""
+    torch.manual_seed(0)
+    vocabulary = CtcVocabulary.english()
+    head = CtcHead(HeadShape(width=32, symbols=len(vocabulary), projection=8, lstm_width=8))
+    with torch.no_grad():
+        head.output.weight.mul_(30)
+        head.output.bias[vocabulary.symbols.index("|")] += 3
+    return CtcRecogniser(encoder, head, vocabulary, "ctc", layer=1)
+
+
+@pytest.fixture(scope="session")
+def features(encoder):
+    return encoder_features(encoder, 1, 1)
+
+
+def training(steps, **changes):
+    return TrainingOptions(**{"steps": steps, "learning_rate": 1e-3, "warmup_steps": 1, "save_every": 2, "bf16": False} | changes)
+
+
+@pytest.fixture
+def options():
+    def make(words=4, masked=4, spans=4, **changes):
+        qa = QaOptions(training(spans), batch=2, window=16, stride=8, answer=5)
+        small = {"word_batch": 8, "word_width": 8, "masked_batch": 4, "masked_window": 8}
+        return SpeechBertOptions(
+            **{"qa": qa, "words": training(words), "masked": training(masked) if masked else None} | small | changes
+        )
+
+    return make

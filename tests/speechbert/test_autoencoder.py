@@ -1,0 +1,133 @@
+"""The code of an audio word: it does not depend on padding, it is drawn to the word's text embedding, and it rebuilds the word."""
+
+import numpy as np
+import pytest
+import torch
+
+from speechssl.cascade.system import TextCodec
+from speechssl.speechbert.data import WordTable
+from speechssl.speechbert.model import (
+    LONGEST,
+    WordAutoencoder,
+    WordBatches,
+    WordEncoder,
+    WordShape,
+    codes_of,
+    new_encoder,
+    padded,
+    pieces_of,
+    text_vectors,
+)
+
+D, E = 6, 10
+SAID = ("silver", "lantern", "peter", "london")
+
+
+@pytest.fixture(scope="module")
+def table(tokenizer):
+    """120 words of four kinds, each with its own features that go from one place to another, at different speeds, with noise."""
+    rng = np.random.default_rng(0)
+    ends = rng.normal(size=(len(SAID), 2, D)) * 2
+    kinds, lengths = rng.integers(len(SAID), size=120), rng.integers(4, 12, size=120)
+    way = [np.linspace(*ends[k], n) + 0.2 * rng.normal(size=(n, D)) for k, n in zip(kinds, lengths, strict=True)]
+    stops = np.cumsum(lengths)
+    rows = np.stack([stops - lengths, stops], 1)
+    return WordTable(np.concatenate(way).astype(np.float16), rows, tuple(SAID[k] for k in kinds), {})
+
+
+@pytest.fixture(scope="module")
+def embeddings(tokenizer):
+    return torch.randn(len(tokenizer), E, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module")
+def pieces(table, tokenizer):
+    return pieces_of(table.texts, TextCodec(tokenizer))
+
+
+def vectors(pieces, embeddings):
+    return lambda numbers: text_vectors([pieces[n] for n in numbers], embeddings)
+
+
+def trained(table, pieces, embeddings, pull, steps=80):
+    torch.manual_seed(0)
+    model = WordAutoencoder(new_encoder(table, E, 16), pull)
+    batches = WordBatches(table, np.arange(len(table)), vectors(pieces, embeddings), 24)
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    seen = []
+    for step in range(steps):
+        found = model(**batches(step))
+        optimiser.zero_grad()
+        found["loss"].backward()
+        optimiser.step()
+        seen.append({name: float(value.detach()) for name, value in found.items()})
+    return model, seen
+
+
+def test_the_autoencoder_rebuilds_words_and_its_codes_go_to_their_embeddings(table, pieces, embeddings):
+    model, seen = trained(table, pieces, embeddings, 1.0)
+    assert seen[0]["nearest"] < 0.5 and seen[-1]["nearest"] == 1.0
+    assert seen[-1]["distance"] < 0.2 * seen[0]["distance"]
+    assert seen[-1]["rebuilt"] < 0.6 * seen[0]["rebuilt"]
+    codes = codes_of(model.encoder.eval(), table)
+    known = text_vectors([pieces[table.texts.index(word)] for word in SAID], embeddings)
+    assert [SAID[i] for i in torch.cdist(codes, known).argmin(1)] == list(table.texts)
+
+
+def test_without_the_pull_codes_stay_away_from_the_embeddings(table, pieces, embeddings):
+    _, seen = trained(table, pieces, embeddings, 0.0)
+    assert seen[-1]["distance"] > 0.5 * seen[0]["distance"]
+    assert seen[-1]["rebuilt"] < 0.6 * seen[0]["rebuilt"]
+
+
+def test_a_word_of_several_pieces_is_drawn_to_their_mean(tokenizer, embeddings):
+    codec = TextCodec(tokenizer)
+    one, two, none = pieces_of(["silver", "sil", ""], codec)
+    assert (len(one), len(two), len(none)) == (1, 3, 0)
+    assert torch.allclose(text_vectors([two], embeddings)[0], embeddings[torch.from_numpy(two)].mean(0))
+
+
+@pytest.mark.parametrize("filler", [0.0, 1e4])
+def test_what_lies_in_the_padding_never_matters(filler):
+    torch.manual_seed(0)
+    model = WordAutoencoder(WordEncoder(WordShape(D, E, 8)))
+    words = [torch.randn(n, D) for n in (5, 1, 9)]
+    batch = torch.full((3, 14, D), filler)
+    for row, word in enumerate(words):
+        batch[row, : len(word)] = word
+    lengths, targets = torch.tensor([5, 1, 9]), torch.randn(3, E)
+    alone = torch.cat([model.encoder(word[None], torch.tensor([len(word)])) for word in words])
+    assert torch.allclose(model.encoder(batch, lengths), alone, atol=1e-5)
+    losses = [model(word[None], torch.tensor([len(word)]), t[None])["loss"] for word, t in zip(words, targets, strict=True)]
+    assert float(model(batch, lengths, targets)["loss"].detach()) == pytest.approx(float(sum(losses).detach() / 3), rel=1e-4)
+
+
+def test_a_batch_depends_on_seed_and_step_only_and_an_epoch_sees_every_word_once(table, pieces, embeddings):
+    batches = WordBatches(table, np.arange(0, 96), vectors(pieces, embeddings), 24)
+    again = WordBatches(table, np.arange(0, 96), vectors(pieces, embeddings), 24)
+    assert all(torch.equal(a, b) for a, b in zip(batches(3).values(), again(3).values(), strict=True))
+    assert not torch.equal(
+        batches(0)["lengths"], WordBatches(table, np.arange(96), vectors(pieces, embeddings), 24, 1)(0)["lengths"]
+    )
+    lengths = np.concatenate([batches(step)["lengths"] for step in range(4)])
+    assert sorted(lengths) == sorted(np.diff(table.rows[:96], axis=1)[:, 0])
+
+
+def test_fewer_words_than_a_batch_are_one(table, pieces, embeddings):
+    assert len(WordBatches(table, np.arange(5), vectors(pieces, embeddings), 24)(7)["lengths"]) == 5
+
+
+def test_the_code_of_a_word_does_not_depend_on_the_others(table):
+    encoder = new_encoder(table, E, 8).eval()
+    assert torch.allclose(codes_of(encoder, table, 7), codes_of(encoder, table, 64), atol=1e-5)
+
+
+def test_features_are_standardised_by_those_of_the_table(table):
+    encoder = new_encoder(table, E, 8)
+    values = encoder.standardised(torch.from_numpy(table.features.astype(np.float32)))
+    assert values.mean(0).abs().max() < 1e-2 and (values.std(0) - 1).abs().max() < 1e-2
+
+
+def test_a_word_that_never_ends_is_cut():
+    features = np.zeros((400, D), np.float16)
+    assert padded(WordTable(features, np.array([[0, 400]]), ("a",), {}), np.array([0]))["lengths"].tolist() == [LONGEST]

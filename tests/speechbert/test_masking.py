@@ -1,0 +1,131 @@
+"""Masked words: what is chosen, what it becomes, what is to be predicted, and that it can be learnt from text and from speech."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from speechssl.dual.model import SpanModel
+from speechssl.speechbert.model import NONE, MaskedBatches, MaskedWords, Sentence, Vocabulary, look_up
+
+V, N = 40, 30
+VOCABULARY = Vocabulary(cls=2, sep=3, pad=0, mask=4, size=V, words=N)
+
+
+def text(ids):
+    ids = np.asarray(ids)
+    return Sentence(ids, list(ids[:, None]))
+
+
+def speech(numbers, targets):
+    return Sentence(V + np.asarray(numbers), [np.asarray(t, np.int64) for t in targets])
+
+
+@pytest.fixture
+def batches():
+    rng = np.random.default_rng(0)
+    written = [text(rng.integers(5, V, n)) for n in (3, 40, 90)]
+    spoken = [speech(np.arange(N), [[7, 8] if n % 3 == 0 else [] if n % 3 == 1 else [9] for n in range(N)])]
+    return MaskedBatches(written, spoken, VOCABULARY, size=8, window=20, share=0.3)
+
+
+def test_ids_below_the_vocabulary_are_its_rows_and_the_others_codes():
+    table, codes = torch.arange(4.0)[:, None], torch.tensor([[10.0], [11.0]])
+    assert look_up(table, codes, torch.tensor([[0, 3, 4, 5]])).flatten().tolist() == [0.0, 3.0, 10.0, 11.0]
+    assert look_up(table, torch.zeros(0, 1), torch.tensor([[2]])).flatten().tolist() == [2.0]
+
+
+def test_only_the_rows_of_the_table_are_trained():
+    table, codes = torch.zeros(4, 2, requires_grad=True), torch.ones(3, 2)
+    look_up(table, codes, torch.tensor([[1, 4, 6]])).sum().backward()
+    assert table.grad.sum(1).tolist() == [0.0, 2.0, 0.0, 0.0]
+
+
+def test_half_of_a_batch_is_text_and_half_is_speech(batches):
+    batch = batches(0)
+    assert batch["speech"].tolist() == [0] * 4 + [1] * 4
+    for row in range(8):
+        body = batch["ids"][row][batch["mask"][row].bool()]
+        assert body[0] == VOCABULARY.cls and body[-1] == VOCABULARY.sep and len(body) <= 22
+        heard = (body[1:-1] >= V) | (body[1:-1] == VOCABULARY.mask)
+        assert heard.all() if row >= 4 else not (body >= V).any()
+
+
+def test_chosen_words_are_masked_replaced_or_kept_as_bert_has_it(batches):
+    chosen = {"masked": 0, "kept": 0, "replaced": 0}
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        sentence = text(np.arange(5, V))
+        ids, targets = batches._masked(rng, sentence)
+        for given, wanted, before in zip(ids[1:-1], targets[1:-1, 0], sentence.ids, strict=True):
+            if wanted == NONE:
+                assert given == before
+                continue
+            assert wanted == before
+            chosen["masked" if given == VOCABULARY.mask else "kept" if given == before else "replaced"] += 1
+    total = sum(chosen.values())
+    assert total == pytest.approx(0.3 * 35 * 40, rel=0.2)
+    assert chosen["masked"] / total == pytest.approx(0.8, abs=0.06)
+    assert chosen["kept"] / total == pytest.approx(0.1, abs=0.05)
+
+
+def test_audio_words_are_to_be_predicted_as_their_text_and_not_where_that_is_unknown(batches):
+    seen = set()
+    for step in range(10):
+        batch = batches(step)
+        for row in range(4, 8):
+            seen |= {tuple(x for x in wanted if x != NONE) for wanted in batch["targets"][row].tolist()}
+    assert seen == {(), (7, 8), (9,)}
+
+
+def test_a_sequence_always_has_something_to_predict(batches):
+    sentence = speech([0, 1, 2], [[], [7], []])
+    for seed in range(20):
+        _, targets = batches._masked(np.random.default_rng(seed), sentence)
+        assert [n for n in range(5) if targets[n, 0] != NONE] == [2]
+
+
+def test_a_batch_depends_on_seed_and_step_only(batches):
+    assert all(torch.equal(a, b) for a, b in zip(batches(5).values(), batches(5).values(), strict=True))
+    assert batches(5)["ids"].tolist() != batches(6)["ids"].tolist()
+
+
+@pytest.fixture
+def model(text_encoder, tokenizer):
+    torch.manual_seed(0)
+    encoder = text_encoder("bert")
+    table = encoder.get_input_embeddings().weight.detach().clone()[:V] * 10
+    return MaskedWords(SpanModel(encoder, nn.Embedding(3, 32)), table, table[5:35] + 0.01 * torch.randn(N, 32))
+
+
+def test_the_loss_is_a_mean_over_sequences_of_means_over_positions_and_pieces(model):
+    ids = torch.tensor([[2, 4, 6, 3], [2, V + 1, 4, 3]])
+    targets = torch.full((2, 4, 2), NONE)
+    targets[0, 1, 0], targets[1, 1], targets[1, 2, 0] = 6, torch.tensor([7, 8]), 9
+    mask, speech_rows = torch.ones_like(ids), torch.tensor([0, 1])
+    hidden = model.reader.hidden(look_up(model.embeddings, model.codes, ids), mask, None)
+    logp = ((model.transform(hidden)) @ model.embeddings.T + model.bias).log_softmax(-1)
+    wanted = -(logp[0, 1, 6] + ((logp[1, 1, 7] + logp[1, 1, 8]) / 2 + logp[1, 2, 9]) / 2) / 2
+    assert float(model(ids, mask, targets, speech_rows)["loss"].detach()) == pytest.approx(float(wanted.detach()), rel=1e-5)
+
+
+def test_masked_words_are_learnt_from_text_and_from_speech(model):
+    """Two sentences, written and spoken: a masked word can be told by its place and its neighbours."""
+    written = [text(np.arange(k, k + 12)) for k in (5, 20)]
+    spoken = [speech(np.arange(k, k + 12), [[5 + n] for n in range(k, k + 12)]) for k in (0, 15)]
+    batches = MaskedBatches(written, spoken, VOCABULARY, size=16, window=12)
+    optimiser = torch.optim.Adam(model.parameters(), 4e-3)
+    seen = []
+    for step in range(70):
+        found = model(**batches(step))
+        optimiser.zero_grad()
+        found["loss"].backward()
+        optimiser.step()
+        seen.append([float(found[name].detach()) for name in ("loss", "text", "speech")])
+    first, last = np.mean(seen[:10], 0), np.mean(seen[-20:], 0)
+    assert last[0] < 0.5 * first[0] and last[1] > 0.5 and last[2] > 0.5
+
+
+def test_neither_embeddings_nor_codes_are_trained_or_saved(model):
+    names = set(model.state_dict()) | {name for name, _ in model.named_parameters()}
+    assert not names & {"embeddings", "codes"} and "bias" in names

@@ -1,0 +1,113 @@
+"""Questions about audio words: examples from times, answers in seconds, and spans that can be learnt."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from speechssl.data.records import Answer, Corpus, Passage, Question, Span
+from speechssl.dual.model import ExampleBatches, Layout, SpanModel
+from speechssl.speechbert.data import word_table
+from speechssl.speechbert.model import CLS, PAD, SEP, SPECIALS, CodeReader, Heard, answer_heard, examples
+from speechssl.timing import FrameGrid
+
+LAYOUT = Layout(CLS, SEP, PAD, size=6, stride=3, question=3, answer=3)
+
+
+@pytest.fixture
+def reader(text_encoder):
+    torch.manual_seed(0)
+    return SpanModel(text_encoder("bert"), nn.Embedding(SPECIALS, 32)).eval()
+
+
+def heard(count, seed=0):
+    rng = np.random.default_rng(seed)
+    starts = np.sort(rng.uniform(0, 10, count))
+    return Heard(rng.normal(size=(count, 32)).astype(np.float32), starts, starts + 0.1)
+
+
+def corpus(*answers):
+    passage = Passage("p", "p.flac", 3.0, "a b c", "s", "en")
+    questions = [Question(f"q{i}", "p", f"q{i}.flac", 1.0, "a", "s", "en", a) for i, a in enumerate(answers)]
+    return Corpus(".", "train", {"p": passage}, tuple(questions))
+
+
+def table_of(questions=1, ways=1):
+    words = tuple(Span(c, float(i), i + 1.0) for i, c in enumerate("abc"))
+    cuts = {"p": [words, (Span("", 0.0, 1.4), Span("", 1.4, 3.0))][:ways]}
+    cuts |= {f"q{i}": [(Span("a", 0.0, 1.0),), (Span("", 0.0, 1.0),)][:ways] for i in range(questions)}
+    bounds = {name: (150 * i, 150 * i + 150) for i, name in enumerate(cuts)}
+    return word_table(np.zeros((150 * len(cuts), 2), np.float16), bounds, cuts, FrameGrid(16_000, 320, 400))
+
+
+def test_the_answer_is_the_words_whose_middle_it_holds():
+    (made,), left_out = examples(corpus((Answer("b c", 0.9, 3.0),)), table_of())
+    assert (made.first, made.last) == (1, 2) and not left_out
+    assert made.passage.tolist() == [SPECIALS, SPECIALS + 1, SPECIALS + 2] and made.question.tolist() == [SPECIALS + 3]
+
+
+def test_every_way_of_cutting_gives_an_example():
+    found, _ = examples(corpus((Answer("c", 2.0, 3.0),)), table_of(ways=2))
+    assert [(x.first, x.last) for x in found] == [(2, 2), (1, 1)]
+    assert not set(found[0].passage) & set(found[1].passage)
+
+
+def test_what_cannot_be_learnt_from_is_told():
+    answers = ((Answer("c"),), (Answer("c", 2.9, 3.0),), (Answer("a", 0.0, 1.0),))
+    found, left_out = examples(corpus(*answers), table_of(questions=2))
+    assert not found
+    assert left_out["q0"] == "no answer has times"
+    assert all("has no audio word" in left_out[name] for name in ("q1", "q2"))
+
+
+def test_an_answer_lasts_from_its_first_word_to_its_last(reader):
+    question, passage = heard(2), heard(15, 1)
+    (answer,) = answer_heard(reader, LAYOUT, [(question, passage)])
+    first, last = passage.starts.tolist().index(answer.start), passage.ends.tolist().index(answer.end)
+    assert 0 <= last - first < LAYOUT.answer and 0 < answer.confidence <= 1 and answer.text is None
+
+
+def test_many_are_answered_as_one_by_one(reader):
+    passages = [heard(n, n) for n in (1, 4, 20)]
+    items = [(heard(2, 50), passages[0]), (heard(3, 51), passages[2]), (heard(1, 52), passages[1]), (heard(1, 53), passages[2])]
+    together = answer_heard(reader, LAYOUT, items)
+    alone = [answer_heard(reader, LAYOUT, [item])[0] for item in items]
+    assert [(a.start, a.end) for a in together] == [(a.start, a.end) for a in alone]
+
+
+def test_a_silent_passage_has_an_empty_answer_and_a_silent_question_is_asked_all_the_same(reader):
+    nothing = answer_heard(reader, LAYOUT, [(heard(2), heard(0))])[0]
+    assert (nothing.start, nothing.end, nothing.confidence) == (0.0, 0.0, 0.0)
+    assert answer_heard(reader, LAYOUT, [(heard(0), heard(5))])[0].end > 0
+    assert answer_heard(reader, LAYOUT, []) == []
+
+
+def test_an_id_is_a_special_or_a_code(reader):
+    codes = torch.randn(5, 32)
+    ids, mask = torch.tensor([[CLS, SPECIALS + 4, SEP, SPECIALS, SPECIALS + 2, SEP]]), torch.ones(1, 6, dtype=torch.long)
+    segments = torch.tensor([[0, 0, 0, 1, 1, 1]])
+    special = reader.embedding.weight
+    embedded = torch.stack([special[0], codes[4], special[1], codes[0], codes[2], special[1]])[None]
+    assert torch.equal(CodeReader(reader, codes).logits(ids, mask, segments), reader.logits_of(embedded, mask, segments))
+
+
+def test_codes_are_neither_trained_nor_saved(reader):
+    model = CodeReader(reader, torch.zeros(2, 32))
+    assert "codes" not in model.state_dict() and "codes" not in dict(model.named_parameters())
+
+
+def test_a_question_finds_its_own_word_in_the_passage(reader):
+    """Eight questions are learnt by heart."""
+    model = CodeReader(reader.train().requires_grad_(True), torch.randn(40, 32, generator=torch.Generator().manual_seed(0)))
+    words = corpus(*[(Answer("x", float(i % 3), i % 3 + 1.0),) for i in range(8)])
+    found, _ = examples(words, table_of(questions=8))
+    batches = ExampleBatches(found, LAYOUT, size=8, empty=0.0)
+    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
+    losses = []
+    for step in range(120):
+        result = model(**batches(step))
+        optimiser.zero_grad()
+        result["loss"].backward()
+        optimiser.step()
+        losses.append(float(result["loss"].detach()))
+    assert losses[-1] < 0.2 * losses[0] and float(result["exact"]) == 1.0

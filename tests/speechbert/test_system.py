@@ -1,0 +1,106 @@
+"""The system: it hears recordings as audio words, answers in seconds, and refuses what does not belong together."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from speechssl.audio import read_audio
+from speechssl.data.records import load_corpus
+from speechssl.errors import InputError
+from speechssl.speechbert.system import load_speechbert
+from speechssl.speechbert.train import train_speechbert
+from speechssl.systems import SharedEncoder, load_systems
+
+
+@pytest.fixture
+def trained(corpus, features, recogniser, options, tmp_path):
+    train_speechbert(corpus, features, tmp_path / "speechbert", options(2, 2, 2), recogniser, "r")
+    return tmp_path / "speechbert"
+
+
+def test_a_corpus_is_heard_and_answered_from_end_to_end(trained, corpus, encoder, recogniser):
+    data = load_corpus(corpus, "train")
+    cut, aligned = load_speechbert(trained, encoder, recogniser, "r"), load_speechbert(trained, encoder)
+    assert (cut.name, aligned.name) == ("speechbert", "speechbert-aligned")
+    assert cut.card["boundaries"] == "r" and aligned.card["boundaries"] == "those of the corpus"
+    for system in (cut, aligned):
+        heard = {r.id: system.hear_record(r, read_audio(data.path(r))) for r in (*data.passages.values(), *data.questions)}
+        answers = system.answer_all([(heard[q.id], heard[q.passage]) for q in data.questions])
+        for question, answer in zip(data.questions, answers, strict=True):
+            passage = heard[question.passage]
+            assert answer.start in passage.starts and answer.end in passage.ends and answer.start < answer.end
+            assert 0 < answer.confidence <= 1 and answer.text is None
+    assert heard["p0"].starts.tolist() == [0.05, 0.2, 0.4] and heard["p0"].codes.shape == (3, 32)
+
+
+def test_only_the_times_of_the_recogniser_are_used(trained, encoder, recogniser):
+    """Other words at the same times give the same codes."""
+    samples = np.random.default_rng(0).uniform(-0.5, 0.5, 16_000).astype(np.float32)
+    transcript = recogniser.transcribe(samples)
+    assert len(transcript.words) > 1
+
+    class Other:
+        name = "other"
+
+        def transcribe(self, samples):
+            words = [type(w)("zebra", w.start, w.end, 0.1) for w in transcript.words]
+            return type(transcript)(tuple(words))
+
+    one, two = (load_speechbert(trained, encoder, engine, "r").hear(samples) for engine in (recogniser, Other()))
+    assert np.array_equal(one.codes, two.codes) and np.array_equal(one.starts, two.starts)
+
+
+def test_aligned_words_are_those_of_a_record(trained, corpus, encoder):
+    system, record = load_speechbert(trained, encoder), load_corpus(corpus, "train").passages["p0"]
+    samples = np.zeros(16_000, np.float32)
+    with pytest.raises(ValueError, match="needs a recording of a corpus"):
+        system.hear(samples)
+    with pytest.raises(ValueError, match="no words with times"):
+        system.hear_record(type(record)("p", "p.flac", 1.0, "", "s", "en"), samples)
+
+
+def test_words_beyond_the_end_of_the_audio_are_not_heard(trained, corpus, encoder):
+    system, record = load_speechbert(trained, encoder), load_corpus(corpus, "train").passages["p0"]
+    assert len(system.hear_record(record, np.random.default_rng(0).uniform(-0.5, 0.5, 5_000).astype(np.float32))) == 2
+
+
+def test_another_encoder_is_refused(trained, hubert_folder):
+    from speechssl.encoders.load import load_encoder
+
+    with pytest.raises(InputError, match=r"was trained on the encoder .* \(encoder differs\); load that encoder"):
+        load_speechbert(trained, load_encoder(hubert_folder("group")))
+
+
+@pytest.mark.parametrize("name", ["words.safetensors", "model.safetensors", "card.json", "config.json"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "other"])
+def test_damage_is_named_by_file(trained, encoder, name, damage):
+    path = trained / name
+    content = path.read_bytes()
+    said = {"card.json": "card|SpeechBERT", "config.json": "config|a reader"}.get(name, name)
+    path.unlink() if damage == "missing" else path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"{}")
+    with pytest.raises(InputError, match=said):
+        load_speechbert(trained, encoder)
+
+
+def test_weights_of_another_training_are_refused(trained, encoder):
+    path = trained / "words.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(InputError, match="its contents are not those the card was written for"):
+        load_speechbert(trained, encoder)
+
+
+def test_another_kind_of_reader_is_refused(trained, encoder):
+    card = json.loads((trained / "card.json").read_text())
+    (trained / "card.json").write_text(json.dumps(card | {"what": "DUAL reader"}))
+    with pytest.raises(InputError, match="does not hold SpeechBERT"):
+        load_speechbert(trained, encoder)
+
+
+def test_a_model_that_has_learnt_no_spans_is_not_asked_for_any(corpus, features, recogniser, options, encoder, tmp_path):
+    train_speechbert(corpus, features, tmp_path / "speechbert", replace(options(1, 1, 1), spans=False), recogniser, "r")
+    with pytest.raises(InputError, match="has learnt no spans"):
+        load_systems(tmp_path, ["speechbert-aligned"], encoder=SharedEncoder(encoder))

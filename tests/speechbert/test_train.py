@@ -1,0 +1,169 @@
+"""Training in three stages: what it is made from is written down, other inputs are refused, a killed run goes on."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from speechssl.audio import read_audio
+from speechssl.data.records import data_hash, load_corpus
+from speechssl.dual.train import train_text
+from speechssl.errors import InputError
+from speechssl.speechbert import train
+from speechssl.speechbert.data import hear_corpus, known_words, recognised
+from speechssl.speechbert.model import load_weights, text_half
+from speechssl.speechbert.train import train_speechbert
+from speechssl.units.features import load_features
+
+
+def weights(folder):
+    return {**load_file(folder / "words.safetensors"), **load_file(folder / "model.safetensors")}
+
+
+def test_all_three_stages_are_run_once_and_the_card_says_of_what(corpus, features, recogniser, options, tmp_path):
+    out = tmp_path / "speechbert"
+    train_speechbert(corpus, features, out, options(), recogniser, "0123456789abcdef")
+    encoder, reader, layout, card = load_weights(out)
+    assert (encoder.shape.features, encoder.shape.code, reader.embedding.num_embeddings, layout.size) == (32, 32, 3, 16)
+    assert layout.start_weight == layout.end_weight == 1
+    assert card["features"] == features.card and card["recogniser"] == "0123456789abcdef" and card["text_encoder"] == "minilm"
+    assert {name: stage["steps"] for name, stage in card["training"].items()} == {"words": 4, "masked": 4, "spans": 4}
+    assert card["data"] == data_hash(corpus, "train") and len(card["text_weights"]) == 16
+    assert card["examples"] >= 3 and card["audio_words"] > 15
+    assert not (out / "features").exists()
+    before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+    train_speechbert(corpus, features, out, options(), recogniser, "0123456789abcdef")
+    assert before == {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("stage", ["words", "masked", "spans"])
+def test_a_killed_run_goes_on_to_the_same_weights(corpus, features, recogniser, options, tmp_path, monkeypatch, stage):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    train_speechbert(corpus, features, whole, options(), recogniser, "r")
+    fit = train.fit
+
+    def dying(model, batch, training, folder):
+        def until(step):
+            if folder.name == stage and step == 3:
+                raise KeyboardInterrupt
+            return batch(step)
+
+        return fit(model, until, training, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "fit", dying)
+        with pytest.raises(KeyboardInterrupt):
+            train_speechbert(corpus, features, killed, options(), recogniser, "r")
+    assert (killed / "checkpoints" / stage / "checkpoint-2").is_dir() and not (killed / "card.json").exists()
+    train_speechbert(corpus, features, killed, options(), recogniser, "r")
+    wanted, found = weights(whole), weights(killed)
+    assert wanted.keys() == found.keys() and all(torch.equal(wanted[name], found[name]) for name in wanted)
+
+
+def test_other_inputs_are_refused_and_named(corpus, features, options, tmp_path):
+    out = tmp_path / "speechbert"
+    train_speechbert(corpus, features, out, options(1, 0, 1))
+    for changed, name in ((options(1, 0, 1, pull=0.5), "options.pull"), (options(2, 0, 1), "options.words.steps")):
+        with pytest.raises(InputError, match=rf"made from other inputs \({name}"):
+            train_speechbert(corpus, features, out, changed)
+    with pytest.raises(InputError, match=r"features\.encoder"):
+        train_speechbert(corpus, load_features("mfcc", 0), out, options(1, 0, 1))
+
+
+def test_without_masked_words_there_are_two_stages(corpus, features, options, tmp_path):
+    train_speechbert(corpus, features, tmp_path / "out", options(1, 0, 1))
+    assert list(load_weights(tmp_path / "out")[3]["training"]) == ["spans", "words"]
+
+
+def test_mfccs_do_as_well(corpus, options, tmp_path):
+    train_speechbert(corpus, load_features("mfcc", 0), tmp_path / "out", options(1, 1, 1))
+    encoder, _, _, card = load_weights(tmp_path / "out")
+    assert encoder.shape.features == 39 and card["features"]["encoder"] == "mfcc" and card["recogniser"] is None
+
+
+def test_it_goes_on_from_a_reader_of_words_and_says_so(corpus, features, options, tmp_path, monkeypatch, text_encoder, tokenizer):
+    from speechssl.dual import train as qa_train
+
+    monkeypatch.setattr(qa_train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
+    train_text(corpus, tmp_path / "text-qa", options().qa)
+    half = text_half(options().qa, tmp_path / "text-qa")
+    rows = half.embeddings[[tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]]
+    assert torch.equal(half.reader.embedding.weight.detach(), rows) and len(half.embeddings) == len(tokenizer)
+    train_speechbert(corpus, features, tmp_path / "out", options(1, 1, 1), start=tmp_path / "text-qa")
+    assert load_weights(tmp_path / "out")[3]["start"] == json.loads((tmp_path / "text-qa/card.json").read_text())["weights"]
+
+
+def test_a_start_that_is_no_reader_of_words_is_refused(corpus, features, options, tmp_path):
+    train_speechbert(corpus, features, tmp_path / "other", options(1, 0, 1))
+    with pytest.raises(InputError, match="takes a folder of `speechssl train text-qa`"):
+        train_speechbert(corpus, features, tmp_path / "out", options(1, 0, 1), start=tmp_path / "other")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_window_that_does_not_fit_is_refused_before_anything_is_heard(corpus, features, options, tmp_path):
+    from dataclasses import replace
+
+    long = replace(options(), qa=replace(options().qa, window=200))
+    with pytest.raises(InputError, match="does not fit into the 256 positions"):
+        train_speechbert(corpus, features, tmp_path / "out", long)
+    assert not (tmp_path / "out").exists()
+
+
+def strip_words(corpus, text=None):
+    for path in corpus.glob("train/*.jsonl"):
+        records = [json.loads(line) | {"words": []} | ({"text": text} if text else {}) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(r) + "\n" for r in records))
+
+
+def test_a_corpus_without_times_needs_a_recogniser(corpus, features, options, tmp_path):
+    strip_words(corpus)
+    with pytest.raises(InputError, match="no recording of .* has words with times"):
+        train_speechbert(corpus, features, tmp_path / "out", options())
+
+
+def test_texts_without_times_are_aligned(corpus, recogniser):
+    strip_words(corpus, "Lost, silver 1999 lantern's")
+    record = load_corpus(corpus, "train").passages["p1"]
+    samples = np.random.default_rng(0).uniform(-0.5, 0.5, 24_123).astype(np.float32)
+    found = known_words(record, samples, recogniser)
+    assert [w.text for w in found] == ["lost", "silver", "lantern's"]
+    assert all(0 <= w.start < w.end <= len(samples) / 16_000 for w in found)
+
+
+def test_recordings_are_cut_twice_and_what_cannot_be_read_is_set_aside(corpus, features, recogniser, tmp_path, capsys):
+    (corpus / "train/audio/q1.flac").write_bytes(b"no audio")
+    data = load_corpus(corpus, "train")
+    table = hear_corpus(data, features, recogniser, tmp_path / "features")
+    assert set(table.sequences) == {"p0", "p1", "p2", "q0", "q2"} and "set aside q1" in capsys.readouterr().err
+    known, heard = table.sequences["p1"]
+    assert [table.texts[n] for n in known.numbers] == ["lost", "silver", "lantern"] and len(heard)
+    samples = read_audio(data.path(data.passages["p1"]))
+    assert heard.starts.tolist() == [w.start for w in recognised(recogniser, samples)]
+    again = hear_corpus(data, SimpleNamespace(grid=features.grid), None, tmp_path / "features")  # nothing is heard again
+    assert np.array_equal(again.rows, table.rows) and np.array_equal(again.features, table.features)
+
+
+def test_words_alone_can_be_learnt_of_a_corpus_without_questions_that_have_answers(corpus, features, options, tmp_path):
+    (corpus / "train/questions.jsonl").write_text("")
+    with pytest.raises(InputError, match=r"no answerable question .*--no-spans"):
+        train_speechbert(
+            corpus, SimpleNamespace(card=features.card), tmp_path / "spans", options(1, 1, 1)
+        )  # before anything is heard
+    train_speechbert(corpus, features, tmp_path / "out", replace(options(1, 1, 1), spans=False))
+    card = load_weights(tmp_path / "out")[3]
+    assert list(card["training"]) == ["masked", "words"] and card["examples"] == 0
+
+
+def test_what_earlier_versions_began_is_gone_on_with(corpus, features, options, tmp_path):
+    """They had no choice of spans."""
+    out = tmp_path / "out"
+    train_speechbert(corpus, features, out, options(1, 0, 1))
+    made = json.loads((out / "made_from.json").read_text())
+    assert "spans" not in made["options"]
+    train_speechbert(corpus, features, out, options(1, 0, 1))
+    with pytest.raises(InputError, match=r"options\.spans"):
+        train_speechbert(corpus, features, out, replace(options(1, 0, 1), spans=False))

@@ -1,0 +1,365 @@
+"""MiniSQA's text, checked from outside: the tests read the sentences back with the templates and judge what they find."""
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speechssl.synth.minisqa_text import LANGUAGES, SPLITS, generate_passage, load_language, occurrences, split_of
+
+CODES = tuple(LANGUAGES)
+WHERE = {"language": st.sampled_from(CODES), "split": st.sampled_from(tuple(SPLITS))}
+WHICH = {"index": st.integers(0, 10**6), "seed": st.integers(-5, 10**6)}
+ASKED = {"unanswerable": st.sampled_from([0.0, 0.1, 0.5, 1.0]), "questions": st.integers(0, 8)}
+each_language = pytest.mark.parametrize("code", CODES)
+
+
+def passages(examples=60):
+    """A test over many passages: it takes language, split and the arguments index, seed, questions, unanswerable."""
+
+    def decorate(test):
+        drawn = given(**WHERE, options=st.fixed_dictionaries(WHICH | ASKED))(test)
+        return settings(max_examples=examples, deadline=None, derandomize=True)(drawn)
+
+    return decorate
+
+
+@cache
+def universe(code, value_type):
+    """Every value of a type, all splits together."""
+    words = load_language(code)
+    return {words.joiner.join(v) for pattern in words.values[value_type] for v in itertools.product(*pattern)}
+
+
+@cache
+def readers(code, kind):
+    """(relation, regular expression) for every template; kind is "facts" or "questions"."""
+    name = r"(?P<name>\S+ \S+)" if code == "en" else r"(?P<name>\S{3})"
+    return [
+        (relation, re.compile(template.replace("{name}", name).replace("{value}", "(?P<value>.+)")))
+        for relation in load_language(code).relations
+        for template in getattr(relation, kind)
+    ]
+
+
+def read_fact(code, sentence):
+    """The one (name, relation, value) a sentence states, or None for a filler."""
+    found = set()
+    for relation, pattern in readers(code, "facts"):
+        match = pattern.fullmatch(sentence)
+        if match and match["name"] in universe(code, "person") and match["value"] in universe(code, relation.value_type):
+            found.add((match["name"], relation.name, match["value"]))
+    assert len(found) <= 1, f"{sentence!r} can be read in several ways: {found}"
+    return found.pop() if found else None
+
+
+def read_question(code, question):
+    """The (name, relation) a question asks for."""
+    found = {
+        (match["name"], relation.name)
+        for relation, pattern in readers(code, "questions")
+        if (match := pattern.fullmatch(question.text)) and match["name"] in universe(code, "person")
+    }
+    assert len(found) == 1, f"{question.text!r} can be read in {len(found)} ways: {found}"
+    return found.pop()
+
+
+def facts_of(code, passage):
+    return [fact for sentence in passage.sentences if (fact := read_fact(code, sentence))]
+
+
+def value_type(code, relation):
+    return next(r.value_type for r in load_language(code).relations if r.name == relation)
+
+
+# ---- the shape of a passage
+
+
+@passages()
+def test_a_passage_has_the_promised_size(language, split, options):
+    passage = generate_passage(language, split, **options)
+    facts = facts_of(language, passage)
+    assert 5 <= len(passage.sentences) <= 12
+    assert len(set(passage.sentences)) == len(passage.sentences)
+    assert 4 <= len(facts) <= 8
+    assert 1 <= len(passage.sentences) - len(facts) <= 4
+    assert 2 <= len({name for name, *_ in facts}) <= 3
+    assert passage.index == options["index"]
+    assert len(passage.questions) == options["questions"]
+
+
+@passages()
+def test_what_is_not_a_fact_is_a_filler(language, split, options):
+    passage = generate_passage(language, split, **options)
+    rest = {sentence for sentence in passage.sentences if not read_fact(language, sentence)}
+    assert rest <= set(load_language(language).fillers)
+
+
+@passages()
+def test_nobody_shares_a_name(language, split, options):
+    facts = facts_of(language, generate_passage(language, split, **options))
+    people = {name for name, *_ in facts} | {v for _, r, v in facts if value_type(language, r) == "person"}
+    parts = [part for name in people for part in (name.split() if language == "en" else (name[0], name[1:]))]
+    assert len(set(parts)) == len(parts)
+
+
+@passages()
+def test_only_letters_that_are_spoken(language, split, options):
+    passage = generate_passage(language, split, **options)
+    texts = (*passage.sentences, *(q.text for q in passage.questions), *(o for q in passage.questions for o in q.options))
+    spoken = r"[a-z']+( [a-z']+)*" if language == "en" else r"[一-鿿]+"
+    for text in texts:
+        assert re.fullmatch(spoken, text), text
+        assert not re.search(r"\ba [aeiou]", text), text  # "an" would be right
+
+
+@passages()
+def test_english_sentences_are_of_speakable_length(language, split, options):
+    passage = generate_passage("en", split, **options)
+    assert all(6 <= len(sentence.split()) <= 17 for sentence in passage.sentences)
+    assert all(5 <= len(question.text.split()) <= 10 for question in passage.questions)
+
+
+@each_language
+def test_the_longest_passage(code):
+    found = [generate_passage(code, "train", index, 0, questions=1).sentences for index in range(600)]
+    assert max(map(len, found)) == 12
+    assert max(len("".join(sentences)) for sentences in found) <= {"en": 800, "zh": 260}[code]
+
+
+@each_language
+def test_facts_and_fillers_are_shuffled(code):
+    made = [generate_passage(code, "train", index, 2, questions=0).sentences for index in range(400)]
+    fillers = set(load_language(code).fillers)
+    for place in (0, -1):
+        assert 0.2 < sum(sentences[place] in fillers for sentences in made) / 400 < 0.4
+    assert 0.4 < sum(sentences[0] < sentences[-1] for sentences in made) / 400 < 0.6
+
+
+# ---- determinism
+
+
+@passages(30)
+def test_the_same_arguments_give_the_same_passage(language, split, options):
+    first = generate_passage(language, split, **options)
+    generate_passage(language, split, options["index"] + 1, options["seed"])
+    assert generate_passage(language, split, **options) == first
+
+
+@passages(30)
+def test_questions_do_not_change_the_sentences(language, split, options):
+    plain = generate_passage(language, split, options["index"], options["seed"])
+    assert generate_passage(language, split, **options).sentences == plain.sentences
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "17"])
+def test_another_process_makes_the_same_passage(hash_seed):
+    code = "from speechssl.synth.minisqa_text import generate_passage as g; print(ascii(g('en', 'dev', 3, 4)))"
+    environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    out = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == ascii(generate_passage("en", "dev", 3, 4))
+
+
+@each_language
+def test_index_seed_and_split_each_matter(code):
+    made = [generate_passage(code, *where) for where in (("train", 0, 0), ("train", 1, 0), ("train", 0, 1), ("dev", 0, 0))]
+    assert len({passage.sentences for passage in made}) == 4
+
+
+# ---- answers
+
+
+@passages(100)
+def test_an_answer_stands_where_it_is_said_to_and_nowhere_else(language, split, options):
+    passage = generate_passage(language, split, **options)
+    joiner = load_language(language).joiner
+    for question in (q for q in passage.questions if q.answer is not None):
+        sentence = passage.sentences[question.sentence]
+        assert sentence[question.start : question.start + len(question.answer)] == question.answer
+        assert occurrences(joiner.join(passage.sentences), question.answer, joiner) == 1
+        assert occurrences(question.text, question.answer, joiner) == 0
+        name, relation = read_question(language, question)
+        assert relation == question.relation
+        assert read_fact(language, sentence) == (name, relation, question.answer)
+
+
+@passages(100)
+def test_neither_the_name_nor_the_relation_alone_finds_the_answer(language, split, options):
+    passage = generate_passage(language, split, **options)
+    facts = facts_of(language, passage)
+    for question in (q for q in passage.questions if q.answer is not None):
+        name, relation = read_question(language, question)
+        assert any(n != name and r == relation for n, r, _ in facts)
+        assert any(n == name and r != relation for n, r, _ in facts)
+
+
+@passages(100)
+def test_an_unanswerable_question_asks_what_is_left_out(language, split, options):
+    passage = generate_passage(language, split, **options)
+    facts = facts_of(language, passage)
+    for question in (q for q in passage.questions if q.answer is None):
+        name, relation = read_question(language, question)
+        assert (question.sentence, question.start, question.options, question.correct) == (-1, -1, (), -1)
+        assert any(n == name for n, *_ in facts)
+        assert any(r == relation for _, r, _ in facts)
+        assert not any((n, r) == (name, relation) for n, r, _ in facts)
+        assert question.relation == relation
+
+
+@passages(100)
+def test_four_options_of_one_type_and_one_is_right(language, split, options):
+    passage = generate_passage(language, split, **options)
+    facts = facts_of(language, passage)
+    for question in (q for q in passage.questions if q.answer is not None):
+        kind = value_type(language, question.relation)
+        decoys = {v for _, r, v in facts if value_type(language, r) == kind} - {question.answer}
+        assert len(set(question.options)) == len(question.options) == 4
+        assert question.options[question.correct] == question.answer
+        assert set(question.options) <= universe(language, kind)
+        assert all(split_of(option) == split for option in question.options)
+        assert len(decoys & set(question.options)) == min(3, len(decoys))
+        assert {v for _, r, v in facts if r == question.relation} <= set(question.options)
+
+
+@each_language
+def test_the_right_option_may_stand_anywhere(code):
+    asked = [q for i in range(200) for q in generate_passage(code, "train", i, 0, unanswerable=0).questions]
+    share = [sum(q.correct == place for q in asked) / len(asked) for place in range(4)]
+    assert all(0.2 < part < 0.3 for part in share), share
+
+
+@each_language
+def test_no_question_comes_twice(code):
+    for index in range(200):
+        texts = [q.text for q in generate_passage(code, "train", index, 0, questions=6, unanswerable=0).questions]
+        assert len(set(texts)) == 6
+
+
+@each_language
+@pytest.mark.parametrize("chance", [0.0, 0.1, 0.5, 1.0])
+def test_the_share_of_unanswerable_questions(code, chance):
+    made = [generate_passage(code, "train", index, 1, unanswerable=chance) for index in range(300)]
+    share = sum(q.answer is None for passage in made for q in passage.questions) / 1500
+    assert abs(share - chance) <= 4 * (chance * (1 - chance) / 1500) ** 0.5  # four standard errors; exact at 0 and 1
+
+
+@each_language
+def test_types_often_hold_two_relations_in_a_passage(code):
+    shared = 0
+    for index in range(200):
+        relations = {r for _, r, _ in facts_of(code, generate_passage(code, "train", index, 0, questions=0))}
+        shared += len({value_type(code, r) for r in relations}) < len(relations)
+    assert shared > 70
+
+
+# ---- splits
+
+
+@each_language
+def test_values_and_names_of_different_splits_are_disjoint(code):
+    seen = {split: set() for split in SPLITS}
+    for split, index, seed in itertools.product(SPLITS, range(60), (0, 1)):
+        for name, _, value in facts_of(code, generate_passage(code, split, index, seed)):
+            seen[split] |= {name, value}
+    assert all(len(values) > 200 for values in seen.values())
+    assert not any(seen[a] & seen[b] for a, b in itertools.combinations(SPLITS, 2))
+
+
+@each_language
+def test_every_type_has_values_enough_in_every_split(code):
+    for kind in load_language(code).values:
+        owners = [split_of(value) for value in universe(code, kind)]
+        assert all(owners.count(split) >= 12 for split in SPLITS), kind
+
+
+def test_the_splits_own_about_70_10_20_percent():
+    owners = [split_of(value) for value in universe("en", "person")]
+    assert [round(owners.count(split) / len(owners), 1) for split in SPLITS] == [0.7, 0.1, 0.2]
+
+
+def test_the_split_of_a_value_never_changes():
+    assert {value: split_of(value) for value in ("silver lantern", "anna holloway", "上海")} == {
+        "silver lantern": "train", "anna holloway": "test", "上海": "train",
+    }  # fmt: skip
+
+
+# ---- the vocabulary
+
+
+@each_language
+def test_enough_relations_and_phrasings(code):
+    relations = load_language(code).relations
+    assert len(relations) == len({relation.name for relation in relations}) >= 18
+    for relation in relations:
+        assert len(set(relation.facts)) >= 3 <= len(set(relation.questions)), relation.name
+        assert all(t.count("{name}") == 1 == t.count("{value}") for t in relation.facts), relation.name
+        assert all(t.count("{name}") == 1 and "{value}" not in t for t in relation.questions), relation.name
+        orders = {t.index("{value}") < t.index("{name}") for t in relation.facts}
+        assert orders == {True, False}, f"{relation.name}: the answer is always on one side of the name"
+
+
+@each_language
+def test_some_types_belong_to_several_relations(code):
+    kinds = [relation.value_type for relation in load_language(code).relations]
+    assert sum(kinds.count(kind) > 1 for kind in set(kinds)) >= 5
+
+
+@each_language
+def test_forty_fillers(code):
+    fillers = load_language(code).fillers
+    assert len(set(fillers)) == len(fillers) >= 40
+    assert not any(read_fact(code, filler) for filler in fillers)
+
+
+def test_the_english_vocabulary_is_rich():
+    values = load_language("en").values
+    (first, last), (place_first, place_second) = values["person"][0], values["place"][0]
+    assert len(first) >= 120 <= len(last)
+    assert len(place_first) >= 60 and len(place_second) >= 20
+    assert len(values["profession"][0][0]) >= 60
+    nouns = {word for kind in ("object", "food", "animal") for pattern in values[kind] for slot in pattern for word in slot}
+    assert len(nouns) >= 150
+
+
+@each_language
+def test_no_slot_repeats_a_word(code):
+    for kind, patterns in load_language(code).values.items():
+        for slot in itertools.chain(*patterns):
+            assert len(set(slot)) == len(slot), (kind, [word for word in slot if slot.count(word) > 1])
+
+
+# ---- the small parts
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "joiner", "times"),
+    [
+        ("martha likes art", "art", " ", 1),
+        ("anna's dog saw anna", "anna", " ", 2),
+        ("a silver lantern", "gold lantern", " ", 0),
+        ("他住在上海的上海路", "上海", "", 2),
+    ],
+)
+def test_occurrences_are_whole_words(text, value, joiner, times):
+    assert occurrences(text, value, joiner) == times
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fr", "train", 0, 0), "unknown language 'fr'; known: en, zh"),
+        (("en", "valid", 0, 0), "unknown split 'valid'; known: train, dev, test"),
+        (("en", "train", -1, 0), "index=-1"),
+        (("en", "train", 0, 0, -1), "questions=-1"),
+        (("en", "train", 0, 0, 5, 1.5), "unanswerable=1.5"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        generate_passage(*arguments)

@@ -1,0 +1,178 @@
+"""MiniSUPERB as a whole: every task, the same bytes however it is made, and nothing of the test heard in training."""
+
+import argparse
+import json
+from dataclasses import replace
+
+import pytest
+
+from speechssl.audio import read_audio
+from speechssl.cli.prepare import MINISUPERB_TASKS, add_prepare
+from speechssl.data.utterances import DOCUMENTS, SPLITS, load_set, load_trials
+from speechssl.data.voices import speakers_of
+from speechssl.errors import InputError
+from speechssl.synth import minisuperb as speech
+from speechssl.synth.minisqa import speakers
+from speechssl.synth.minisuperb import Settings, prepare
+from speechssl.synth.minisuperb_tasks import DRAWN, LEAST, USUAL, draw, some_of, splits_of
+from speechssl.synth.minisuperb_tasks import plan_of_tasks as plan
+
+pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
+
+NEW = ("pr", "asr", "qbe", "asv", "sd", "sf", "se", "ss")
+SMALL = Settings({task: (8, 3, 3) for task in NEW}, seed=5)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    out = tmp_path_factory.mktemp("minisuperb") / "out"
+    prepare(out, SMALL)
+    return out
+
+
+def contents(root):
+    return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("task", sorted(set(DRAWN) - {"ks", "ic", "sid", "style"}))
+def test_a_split_is_decided_by_its_seed_and_grows_without_change(task):
+    assert draw(task, "dev", 20, 1)[:5] == draw(task, "dev", 5, 1)
+    assert [replace(d, seed=0) for d in draw(task, "dev", 5, 1)] != [replace(d, seed=0) for d in draw(task, "dev", 5, 2)]
+
+
+@pytest.mark.parametrize("task", sorted(set(DRAWN) - {"sid"}))
+def test_voices_and_open_sentences_of_the_test_are_not_those_of_training(task):
+    parts = {split: [part for d in draw(task, split, 60, 0) for part in spoken(d)] for split in SPLITS}
+    for split, found in parts.items():
+        assert {d.voice.name for d in found} <= {voice.name for voice in speakers("en", split)}
+    if task not in ("ks", "ic", "sf"):  # their words are meant to be the same
+        texts = {split: {d.text for d in found} for split, found in parts.items()}
+        assert not texts["train"] & texts["test"] and not texts["dev"] & texts["test"] and not texts["train"] & texts["dev"]
+
+
+def spoken(drawn):
+    """The voices that speak in a recording."""
+    turns = getattr(drawn, "turns", None) or [getattr(drawn, name, None) for name in ("first", "second", "clean")]
+    return [part for part in turns if part] or [drawn]
+
+
+def test_every_set_is_there_and_can_be_read(corpus):
+    for task in NEW:
+        data = load_set(corpus / task, task)
+        assert data.task == task and [len(data.splits[split]) for split in splits_of(task)] == [8, 3, 3]
+        for utterances in data.splits.values():
+            for u in utterances:
+                assert len(read_audio(data.path(u))) / 16_000 == pytest.approx(u.seconds, abs=1e-9)
+    assert {p.name for p in (corpus / "asv").iterdir()} == {
+        *("card.json", "settings.json", "audio", "train.jsonl", "dev.jsonl", "test.jsonl", "dev.trials.jsonl", "test.trials.jsonl")
+    }
+    assert {p.name for p in (corpus / "qbe").iterdir()} >= {f"{DOCUMENTS}.jsonl", "dev.jsonl", "test.jsonl"}
+
+
+def test_lines_have_what_their_task_asks_for_and_no_more(corpus):
+    spoken = {"id", "audio", "seconds", "speaker", "text"}
+    fields = {
+        "pr": spoken | {"phones"},
+        "asr": spoken,
+        "qbe": spoken | {"matches"},
+        "asv": spoken,
+        "sd": {"id", "audio", "seconds", "speaker", "turns"},
+        "sf": spoken | {"slots"},
+        "se": {"id", "audio", "seconds", "speaker", "sources"},
+        "ss": {"id", "audio", "seconds", "speaker", "sources"},
+    }
+    for task, names in fields.items():
+        for line in (corpus / task / "test.jsonl").read_text().splitlines():
+            assert set(json.loads(line)) == names
+
+
+def test_two_voices_of_the_split_are_mixed(corpus):
+    voices = {voice.name for voice in speakers("en", "test")}
+    for task in ("sd", "ss"):
+        for one in load_set(corpus / task).splits["test"]:
+            assert len(speakers_of(one)) == 2 and set(speakers_of(one)) <= voices
+
+
+def test_pr_and_asr_have_the_same_recordings(corpus):
+    pr, asr = (load_set(corpus / task) for task in ("pr", "asr"))
+    for split in SPLITS:
+        assert [replace(u, phones="") for u in pr.splits[split]] == list(asr.splits[split])
+        assert [pr.path(u).resolve() for u in pr.splits[split]] == [asr.path(u).resolve() for u in asr.splits[split]]
+    assert not (corpus / "pr/audio").exists() and len(list((corpus / "sentences/audio").iterdir())) == 14
+
+
+def test_order_and_kills_change_no_byte(corpus, tmp_path, monkeypatch):
+    real, made = speech._make, []
+
+    def dying(job):
+        if len(made) == 30:
+            raise KeyboardInterrupt
+        made.append(job)
+        real(job)
+
+    settings = Settings({task: SMALL.sizes[task] for task in reversed(NEW)}, SMALL.seed)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(speech, "_make", dying)
+        prepare(tmp_path, settings)
+    assert not (tmp_path / "pr").exists() and (tmp_path / "ss/card.json").exists()
+    prepare(tmp_path, settings)
+    assert contents(tmp_path) == contents(corpus)
+
+
+def test_workers_change_no_byte(corpus, tmp_path):
+    prepare(tmp_path, Settings({"se": SMALL.sizes["se"]}, SMALL.seed), workers=2)
+    assert contents(tmp_path / "se") == contents(corpus / "se")
+
+
+def test_what_was_killed_within_a_recording_is_made_whole(corpus, tmp_path):
+    few = Settings({"ss": SMALL.sizes["ss"]}, SMALL.seed)
+    drawn = plan("ss", dict(zip(SPLITS, few.sizes["ss"], strict=True)), few.seed)["train"][0]
+    prepare(tmp_path, few)
+    for path in (tmp_path / "ss/card.json", tmp_path / f"ss/sources/{drawn.id}-2.flac"):
+        path.unlink()
+    prepare(tmp_path, few)
+    assert contents(tmp_path / "ss") == contents(corpus / "ss")
+
+
+def test_trials_are_part_of_the_card(corpus):
+    cards = prepare(corpus, SMALL)
+    assert set(cards["asv"]["manifests"]) == {*SPLITS, "dev.trials", "test.trials"}
+    assert {t.same for t in load_trials(load_set(corpus / "asv"), "dev")} == {True, False}
+
+
+def test_sentences_of_another_seed_are_refused(tmp_path):
+    prepare(tmp_path, Settings({"asr": (1, 1, 1)}, seed=5))
+    with pytest.raises(InputError, match="sentences holds the MiniSUPERB corpus made with other settings"):
+        prepare(tmp_path, Settings({"pr": (1, 1, 1)}, seed=6))
+    assert not (tmp_path / "pr").exists()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ({"er": (1, 1, 1)}, "cannot make er .*; give pr, asr, .* three numbers from 1 1 1"),
+        ({"ks": (1, 0, 1)}, "cannot make ks"),
+        ({"ks": (1, 1)}, "cannot make ks"),
+        ({"asv": (3, 2, 3)}, "cannot make asv .* three numbers from 3 3 3"),
+        ({"qbe": (2, 1, 1)}, "cannot make qbe .* three numbers from 8 1 1"),
+    ],
+)
+def test_what_cannot_be_made_is_one_sentence(tmp_path, sizes, said):
+    with pytest.raises(InputError, match=said):
+        prepare(tmp_path / "x", Settings(sizes))
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_share_is_never_less_than_will_do():
+    assert some_of(["asr", "asv", "qbe"], 0.1) == {"asr": (90, 10, 20), "asv": (80, 16, 16), "qbe": (30, 4, 4)}
+    tiny = some_of(list(USUAL), 1e-6)
+    assert {task: tiny[task] for task in LEAST} == LEAST and tiny["sd"] == (1, 1, 1)
+    with pytest.raises(InputError, match="there is no set er; choose from pr, asr, ks"):
+        some_of(["er"], 1.0)
+
+
+def test_the_command_makes_all_of_them():
+    assert list(USUAL) == MINISUPERB_TASKS and set(USUAL) == {*DRAWN, "qbe"} and Settings().sizes == USUAL
+    parser = argparse.ArgumentParser()
+    add_prepare(parser.add_subparsers())
+    assert parser.parse_args(["prepare", "minisuperb", "out"]).tasks == MINISUPERB_TASKS

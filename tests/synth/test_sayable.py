@@ -1,0 +1,123 @@
+"""What is spoken in place of what is written."""
+
+import pytest
+
+from speechssl.synth.normalise import cardinal, mandarin, mandarin_digits, ordinal, plural, sayable, year
+
+
+def said(text, language):
+    return " ".join(f"{w.said}{w.pause}" for w in sayable(text, language) if w.said)
+
+
+@pytest.mark.parametrize(
+    ("digits", "words"),
+    [
+        ("0", "zero"), ("13", "thirteen"), ("40", "forty"), ("101", "one hundred one"), ("007", "zero zero seven"),
+        ("11000", "eleven thousand"), ("1000001", "one million one"), ("1" * 16, " ".join(["one"] * 16)),
+    ],
+)  # fmt: skip
+def test_cardinals(digits, words):
+    assert cardinal(digits) == words
+
+
+def test_every_number_below_a_million_is_said_differently():
+    numbers = [str(n) for n in (*range(3000), *range(3000, 1_000_000, 997))]
+    assert (
+        len({cardinal(n) for n in numbers})
+        == len({mandarin(n) for n in numbers})
+        == len({ordinal(n) for n in numbers})
+        == len(numbers)
+    )
+
+
+@pytest.mark.parametrize(
+    ("digits", "words"),
+    [
+        ("1922", "nineteen twenty two"), ("1905", "nineteen oh five"), ("1900", "nineteen hundred"), ("2005", "two thousand five"),
+        ("2022", "twenty twenty two"), ("1066", "one thousand sixty six"), ("4000", "four thousand"),
+    ],
+)  # fmt: skip
+def test_years(digits, words):
+    assert year(digits) == words
+
+
+def test_ordinals_and_decades():
+    ends = {
+        "1": "first",
+        "2": "second",
+        "3": "third",
+        "5": "fifth",
+        "8": "eighth",
+        "9": "ninth",
+        "12": "twelfth",
+        "20": "twentieth",
+    }
+    assert {n: ordinal(n) for n in ends} == ends
+    assert (ordinal("145"), ordinal("100")) == ("one hundred forty fifth", "one hundredth")
+    assert [plural(w) for w in ("ninety", "twenty six", "hundred")] == ["nineties", "twenty sixes", "hundreds"]
+
+
+@pytest.mark.parametrize(
+    ("digits", "words"),
+    [
+        ("0", "零"), ("10", "十"), ("12", "十二"), ("20", "二十"), ("101", "一百零一"), ("110", "一百一十"), ("1001", "一千零一"),
+        ("1010", "一千零一十"), ("10000", "一万"), ("10010", "一万零一十"), ("100000000", "一亿"), ("100000001", "一亿零一"),
+        ("1000000000000", "一万亿"), ("007", "零零七"),
+    ],
+)  # fmt: skip
+def test_mandarin_numbers(digits, words):
+    assert mandarin(digits) == words and mandarin_digits("1990") == "一九九零"
+
+
+@pytest.mark.parametrize(
+    ("written", "spoken"),
+    [
+        ("$25 million, or 25 $ (3.5%) .", "twenty five million dollars, or twenty five dollars three point five percent,"),
+        ("the 1990s, the 19th century", "the nineteen nineties, the nineteenth century"),
+        ("Dr. Smith vs. the U.S. e.g. here", "doctor Smith versus the U S for example here"),
+        ("St. Louis is no. Really", "saint Louis is no. Really"),
+        ("World War II 1914-1918", "World War two nineteen fourteen to nineteen eighteen"),
+        ("co2 in8 X.25 .5 1973's", "co two in eight X twenty five zero point five nineteen seventy three's"),
+        ("this—of −4 3—4", "this of minus four three four"),
+        ("α-helix A&B 10:30 1,024", "alpha helix A and B ten thirty one thousand twenty four"),
+        ("“don’t” rock'n'roll café Şile", "don't rock'n'roll café Sile"),
+        ("Παρά 中文 😀 \u200bzero\u200b x", "zero x"),
+        ("um ,  , well", "um well"),
+        ("<b> ---", "less than b greater than"),
+        ("١٢٣", "one hundred twenty three"),
+        ("", ""),
+    ],
+)
+def test_english(written, spoken):
+    assert said(written, "en") == spoken
+
+
+@pytest.mark.parametrize(
+    ("written", "spoken"),
+    [
+        ("1990年", "一九九零 年"),
+        ("25.5%的人", "百分之二十五点五 的 人"),
+        ("1,234元，10-20個", "一千二百三十四 元 十到二十 個"),
+        ("用iPhone和DNA。", "用 iPhone 和 DNA"),
+        ("３．５％", "百分之三点五"),
+        ("3500年前3/4", "三千五百 年 前 四分之三"),
+        ("窮兒，兄", "其顒 而 西擁"),
+        ("10℃ 3:2 𠀀あ", "十 摄氏度 三比二"),
+    ],
+)
+def test_mandarin(written, spoken):
+    assert " ".join(w.said for w in sayable(written, "zh") if w.said) == spoken
+
+
+def test_sentences_end_where_they_do():
+    text = "Mr. J. Smith, of the U.S. Army, left... He did! Did he?\nno stop here\nlast"
+    assert [w.text for w in sayable(text, "en") if w.ends] == ["left...", "did!", "he?", "here"]
+    assert [w.text for w in sayable("他說：「好。」然後？走了；", "zh") if w.ends] == ["。」", "？", "；"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_tokens_are_those_of_the_text_at_their_places(language):
+    text = " 1990年，「iPhone」 costs $5;\n\n x\u3000y "
+    words = sayable(text, language)
+    assert "".join(w.text for w in words) == "".join(text.split())
+    assert all(text[w.start :].startswith(w.text) for w in words)

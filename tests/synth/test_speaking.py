@@ -1,0 +1,206 @@
+"""--speak: what has no audio is read, what has some is left alone, and what cannot be read is set aside."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
+from speechssl.data.prepare_report import PARTS, Draft, Ledger, begin, finish
+from speechssl.data.records import Answer, Passage, Question, Span, load_corpus
+from speechssl.errors import MissingExtra
+from speechssl.io import read_json
+from speechssl.synth import speak as speaking
+from speechssl.synth.speak import heard_in, speak_drafts
+
+pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
+
+TEXT = "Rome fell in 476. It was not built in a day; it fell in 1 day."
+
+
+def passage(name="p", text=TEXT, language="en", **more):
+    return Passage(name, "", 0.0, text, "", language, **more)
+
+
+def question(name="q", of="p", text="When did Rome fall?", language="en", **more):
+    return Question(name, of, "", 0.0, text, "", language, **more)
+
+
+def draft():
+    answers = (Answer("476", char_start=TEXT.index("476")), Answer("fell"), Answer("Rome"), Answer("Carthage"))
+    choice = question("c", options=("in 476", "never"), correct=(0,))
+    chinese = passage("z/1", "", "zh", transcript="羅馬在476年滅亡。")
+    return Draft([passage(), chinese], [question(answers=answers), choice, question("q-z", "z/1", "何時？", "zh-TW")])
+
+
+def prepare(out, drafts, workers=1, **options):
+    ledger = Ledger("tried")
+    begin(out, "tried", "here")
+    for split, some in drafts.items():
+        ledger.count(split, "passages", len(some.passages))
+        ledger.count(split, "questions", len(some.questions))
+    spoken = speak_drafts(out, drafts, ledger, workers=workers, **options)
+    return finish(out, spoken, ledger, {}), spoken
+
+
+def contents(root):
+    return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    out = tmp_path_factory.mktemp("made") / "corpus"
+    report, _ = prepare(out, {"train": draft(), "test-noisy": draft()})
+    return out, report
+
+
+def found(report, split="train"):
+    return {f["what"]: f["count"] for f in report["splits"][split]["found"]}
+
+
+# ---- what is spoken
+
+
+def test_everything_has_audio_and_says_that_it_is_synthetic(made):
+    out, _ = made
+    corpus = load_corpus(out, "train")
+    records = [*corpus.passages.values(), *corpus.questions]
+    for record in records:
+        assert record.synthetic and record.speaker and len(read_audio(corpus.path(record))) == round(record.seconds * SAMPLE_RATE)
+        assert "".join(w.text for w in record.words) == "".join(record.written.split())
+    choice = corpus.questions[1]
+    assert [len(read_audio(out / a)) > 4000 for a in choice.option_audio] == [True, True]
+    assert read_json(out / "card.json")["synthetic"] == "4 of 4 passages, 6 of 6 questions and 4 of 4 options spoken by espeak-ng"
+
+
+def test_the_transcript_is_spoken_where_there_is_no_text(made):
+    spoken = load_corpus(made[0], "train").passages["z/1"]
+    assert spoken.text == "" and [w.text for w in spoken.words[:4]] == ["羅", "馬", "在", "476"]
+
+
+def test_answers_have_times_by_offset_or_as_the_only_ones(made):
+    out, report = made
+    corpus = load_corpus(out, "train")
+    spans = {w.text: (round(w.start, 5), round(w.end, 5)) for w in corpus.passages["p"].words}
+    year, several, only, absent = corpus.questions[0].answers
+    assert (year.start, year.end) == spans["476."] and (only.start, only.end) == spans["Rome"]
+    assert several.start is None and absent.start is None
+    assert found(report)["answers without offset that occur several times"] == 1
+    assert found(report)["answers that do not occur in the passage"] == 1
+    assert found(report)["passages without audio"] == 2 and found(report)["options without audio"] == 2
+
+
+def test_voices_of_the_splits_are_apart_and_those_of_a_passage_too(made):
+    voices = {}
+    for split in ("train", "test-noisy"):
+        corpus = load_corpus(made[0], split)
+        voices[split] = {r.speaker for r in (*corpus.passages.values(), *corpus.questions)}
+        assert all(q.speaker != corpus.passages[q.passage].speaker for q in corpus.questions)
+    assert not voices["train"] & voices["test-noisy"]
+
+
+def test_every_split_is_heard_by_the_voices_of_one():
+    splits = ("train", "Train-tts", "dev", "validation", "test", "test-wer44", "verified_test")
+    assert [heard_in(s) for s in splits] == ["train"] * 2 + ["dev"] * 2 + ["test"] * 3
+
+
+# ---- what is not
+
+
+def test_what_has_audio_is_left_alone(tmp_path):
+    write_flac(tmp_path / "real.flac", np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE).astype(np.float32))
+    real = replace(passage(), audio=str(tmp_path / "real.flac"), seconds=1.0, speaker="her", words=(Span("Rome", 0, 1),))
+    answered = question(answers=(Answer("Rome", 0.0, 1.0, 0),))
+    heard = replace(answered, id="heard", audio=str(tmp_path / "real.flac"), seconds=1.0, speaker="him")
+    optioned = replace(heard, id="optioned", options=("yes", "no"), correct=(0,))
+    report, spoken = prepare(tmp_path / "out", {"dev": Draft([real], [answered, heard, optioned])})
+    assert spoken["dev"].passages == [real] and spoken["dev"].questions[1] == heard
+    asked, _, choice = spoken["dev"].questions
+    assert asked.synthetic and asked.answers == answered.answers
+    assert choice.audio == heard.audio and choice.speaker == "him" and len(choice.option_audio) == 2 and choice.synthetic
+    assert "passages without audio" not in found(report, "dev")
+    load_corpus(tmp_path / "out", "dev")
+
+
+def test_what_cannot_be_spoken_is_set_aside_with_its_questions(tmp_path):
+    passages = [passage(), passage("empty", ""), passage("greek", "Ρώμη", "en"), passage("german", "Rom", "de")]
+    questions = [question(), question("none", text=" "), question("of-empty", "empty"), question("de", language="de")]
+    questions += [question("blank", options=("yes", ""), correct=(0,)), question("of-german", "german")]
+    report, spoken = prepare(tmp_path, {"dev": Draft(passages, questions)})
+    lines = [json.loads(line) for line in (tmp_path / "set_aside.jsonl").read_text().splitlines()]
+    reasons = {line["id"]: line["reason"] for line in lines}
+    assert [p.id for p in spoken["dev"].passages] == ["p"] and [q.id for q in spoken["dev"].questions] == ["q"]
+    assert reasons["empty"] == "the passage cannot be spoken: it is empty"
+    assert (
+        "nothing in it can be said" in reasons["greek"]
+        and "language 'de'" in reasons["german"]
+        and "language 'de'" in reasons["de"]
+    )
+    assert (
+        "one of its options" in reasons["blank"] and reasons["of-empty"] == reasons["of-german"] == "its passage cannot be spoken"
+    )
+    assert report["splits"]["dev"]["passages"] == {"read": 4, "kept": 1, "set_aside": 3}
+
+
+def test_words_left_unsaid_are_counted(tmp_path):
+    report, _ = prepare(tmp_path, {"dev": Draft([passage(text="Rome (Ρώμη) fell.")], [question()])})
+    assert found(report, "dev")["words that no voice can read"] == 1
+
+
+def test_without_the_synthesiser_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "espeakng_loader", None)
+    with pytest.raises(MissingExtra, match="synth"):
+        prepare(tmp_path, {"dev": draft()})
+
+
+# ---- the same bytes, also after a kill
+
+
+def test_same_bytes_by_several_workers(made, tmp_path):
+    prepare(tmp_path / "corpus", {"train": draft(), "test-noisy": draft()}, workers=2)
+    assert contents(tmp_path / "corpus") == contents(made[0])
+    assert not list(made[0].rglob(PARTS))
+
+
+def test_a_slice_sounds_as_the_whole_and_a_seed_changes_the_voices(made, tmp_path):
+    whole, _ = made
+    one = Draft(draft().passages[:1], draft().questions[1:2])
+    prepare(tmp_path / "slice", {"train": one})
+    names = ["train/spoken/passages/p.flac", "train/spoken/questions/c.option-1.flac"]
+    assert [(tmp_path / "slice" / n).read_bytes() for n in names] == [(whole / n).read_bytes() for n in names]
+    _, other = prepare(tmp_path / "other", {"train": one}, seed=5)
+    assert other["train"].passages[0].speaker != load_corpus(whole, "train").passages["p"].speaker
+
+
+def test_a_killed_run_goes_on(made, tmp_path, monkeypatch):
+    out, drafts, speak = tmp_path / "corpus", {"train": draft(), "test-noisy": draft()}, speaking._speak_group
+    done = []
+
+    def killed(job):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(job[0].passage.id)
+        speak(job)
+
+    monkeypatch.setattr(speaking, "_speak_group", killed)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(out, drafts)
+    assert not (out / "card.json").exists()
+    (out / "train/spoken/passages/p.flac").unlink()  # of a part that says it is done
+    monkeypatch.setattr(speaking, "_speak_group", lambda job: (done.append(job[0].passage.id), speak(job)))
+    prepare(out, drafts)
+    assert len(done) == 2 + 3 and contents(out) == contents(made[0])
+
+
+def test_a_part_of_another_text_is_spoken_again(tmp_path):
+    first = {"train": Draft([passage()], [])}
+    begin(tmp_path, "tried", "here")
+    speak_drafts(tmp_path, first, Ledger("tried"))
+    changed = speak_drafts(tmp_path, {"train": Draft([passage(text="Carthage fell.")], [])}, Ledger("tried"))
+    assert [w.text for w in changed["train"].passages[0].words] == ["Carthage", "fell."]
+
+
+def test_nothing_to_speak_has_no_bar(tmp_path, capsys):
+    speak_drafts(tmp_path, {"train": Draft([], [])}, Ledger("tried"))
+    assert capsys.readouterr().err == ""
