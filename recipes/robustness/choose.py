@@ -23,11 +23,11 @@ from typing import Any
 
 import yaml
 
-from speechssl.artefacts import read_json
 from speechssl.errors import InputError
-from speechssl.evaluation.resampling import Estimate, combined, common_units, drawn_together, mean_of, resampled
-from speechssl.evaluation.results import drawn_sentence
-from speechssl.superb.tasks import Scored
+from speechssl.eval.resampling import Estimate, combined, common_units, drawn_together, mean_of, resampled
+from speechssl.io import read_json
+from speechssl.results import drawn_sentence
+from speechssl.superb.trained import Scored
 
 TASKS = ("ks acc", "ic acc", "sid acc", "style acc", "dual ff1")  # of the mean
 UNITS = "units unit_error"

@@ -12,8 +12,8 @@ from statistics import fmean
 
 from tables import Scores, markdown
 
-from speechssl.artefacts import read_json, write_text
-from speechssl.evaluation.results import LOWER_IS_BETTER, drawn_sentence
+from speechssl.io import read_json, write_text
+from speechssl.results import LOWER_IS_BETTER, drawn_sentence
 
 COLUMNS = {  # how the folder of an arm begins -> what it is
     "clean": "head on clean speech, encoder frozen",

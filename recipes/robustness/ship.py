@@ -7,8 +7,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from speechssl.artefacts import read_json, write_json
-from speechssl.evaluation.results import BY_A_RECOGNISER, read_rows
+from speechssl.io import read_json, write_json
+from speechssl.results import BY_A_RECOGNISER, read_rows
 
 READERS = "minisqa-en"  # whose units were carried over
 RECIPE = "recipes/robustness/run.sh, base.yaml"

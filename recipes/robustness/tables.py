@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from speechssl.artefacts import read_json
-from speechssl.evaluation.results import Row, read_rows
+from speechssl.io import read_json
+from speechssl.results import Row, read_rows
 
 AT = 5.0  # dB, of the targets and of the tables of scores
 Numbers = Mapping[str, Any] | None  # value, low, high

@@ -230,8 +230,8 @@ def _prepare(o: argparse.Namespace) -> None:
 
 # `speechssl prepare`: the published sets of SUPERB, from folders that were downloaded before.
 
-COMMON_OF_PREPARE_SUPERB = """Recordings stay where they are and are not copied; nothing is downloaded. Counts are compared with the published
-ones before anything is written; --any-count takes a part of the corpus."""
+COMMON_OF_PREPARE_SUPERB = """Recordings stay where they are and are not copied; nothing is downloaded.
+Counts are compared with the published ones before anything is written; --any-count takes a part of the corpus."""
 
 
 @dataclass(frozen=True)
