@@ -28,7 +28,7 @@ def test_every_verb_has_help_for_every_option() -> None:
     ("verb", "adam"),
     [
         ("pretrain continue c o --from e", HUBERT),
-        ("train dual c k u o --encoder e", PLAIN),
+        ("train dual c u o", PLAIN),
         ("train text-qa c o", PLAIN),
         ("train ctc c e o", PLAIN),
         ("train speechbert c e o", BERT),
@@ -44,7 +44,7 @@ def test_adamw_is_by_default_that_of_the_source(verb: str, adam: Adam) -> None:
     assert (made.adam_betas, made.adam_epsilon, made.weight_decay) == ((0.8, 0.9), 1e-3, 0.5)
 
 
-@pytest.mark.parametrize(("verb", "longest"), [("dual c k u o --encoder e", 275), ("text-qa c o", 30), ("speechbert c e o", 30)])
+@pytest.mark.parametrize(("verb", "longest"), [("dual c u o", 275), ("text-qa c o", 30), ("speechbert c e o", 30)])
 def test_the_longest_answer_is_by_default_that_of_the_source(verb: str, longest: int) -> None:
     assert build_parser().parse_args(["train", *verb.split()]).answer == longest
 
@@ -143,7 +143,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys) 
         ["report", "no-such-folder", "no-such-corpus"],
         ["evaluate", "qa", "c", "o", "--conditions", "pink"],
         ["prepare", "minisqa", "OUT", "--language", "xx", "--passages", "1"],
-        ["train", "dual", "c", "no-such-codebook.safetensors", "u", "o", "--encoder", "no-such-encoder"],
+        ["train", "dual", "c", "no-such-units", "o"],
     ],
 )
 def test_what_is_not_there_is_named(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

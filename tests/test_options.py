@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 def test_switches_lists_and_required_options_can_stand_in_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "c.yaml"
     config.write_text("a:\n  encoder: some/encoder\n  no-bf16: true\n  dropout: false\n  learning-rate: 3e-4\n  noise: 0\n")
-    parsed = parse(build_parser(), ["train", "dual", "c", "k", "u", "o", "--config", str(config), "--stage", "a"])
+    parsed = parse(build_parser(), ["train", "choice", "c", "o", "--config", str(config), "--stage", "a"])
     assert (parsed.encoder, parsed.bf16, parsed.dropout, parsed.learning_rate, parsed.noise) == (
         "some/encoder",
         False,

@@ -59,7 +59,7 @@ def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
     def make(out):
         made = [
             ["train", "ctc", corpus, encoder, out / "ctc", "--layer", 1, "--batch", 4, "--lstm-width", 8],
-            ["train", "dual", corpus, units / "k.safetensors", units, out / "dual", "--encoder", encoder, *qa],
+            ["train", "dual", corpus, units, out / "dual", *qa],
             ["train", "text-qa", corpus, out / "text-qa", *qa],
             ["train", "speechbert", corpus, encoder, out / "speechbert", "--layer", 1, *qa, *small],
             ["train", "carry-speechbert", corpus, encoder, out / "speechbert", other, out / "carried", "--batch", 4],

@@ -44,8 +44,7 @@ train() { # ARM
     echo "speechssl: $1 goes on from $start, which is not trained; train that first (bash recipes/minisqa/choose.sh $EXP $start)" >&2
     exit 2
   fi
-  speechssl train dual "$EXP/corpus" "$MODELS/units.safetensors" "$EXP/units" "$OUT/models/dual-$1" --encoder "$MODELS/encoder" \
-    ${start:+--start "$OUT/models/dual-$start"} $options
+  speechssl train dual "$EXP/corpus" "$EXP/units" "$OUT/models/dual-$1" ${start:+--start "$OUT/models/dual-$start"} $options
 }
 
 table() {

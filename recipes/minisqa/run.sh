@@ -32,7 +32,7 @@ inspect shipped "$MODELS/encoder" "$MODELS/units.safetensors"
 speechssl units extract "$EXP/corpus" "$MODELS/encoder" "$MODELS/units.safetensors" "$EXP/units" $(with extract)
 
 stage "5 DUAL: a text BERT learns to answer from units; then, shorter, the five ways of giving units to it"
-dual() { speechssl train dual "$EXP/corpus" "$MODELS/units.safetensors" "$EXP/units" "$1" --encoder "$MODELS/encoder" "${@:2}"; }
+dual() { speechssl train dual "$EXP/corpus" "$EXP/units" "$1" "${@:2}"; }
 dual "$EXP/dual-1" $(with dual-1)
 dual "$EXP/dual-2" --start "$EXP/dual-1" $(with dual-2)
 dual "$MODELS/dual" --start "$EXP/dual-2" $(with dual)

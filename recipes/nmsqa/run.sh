@@ -37,8 +37,7 @@ stage "3 DUAL: a text encoder of long sequences learns to answer from units, one
 for K in $(setting codebooks); do
   of=$EXP/models/hubert-$K # a shipped set has a reader, from which training goes on
   if [ -d "$EXP/corpus/train" ]; then
-    speechssl train dual "$EXP/corpus" "$of/units.safetensors" "$EXP/units/$K" "$of/dual-$K" --encoder "$EXP/encoder" \
-      $([ -d "$of/dual" ] && echo "--start $of/dual") $(with dual)
+    speechssl train dual "$EXP/corpus" "$EXP/units/$K" "$of/dual-$K" $([ -d "$of/dual" ] && echo "--start $of/dual") $(with dual)
   fi
 done
 

@@ -77,8 +77,7 @@ if [ -n "$(setting listen)" ]; then
   speechssl units extract "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/units.safetensors" "$EXP/units" --split "$TRAIN" $(with extract)
 
   stage "4 DUAL: a text encoder learns to answer from units"
-  speechssl train dual "$EXP/corpus" "$EXP/models/plain/units.safetensors" "$EXP/units" "$EXP/models/plain/dual" \
-    --encoder "$EXP/encoder" --split "$TRAIN" $(with dual)
+  speechssl train dual "$EXP/corpus" "$EXP/units" "$EXP/models/plain/dual" --split "$TRAIN" $(with dual)
 
   stage "5 a CTC head that writes characters, for the cascade (unless the configuration names other recognisers) and to cut audio words"
   if [[ " $(setting cascades) " == *" cascade-ctc "* ]] || [ -n "$(setting speechbert)" ]; then

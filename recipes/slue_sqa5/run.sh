@@ -26,7 +26,7 @@ if trains "any reader"; then
   speechssl units extract "$EXP/corpus" "$EXP/encoder" "$MODELS/units.safetensors" "$EXP/units" $(with extract)
 
   stage "3 DUAL"
-  speechssl train dual "$EXP/corpus" "$MODELS/units.safetensors" "$EXP/units" "$MODELS/dual" --encoder "$EXP/encoder" $(with dual)
+  speechssl train dual "$EXP/corpus" "$EXP/units" "$MODELS/dual" $(with dual)
 
   stage "4 text QA on the words of the fine-tuning set, for the cascades and the topline"
   speechssl train text-qa "$EXP/corpus" "$MODELS/text-qa" $(with text-qa)

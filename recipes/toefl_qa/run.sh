@@ -29,8 +29,8 @@ if [ -d "$EXP/corpus/train" ]; then
 
   stage "3 multiple choice on units"
   start=${START_UNITS:-$MODELS/dual} # of a shipped set, or your own: a reader of these units to go on from
-  speechssl train choice "$EXP/corpus" "$MODELS/choice-units" --units "$EXP/units" --codebook "$MODELS/units.safetensors" \
-    --encoder "$EXP/encoder" $([ -d "$start" ] && echo "--start $start") $(with choice-units)
+  speechssl train choice "$EXP/corpus" "$MODELS/choice-units" --units "$EXP/units" \
+    $([ -d "$start" ] && echo "--start $start") $(with choice-units)
 
   stage "4 multiple choice on words"
   speechssl train choice "$EXP/corpus" "$MODELS/choice-text" $(with choice-text)

@@ -183,14 +183,13 @@ def _hearing(encoder: str, layer: int, recogniser: Path | None) -> Any:
 TRAIN = """train multiple choice on words, on units or on audio words
 
 A text encoder reads every window of a passage with the question and each option; the windows are combined, the options compete.
-Without --units it reads what is written; with --units, --codebook and --encoder the units of passages, questions and options, that
-`units extract` made of the train split; with --speechbert, --encoder and --recogniser the audio words of SpeechBERT, whose text
+Without --units it reads what is written; with --units the units of passages, questions and options, that `units extract` made of
+the train split; with --speechbert, --encoder and --recogniser the audio words of SpeechBERT, whose text
 encoder goes on. For the other two --start goes on from a reader of the same symbols: of train dual, train text-qa, or this.
 A killed run goes on with the same command.
 
   speechssl train choice corpus exp/models/choice-text
-  speechssl train choice corpus exp/models/choice-units --units units --codebook units.safetensors --encoder minisqa-en/encoder \\
-    --start exp/models/dual
+  speechssl train choice corpus exp/models/choice-units --units units --start exp/models/dual
   speechssl train choice corpus exp/models/choice-speechbert --speechbert exp/models/speechbert --encoder minisqa-en/encoder \\
     --recogniser exp/models/ctc
 """
@@ -212,8 +211,7 @@ def add_train_choice(what: Any) -> None:
         "--source", choices=("text", "given"), default="text", help="words: the reference, or the corpus's transcripts"
     )
     verb.add_argument("--units", type=Path, help="folder of `speechssl units extract`")
-    verb.add_argument("--codebook", type=Path, help="file of `speechssl units fit`")
-    verb.add_argument("--encoder", help=f"that of the units or audio words: {ENCODERS}")
+    verb.add_argument("--encoder", help=f"that of the audio words: {ENCODERS}")
     verb.add_argument("--speechbert", type=trained, help="folder of `speechssl train speechbert`, whose audio words are read")
     verb.add_argument("--recogniser", type=trained, help="folder of `speechssl train ctc` with this encoder, that cuts audio words")
     verb.add_argument("--assignment", default="most-frequent", help=WAYS)
@@ -242,7 +240,7 @@ def _train(o: argparse.Namespace) -> None:
     if o.speechbert is not None:
         train_choice_heard(o.corpus, o.out, _speechbert(o), o.speechbert, options)
     elif o.units is not None:
-        train_choice_units(o.corpus, o.units, o.out, _extractor(o), o.assignment, options, o.start)
+        train_choice_units(o.corpus, o.units, o.out, o.assignment, options, o.start)
     else:
         train_choice_text(o.corpus, o.out, options, o.source, o.start)
     what = "audio words" if o.speechbert else "units" if o.units else "words"
@@ -252,17 +250,19 @@ def _train(o: argparse.Namespace) -> None:
 def _refuse_what_does_not_belong_together(o: argparse.Namespace) -> None:
     if o.speechbert is not None:
         chosen = (o.text_encoder, o.source, o.assignment) != ("minilm", "text", "most-frequent")
-        if o.units or o.codebook or o.noise or o.start or chosen:
+        if o.units or o.noise or o.start or chosen:
             raise InputError(
-                "--units, --codebook, --assignment, --noise, --source, --start and --text-encoder are not for audio words, whose "
+                "--units, --assignment, --noise, --source, --start and --text-encoder are not for audio words, whose "
                 "text encoder is SpeechBERT's; leave them out, or --speechbert"
             )
         if not (o.encoder and o.recogniser):
             raise InputError("--speechbert needs the --encoder that it was trained on and a --recogniser that cuts words")
     elif o.recogniser is not None:
         raise InputError("--recogniser cuts the words of SpeechBERT; give --speechbert as well, or leave it out")
-    elif o.units is None and (o.codebook or o.encoder or o.noise):
-        raise InputError("--codebook, --encoder and --noise are for units; give --units as well (or --speechbert), or none of them")
+    elif o.encoder is not None:
+        raise InputError("--encoder is that of audio words; give --speechbert as well, or leave it out")
+    elif o.units is None and o.noise:
+        raise InputError("--noise is for units; give --units as well, or leave it out")
 
 
 def _speechbert(o: argparse.Namespace) -> Any:
@@ -275,16 +275,6 @@ def _speechbert(o: argparse.Namespace) -> Any:
     shared = SharedEncoder(load_encoder(o.encoder))  # SpeechBERT and recogniser see the same layers of one recording
     recogniser = CtcRecogniser.load(o.recogniser, shared)  # type: ignore[arg-type]
     return load_speechbert(o.speechbert, shared, recogniser, read_json(o.recogniser / "card.json")["weights"])
-
-
-def _extractor(o: argparse.Namespace) -> Any:
-    from speechssl.encoders.load import load_encoder
-    from speechssl.units.extract import extractor_of
-    from speechssl.units.kmeans import load_codebook
-
-    if not (o.codebook and o.encoder):
-        raise InputError("--units needs the --codebook and the --encoder that made them")
-    return extractor_of(load_encoder(o.encoder), load_codebook(o.codebook))
 
 
 def add_evaluate_choice(what: Any) -> None:
@@ -315,11 +305,11 @@ def _evaluate(o: argparse.Namespace) -> None:
 
 DUAL = """train DUAL's reader on extracted units
 
-A text encoder learns to find the answer in the units of a passage: no words anywhere. CODEBOOK and --encoder are those that made
-UNITS (`units extract` with --split train). A killed run goes on with the same command.
+A text encoder learns to find the answer in the units of a passage: no words anywhere. UNITS are those of `units extract` with
+--split train; no speech encoder is loaded. A killed run goes on with the same command.
 
-  speechssl train dual corpus units.safetensors units exp/dual --encoder minisqa-en/encoder
-  speechssl train dual corpus units.safetensors units exp/dual-2 --encoder minisqa-en/encoder --start exp/dual --noise 0.1
+  speechssl train dual corpus units exp/dual
+  speechssl train dual corpus units exp/dual-2 --start exp/dual --noise 0.1
 """
 TEXT = """train the cascade's text QA on the words of the corpus
 
@@ -346,10 +336,8 @@ def add_train(verbs: Any) -> None:
 def _add_dual(what: Any) -> None:
     verb = add_verb(what, "dual", _train_dual, DUAL)
     verb.add_argument("corpus", type=Path, help="prepared corpus")
-    verb.add_argument("codebook", type=Path, help="file of `speechssl units fit`")
     verb.add_argument("units", type=Path, help="folder of `speechssl units extract`")
     verb.add_argument("out", type=Path, help="folder for the trained model")
-    verb.add_argument("--encoder", required=True, help=f"that of the units: {ENCODERS}")
     verb.add_argument("--split", default="train", help="of the corpus and its units")
     verb.add_argument("--start", type=trained, help="reader of the same units to go on from; default: the text encoder")
     verb.add_argument("--noise", type=share, default=0.0, help="share of units replaced by random ones in training")
@@ -359,12 +347,8 @@ def _add_dual(what: Any) -> None:
 
 def _train_dual(o: argparse.Namespace) -> None:
     from speechssl.dual.train import train_dual
-    from speechssl.encoders.load import load_encoder
-    from speechssl.units.extract import extractor_of
-    from speechssl.units.kmeans import load_codebook
 
-    extractor = extractor_of(load_encoder(o.encoder), load_codebook(o.codebook))
-    train_dual(o.corpus, o.units, o.out, extractor, o.assignment, qa_options(o), o.start)
+    train_dual(o.corpus, o.units, o.out, o.assignment, qa_options(o), o.start)
     print(f"{o.out}: DUAL reader, {o.assignment}")
 
 

@@ -29,8 +29,6 @@ from speechssl.textlm.encoders import load_text_encoder, longest_sequence, witho
 from speechssl.textlm.symbols import character_encoder, special_ids, subword_units, symbol_encoder
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.trainer import TrainingOptions, check_share, fit
-from speechssl.units.extract import UnitExtractor
-from speechssl.units.kmeans import Codebook
 from speechssl.units.storage import load_units, units_card
 
 
@@ -60,43 +58,57 @@ def train_dual(
     corpus: Path,
     units: Path,
     out: Path,
-    extractor: UnitExtractor,
     assignment: str,
     options: QaOptions,
     start: Path | None = None,
 ) -> None:
     """Train DUAL's reader on the answerable questions of the train split; once.
 
-    units: the folder of `speechssl units extract`, extractor: what made them; start: a reader of the same units to go on from, in
-    the place of a text encoder. Questions without times, or whose audio gave no units, are listed and left out.
+    units: the folder of `speechssl units extract`, whose card says what made them; start: a reader of the same units to go on from,
+    in the place of a text encoder. Questions without times, or whose audio gave no units, are listed and left out.
     Raises InputError where `out` holds a reader that was made from other inputs, `start` one for other units, or the units are not
-    those of this corpus and extractor.
+    those of this corpus.
     """
     check_shares(options)
-    made = made_of(units / options.split, corpus, extractor)
+    source = unit_source(units / options.split, corpus)
+    made = source.made_from
     begun = read_json(start / "card.json").get("weights") if start else None
     with claim(out, _made_from(corpus, options) | {"units": made, "assignment": assignment, "start": begun}):
         if agreed((out / "card.json").is_file()):
             return
-        layout = layout_of(options, *special_ids(extractor.codebook.size))
+        layout = layout_of(options, *special_ids(source.symbols))
         layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)
         data = load_corpus(corpus, options.split)
-        examples, left_out = dual_examples(data, load_units(units / options.split), extractor.grid)
+        examples, left_out = dual_examples(data, load_units(units / options.split), source.grid)
         tell_set_aside(left_out, "DUAL's training", "question")
-        model = _go_on(start, made, extractor.codebook) if start else _new(options, extractor.codebook.size, assignment)
+        model = _go_on(start, source) if start else _new(options, source.symbols, assignment)
         card = {"what": "DUAL reader", "assignment": assignment, "units": made, "corpus": read_json(corpus / "card.json")}
         card |= {"start": begun} if start else {}
         _train(model, examples, layout, options, out, card | {"left_out": len(left_out)})
 
 
-def made_of(units: Path, corpus: Path, extractor: UnitExtractor) -> dict[str, Any]:
-    """What the units of a split were made from. Raises InputError unless that is this corpus, encoder and codebook."""
-    made = units_card(units).get("made_from", {})
-    wanted = extractor.card | {"corpus": data_hash(corpus, units.name)}
-    wanted.pop("precision", None)  # units of a faster pass over the same layer are units of the same codebook
-    if differing := [name for name, value in wanted.items() if made.get(name) != value]:
-        raise InputError(f"the units in {units} were made from another {' and another '.join(differing)}; extract them again")
-    return made
+@dataclass(frozen=True)
+class UnitSource:
+    """What the card of extracted units says of them. made_from: encoder, layer, codebook, corpus and so on; symbols: K; codebooks:
+    hashes of the codebooks whose unit k means the same, the units' own first.
+    """
+
+    made_from: dict[str, Any]
+    symbols: int
+    grid: FrameGrid
+    codebooks: tuple[str, ...]
+
+
+def unit_source(units: Path, corpus: Path) -> UnitSource:
+    """units: the folder of a split. Raises InputError where they are of another corpus, or their card does not say."""
+    card = units_card(units)
+    try:
+        source = UnitSource(card["made_from"], int(card["K"]), FrameGrid(**card["grid"]), tuple(card["codebooks"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{units / 'card.json'} does not say what made the units; extract them again") from error
+    if source.made_from.get("corpus") != data_hash(corpus, units.name):
+        raise InputError(f"the units in {units} were made from another corpus; extract them again")
+    return source
 
 
 def _new(options: QaOptions, symbols: int, assignment: str) -> SpanModel:
@@ -106,18 +118,18 @@ def _new(options: QaOptions, symbols: int, assignment: str) -> SpanModel:
     return SpanModel(encoder, table)
 
 
-def _go_on(start: Path, units: dict[str, Any], codebook: Codebook) -> SpanModel:
+def _go_on(start: Path, source: UnitSource) -> SpanModel:
     """A reader to be trained further, of the same units (of any corpus) or of those that the codebook was carried over from."""
     model, _, card = load_reader(start)
-    check_same_units(start, card, units, codebook)
+    check_same_units(start, card, source)
     return model.train().requires_grad_(True)
 
 
-def check_same_units(start: Path, card: Mapping[str, Any], units: dict[str, Any], codebook: Codebook) -> None:
+def check_same_units(start: Path, card: Mapping[str, Any], source: UnitSource) -> None:
     """Raises InputError unless a model was trained on these units, or on those that their codebook was carried over from."""
     before = card.get("units")
-    carried = isinstance(before, dict) and before.get("codebook") in codebook.names[1:]
-    same = isinstance(before, dict) and _without_data({"precision": "fp32"} | before) == _without_data(units)
+    carried = isinstance(before, dict) and before.get("codebook") in source.codebooks[1:]
+    same = isinstance(before, dict) and _without_data({"precision": "fp32"} | before) == _without_data(source.made_from)
     if not carried and not same:  # older cards have no precision
         raise InputError(f"the reader {start} was trained on other units; start from one of these units, or from none")
 

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from speechssl.cascade.system import TextCodec
 from speechssl.data.records import Corpus, Passage, Question, data_hash, load_corpus
 from speechssl.dual.model import Layout
-from speechssl.dual.train import made_of, recompute
+from speechssl.dual.train import recompute, unit_source
 from speechssl.dual.weights import load_reader, save_reader
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import claim, read_json
@@ -29,8 +29,6 @@ from speechssl.textlm.encoders import load_text_encoder, longest_sequence, witho
 from speechssl.textlm.symbols import special_ids, symbol_encoder
 from speechssl.timing import RunLength
 from speechssl.trainer import TrainingOptions, check_share, fit
-from speechssl.units.extract import UnitExtractor
-from speechssl.units.kmeans import Codebook
 from speechssl.units.storage import load_units
 
 SOURCES = ("text", "given")  # what is written of a record: what was said, or what came with the corpus as a recogniser's output
@@ -57,29 +55,29 @@ def train_choice_units(
     corpus: Path,
     units: Path,
     out: Path,
-    extractor: UnitExtractor,
     assignment: str,
     options: ChoiceOptions,
     start: Path | None = None,
 ) -> None:
     """Train on the spoken multiple-choice questions of the train split; once.
 
-    units: the folder of `speechssl units extract`, extractor: what made them; start: a reader of the same units to go on from, of
-    spans or of choices, in the place of a text encoder. Questions whose recordings gave no units are listed and left out.
+    units: the folder of `speechssl units extract`; start: a reader of the same units to go on from, of spans or of choices, in the
+    place of a text encoder. Questions whose recordings gave no units are listed and left out.
     Raises InputError as `train_dual` does.
     """
     _check(options)
-    made = made_of(units / "train", corpus, extractor)
+    source = unit_source(units / "train", corpus)
+    made = source.made_from
     begun = _weights(start)
     with claim(out, _made_from(corpus, options) | {"units": made, "assignment": assignment, "start": begun}):
         if agreed((out / "card.json").is_file()):
             return
-        layout = _layout(options, *special_ids(extractor.codebook.size))
+        layout = _layout(options, *special_ids(source.symbols))
         examples, left_out = unit_examples(load_corpus(corpus, "train"), load_units(units / "train"), layout)
         tell_set_aside(left_out, "training of multiple choice", "question")
         if start:
-            _check_same_units(start, extractor.codebook)
-        model = _go_on(start, options) if start else _new_units(options, extractor.codebook.size, assignment)
+            _check_same_units(start, source.codebooks)
+        model = _go_on(start, options) if start else _new_units(options, source.symbols, assignment)
         card = {"what": "multiple choice on units", "assignment": assignment, "units": made, "left_out": len(left_out)}
         _train(model, examples, layout, options, out, card | {"corpus": read_json(corpus / "card.json"), "start": begun})
 
@@ -212,10 +210,10 @@ def _check(options: ChoiceOptions) -> None:
         )
 
 
-def _check_same_units(start: Path, codebook: Codebook) -> None:
+def _check_same_units(start: Path, codebooks: Sequence[str]) -> None:
     """Of any corpus: units of one codebook, or of one that it was carried over from, mean the same."""
     before = read_json(start / "card.json").get("units")
-    if not isinstance(before, dict) or before.get("codebook") not in codebook.names:
+    if not isinstance(before, dict) or before.get("codebook") not in codebooks:
         raise InputError(f"the reader {start} was trained on other units; start from one of these units, or from none")
 
 

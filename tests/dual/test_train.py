@@ -2,8 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
-from types import SimpleNamespace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from speechssl.units.storage import Part, Utterance, encode, part_name
 
 GRID = FrameGrid(16_000, 320, 400)
 K = 6
-OWN = SimpleNamespace(size=K, names=("b",))  # a codebook, as far as training looks at it
 
 
 def options(**changes):
@@ -55,12 +53,12 @@ def save_units(folder, units, made):
     folder.mkdir(parents=True)
     content = encode(Part([Utterance(name, 1.0, runs, "") for name, runs in units.items()], {}))
     (folder / part_name(0)).write_bytes(content)
-    write_json(folder / "card.json", {"made_from": made, "parts": [{"file": part_name(0), "hash": hash_bytes(content)}]})
+    card = {"made_from": made, "K": K, "grid": asdict(GRID), "codebooks": ["b"]}
+    write_json(folder / "card.json", card | {"parts": [{"file": part_name(0), "hash": hash_bytes(content)}]})
 
 
 def dual(corpus, tmp_path, out="dual", assignment="most-frequent", **changes):
-    extractor = SimpleNamespace(grid=GRID, codebook=OWN, card={"codebook": "b"})
-    train_dual(corpus, tmp_path / "units", tmp_path / out, extractor, assignment, options(**changes))
+    train_dual(corpus, tmp_path / "units", tmp_path / out, assignment, options(**changes))
     return tmp_path / out
 
 
@@ -82,10 +80,10 @@ def test_other_inputs_are_refused_and_named(corpus, tmp_path, change):
         dual(corpus, tmp_path, **change)
 
 
-def rewrite_made_from(tmp_path, **changes):
+def rewrite_made_from(tmp_path, codebooks=("b",), **changes):
     path = tmp_path / "units/train/card.json"
     card = json.loads(path.read_text())
-    path.write_text(json.dumps(card | {"made_from": card["made_from"] | changes}))
+    path.write_text(json.dumps(card | {"made_from": card["made_from"] | changes, "codebooks": codebooks}))
 
 
 def test_other_units_are_refused_even_where_only_a_checkpoint_is_left(corpus, tmp_path):
@@ -95,10 +93,20 @@ def test_other_units_are_refused_even_where_only_a_checkpoint_is_left(corpus, tm
         dual(corpus, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["codebook", "corpus"])
-def test_units_of_another_corpus_or_codebook_are_refused(corpus, tmp_path, name):
-    rewrite_made_from(tmp_path, **{name: "other"})
-    with pytest.raises(InputError, match=f"made from another {name}; extract them again"):
+def test_units_of_another_corpus_are_refused(corpus, tmp_path):
+    rewrite_made_from(tmp_path, corpus="other")
+    with pytest.raises(InputError, match="made from another corpus; extract them again"):
+        dual(corpus, tmp_path)
+    assert not (tmp_path / "dual").exists()
+
+
+@pytest.mark.parametrize("name", ["made_from", "K", "grid", "codebooks"])
+def test_units_whose_card_does_not_say_what_made_them_are_refused(corpus, tmp_path, name):
+    path = tmp_path / "units/train/card.json"
+    card = json.loads(path.read_text())
+    del card[name]
+    path.write_text(json.dumps(card))
+    with pytest.raises(InputError, match="does not say what made the units; extract them again"):
         dual(corpus, tmp_path)
     assert not (tmp_path / "dual").exists()
 
@@ -114,12 +122,13 @@ def test_a_reader_of_units_from_before_there_was_a_precision_goes_on(corpus, tmp
 
 def test_a_reader_goes_on_with_units_that_were_carried_over_from_its_own_and_with_no_others(corpus, tmp_path):
     start = dual(corpus, tmp_path, "start")
-    rewrite_made_from(tmp_path, codebook="carried", encoder="another")
-    found = load_reader(dual_from(start, corpus, tmp_path, "next", SimpleNamespace(size=K, names=("carried", "b")), "carried"))[2]
+    rewrite_made_from(tmp_path, ("carried", "b"), codebook="carried", encoder="another")
+    found = load_reader(dual_from(start, corpus, tmp_path, "next"))[2]
     assert found["units"]["codebook"] == "carried" and found["start"] == load_reader(start)[2]["weights"]
     for names in (("carried",), ("carried", "c")):
+        rewrite_made_from(tmp_path, names)
         with pytest.raises(InputError, match="start was trained on other units; start from one of these units, or from none"):
-            dual_from(start, corpus, tmp_path, f"other-{len(names)}", SimpleNamespace(size=K, names=names), "carried")
+            dual_from(start, corpus, tmp_path, f"other-{len(names)}")
 
 
 def test_a_reader_goes_on_with_another_corpus(corpus, tmp_path):
@@ -131,9 +140,8 @@ def test_a_reader_goes_on_with_another_corpus(corpus, tmp_path):
     assert found["units"]["corpus"] != load_reader(start)[2]["units"]["corpus"]
 
 
-def dual_from(start, corpus, tmp_path, out, codebook=OWN, name="b"):
-    extractor = SimpleNamespace(grid=GRID, codebook=codebook, card={"codebook": name})
-    train_dual(corpus, tmp_path / "units", tmp_path / out, extractor, "most-frequent", options(), start)
+def dual_from(start, corpus, tmp_path, out):
+    train_dual(corpus, tmp_path / "units", tmp_path / out, "most-frequent", options(), start)
     return tmp_path / out
 
 

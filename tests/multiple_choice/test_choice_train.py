@@ -1,7 +1,7 @@
 """Training of multiple choice: tiny corpora are learnt whole, a killed run goes on, other inputs are refused."""
 
 import json
-from types import SimpleNamespace
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -207,16 +207,13 @@ def units(corpus, tmp_path):
     (tmp_path / "units/train" / part_name(0)).write_bytes(content)
     made = {"codebook": "b", "corpus": data_hash(corpus, "train")}
     parts = [{"file": part_name(0), "hash": hash_bytes(content)}]
-    write_json(tmp_path / "units/train/card.json", {"made_from": made, "parts": parts})
+    card = {"made_from": made, "K": K, "grid": asdict(GRID), "codebooks": ["b"], "parts": parts}
+    write_json(tmp_path / "units/train/card.json", card)
     return tmp_path / "units"
 
 
-def extractor(names=("b",)):
-    return SimpleNamespace(grid=GRID, codebook=SimpleNamespace(size=K, names=names), card={"codebook": "b"})
-
-
 def test_units_train_the_same_model(corpus, units, tmp_path, capsys):
-    train_choice_units(corpus, units, tmp_path / "out", extractor(), "random", options(noise=0.1))
+    train_choice_units(corpus, units, tmp_path / "out", "random", options(noise=0.1))
     model, layout, card = load_choice(tmp_path / "out")
     assert model.embedding.num_embeddings == K + 3 and layout.cls == K
     assert (card["examples"], card["left_out"], card["units"]["codebook"]) == (7, 1, "b")
@@ -224,11 +221,11 @@ def test_units_train_the_same_model(corpus, units, tmp_path, capsys):
 
 
 def test_units_go_on_from_a_reader_of_the_same_units_and_of_no_others(corpus, units, tmp_path, text_encoder):
-    train_choice_units(corpus, units, tmp_path / "first", extractor(), "random", options())
+    train_choice_units(corpus, units, tmp_path / "first", "random", options())
     _, layout, card = load_choice(tmp_path / "first")
     for name, made in (("same", card["units"]), ("other", {"codebook": "c"})):
         save_reader(tmp_path / name, SpanModel(text_encoder(), choice_train.nn.Embedding(K + 3, 32)), layout, {"units": made})
-    train_choice_units(corpus, units, tmp_path / "out", extractor(), "random", options(), tmp_path / "same")
+    train_choice_units(corpus, units, tmp_path / "out", "random", options(), tmp_path / "same")
     with pytest.raises(InputError, match="other was trained on other units"):
-        train_choice_units(corpus, units, tmp_path / "refused", extractor(), "random", options(), tmp_path / "other")
+        train_choice_units(corpus, units, tmp_path / "refused", "random", options(), tmp_path / "other")
     assert not (tmp_path / "refused").exists()
