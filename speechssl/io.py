@@ -1,4 +1,10 @@
-"""Where the models are that the package carries, and folders like theirs."""
+"""Files that are whole or absent, the cards that say what made them, stages of work with an output folder, and checkpoints by name.
+
+A file is written under a temporary name and renamed. A JSON card lies beside its artefact (`x.safetensors` and `x.card.json`, or
+`card.json` in a folder) and holds what made it, from what (hashes), and with which settings. A stage is a step of work with an
+output folder: `with stage(out, inputs, settings) as step` locks the folder, resumes or refuses what is in it, and says when it is
+done already.
+"""
 
 from __future__ import annotations
 
@@ -9,47 +15,23 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from speechssl.errors import InputError
-from speechssl.processes import is_main, main_first
+from speechssl.processes import agreed, is_main, main_first
 
-# Files that are whole or absent, and the JSON cards that say what made them.
-#
-# Everything is written under a temporary name and renamed. A card travels beside its artefact (`x.safetensors` and
-# `x.card.json`, or `card.json` in a folder) and holds what made it, from what (hashes), and with which settings.
-
+CARD, MADE_FROM = "card.json", "made_from.json"
 LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that lock no folders, such as NFS
+_LOCKS: dict[Path, threading.RLock] = {}  # of the folders that threads of this process hold; re-entrant within a thread
+_HELD: dict[Path, int] = {}  # how often each of them is held
 
 
-@contextmanager
-def locked(folder: Path, wait: bool = True) -> Iterator[None]:
-    """Hold the advisory lock of a folder; no lock file is left behind, and a killed process lets it go.
-
-    Without fcntl (Windows), and on file systems that lock no folders, there is no lock. wait: for others who hold it; else
-    InputError is raised where another process does.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise InputError(f"another run is writing into {folder}; wait for it or choose another folder") from None
-        except OSError as error:
-            if error.errno not in LOCKLESS:
-                raise
-        yield
-    finally:
-        os.close(handle)
+# ---- files
 
 
 @contextmanager
@@ -65,7 +47,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
         os.replace(name, path)
     except BaseException as error:
         Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # a write does not know where to
+        if isinstance(error, OSError) and error.filename is None:  # an error of a write does not name the file
             error.filename = str(path)
         raise
 
@@ -97,43 +79,6 @@ def read_json(path: Path | str) -> Any:
         raise InputError(f"cannot read {path} as JSON ({error}); make it again with the command that wrote it") from error
 
 
-@contextmanager
-def claim(folder: Path, made_from: dict[str, Any]) -> Iterator[None]:
-    """Write what a folder is made from before anything else goes into it; a folder begun here is removed again on InputError.
-
-    Raises InputError where it was begun or finished from other inputs: what is in it would be taken for what is wanted.
-    """
-    with main_first():
-        begun = is_main() and not (folder / "made_from.json").is_file()
-        _claim(folder, made_from)
-    try:
-        yield
-    except InputError:
-        if begun:
-            shutil.rmtree(folder)
-        raise
-
-
-def _claim(folder: Path, made_from: dict[str, Any]) -> None:
-    path, wanted = folder / "made_from.json", json.loads(json.dumps(made_from))
-    if not path.is_file():
-        if folder.is_dir() and any(folder.iterdir()):
-            raise InputError(f"{folder} is not empty and does not say what it was made from; choose another folder or delete it")
-        write_json(path, wanted)
-        return
-    there = read_json(path)
-    if there != wanted:
-        names = ", ".join(differing(there, wanted))
-        raise InputError(f"{folder} was made from other inputs ({names} differ); choose another folder or delete it")
-
-
-def differing(a: Any, b: Any, name: str = "") -> list[str]:
-    """Dotted names of the leaves that are not equal."""
-    if not (isinstance(a, dict) and isinstance(b, dict)):
-        return [] if a == b else [name or "all"]
-    return [x for key in sorted(a.keys() | b.keys()) for x in differing(a.get(key), b.get(key), f"{name}.{key}".strip("."))]
-
-
 def hash_bytes(*parts: bytes) -> str:
     """16 hex digits of the SHA-256 of the parts."""
     digest = hashlib.sha256()
@@ -157,10 +102,118 @@ def hash_json(value: Any) -> str:
     return hash_bytes(json.dumps(value, sort_keys=True, ensure_ascii=False).encode())
 
 
-# Where the files of a Hugging Face checkpoint lie: a folder, one below $SPEECHSSL_MODELS, or the hub with its cache.
-#
-# Every checkpoint that is named goes through `checkpoint_folder`, so that what is local is taken first, everywhere, and that a name
-# which cannot be resolved says which folder was wanted.
+def differing(a: Any, b: Any, name: str = "") -> list[str]:
+    """Dotted names of the leaves that are not equal."""
+    if not (isinstance(a, dict) and isinstance(b, dict)):
+        return [] if a == b else [name or "all"]
+    return [x for key in sorted(a.keys() | b.keys()) for x in differing(a.get(key), b.get(key), f"{name}.{key}".strip("."))]
+
+
+# ---- output folders
+
+
+@contextmanager
+def locked(folder: Path, wait: bool = True) -> Iterator[None]:
+    """Hold the advisory lock of a folder. No lock file is left behind, a killed process lets it go, a thread may take it again.
+
+    Without fcntl (Windows), and on file systems that lock no folders, only threads of this process exclude each other.
+    wait: for others who hold it; else InputError is raised where another run does.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    key = folder.resolve()
+    lock = _LOCKS.setdefault(key, threading.RLock())
+    busy = InputError(f"another run is writing into {folder}; wait for it or choose another folder")
+    if not lock.acquire(blocking=wait):
+        raise busy
+    handle = -1
+    try:
+        if not _HELD.get(key):
+            try:
+                import fcntl
+
+                handle = os.open(folder, os.O_RDONLY)
+                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except ImportError:
+                pass
+            except BlockingIOError:
+                raise busy from None
+            except OSError as error:
+                if error.errno not in LOCKLESS:
+                    raise
+        _HELD[key] = _HELD.get(key, 0) + 1
+        try:
+            yield
+        finally:
+            _HELD[key] -= 1
+    finally:
+        if handle >= 0:
+            os.close(handle)
+        lock.release()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of work with an output folder. made_from: what the folder says of its inputs and settings; done: its card is there."""
+
+    folder: Path
+    made_from: dict[str, Any]
+    done: bool
+
+    @property
+    def card(self) -> Any:
+        """The card of a stage that is done."""
+        return read_json(self.folder / CARD)
+
+    def finish(self, card: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the card, which marks the stage as done: last of all. Of several processes, the first writes."""
+        if is_main():
+            write_json(self.folder / CARD, dict(card))
+        return dict(card)
+
+
+@contextmanager
+def stage(folder: Path | str, inputs: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> Iterator[Stage]:
+    """Begin, resume or skip a step of work; the one protocol of every folder that a command makes.
+
+        with stage(out, {"data": data_hash}, asdict(options)) as step:
+            if step.done:
+                return step.card
+            ...  # go on from the files that an interrupted run left in `out`
+            return step.finish({"what": "reader", ...})
+
+    inputs and settings (as "options") are written to `made_from.json` before anything else goes into the folder, and the folder is
+    locked until the block is left. A folder that is begun here is removed again on InputError, lest it refuse the mended command.
+    Under torchrun the first process locks and writes.
+    Raises InputError where the folder was begun or finished from other inputs or settings, holds something that does not say what
+    it was made from, or where another run holds it.
+    """
+    folder = Path(folder)
+    made_from = json.loads(json.dumps(dict(inputs) | ({} if settings is None else {"options": dict(settings)})))
+    with locked(folder, wait=False) if is_main() else nullcontext():
+        with main_first():
+            path = folder / MADE_FROM
+            begun = is_main() and not path.is_file()
+            if path.is_file():
+                there = read_json(path)
+                if there != made_from:
+                    names = ", ".join(differing(there, made_from))
+                    raise InputError(f"{folder} was made from other inputs ({names} differ); choose another folder or delete it")
+            elif any(folder.iterdir()):
+                raise InputError(f"{folder} is not empty and does not say what it was made from; choose another folder or delete it")
+            else:
+                write_json(path, made_from)
+        try:
+            yield Stage(folder, made_from, bool(agreed((folder / CARD).is_file())))
+        except InputError:
+            if begun:
+                shutil.rmtree(folder)
+            raise
+
+
+claim = stage
+
+
+# ---- checkpoints by name
 
 MODELS = "SPEECHSSL_MODELS"  # environment variable: a folder with OWNER/NAME or NAME in it
 PATIENCE = 10.0  # seconds until the hub must have answered
@@ -175,41 +228,45 @@ FILES = {
 
 
 def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
-    """The folder of a checkpoint, which is fetched from the hub where it is nowhere else.
+    """The folder of a Hugging Face checkpoint: a local one, one below $SPEECHSSL_MODELS, or a snapshot of the hub in its cache.
 
     name: a folder, or OWNER/NAME on the hub; what: a key of FILES; otherwise: what else could be given, for the message.
     $HF_HUB_OFFLINE is respected. Raises InputError, which says what was wanted where, and how to get it there.
     """
     if Path(name).is_dir():
         return Path(name)
-    if not _NAME.fullmatch(str(name)) or ".." in str(name):
+    name = str(name)
+    if not _NAME.fullmatch(name) or ".." in name:
         raise InputError(f"found no {what} at {name}; give a folder with {FILES[what]}{otherwise}, or a hub id (OWNER/NAME)")
-    for folder in _local(str(name)):
+    root = os.environ.get(MODELS)
+    if root and not Path(root).is_dir():
+        raise InputError(f"{MODELS} is {root}, which is not a folder; correct the variable, or unset it")
+    for folder in (Path(root) / name, Path(root) / name.split("/")[-1]) if root else ():
         if folder.is_dir():
             return folder
-    return _of_hub(str(name), lambda reason: _wanted(str(name), what, reason, otherwise))
+    snapshot = _hub_snapshot(name)
+    if isinstance(snapshot, Path):
+        return snapshot
+    place = f"{root or 'MODELS'}/{name}"
+    point = "" if root else f" and point {MODELS} at MODELS"
+    raise InputError(
+        f"found no {what} at {name}: there is no such folder, nor {place}, and {snapshot}; fetch it where the hub can be reached "
+        f"(`hf download {name} --local-dir {place}`){point}, or give a folder with {FILES[what]}{otherwise}"
+    )
 
 
-def _local(name: str) -> list[Path]:
-    """Where below $SPEECHSSL_MODELS it may lie. Raises InputError where that is no folder."""
-    root = os.environ.get(MODELS)
-    if not root:
-        return []
-    if not Path(root).is_dir():
-        raise InputError(f"{MODELS} is {root}, which is not a folder; correct the variable, or unset it")
-    return list(dict.fromkeys([Path(root) / name, Path(root) / name.split("/")[-1]]))
-
-
-def _of_hub(name: str, refused: Callable[[str], str]) -> Path:
-    """The snapshot in the hub's cache, brought up to date where the hub can be asked. refused: a reason -> the message."""
+def _hub_snapshot(name: str) -> Path | str:
+    """The snapshot in the hub's cache, brought up to date where the hub can be asked; or why there is none, in words."""
     from huggingface_hub import HfApi, constants, snapshot_download, try_to_load_from_cache
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     reason = f"the hub is not asked, because HF_HUB_OFFLINE is set, and its cache ({constants.HF_HUB_CACHE}) has none"
     if not constants.is_offline_mode():
         try:
-            there = [file.rfilename for file in HfApi().model_info(name, timeout=PATIENCE).siblings or ()]
-            return Path(snapshot_download(name, allow_patterns=_patterns(there), ignore_patterns="*/*", etag_timeout=PATIENCE))
+            files = [Path(f.rfilename) for f in HfApi().model_info(name, timeout=PATIENCE).siblings or () if "/" not in f.rfilename]
+            weights = [pattern for pattern in WEIGHTS if any(file.match(pattern) for file in files)][:1]  # one format of several
+            patterns = [*SETTINGS, *weights]
+            return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns="*/*", etag_timeout=PATIENCE))
         except GatedRepoError:
             reason = "its owners give it to those alone who ask (accept the terms on its page, and log in with `hf auth login`)"
         except RepositoryNotFoundError:
@@ -217,36 +274,13 @@ def _of_hub(name: str, refused: Callable[[str], str]) -> Path:
         except Exception as error:  # the hub's client and what it connects with have many
             if isinstance(error, OSError) and error.errno:  # a full disk
                 raise
-            reason = f"the hub cannot be reached ({_words(error)})"
+            words = " ".join((str(error).strip() or type(error).__name__).split())[:120].rstrip(".")
+            reason = f"the hub cannot be reached ({words})"
     cached = try_to_load_from_cache(name, "config.json")
-    if isinstance(cached, str) and _has_weights(Path(cached).parent):
-        return Path(cached).parent
-    raise InputError(refused(reason))
-
-
-def _patterns(there: list[str]) -> list[str]:
-    """Of the formats that weights come in, one."""
-    found = (pattern for pattern in WEIGHTS if any(Path(file).match(pattern) and "/" not in file for file in there))
-    return [*SETTINGS, *filter(None, [next(found, "")])]
-
-
-def _has_weights(folder: Path) -> bool:
-    """Whether a snapshot in the cache is more than what was fetched before a kill."""
-    return any(True for pattern in WEIGHTS for _ in folder.glob(pattern))
-
-
-def _wanted(name: str, what: str, reason: str, otherwise: str) -> str:
-    root = os.environ.get(MODELS)
-    place = f"{root or 'MODELS'}/{name}"
-    point = "" if root else f" and point {MODELS} at MODELS"
-    return (
-        f"found no {what} at {name}: there is no such folder, nor {place}, and {reason}; fetch it where the hub can be reached "
-        f"(`hf download {name} --local-dir {place}`){point}, or give a folder with {FILES[what]}{otherwise}"
-    )
-
-
-def _words(error: Exception) -> str:
-    return " ".join((str(error).strip() or type(error).__name__).split())[:120].rstrip(".")
+    folder = Path(cached).parent if isinstance(cached, str) else None
+    if folder and any(True for pattern in WEIGHTS for _ in folder.glob(pattern)):  # not only what a killed download left
+        return folder
+    return reason
 
 
 SHIPPED = Path(__file__).parent / "models"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.errors import InputError
-from speechssl.io import claim, hash_bytes, hash_files, hash_json, read_json, replacing, write_json, write_text
+from speechssl.io import hash_bytes, hash_files, hash_json, locked, read_json, replacing, stage, write_json, write_text
 
 
 def test_a_file_appears_under_its_name_when_it_is_whole(tmp_path):
@@ -92,31 +92,53 @@ def test_a_hash_of_json_is_of_the_value():
 def test_a_folder_belongs_to_what_it_was_first_made_from(tmp_path):
     made = {"data": "1", "options": {"steps": 2, "betas": (0.9, 0.98)}}
     for _ in range(2):  # the same again goes on
-        with claim(tmp_path / "a", made):
+        with stage(tmp_path / "a", made):
             pass
     other = {"data": "1", "options": {"steps": 3, "betas": [0.9, 0.98]}, "seed": 1}
-    with pytest.raises(InputError, match=r"other inputs \(options\.steps, seed differ\)"), claim(tmp_path / "a", other):
+    with pytest.raises(InputError, match=r"other inputs \(options\.steps, seed differ\)"), stage(tmp_path / "a", other):
         pytest.fail("it was begun from other inputs")
     assert (tmp_path / "a/made_from.json").is_file()
 
 
 def test_a_refused_command_leaves_no_folder_that_would_refuse_the_mended_one(tmp_path):
-    with pytest.raises(InputError, match="too large"), claim(tmp_path / "a", {"window": 600}):
+    with pytest.raises(InputError, match="too large"), stage(tmp_path / "a", {"window": 600}):
         (tmp_path / "a/tokenizer.json").write_text("{}")
         raise InputError("too large")
     assert not (tmp_path / "a").exists()
-    with claim(tmp_path / "a", {"window": 300}):
+    with stage(tmp_path / "a", {"window": 300}):
         pass
-    with pytest.raises(InputError, match="too large"), claim(tmp_path / "a", {"window": 300}):
+    with pytest.raises(InputError, match="too large"), stage(tmp_path / "a", {"window": 300}):
         raise InputError("too large")
     assert (tmp_path / "a").exists()  # what was begun before is kept
-    with pytest.raises(KeyboardInterrupt), claim(tmp_path / "b", {}):
+    with pytest.raises(KeyboardInterrupt), stage(tmp_path / "b", {}):
         raise KeyboardInterrupt
     assert (tmp_path / "b/made_from.json").is_file()
 
 
 def test_a_folder_that_does_not_say_what_it_holds_is_left_alone(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(InputError, match="not empty and does not say"), claim(tmp_path, {}):
+    with pytest.raises(InputError, match="not empty and does not say"), stage(tmp_path, {}):
         pytest.fail("it holds something else")
     assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_a_stage_is_done_when_its_card_is_there(tmp_path):
+    for done in (False, True):
+        with stage(tmp_path / "a", {"data": "1"}, {"steps": 2}) as step:
+            assert step.done == done and step.made_from == {"data": "1", "options": {"steps": 2}}
+            if not step.done:
+                assert step.finish({"what": "x"}) == {"what": "x"}
+            assert step.card == {"what": "x"}
+
+
+def test_one_run_at_a_time_has_a_folder(tmp_path):
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom speechssl.errors import InputError\nfrom speechssl.io import stage\n"
+        "try:\n    with stage(Path(sys.argv[1]), {}): pass\nexcept InputError as error: sys.exit(str(error))"
+    )
+    run = [sys.executable, "-c", code, tmp_path / "a"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with stage(tmp_path / "a", {}), locked(tmp_path / "a"), locked(tmp_path / "a", wait=False):  # the same thread may
+        refused = subprocess.run(run, env=environment, capture_output=True, text=True)
+        assert refused.returncode == 1 and "another run is writing into" in refused.stderr
+    assert subprocess.run(run, env=environment).returncode == 0
