@@ -199,7 +199,8 @@ def stage(folder: Path | str, inputs: Mapping[str, Any], settings: Mapping[str, 
                     names = ", ".join(differing(there, made_from))
                     raise InputError(f"{folder} was made from other inputs ({names} differ); choose another folder or delete it")
             elif any(folder.iterdir()):
-                raise InputError(f"{folder} is not empty and does not say what it was made from; choose another folder or delete it")
+                remedy = "choose another folder or delete it"
+                raise InputError(f"{folder} is not empty and does not say what it was made from; {remedy}")
             else:
                 write_json(path, made_from)
         try:
