@@ -57,3 +57,8 @@ def tell_set_aside(failed: Mapping[str, str], what: str, item: str = "recording"
 def _without_names(reason: str, name: str) -> str:
     """What is left of a reason without the item, other items, files and numbers: words that hold a digit or a slash."""
     return re.sub(r"\S*[\d/]\S*", "*", reason.replace(name, "*"))
+
+
+def first_line(error: Exception) -> str:
+    """The first line of others' message, cut to 160 characters; the name of the error where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -113,11 +113,11 @@ def differing(a: Any, b: Any, name: str = "") -> list[str]:
 
 
 @contextmanager
-def locked(folder: Path, wait: bool = True) -> Iterator[None]:
+def locked(folder: Path, wait: bool = True, shared: bool = False) -> Iterator[None]:
     """Hold the advisory lock of a folder. No lock file is left behind, a killed process lets it go, a thread may take it again.
 
     Without fcntl (Windows), and on file systems that lock no folders, only threads of this process exclude each other.
-    wait: for others who hold it; else InputError is raised where another run does.
+    wait: for others who hold it; else InputError is raised where another run does. shared: with other runs that share it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     key = folder.resolve()
@@ -132,7 +132,7 @@ def locked(folder: Path, wait: bool = True) -> Iterator[None]:
                 import fcntl
 
                 handle = os.open(folder, os.O_RDONLY)
-                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
             except ImportError:
                 pass
             except BlockingIOError:

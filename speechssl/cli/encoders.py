@@ -35,11 +35,11 @@ def add_convert(verbs: Any) -> None:
 
 
 def _convert(o: argparse.Namespace) -> None:
-    from speechssl.encoders.checkpoints import Said
+    from speechssl.encoders.checkpoints import Architecture
     from speechssl.encoders.export import convert
 
     pre_norm = o.pre_norm if o.pre_norm or o.post_norm else None
-    card = convert(o.source, o.out, o.to, Said(tuple(o.strides) if o.strides else None, o.heads, pre_norm))
+    card = convert(o.source, o.out, o.to, Architecture(tuple(o.strides) if o.strides else None, o.heads, pre_norm))
     for layer, error in enumerate(card["largest_errors"]):
         print(f"layer {layer:>3}  relative error {error:.1e}")
     print(f"{o.out}: {card['what']}, {card['made_from']['hash']}{', ' + card['note'] if 'note' in card else ''}")

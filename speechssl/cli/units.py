@@ -105,6 +105,16 @@ def _add_extract(what: Any) -> None:
         default=200,
         help="recordings a part at most; a part also ends at 600 s of audio; a kill costs what is in the making",
     )
+    several = "i/n: one of n processes that share the work, on any machines that see OUT; the last of them writes the card"
+    verb.add_argument("--shard", type=shard, metavar="I/N", help=several)
+
+
+def shard(text: str) -> tuple[int, int]:
+    """i/n as (i, n)."""
+    number, slash, count = text.partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not I/N with I from 1 to N, such as 2/8")
+    return int(number), int(count)
 
 
 def _extract(o: argparse.Namespace) -> None:
@@ -117,7 +127,11 @@ def _extract(o: argparse.Namespace) -> None:
     recordings, out = list_recordings(o.source, o.split, o.passages), o.out / (o.split or "")
     load = partial(load_extractor, o.encoder, o.codebook, o.precision, o.device)
     engine = RayEngine(load, o.workers) if o.engine == "ray" else LocalEngine(o.workers)
-    made = extract_corpus(ShardMaker(load(), out, o.shard_size), recordings, engine, source_card(o.source, o.split, o.passages))
+    source = source_card(o.source, o.split, o.passages)
+    made = extract_corpus(ShardMaker(load(), out, o.shard_size), recordings, engine, source, o.shard)
+    if not made.card:
+        print(f"{out}: the parts of shard {o.shard[0]}/{o.shard[1]} are there; the last of the others writes the card")
+        return
     tell_set_aside(made.failed, f"{out / 'failed.jsonl'}")
     hours, parts = made.card["seconds"] / 3600, len(made.card["parts"])
     print(f"{out}: units of {made.card['recordings']} recordings ({hours:.2f} h) in {parts} parts; {len(made.failed)} set aside")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
@@ -160,6 +162,22 @@ def hash_weights(model: torch.nn.Module) -> str:
     embedding, and torchaudio's files do not have it."""
     state = sorted((name, tensor) for name, tensor in model.state_dict().items() if name != "masked_spec_embed")
     return hash_bytes(*(name.encode() + tensor.float().cpu().contiguous().numpy().tobytes() for name, tensor in state))
+
+
+@contextmanager
+def single_threaded(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool of threads, in each of which torch uses one thread, however many there are.
+
+    Many small models side by side beat one small model on many threads; and as sums are grouped by threads, no result depends on
+    the number of workers. What has not begun when the block is left by an exception is not begun any more.
+    """
+    before = torch.get_num_threads()
+    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(before)  # the workers' setting is also the default of threads to come
 
 
 class _Enough(Exception):

@@ -1,4 +1,12 @@
-"""Checkpoints of torchaudio and fairseq, as encoders of transformers."""
+"""Checkpoints of torchaudio and fairseq, as encoders of transformers: names of weights, architecture, and reading.
+
+One table has the names of the same weights in Hugging Face, torchaudio and fairseq, a line a weight, used in both directions. The
+architecture follows from the shapes of the weights; strides, heads, the place of the layer norms and whether the input is
+normalised do not, and come from fairseq's settings or torchaudio's factory arguments (`Architecture`). Where nobody states them,
+the published models' values are taken, which is reported on stderr.
+
+Letters: C channels, K kernel size, D width.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +23,6 @@ from speechssl.encoders.unpickle import plain, read_pt
 from speechssl.errors import InputError
 from speechssl.io import read_json
 
-# Names of the same weights in three worlds: Hugging Face, torchaudio, fairseq. One line a weight, used in both directions.
-#
-# `{n}` is a number, `{p}` weight or bias. What a checkpoint holds beyond the encoder (heads, quantisers) is listed in EXTRAS
-# and left
-# out in the open; every other name must be in the table, or reading fails and names the rest.
-
 KINDS = ("huggingface", "torchaudio", "fairseq")
 CONV, TRANSFORMER = "feature_extractor.conv_layers.", "encoder.transformer."
 LAYER, TA_LAYER = "encoder.layers.{n}.", TRANSFORMER + "layers.{n}."
@@ -28,6 +30,7 @@ Row = tuple[str, str, str | None]
 
 NAMES: tuple[Row, ...] = (
     # huggingface, torchaudio, fairseq
+    # `{n}` is a number, `{p}` weight or bias
     (CONV + "{n}.conv.{p}", CONV + "{n}.conv.{p}", CONV + "{n}.0.{p}"),
     ("feature_projection.layer_norm.{p}", "encoder.feature_projection.layer_norm.{p}", "layer_norm.{p}"),
     ("feature_projection.projection.{p}", "encoder.feature_projection.projection.{p}", "post_extract_proj.{p}"),
@@ -63,7 +66,7 @@ PREFIXES = (
     "model.",
     "module.",
 )  # of the encoder in a model
-EXTRAS = (
+EXTRAS = (  # what a checkpoint holds beyond the encoder: listed, and left out
     r"quantizer\..+", r"project_q\..+", r"project_hid\..+", r"target_glu\..+",  # wav2vec 2.0's pre-training
     r"final_proj\..+", r"label_embs_concat", r"mask_generator\..+", r"logit_generator\..+",  # HuBERT's
     r"(w2v_encoder\.)?proj\..+", r"aux\..+", r"lm_head\..+",  # CTC heads
@@ -107,13 +110,22 @@ def rename(state: Mapping[str, torch.Tensor], source: str, target: str, norm: st
     Raises InputError that names what the table does not have.
     """
     a, b = KINDS.index(source), KINDS.index(target)
-    rows = [(_pattern(old), new) for row in (*NAMES, CONV_NORMS[norm]) if (old := row[a]) and (new := row[b])]
+    rows: list[tuple[re.Pattern[str], str]] = []
+    for row in (*NAMES, CONV_NORMS[norm]):
+        if (old := row[a]) and (new := row[b]):
+            pattern = re.escape(old).replace(r"\{n\}", r"(?P<n>0|[1-9]\d*)").replace(r"\{p\}", "(?P<p>weight|bias)")
+            rows.append((re.compile(pattern), new))
     renamed: dict[str, torch.Tensor] = {}
     rest = []
     for name, tensor in state.items():
-        new = _match(_old_weight_norm(name), rows)
-        new = new if new is None or target == "fairseq" else _new_weight_norm(new)
-        if new is None or new in renamed:
+        plain_name = name
+        for parametrised, original in WEIGHT_NORM:
+            plain_name = plain_name.replace(parametrised, original)
+        new = next((new.format(**found.groupdict()) for pattern, new in rows if (found := pattern.fullmatch(plain_name))), "")
+        if target != "fairseq":
+            for parametrised, original in WEIGHT_NORM:
+                new = new.replace(original, parametrised)
+        if not new or new in renamed:
             rest.append(name)
         else:
             renamed[new] = tensor
@@ -130,42 +142,14 @@ def some(names: Iterable[str]) -> str:
     return ", ".join(listed[:3]) + (" ..." if len(listed) > 3 else "")
 
 
-def _match(name: str, rows: list[tuple[re.Pattern[str], str]]) -> str | None:
-    return next((new.format(**found.groupdict()) for pattern, new in rows if (found := pattern.fullmatch(name))), None)
-
-
-def _pattern(name: str) -> re.Pattern[str]:
-    escaped = re.escape(name).replace(r"\{n\}", r"(?P<n>0|[1-9]\d*)").replace(r"\{p\}", "(?P<p>weight|bias)")
-    return re.compile(escaped)
-
-
-def _old_weight_norm(name: str) -> str:
-    for new, old in WEIGHT_NORM:
-        name = name.replace(new, old)
-    return name
-
-
-def _new_weight_norm(name: str) -> str:
-    for new, old in WEIGHT_NORM:
-        name = name.replace(old, new)
-    return name
-
-
-# The architecture of a checkpoint: from the shapes of its weights, and for the rest from what stands beside them.
-#
-# Weights do not show strides, heads, where the layer norms are, nor whether the input is normalised. fairseq's settings and
-# torchaudio's factory arguments say it (`Said`); where nobody does, the published models' values are taken, which is said on
-# stderr.
-# Letters: C channels, K kernel size, D width.
-
 KERNELS, STRIDES = (10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)  # of every published model
 HEAD_WIDTH, MAX_DISTANCE = 64, 800
 POSITIONS, PROJECTION = "encoder.pos_conv_embed.conv.parametrizations.weight.original1", "feature_projection.projection."
 
 
 @dataclass(frozen=True)
-class Said:
-    """What weights do not show, and None where nobody says it."""
+class Architecture:
+    """What weights do not show of an architecture; None where it is not stated."""
 
     strides: tuple[int, ...] | None = None  # of the front end's convolutions
     heads: int | None = None
@@ -176,12 +160,12 @@ class Said:
     max_distance: int | None = None  # of WavLM's relative positions
     convolutions: tuple[tuple[int, int], ...] | None = None  # (C, K) that the strides go with
 
-    def over(self, other: Said) -> Said:
-        """This, and where it says nothing the other."""
+    def over(self, other: Architecture) -> Architecture:
+        """This, and where it states nothing the other."""
         return replace(other, **{f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None})
 
 
-def said_by_fairseq(settings: Any, where: str) -> Said:
+def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
     """Of fairseq's `cfg` ({"model": ..., "task": ...}) or older `args` (all in one). Raises InputError for another activation."""
     settings = settings if isinstance(settings, dict) else {}
     model, task = _section(settings, "model"), _section(settings, "task")
@@ -192,7 +176,7 @@ def said_by_fairseq(settings: Any, where: str) -> Said:
         raise InputError(f"{where} has the activation {model['activation_fn']}, and only gelu is known; give another checkpoint")
     layers = _convolutions(model.get("conv_feature_layers"))
     name = str(model.get("_name") or model.get("arch") or "")
-    return Said(
+    return Architecture(
         strides=tuple(stride for _, _, stride in layers) or None,
         heads=_of_type(model, "encoder_attention_heads", int),
         pre_norm=_of_type(model, "layer_norm_first", bool),
@@ -202,10 +186,10 @@ def said_by_fairseq(settings: Any, where: str) -> Said:
     )
 
 
-def said_by_torchaudio(arguments: Mapping[str, Any]) -> Said:
+def architecture_of_torchaudio(arguments: Mapping[str, Any]) -> Architecture:
     """Of the arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`)."""
     layers = arguments["extractor_conv_layer_config"] or [(512, k, s) for k, s in zip(KERNELS, STRIDES, strict=True)]
-    return Said(
+    return Architecture(
         strides=tuple(stride for _, _, stride in layers),
         heads=arguments["encoder_num_heads"],
         pre_norm=arguments["encoder_layer_norm_first"],
@@ -215,64 +199,67 @@ def said_by_torchaudio(arguments: Mapping[str, Any]) -> Said:
     )
 
 
-def complete(said: Said, state: Mapping[str, torch.Tensor], where: str) -> tuple[Said, list[str]]:
-    """`said` with nothing left unsaid, and in words what was taken for granted.
+def complete(stated: Architecture, state: Mapping[str, torch.Tensor], where: str) -> tuple[Architecture, list[str]]:
+    """`stated` without any None, and in words what was assumed.
 
     state: weights under Hugging Face's names. Raises InputError where there is nothing to take.
     """
     shapes = convolution_shapes(state, where)
-    if said.convolutions is not None and said.convolutions != tuple((c, k) for c, _, k in shapes):
+    if stated.convolutions is not None and stated.convolutions != tuple((c, k) for c, _, k in shapes):
         raise InputError(f"{where} has other convolutions than its settings say; fetch or make it again")
-    if said.norm is None:
+    if stated.norm is None:
         raise InputError(f"{where} has one convolution and does not say how it is normalised; give a checkpoint with its settings")
     guesses = []
-    if said.strides is None:
+    if stated.strides is None:
         if tuple(k for _, _, k in shapes) != KERNELS:
             kernels = ", ".join(str(k) for _, _, k in shapes)
             raise InputError(
                 f"{where} does not say its strides, and its kernels ({kernels}) are unusual; say --strides to `speechssl convert`"
             )
-        said, guesses = replace(said, strides=STRIDES), ["strides 5 2 2 2 2 2 2"]
-    if said.heads is None:
-        said = replace(said, heads=_guess_heads(state, where))
-        guesses.append(f"{said.heads} heads")
-    if said.pre_norm is None:  # as in the published models: large ones have both
-        said = replace(said, pre_norm=said.norm == "layer")
-        guesses.append(f"layer norm {'before' if said.pre_norm else 'after'} attention")
-    if said.normalise is None:
-        said = replace(said, normalise=said.norm == "layer")
-        guesses.append(f"input {'' if said.normalise else 'not '}normalised")
-    if said.model_type == "wavlm" and said.max_distance is None:
-        said = replace(said, max_distance=MAX_DISTANCE)
+        stated, guesses = replace(stated, strides=STRIDES), ["strides 5 2 2 2 2 2 2"]
+    if stated.heads is None:
+        stated = replace(stated, heads=_guess_heads(state, where))
+        guesses.append(f"{stated.heads} heads")
+    if stated.pre_norm is None:  # as in the published models: large ones have both
+        stated = replace(stated, pre_norm=stated.norm == "layer")
+        guesses.append(f"layer norm {'before' if stated.pre_norm else 'after'} attention")
+    if stated.normalise is None:
+        stated = replace(stated, normalise=stated.norm == "layer")
+        guesses.append(f"input {'' if stated.normalise else 'not '}normalised")
+    if stated.model_type == "wavlm" and stated.max_distance is None:
+        stated = replace(stated, max_distance=MAX_DISTANCE)
         guesses.append(f"positions told apart up to {MAX_DISTANCE} frames")
-    return said, guesses
+    return stated, guesses
 
 
-def config_of(said: Said, state: Mapping[str, torch.Tensor], where: str) -> Any:
-    """The configuration of transformers. said: complete; state: weights under Hugging Face's names."""
+def config_of(stated: Architecture, state: Mapping[str, torch.Tensor], where: str) -> Any:
+    """The configuration of transformers. stated: complete; state: weights under Hugging Face's names."""
     shapes, width = convolution_shapes(state, where), shape(state, PROJECTION + "weight", where)[0]
     _, grouped, positions = shape(state, POSITIONS, where)
-    strides, heads = said.strides or (), said.heads or 0
+    strides, heads = stated.strides or (), stated.heads or 0
     if len(strides) != len(shapes) or min(strides) < 1:
         raise InputError(f"{where} has {len(shapes)} convolutions, and {len(strides)} strides were given; give one for each")
     if heads < 1 or width % heads:
         raise InputError(f"{where} is {width} wide, which {heads} heads cannot share; give --heads")
-    kind = said.model_type or "wav2vec2"
+    kind, relative = stated.model_type or "wav2vec2", {}
+    if kind == "wavlm":
+        buckets = shape(state, "encoder.layers.0.attention.rel_attn_embed.weight", where)[0]
+        relative = {"num_buckets": buckets, "max_bucket_distance": stated.max_distance}
     return AutoConfig.for_model(
         kind,
         conv_dim=tuple(c for c, _, _ in shapes),
         conv_kernel=tuple(k for _, _, k in shapes),
         conv_stride=strides,
         conv_bias=CONV + "0.conv.bias" in state,
-        feat_extract_norm=said.norm,
+        feat_extract_norm=stated.norm,
         hidden_size=width,
         num_hidden_layers=_count(state, r"encoder\.layers\.(\d+)\..+", where),
         num_attention_heads=heads,
         intermediate_size=shape(state, "encoder.layers.0.feed_forward.intermediate_dense.weight", where)[0],
         num_conv_pos_embeddings=positions,
         num_conv_pos_embedding_groups=width // max(grouped, 1),
-        do_stable_layer_norm=said.pre_norm,
-        **(_wavlm(state, said, where) if kind == "wavlm" else {}),
+        do_stable_layer_norm=stated.pre_norm,
+        **relative,
     )
 
 
@@ -358,11 +345,6 @@ def _guess_heads(state: Mapping[str, torch.Tensor], where: str) -> int:
     return width // HEAD_WIDTH
 
 
-def _wavlm(state: Mapping[str, torch.Tensor], said: Said, where: str) -> dict[str, Any]:
-    buckets = shape(state, "encoder.layers.0.attention.rel_attn_embed.weight", where)[0]
-    return {"num_buckets": buckets, "max_bucket_distance": said.max_distance}
-
-
 def convolution_shapes(state: Mapping[str, torch.Tensor], where: str) -> list[tuple[int, int, int]]:
     """(C', C, K) of the front end's convolutions."""
     count = _count(state, re.escape(CONV) + r"(\d+)\.conv\.weight", where)
@@ -389,7 +371,7 @@ def shape(state: Mapping[str, torch.Tensor], name: str, where: str) -> tuple[int
 BUNDLE = "torchaudio:"
 MASK = "masked_spec_embed"  # stands for hidden frames; only training uses it
 NO_MASK = "a mask embedding of zeros, which only training uses"
-SAID_IN_CARD = ("normalise", "model_type", "norm")
+STATED_IN_CARD = ("normalise", "model_type", "norm")
 
 
 @dataclass(frozen=True)
@@ -401,7 +383,7 @@ class Weights:
     kind: str  # torchaudio or fairseq
     state: dict[str, torch.Tensor]
     left_out: list[str]
-    said: Said
+    stated: Architecture
     card: dict[str, Any] = field(default_factory=dict)
 
 
@@ -419,20 +401,32 @@ def read_weights(name: str | Path) -> Weights:
     return read_bundle(str(name).removeprefix(BUNDLE)) if str(name).startswith(BUNDLE) else read_file(Path(name))
 
 
-def translate(weights: Weights, given: Said) -> Translated:
+def translate(weights: Weights, given: Architecture) -> Translated:
     """The model of transformers with these weights. given: what the user says beyond, which wins.
 
-    Raises InputError when a weight has no place, a place has no weight, or what must be known is not said.
+    Raises InputError when a weight has no place, a place has no weight, or what must be known is not stated.
     """
-    norm = conv_norm(weights.state) or weights.said.norm or given.norm
-    state = rename(_split_projections(weights.state), weights.kind, "huggingface", norm or "group", weights.where)
-    said = replace(given.over(weights.said), norm=norm)
+    where, stated = weights.where, weights.stated
+    norm = conv_norm(weights.state) or stated.norm or given.norm
+    state: dict[str, torch.Tensor] = {}
+    for name, tensor in weights.state.items():  # torchaudio's WavLM holds query, key and value in one tensor, (3 D, ...)
+        stem, in_one, parameter = name.partition("attention.attention.in_proj_")
+        if in_one:
+            state |= {f"{stem}attention.{x}_proj.{parameter}": t for x, t in zip("qkv", tensor.chunk(3), strict=True)}
+        else:
+            state[name.replace("attention.attention.", "attention.")] = tensor
+    state = rename(state, weights.kind, "huggingface", norm or "group", where)
+    stated = replace(given.over(stated), norm=norm)
     if given.strides is not None:
-        said = replace(said, convolutions=None)
-    filled = _fill(state, weights.kind, weights.where)
-    said, guesses = complete(said, state, weights.where)
-    config = config_of(said, state, weights.where)
-    return Translated(build(config, state, weights.where), bool(said.normalise), guesses + filled)
+        stated = replace(stated, convolutions=None)
+    channels, width = convolution_shapes(state, where)[-1][0], shape(state, "encoder.layers.0.attention.q_proj.weight", where)[0]
+    if weights.kind == "fairseq" and PROJECTION + "weight" not in state and channels == width:  # it has none between equal widths
+        state |= {PROJECTION + "weight": torch.eye(width), PROJECTION + "bias": torch.zeros(width)}
+    filled = [] if MASK in state else [NO_MASK]
+    state.setdefault(MASK, torch.zeros(width))
+    stated, guesses = complete(stated, state, where)
+    model = build(config_of(stated, state, where), state, where)
+    return Translated(model, bool(stated.normalise), guesses + filled)
 
 
 def build(config: Any, state: Mapping[str, torch.Tensor], where: str) -> torch.nn.Module:
@@ -469,98 +463,55 @@ def read_bundle(name: str) -> Weights:
     except Exception as error:  # no network, a damaged cache, a disk that is full
         raise InputError(f"cannot fetch {where} ({_words(error)}); try again with a network, or give a file") from error
     kind = "wavlm" if name.startswith("WAVLM") else "hubert" if name.startswith("HUBERT") else "wav2vec2"
-    said = replace(said_by_torchaudio(bundle._params), model_type=kind, normalise=bundle._normalize_waveform)
+    stated = replace(architecture_of_torchaudio(bundle._params), model_type=kind, normalise=bundle._normalize_waveform)
     state, left_out = split_extras(strip(state), "torchaudio")
-    return Weights(where, where, "torchaudio", state, left_out, said)
+    return Weights(where, where, "torchaudio", state, left_out, stated)
 
 
 def read_file(path: Path) -> Weights:
     """A fairseq checkpoint or a torchaudio state dict, told apart by its names."""
     if path.suffix == ".safetensors":
         raise InputError(f"{path} alone does not say what it is; give the folder that it lies in, with config.json")
-    state, settings = _state_and_settings(read_pt(path))
+    content, settings = read_pt(path), None
+    state: Any = content if isinstance(content, Mapping) else {}
+    if isinstance(state.get("model"), Mapping):  # fairseq's
+        state, settings = state["model"], state.get("cfg") or state.get("args")
+    elif isinstance(state.get("model_weight"), Mapping):  # s3prl's copies of fairseq's
+        state, settings = state["model_weight"], {"model": state.get("model_cfg"), "task": state.get("task_cfg")}
+    elif isinstance(state.get("state_dict"), Mapping):  # Lightning's
+        state = state["state_dict"]
     if not state or not all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items()):
         raise InputError(f"{path} holds no weights by name; give a fairseq checkpoint or a torchaudio state dict")
     count, state = len(state), strip(state)
     if len(state) != count:
         raise InputError(f"{path} holds more than one encoder; give a checkpoint with one")
-    kind = _kind(state, path)
+    kind = "torchaudio" if any(n.startswith(TRANSFORMER) for n in state) else "fairseq"
+    if kind == "fairseq" and not any(".self_attn." in name for name in state):
+        if any("feature_projection." in name for name in state):
+            raise InputError(f"{path} has Hugging Face's names; give the folder that it lies in, with config.json")
+        raise InputError(f"{path} has neither torchaudio's nor fairseq's names ({some(state)}); give a HuBERT or a wav2vec 2.0")
     state, left_out = split_extras(state, kind)
-    if kind == "torchaudio":
-        return _of_torchaudio(path, state, left_out)
-    try:
-        said = said_by_fairseq(plain(settings), str(path))
-    except RecursionError:
-        raise InputError(f"{path} has settings that hold themselves; fetch or make it again") from None
-    model_type = "hubert" if "label_embs_concat" in left_out else None
-    return Weights(path.name, str(path), kind, state, left_out, said.over(Said(model_type=model_type)), _card(path))
-
-
-def _state_and_settings(content: Any) -> tuple[dict[str, Any], Any]:
-    """Of fairseq ({"model", "cfg" or "args"}), Lightning ({"state_dict"}), s3prl's copies of fairseq's, or bare weights."""
-    if not isinstance(content, Mapping):
-        return {}, None
-    if isinstance(content.get("model"), Mapping):
-        return dict(content["model"]), content.get("cfg") or content.get("args")
-    if isinstance(content.get("model_weight"), Mapping):
-        return dict(content["model_weight"]), {"model": content.get("model_cfg"), "task": content.get("task_cfg")}
-    inner = content.get("state_dict")
-    return dict(inner if isinstance(inner, Mapping) else content), None
-
-
-def _kind(state: Mapping[str, torch.Tensor], path: Path) -> str:
-    if any(name.startswith("encoder.transformer.") for name in state):
-        return "torchaudio"
-    if any(".self_attn." in name for name in state):
-        return "fairseq"
-    if any("feature_projection." in name for name in state):
-        raise InputError(f"{path} has Hugging Face's names; give the folder that it lies in, with config.json")
-    raise InputError(f"{path} has neither torchaudio's nor fairseq's names ({some(state)}); give a HuBERT or a wav2vec 2.0")
-
-
-def _of_torchaudio(path: Path, state: dict[str, torch.Tensor], left_out: list[str]) -> Weights:
-    """Beside the file may lie what `speechssl convert` writes: the factory's arguments and a card."""
-    arguments, card = path.with_suffix(".json"), _card(path)
-    try:
-        said = said_by_torchaudio(read_json(arguments)) if arguments.is_file() else Said()
-        said = Said(**{name: card[name] for name in SAID_IN_CARD if name in card}).over(said)
+    card_file, arguments = path.with_suffix(".card.json"), path.with_suffix(".json")
+    if kind == "fairseq":
+        try:
+            stated = architecture_of_fairseq(plain(settings), str(path))
+        except RecursionError:
+            raise InputError(f"{path} has settings that hold themselves; fetch or make it again") from None
+        model_type = "hubert" if "label_embs_concat" in left_out else None
+        stated, card = stated.over(Architecture(model_type=model_type)), read_json(card_file) if card_file.is_file() else {}
+        return Weights(path.name, str(path), kind, state, left_out, stated, card)
+    card = read_json(card_file) if card_file.is_file() else {}
+    try:  # beside a file of torchaudio may lie what `speechssl convert` writes: the factory's arguments and a card
+        stated = architecture_of_torchaudio(read_json(arguments)) if arguments.is_file() else Architecture()
+        stated = Architecture(**{name: card[name] for name in STATED_IN_CARD if name in card}).over(stated)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"{arguments} does not hold the arguments of wav2vec2_model ({_words(error)}); mend or delete it"
-        ) from error
+        reason = _words(error)
+        raise InputError(f"{arguments} does not hold the arguments of wav2vec2_model ({reason}); mend or delete it") from error
     if any("attention.attention." in name for name in state):
-        said = replace(said, model_type="wavlm")
+        stated = replace(stated, model_type="wavlm")
     if "mask_generator.mask_embedding" not in state and MASK in card:
         state = state | {"mask_generator.mask_embedding": torch.tensor(card[MASK], dtype=torch.float32)}
-    return Weights(path.name, str(path), "torchaudio", state, left_out, said, card)
-
-
-def _card(path: Path) -> dict[str, Any]:
-    card = path.with_suffix(".card.json")
-    return read_json(card) if card.is_file() else {}
-
-
-def _split_projections(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """torchaudio's WavLM holds query, key and value in one tensor, (3 D, ...)."""
-    parts: dict[str, torch.Tensor] = {}
-    for name, tensor in state.items():
-        stem, found, parameter = name.partition("attention.attention.in_proj_")
-        if found:
-            parts |= {f"{stem}attention.{x}_proj.{parameter}": t for x, t in zip("qkv", tensor.chunk(3), strict=True)}
-        else:
-            parts[name.replace("attention.attention.", "attention.")] = tensor
-    return parts
-
-
-def _fill(state: dict[str, torch.Tensor], kind: str, where: str) -> list[str]:
-    """Put in what a world legitimately leaves out; in words, what of it is a guess."""
-    channels, width = convolution_shapes(state, where)[-1][0], shape(state, "encoder.layers.0.attention.q_proj.weight", where)[0]
-    if kind == "fairseq" and PROJECTION + "weight" not in state and channels == width:  # fairseq has none between equal widths
-        state |= {PROJECTION + "weight": torch.eye(width), PROJECTION + "bias": torch.zeros(width)}
-    if MASK in state:
-        return []
-    state[MASK] = torch.zeros(width)
-    return [NO_MASK]
+    return Weights(path.name, str(path), kind, state, left_out, stated, card)
 
 
 def _words(error: Exception) -> str:

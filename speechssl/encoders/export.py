@@ -1,6 +1,6 @@
-"""Writes an encoder for Hugging Face, torchaudio or fairseq, and proves what it wrote before anybody sees it.
+"""Writes an encoder for Hugging Face, torchaudio or fairseq, and verifies all layers before anything appears under its name.
 
-The proof: what was written is read again, its weights must be the source's to the bit, and every layer of two seconds of fixed
+What was written is read again, its weights must be the source's to the bit, and every layer of two seconds of fixed
 noise must be the source's within 1e-5, each computed by the library whose format it is (fairseq's by our own engine).
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,16 @@ from transformers import Wav2Vec2FeatureExtractor
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.base import TransformersEngine, hash_weights
-from speechssl.encoders.checkpoints import KINDS, MASK, Said, fairseq_settings, read_weights, rename, torchaudio_arguments
+from speechssl.encoders.checkpoints import KINDS, MASK, Architecture, fairseq_settings, read_weights, rename, torchaudio_arguments
 from speechssl.encoders.hubert import is_known
 from speechssl.encoders.load import Checkpoint, as_encoder, load_checkpoint
 from speechssl.errors import InputError
 from speechssl.io import hash_json, read_json, write_json
 
-# An encoder as an ordinary Hugging Face folder.
+TOLERANCE = 1e-5
+SECONDS = 2
+SAME = ("what", "model_type", "normalise", "norm", "settings")  # in the cards of two files that hold the same
+Layers = list[torch.Tensor]  # 0 to L, (T, D) each
 
 
 def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool = False) -> None:
@@ -36,20 +38,14 @@ def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool 
 
 
 def save_extractor(config: Any, folder: Path, normalise: bool) -> None:
-    """What transformers does to samples before the encoder hears them, as the published checkpoints have it."""
+    """What transformers does to samples before the encoder gets them, as the published checkpoints have it."""
     attends = config.feat_extract_norm == "layer"  # a group norm sees the padding, whatever is masked
     Wav2Vec2FeatureExtractor(sampling_rate=SAMPLE_RATE, do_normalize=normalise, return_attention_mask=attends).save_pretrained(
         folder
     )
 
 
-TOLERANCE = 1e-5
-SECONDS = 2
-SAME = ("what", "model_type", "normalise", "norm", "settings")  # in the cards of two files that hold the same
-Layers = list[torch.Tensor]  # 0 to L, (T, D) each
-
-
-def convert(source: str | Path, out: Path, kind: str, given: Said = Said()) -> dict[str, Any]:
+def convert(source: str | Path, out: Path, kind: str, given: Architecture = Architecture()) -> dict[str, Any]:
     """Write an encoder in another library's format, and return its card, with the largest relative error of every layer.
 
     out: a folder for huggingface, a `.pt` for the others. given: what is known of a source that does not say it.
@@ -58,16 +54,34 @@ def convert(source: str | Path, out: Path, kind: str, given: Said = Said()) -> d
     """
     there = _check_place(out, kind)
     checkpoint = load_checkpoint(source, given)
-    _check_architecture(checkpoint, kind)
+    config: Any = checkpoint.model.config
+    if kind != "huggingface":
+        if not is_known(config):
+            what = f"{checkpoint.name} is not a plain HuBERT or wav2vec 2.0"
+            raise InputError(f"{what}, and is not written for {kind}; convert to huggingface")
+        if config.layer_norm_eps != 1e-5 or not getattr(config, "feat_proj_layer_norm", True):
+            raise InputError(f"{checkpoint.name} has layer norms that {kind} does not have; convert to huggingface")
     card = _card(checkpoint, kind)
     if there is not None:
-        return _there_already(out, there, card)
-    with _folder_beside(out) as folder:
+        made_from = there.get("made_from")
+        weights = made_from.get("hash") if isinstance(made_from, dict) else None
+        if weights != card["made_from"]["hash"] or any(there.get(key) != card[key] for key in SAME):
+            raise InputError(f"{out} is there already and is something else; choose another place or delete it")
+        if hash_weights(load_checkpoint(out).model) != weights:
+            raise InputError(f"{out} is there already and no longer holds the weights its card names; delete it and try again")
+        return there
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.stem}-"))  # in the same file system
+    try:
         WRITERS[kind](folder / out.name, checkpoint, card)
-        errors = _prove(source, checkpoint, folder / out.name, kind)
-        card |= {"largest_errors": errors}
+        card |= {"largest_errors": _prove(source, checkpoint, folder / out.name, kind)}
         write_json(_card_path(folder / out.name, kind), card)
-        _move(folder, out)
+        for path in folder.rglob("*.*"):
+            os.chmod(path, 0o644)  # safetensors' are for nobody else
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == out.name):  # last what others look for
+            os.replace(path, out.parent / path.name)
+    finally:
+        shutil.rmtree(folder)
     return card
 
 
@@ -79,28 +93,21 @@ def relative_errors(found: Layers, expected: Layers) -> list[float]:
 
 def _prove(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str) -> list[float]:
     again = load_checkpoint(written)
-    if again.left_out or again.guesses or not _equal(again.model.state_dict(), checkpoint.model.state_dict()):
+    weights, read = checkpoint.model.state_dict(), again.model.state_dict()
+    same = weights.keys() == read.keys() and all(torch.equal(weights[name], read[name]) for name in weights)
+    if again.left_out or again.guesses or not same:
         raise InputError(f"{source} did not come back from {kind} as it was, so nothing is written; report this as a bug")
     if again.normalise != checkpoint.normalise:
         raise InputError(f"{source} came back from {kind} with another normalisation, so nothing is written; report this as a bug")
-    wave = _noise(checkpoint)
+    samples = np.random.default_rng(0).standard_normal(SECONDS * SAMPLE_RATE)
+    wave = torch.from_numpy((0.1 * samples).astype(np.float32))
+    wave = (wave - wave.mean()) / wave.std(correction=0) if checkpoint.normalise else wave
     expected = _native_layers(source, checkpoint, wave)
     errors = relative_errors(_native_layers(written, again, wave), expected)
     worst = int(np.argmax(errors))  # NaN is the worst
     if not errors[worst] <= TOLERANCE:
         raise InputError(f"layer {worst} of {source} changes by {errors[worst]:.1e} in {kind}, so nothing is written; report this")
     return errors
-
-
-def _equal(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
-def _noise(checkpoint: Checkpoint) -> torch.Tensor:
-    """(N,) float32, normalised where the encoder's input is."""
-    samples = np.random.default_rng(0).standard_normal(SECONDS * SAMPLE_RATE)
-    wave = torch.from_numpy((0.1 * samples).astype(np.float32))
-    return (wave - wave.mean()) / wave.std(correction=0) if checkpoint.normalise else wave
 
 
 def _native_layers(name: str | Path, checkpoint: Checkpoint, wave: torch.Tensor) -> Layers:
@@ -146,67 +153,21 @@ def _check_place(out: Path, kind: str) -> dict[str, Any] | None:
     return None
 
 
-def _check_architecture(checkpoint: Checkpoint, kind: str) -> None:
-    config: Any = checkpoint.model.config
-    if kind == "huggingface":
-        return
-    if not is_known(config):
-        raise InputError(
-            f"{checkpoint.name} is not a plain HuBERT or wav2vec 2.0, and is not written for {kind}; convert to huggingface"
-        )
-    if config.layer_norm_eps != 1e-5 or not getattr(config, "feat_proj_layer_norm", True):
-        raise InputError(f"{checkpoint.name} has layer norms that {kind} does not have; convert to huggingface")
-
-
 def _card(checkpoint: Checkpoint, kind: str) -> dict[str, Any]:
     made_from: dict[str, Any] = {"name": checkpoint.name, "kind": checkpoint.kind, "hash": hash_weights(checkpoint.model)}
     made_from["card"] = {key: value for key, value in checkpoint.card.items() if key != MASK}
     config: Any = checkpoint.model.config
+    passing = ("_name_or_path", "transformers_version", "dtype", "architectures")  # not of the encoder
     return {
         "what": f"encoder in the format of {kind}",
         "made_from": made_from,
         "model_type": config.model_type,
         "normalise": checkpoint.normalise,
         "norm": config.feat_extract_norm if hasattr(config, "feat_extract_norm") else "layer",
-        "settings": hash_json(_settings(checkpoint)),
+        "settings": hash_json({k: v for k, v in config.to_dict().items() if k not in passing}),
         "left_out": list(checkpoint.left_out),
         "taken_for_granted": list(checkpoint.guesses),
     }
-
-
-def _settings(checkpoint: Checkpoint) -> Any:
-    config = checkpoint.model.config.to_dict()  # type: ignore[union-attr, operator]
-    return {k: v for k, v in config.items() if k not in ("_name_or_path", "transformers_version", "dtype", "architectures")}
-
-
-def _there_already(out: Path, there: dict[str, Any], card: dict[str, Any]) -> dict[str, Any]:
-    """The card of what is there. Raises InputError unless it was made from the same weights and settings, and still holds them."""
-    made_from = there.get("made_from")
-    weights = made_from.get("hash") if isinstance(made_from, dict) else None
-    if weights != card["made_from"]["hash"] or any(there.get(key) != card[key] for key in SAME):
-        raise InputError(f"{out} is there already and is something else; choose another place or delete it")
-    if hash_weights(load_checkpoint(out).model) != weights:
-        raise InputError(f"{out} is there already and no longer holds the weights its card names; delete it and try again")
-    return there
-
-
-@contextmanager
-def _folder_beside(out: Path) -> Iterator[Path]:
-    """A folder for what is not proven yet, in the same file system; gone afterwards."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.stem}-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
-
-
-def _move(folder: Path, out: Path) -> None:
-    """Give all that was written its place; last what others look for."""
-    for path in folder.rglob("*.*"):
-        os.chmod(path, 0o644)  # safetensors' are for nobody else
-    for path in sorted(folder.iterdir(), key=lambda path: path.name == out.name):
-        os.replace(path, out.parent / path.name)
 
 
 def _card_path(out: Path, kind: str) -> Path:
@@ -215,11 +176,9 @@ def _card_path(out: Path, kind: str) -> Path:
 
 def _write_huggingface(out: Path, checkpoint: Checkpoint, card: dict[str, Any]) -> None:
     checkpoint.model.save_pretrained(out)  # type: ignore[operator]
-    attends = card["norm"] == "layer"  # a group norm sees the padding, whatever is masked
-    extractor = Wav2Vec2FeatureExtractor(
-        sampling_rate=SAMPLE_RATE, do_normalize=checkpoint.normalise, return_attention_mask=attends
-    )
-    extractor.save_pretrained(out)
+    Wav2Vec2FeatureExtractor(
+        sampling_rate=SAMPLE_RATE, do_normalize=checkpoint.normalise, return_attention_mask=card["norm"] == "layer"
+    ).save_pretrained(out)  # as in `save_extractor`; data2vec has no feat_extract_norm
 
 
 def _write_torchaudio(out: Path, checkpoint: Checkpoint, card: dict[str, Any]) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,12 @@ from transformers import AutoConfig, AutoFeatureExtractor, AutoModel, HubertConf
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.base import Engine, SpeechEncoder, TransformersEngine, hash_weights
 from speechssl.encoders.batched import BatchedEngine
-from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Said, is_extra, read_weights, some, translate
-from speechssl.encoders.hubert import FastEngine, is_known
-from speechssl.errors import InputError
+from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, is_extra, read_weights, some, translate
+from speechssl.encoders.cpu import FastEngine
+from speechssl.encoders.hubert import is_known
+from speechssl.errors import InputError, first_line
 from speechssl.io import SHIPPED, checkpoint_folder, hash_json, read_json
 from speechssl.timing import FrameGrid
-
-# The architecture of the small encoder that ships.
 
 
 def small_config() -> HubertConfig:
@@ -106,33 +103,25 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
         raise InputError(f"there is no precision {precision}; choose from {', '.join(PRECISIONS)}")
     config: Any = checkpoint.model.config
     grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+    weights, threads = hash_weights(checkpoint.model), torch.get_num_threads()
+    torch.set_num_threads(1)  # sums of what an engine prepares are grouped by threads, and bits are not to depend on them
+    try:
+        engine = _engine(checkpoint.model, grid, precision, device)
+    finally:
+        torch.set_num_threads(threads)
     return SpeechEncoder(
         name=checkpoint.name,
         grid=grid,
         layers=config.num_hidden_layers,
         width=config.hidden_size,
         normalise=checkpoint.normalise,
-        hash=hash_weights(checkpoint.model),
+        hash=weights,
         card=checkpoint.card,
         precision=precision,
-        settings=_settings(config, checkpoint.normalise),
-        engine=_built(partial(_engine, checkpoint.model, grid, precision, device)),
+        # the same weights with other heads or strides are another encoder
+        settings=hash_json([checkpoint.normalise, *(getattr(config, name, None) for name in DECISIVE)]),
+        engine=engine,
     )
-
-
-def _built(make: Callable[[], Engine]) -> Engine:
-    """An engine whose weights are prepared by one thread: sums are grouped by threads, and bits are not to depend on them."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return make()
-    finally:
-        torch.set_num_threads(before)
-
-
-def _settings(config: Any, normalise: bool) -> str:
-    """Hash of what weights alone do not say: the same weights with other heads or strides are another encoder."""
-    return hash_json([normalise, *(getattr(config, name, None) for name in DECISIVE)])
 
 
 def _engine(model: torch.nn.Module, grid: FrameGrid, precision: str, device: str) -> Engine:
@@ -141,7 +130,7 @@ def _engine(model: torch.nn.Module, grid: FrameGrid, precision: str, device: str
     try:
         kind = torch.empty(0, device=device).device.type
     except (RuntimeError, AssertionError) as error:  # torch's words for a name it does not know, and for no driver
-        raise InputError(f"there is no device {device} ({_first_line(error)}); leave out --device, or choose cpu") from error
+        raise InputError(f"there is no device {device} ({first_line(error)}); leave out --device, or choose cpu") from error
     if not is_known(model.config):
         return TransformersEngine(model, precision, device)
     if kind == "cpu" and torch.backends.mkldnn.is_available():
@@ -149,35 +138,40 @@ def _engine(model: torch.nn.Module, grid: FrameGrid, precision: str, device: str
     return BatchedEngine(model, grid, precision, device)
 
 
-def load_checkpoint(name: str | Path, given: Said = Said()) -> Checkpoint:
+def load_checkpoint(name: str | Path, given: Architecture = Architecture()) -> Checkpoint:
     """The model itself, to go on training it. given: what is known of a file that does not say it; wins over what it says.
 
     Raises InputError as `load_encoder` does, and for `given` with a Hugging Face model, which says all itself.
     """
     shipped = (SHIPPED / str(name) / "config.json").is_file()
-    foreign = not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file())
-    checkpoint = _load_foreign(name, given) if foreign else _load_huggingface(name, given)
-    _tell(checkpoint)
-    return checkpoint
+    if not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file()):
+        weights = read_weights(name)
+        made = translate(weights, given)
+        left_out, guesses = tuple(weights.left_out), tuple(made.guesses)
+        found = Checkpoint(weights.name, made.model, made.normalise, weights.card, weights.kind, left_out, guesses)
+    else:
+        found = _load_huggingface(name, given)
+    if found.left_out:
+        count = len(found.left_out)
+        tqdm.write(f"{found.name}: left out {count} weights of no encoder ({some(found.left_out)})", file=sys.stderr)
+    if found.guesses:
+        tqdm.write(f"{found.name} does not say all of itself; taken: {', '.join(found.guesses)}", file=sys.stderr)
+    return found
 
 
-def _load_foreign(name: str | Path, given: Said) -> Checkpoint:
-    weights = read_weights(name)
-    found = translate(weights, given)
-    left_out, guesses = tuple(weights.left_out), tuple(found.guesses)
-    return Checkpoint(weights.name, found.model, found.normalise, weights.card, weights.kind, left_out, guesses)
-
-
-def _load_huggingface(name: str | Path, given: Said) -> Checkpoint:
+def _load_huggingface(name: str | Path, given: Architecture) -> Checkpoint:
     local = SHIPPED / str(name) if (SHIPPED / str(name) / "config.json").is_file() else Path(name)
     folder = checkpoint_folder(local, "speech encoder", OTHERWISE)
     source = str(folder)
-    if given != Said():
+    if given != Architecture():
         raise InputError(f"{source} is a Hugging Face model, whose config.json says strides, heads and norms; give none of them")
     try:
         config = AutoConfig.from_pretrained(source)
     except (OSError, ValueError, KeyError) as error:
-        raise InputError(_not_found(source, error)) from error
+        raise InputError(
+            f"found no speech encoder at {source} ({first_line(error)}); give a folder with config.json and model.safetensors"
+            f"{OTHERWISE}, or a hub id (OWNER/NAME)"
+        ) from error
     if config.model_type not in MODEL_TYPES:
         raise InputError(f"{source} is a {config.model_type} model; an encoder must be one of {', '.join(MODEL_TYPES)}")
     card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
@@ -193,7 +187,7 @@ def _load_weights(source: str, config: Any) -> tuple[torch.nn.Module, tuple[str,
     try:
         model, info = AutoModel.from_pretrained(source, config=config, dtype=torch.float32, output_loading_info=True)
     except Exception as error:  # safetensors, torch and transformers each have their own for a damaged file
-        reason = _first_line(error)
+        reason = first_line(error)
         raise InputError(f"cannot load the weights of {source} ({reason}); fetch or make the checkpoint again") from error
     missing = sorted(set(info["missing_keys"]) - {MASK})
     if missing or info["mismatched_keys"]:
@@ -207,16 +201,6 @@ def _load_weights(source: str, config: Any) -> tuple[torch.nn.Module, tuple[str,
     return model.eval().requires_grad_(False), tuple(left_out), (NO_MASK,) * (MASK in info["missing_keys"])
 
 
-def _tell(checkpoint: Checkpoint) -> None:
-    """On stderr: what is not used of a checkpoint, and what it does not say."""
-    if checkpoint.left_out:
-        count = len(checkpoint.left_out)
-        tqdm.write(f"{checkpoint.name}: left out {count} weights of no encoder ({some(checkpoint.left_out)})", file=sys.stderr)
-    if checkpoint.guesses:
-        taken = ", ".join(checkpoint.guesses)
-        tqdm.write(f"{checkpoint.name} does not say all of itself; taken: {taken}", file=sys.stderr)
-
-
 def _normalises(source: str, config: Any) -> tuple[bool, tuple[str, ...]]:
     """The feature extractor's word, wherever its file is; without one, what the published checkpoints do, and that it is a guess.
 
@@ -226,22 +210,11 @@ def _normalises(source: str, config: Any) -> tuple[bool, tuple[str, ...]]:
         extractor = AutoFeatureExtractor.from_pretrained(source)
     except OSError as error:
         if (Path(source) / "preprocessor_config.json").is_file():
-            raise InputError(f"cannot read {source}/preprocessor_config.json ({_first_line(error)}); mend it") from error
+            raise InputError(f"cannot read {source}/preprocessor_config.json ({first_line(error)}); mend it") from error
         known = getattr(config, "feat_extract_norm", "layer") == "layer"  # data2vec has no other
         return known, (f"input {'' if known else 'not '}normalised",)
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"cannot read the preprocessor_config.json of {source} ({_first_line(error)}); mend it") from error
+        raise InputError(f"cannot read the preprocessor_config.json of {source} ({first_line(error)}); mend it") from error
     if extractor.sampling_rate != SAMPLE_RATE:
         raise InputError(f"{source} wants audio at {extractor.sampling_rate} Hz; encoders here take {SAMPLE_RATE} Hz")
     return bool(getattr(extractor, "do_normalize", True)), ()
-
-
-def _not_found(source: str, error: Exception) -> str:
-    return (
-        f"found no speech encoder at {source} ({_first_line(error)}); give a folder with config.json and model.safetensors"
-        f"{OTHERWISE}, or a hub id (OWNER/NAME)"
-    )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -27,10 +27,9 @@ from tqdm import tqdm
 from speechssl.audio import duration, read_audio
 from speechssl.augment import Condition, Distorter
 from speechssl.data.sources import Recording
-from speechssl.encoders.base import SpeechEncoder
+from speechssl.encoders.base import SpeechEncoder, single_threaded
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import claim, hash_json, read_json, replacing, write_json
-from speechssl.units.extract import single_threaded
+from speechssl.io import hash_json, read_json, replacing, stage, write_json
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -136,7 +135,7 @@ def cache_states(
     folder = Path(folder)
     kept = {"pooled": options.pooled, "precision": options.precision, "shard_mb": options.shard_mb}
     made_from = {"encoder": encoder_card(encoder), "recordings": _names(recordings), "options": kept, "hearing": hearing.card}
-    with claim(folder, made_from):
+    with stage(folder, made_from):
         plan = dict(_plan(encoder, recordings, folder, options))
         missing = {path: part for path, part in plan.items() if not _is_done(path)}
         if missing:

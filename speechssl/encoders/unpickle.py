@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from speechssl.errors import InputError
+from speechssl.errors import InputError, first_line
 
 INERT = re.compile(
     r"(fairseq|fairseq_cli|examples|omegaconf|hydra|argparse|numpy|collections|copyreg|copy_reg|enum|pathlib|typing)(\.\w+)+"
@@ -65,8 +65,9 @@ def read_pt(path: Path) -> Any:
     except FileNotFoundError:
         raise InputError(f"there is no file {path}; check the path") from None
     except Exception as error:  # a damaged pickle can raise anything
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-        raise InputError(f"cannot read {path} as a checkpoint of torch.save ({reason}); fetch or make it again") from error
+        raise InputError(
+            f"cannot read {path} as a checkpoint of torch.save ({first_line(error)}); fetch or make it again"
+        ) from error
 
 
 def plain(value: Any) -> Any:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import numpy as np
 import torch
 
 from speechssl.encoders.base import SpeechEncoder
+from speechssl.encoders.base import single_threaded as single_threaded
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.features import Features, features_of, load_features_of
 from speechssl.units.kmeans import Codebook, load_codebook
@@ -77,19 +76,3 @@ def _finite(features: torch.Tensor) -> torch.Tensor:
     if not torch.isfinite(features.sum()):  # any NaN or infinity is one of the sum's
         raise ValueError("the encoder gives features that are not finite")
     return features
-
-
-@contextmanager
-def single_threaded(workers: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool of threads, in each of which torch uses one thread, however many there are.
-
-    Many small models side by side beat one small model on many threads; and as sums are grouped by threads, no result depends on
-    the number of workers. What has not begun when the block is left by an exception is not begun any more.
-    """
-    before = torch.get_num_threads()
-    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(before)  # the workers' setting is also the default of threads to come

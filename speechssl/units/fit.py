@@ -1,7 +1,8 @@
-"""A codebook carried over to another encoder: after continual pre-training the units keep their numbers and their meaning.
+"""Codebooks: fitted on recordings drawn at random, or transferred to another encoder.
 
-Fitting anew would give other units in another order, and what was trained on the old ones (DUAL's reader, a unit language model)
-would have to be trained again.
+`fit_units` lets the recordings pass by once and clusters a uniform sample of their frames; `pretrain.targets` fits HuBERT's targets
+with the same `draw` and `frames_of`. `carry_codebook` transfers a codebook to another encoder: after continual pre-training the
+units keep their numbers and their meaning, and what was trained on the old ones (DUAL's reader, a unit language model) goes on.
 """
 
 from __future__ import annotations
@@ -24,15 +25,11 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, duration, read_audio
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.data.sources import Recording, list_recordings
+from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_json
-from speechssl.units.extract import single_threaded
 from speechssl.units.features import Features, load_features, load_features_of
 from speechssl.units.kmeans import BUDGET, STARTS, Codebook, check_out, fit_kmeans, load_codebook, made_before
-
-# Fitting a codebook: recordings drawn at random pass by once, and a uniform sample of their frames is clustered.
-#
-# `fit_units` fits the units of a corpus, `pretraining.targets.fit_targets` the targets of HuBERT; both draw with `draw`.
 
 SHARE, LEAST = 0.1, 400  # of the recordings; and how many of them at least, see `draw`
 Item = TypeVar("Item")
@@ -73,19 +70,15 @@ def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Cod
     workers = options.workers or len(os.sched_getaffinity(0))
     with single_threaded(workers) as pool:
         torch.set_num_threads(1)  # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
-        return _fit(source, encoder, out, options, pool, workers)
-
-
-def _fit(source: Path, encoder: str, out: Path, options: FitOptions, pool: Executor, workers: int) -> Codebook:
-    features = load_features(encoder, options.layer, options.smooth, options.precision, options.device)
-    recordings, data = recordings_of(source, options.recordings, options.split, options.seed, options.share)
-    card, sampling = features.card | data, {"budget": options.budget, "seed": options.seed, "starts": options.starts}
-    made = made_before(out, card | {"K": options.clusters} | sampling)
-    if made is not None:
-        return made
-    codebook = fit_kmeans(frames_of(recordings, features, pool, workers), options.clusters, card, **sampling)
-    codebook.save(out)
-    return codebook
+        features = load_features(encoder, options.layer, options.smooth, options.precision, options.device)
+        recordings, data = recordings_of(source, options.recordings, options.split, options.seed, options.share)
+        card, sampling = features.card | data, {"budget": options.budget, "seed": options.seed, "starts": options.starts}
+        made = made_before(out, card | {"K": options.clusters} | sampling)
+        if made is not None:
+            return made
+        codebook = fit_kmeans(frames_of(recordings, features, pool, workers), options.clusters, card, **sampling)
+        codebook.save(out)
+        return codebook
 
 
 def check_mfcc(precision: str | None, device: str) -> None:
@@ -130,17 +123,17 @@ def recordings_of(
 
 def hash_contents(recordings: Sequence[Recording]) -> str:
     """Of the ids and the bytes of the files; of one that cannot be read, of its id alone."""
-    return hash_json([[r.id, _hash_file(r.path)] for r in tqdm(recordings, desc="hashing recordings", unit="file")])
 
-
-def _hash_file(path: Path) -> str:
-    try:
-        if not path.is_file():  # a pipe would be waited for
+    def hash_file(path: Path) -> str:
+        try:
+            if not path.is_file():  # a pipe would be waited for
+                return ""
+            with path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:
             return ""
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return ""
+
+    return hash_json([[r.id, hash_file(r.path)] for r in tqdm(recordings, desc="hashing recordings", unit="file")])
 
 
 def frames_of(
@@ -151,18 +144,31 @@ def frames_of(
     pool: where recordings of no more than LONG seconds are encoded, `ahead` of them while one is used; longer ones are encoded here
     as their pieces are taken. Raises InputError where none can be used.
     """
+
+    def encode(recording: Recording) -> tuple[float, Iterator[np.ndarray]]:
+        """Seconds, and features as they are wanted."""
+        samples = read_audio(recording.path)
+        return len(samples) / SAMPLE_RATE, (_finite(piece.numpy()) for piece in features.stream(samples))
+
+    def ahead_of_time(recording: Recording) -> tuple[float, Iterator[np.ndarray]] | None:
+        """Seconds and all features; None for a long recording."""
+        if duration(recording.path) > LONG:
+            return None
+        seconds, pieces = encode(recording)
+        return seconds, iter(list(pieces))
+
     failed: dict[str, str] = {}
-    heard, begun = 0.0, time.monotonic()
+    encoded, begun = 0.0, time.monotonic()
     with tqdm(total=len(recordings), desc=what, unit="file") as bar:
-        for recording, future in in_order(pool, lambda r: _short(r, features), recordings, ahead):
+        for recording, future in in_order(pool, ahead_of_time, recordings, ahead):
             try:
-                seconds, pieces = future.result() or _long(recording, features)
+                seconds, pieces = future.result() or encode(recording)
                 yield from pieces
-                heard += seconds
+                encoded += seconds
             except (InputError, ValueError) as error:
                 failed[recording.id] = str(error)
             bar.update()
-            bar.set_postfix_str(f"{heard / (time.monotonic() - begun):.0f} x real time")
+            bar.set_postfix_str(f"{encoded / (time.monotonic() - begun):.0f} x real time")
     tell_set_aside(failed, what)
     if len(failed) == len(recordings):
         raise InputError(f"none of {len(failed)} recordings can be used ({next(iter(failed.values()))}); give others")
@@ -178,20 +184,6 @@ def in_order(
         if len(waiting) > ahead:
             yield waiting.popleft()
     yield from waiting
-
-
-def _short(recording: Recording, features: Features) -> tuple[float, Iterator[np.ndarray]] | None:
-    """Seconds and all features of a recording; None for a long one."""
-    if duration(recording.path) > LONG:
-        return None
-    seconds, pieces = _long(recording, features)
-    return seconds, iter(list(pieces))
-
-
-def _long(recording: Recording, features: Features) -> tuple[float, Iterator[np.ndarray]]:
-    """Seconds and features of a recording of any length, as they are wanted."""
-    samples = read_audio(recording.path)
-    return len(samples) / SAMPLE_RATE, (_finite(piece.numpy()) for piece in features.stream(samples))
 
 
 def _finite(frames: np.ndarray) -> np.ndarray:
@@ -229,49 +221,38 @@ def carry_codebook(source: Path, encoder: str, codebook: Path, other: str, out: 
     card = after.card | data | {"carried_from": old.hash, "K": old.size, "seed": options.seed}
     if (made := made_before(out, card)) is not None:
         return made
+
+    def sums_of(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
+        """(K, D) sums of the other encoder's features by unit, and (K,) counts."""
+        samples = read_audio(recording.path)
+        units = old.assign(torch.cat(list(before.stream(samples))))
+        features = torch.cat(list(after.stream(samples))).double().numpy()
+        sums = np.zeros((old.size, features.shape[1]))
+        np.add.at(sums, units, features)
+        return sums, np.bincount(units, minlength=old.size)
+
+    total, counts, failed, used = 0.0, np.zeros(old.size), {}, []
     with single_threaded(options.workers) as pool:
-        jobs = in_order(pool, lambda r: _sums(r, old, before, after), recordings, options.workers)
-        carried, used = _carried(jobs, old, card, len(recordings))
-        agreement = _agreement(pool, used[:50], old, carried, before, after, options.workers)
-    carried = Codebook(carried.centroids, card | {"agreement": round(agreement, 4)})
+        jobs = in_order(pool, sums_of, recordings, options.workers)
+        for recording, future in tqdm(jobs, total=len(recordings), desc="carrying units over", unit="file"):
+            try:
+                sums, number = future.result()
+                total, counts = total + sums, counts + number
+                used.append(recording)
+            except (InputError, ValueError) as error:
+                failed[recording.id] = str(error)
+        tell_set_aside(failed, "carrying units over")
+        if not counts.all():
+            missing = int((counts == 0).sum())
+            raise InputError(f"{missing} of {old.size} units never occur in these recordings; give more of them with --recordings")
+        found = Codebook((total / counts[:, None]).astype(np.float32), card)
+
+        def same(recording: Recording) -> np.ndarray:
+            """(T,) whether both codebooks give a frame of clean speech the same unit."""
+            samples = read_audio(recording.path)
+            return old.assign(torch.cat(list(before.stream(samples)))) == found.assign(torch.cat(list(after.stream(samples))))
+
+        shared = np.concatenate([future.result() for _, future in in_order(pool, same, used[:50], options.workers)])
+    carried = Codebook(found.centroids, card | {"agreement": round(float(shared.mean()), 4)})
     carried.save(out)
     return carried
-
-
-def _sums(recording: Recording, old: Codebook, before: Features, after: Features) -> tuple[np.ndarray, np.ndarray]:
-    """Of one recording: (K, D) sums of the other encoder's features by unit, and (K,) counts."""
-    samples = read_audio(recording.path)
-    units = old.assign(torch.cat(list(before.stream(samples))))
-    features = torch.cat(list(after.stream(samples))).double().numpy()
-    sums = np.zeros((old.size, features.shape[1]))
-    np.add.at(sums, units, features)
-    return sums, np.bincount(units, minlength=old.size)
-
-
-def _carried(jobs: Any, old: Codebook, card: dict[str, Any], total: int) -> tuple[Codebook, list[Recording]]:
-    """The codebook, and the recordings that it is of."""
-    sums, counts, failed, used = 0.0, np.zeros(old.size), {}, []
-    for recording, future in tqdm(jobs, total=total, desc="carrying units over", unit="file"):
-        try:
-            own, number = future.result()
-            sums, counts = sums + own, counts + number
-            used.append(recording)
-        except (InputError, ValueError) as error:
-            failed[recording.id] = str(error)
-    tell_set_aside(failed, "carrying units over")
-    if not counts.all():
-        missing = int((counts == 0).sum())
-        raise InputError(f"{missing} of {old.size} units never occur in these recordings; give more of them with --recordings")
-    return Codebook((sums / counts[:, None]).astype(np.float32), card), used
-
-
-def _agreement(
-    pool: Any, recordings: Sequence[Recording], old: Codebook, new: Codebook, before: Features, after: Features, workers: int
-) -> float:
-    """Share of the frames of clean speech that both give the same unit."""
-
-    def same(recording: Recording) -> np.ndarray:
-        samples = read_audio(recording.path)
-        return old.assign(torch.cat(list(before.stream(samples)))) == new.assign(torch.cat(list(after.stream(samples))))
-
-    return float(np.concatenate([future.result() for _, future in in_order(pool, same, recordings, workers)]).mean())

@@ -1,4 +1,9 @@
-"""The table that says whether units are any good: of a prepared corpus, a manifest or a folder, with or without known phones."""
+"""Quality of units as a table and a picture: of a prepared corpus, a manifest or a folder, with or without known phones.
+
+The picture shows the log-mel spectrogram of a recording, beneath it its run-length units with their numbers, then its phones. A
+unit is drawn over the samples it owns (`timing.py`), a column of the spectrogram around its middle: what stands above each other is
+at the same time, to the sample.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +27,13 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.data.records import Corpus, load_corpus
 from speechssl.data.sources import list_recordings
+from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, MissingExtra, tell_set_aside
 from speechssl.io import read_json, replacing, write_json
 from speechssl.signal import ACTIVE
 from speechssl.synth.minisqa import speak_pairs
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
-from speechssl.units.extract import load_extractor, single_threaded
-from speechssl.units.features import MFCC_GRID
+from speechssl.units.extract import load_extractor
 from speechssl.units.fit import check_mfcc
 from speechssl.units.quality import (
     Phone,
@@ -46,12 +51,6 @@ from speechssl.units.quality import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-# A picture of units: the log-mel spectrogram of a recording, its run-length units and their numbers beneath, then its phones.
-#
-# A unit is drawn over the samples it owns (`timing.py`), a column of the spectrogram around its middle: what stands above each
-# other
-# is at the same time, to the sample.
 
 Block = tuple[str, float, float, str]  # label, start and end in seconds, colour
 
@@ -85,19 +84,25 @@ def draw_units(
     Raises InputError for another suffix than .png, .svg or .pdf, and for a span that holds nothing or too much.
     """
     import matplotlib
+    from matplotlib.font_manager import get_font_names
 
     check_picture(path)
     rows = _rows(span or (0.0, len(samples) / SAMPLE_RATE), len(samples) / SAMPLE_RATE)
-    strips = [list(unit_blocks(runs, grid, (rows[0][0], rows[-1][1])))] + ([list(_phone_blocks(phones))] if phones else [])
+    strips = [list(unit_blocks(runs, grid, (rows[0][0], rows[-1][1])))]
+    if phones:
+        strips.append([(name, start, end, "white" if n % 2 else SILENT) for n, (name, start, end) in enumerate(phones)])
+    seconds = len(samples) / SAMPLE_RATE
+    title = f"{title}   {len(runs)} units of {runs.frames} frames in {seconds:.2f} s, {len(runs) / seconds:.1f} a second".strip()
     first = _columns(rows[0])[0]
     mel = log_mel(samples, first, _columns(rows[-1])[1])
-    with matplotlib.rc_context(STYLE | {"font.family": _fonts()}), warnings.catch_warnings():
+    fonts = ["DejaVu Sans", *(name for name in FONTS if name in set(get_font_names()))]  # matplotlib warns of those it lacks
+    with matplotlib.rc_context(STYLE | {"font.family": fonts}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph .* missing from")  # a box stands for it, and the file is no worse for that
         from matplotlib.figure import Figure
 
         heights = HEIGHTS[: 1 + len(strips)]
         figure = Figure(figsize=(INCHES, len(rows) * (sum(heights) + 0.42) + 0.3), layout="constrained")
-        figure.suptitle(_title(title, runs, len(samples)), x=0.01, ha="left", fontsize=9, color=INK)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=INK)
         parts = figure.subfigures(len(rows), 1, squeeze=False, hspace=0.0)[:, 0]
         for part, row in zip(parts, rows, strict=True):
             axes = part.subplots(len(heights), 1, sharex=True, height_ratios=heights, gridspec_kw={"hspace": 0.0})
@@ -127,19 +132,6 @@ def _rows(span: tuple[float, float], seconds: float) -> list[tuple[float, float]
 def _columns(row: tuple[float, float]) -> tuple[int, int]:
     """The columns of the spectrogram from before the row to after it."""
     return max(math.floor(row[0] * SAMPLE_RATE / HOP) - 1, 0), math.ceil(row[1] * SAMPLE_RATE / HOP) + 2
-
-
-def _fonts() -> list[str]:
-    """What is there of the fonts wanted: matplotlib tells of every one that is not."""
-    from matplotlib.font_manager import get_font_names
-
-    return ["DejaVu Sans", *(name for name in FONTS if name in set(get_font_names()))]
-
-
-def _title(title: str, runs: RunLength, samples: int) -> str:
-    seconds = samples / SAMPLE_RATE
-    what = f"{len(runs)} units of {runs.frames} frames in {seconds:.2f} s, {len(runs) / seconds:.1f} a second"
-    return f"{title}   {what}".strip()
 
 
 def log_mel(samples: np.ndarray, first: int = 0, last: int | None = None) -> np.ndarray:
@@ -174,11 +166,6 @@ def unit_blocks(runs: RunLength, grid: FrameGrid, span: tuple[float, float] = (0
     for index in np.flatnonzero((seconds[1:] > span[0]) & (seconds[:-1] < span[1])):
         unit = int(runs.units[index])
         yield str(unit), float(seconds[index]), float(seconds[index + 1]), colour(unit)
-
-
-def _phone_blocks(phones: Sequence[Phone]) -> Iterator[Block]:
-    for number, (name, start, end) in enumerate(phones):
-        yield name, start, end, "white" if number % 2 else SILENT
 
 
 def colour(unit: int) -> str:
@@ -227,7 +214,6 @@ def _draw_strip(ax: Axes, blocks: Sequence[Block], row: tuple[float, float]) -> 
     ax.set_yticks([])
 
 
-__all__ = ["MFCC_GRID", "InspectOptions", "inspect_units"]
 SPLIT = "test"
 PAIRS = 100  # questions of MiniSQA that are spoken twice
 
@@ -242,7 +228,7 @@ class InspectOptions:
     pairs: int | None = None  # for the same-text distance, 0: none; None: PAIRS for MiniSQA where it can be spoken
     noise: str = "pink"  # kind of noise for the stability, as in the conditions of `evaluate`
     snrs: tuple[float, ...] = (20.0, 10.0, 5.0, 0.0)  # dB; empty: no stability
-    noisy: int = 20  # recordings that are heard again in noise, spread over all
+    noisy: int = 20  # recordings that are encoded again in noise, spread over all
     picture: Path | None = None  # file to draw
     recording: str | None = None  # id of what is drawn; None: the first
     span: tuple[float, float] | None = None  # seconds of it
@@ -253,7 +239,7 @@ class InspectOptions:
 
 
 @dataclass(frozen=True)
-class Subject:
+class Item:
     """A recording to be looked at. phones: of its alignment, empty where there is none."""
 
     id: str
@@ -275,45 +261,46 @@ class Units:
 def inspect_units(
     source: Path, encoder: str, codebook: Path | None, options: InspectOptions = InspectOptions(), out: Path | None = None
 ) -> dict[str, Any]:
-    """Quality of units; what cannot be measured on this source is left out, and said.
+    """Quality of units. What cannot be measured on this source is left out, and reported.
 
     encoder: folder, hub id or shipped name; `mfcc` for a codebook on MFCCs; `phones` for the phones of the manifest as units (the
     topline, without a codebook). Raises InputError where there is nothing to look at.
     """
-    _check(source, encoder, options)
-    with single_threaded(len(os.sched_getaffinity(0))) as pool:
-        torch.set_num_threads(1)  # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
-        values = _inspect(source, encoder, codebook, options, pool)
-    if out:
-        write_json(out, values)
-    return values
-
-
-def _inspect(source: Path, encoder: str, codebook: Path | None, options: InspectOptions, pool: Executor) -> dict[str, Any]:
-    units = None if encoder == "phones" else _units(encoder, codebook, options, pool)
-    subjects, corpus = _subjects(source, options)
-    values: dict[str, Any] = {"K": units.size} if units else {}
-    if units:
-        values |= _measured(subjects, corpus, units, options)
-    elif corpus is None or not all(s.phones for s in subjects):
-        raise InputError(f"{source} has passages without phones; units that are phones need a prepared corpus that has them")
-    return values | (_phone_rate(corpus) if corpus else {}) | _same_text(source, corpus, units, options)
-
-
-def _check(source: Path, encoder: str, options: InspectOptions) -> None:
-    """Raises InputError for what would only come to light after hours, or never."""
     if encoder == "mfcc":
         check_mfcc(options.precision, options.device)
-    if options.split is not None and not _is_corpus(source):
+    is_corpus = any(source.glob("*/passages.jsonl"))
+    if options.split is not None and not is_corpus:
         raise InputError(f"{source} is not a prepared corpus and has no split {options.split}; leave out --split")
     if options.picture is None and (options.recording is not None or options.span is not None):
         raise InputError("--recording and --span say what is drawn; name the file to draw with --picture, or leave them out")
     if options.pairs == 1:
         raise InputError("1 pair of questions is too few to compare; give --pairs 2 or more, or 0")
-    for condition in _conditions(options):
-        _distorter(options).check(condition)
+    conditions, distorter = _conditions(options), Distorter(options.seed, snr_over=options.snr_over)
+    for condition in conditions:
+        distorter.check(condition)
     if options.picture:
         check_picture(options.picture)
+    with single_threaded(len(os.sched_getaffinity(0))) as pool:
+        torch.set_num_threads(1)  # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
+        units = None
+        if encoder != "phones":
+            if codebook is None:
+                raise InputError(f"units of {encoder} need a codebook; name the file that `speechssl units fit` wrote")
+            extractor = load_extractor(encoder, codebook, options.precision, options.device)
+            units = Units(extractor.units, extractor.grid, extractor.codebook.size, pool)
+        corpus = load_corpus(source, options.split or SPLIT) if is_corpus else None
+        items = _items(source, corpus, options)
+        values: dict[str, Any] = {}
+        if units:
+            values = {"K": units.size} | _measured(items, corpus, units, options, conditions, distorter)
+        elif corpus is None or not all(item.phones for item in items):
+            raise InputError(f"{source} has passages without phones; units that are phones need a prepared corpus that has them")
+        if corpus and (phones := sum(len(p.phones) for p in corpus.passages.values())):
+            values["phones_a_second"] = phones / sum(p.seconds for p in corpus.passages.values())
+        values |= _same_text(source, corpus, units, options)
+    if out:
+        write_json(out, values)
+    return values
 
 
 def _conditions(options: InspectOptions) -> list[Condition]:
@@ -323,106 +310,85 @@ def _conditions(options: InspectOptions) -> list[Condition]:
     return found
 
 
-def _distorter(options: InspectOptions) -> Distorter:
-    return Distorter(options.seed, snr_over=options.snr_over)
-
-
-def _is_corpus(source: Path) -> bool:
-    return any(source.glob("*/passages.jsonl"))
-
-
-def _units(encoder: str, codebook: Path | None, options: InspectOptions, pool: Executor) -> Units:
-    if codebook is None:
-        raise InputError(f"units of {encoder} need a codebook; name the file that `speechssl units fit` wrote")
-    extractor = load_extractor(encoder, codebook, options.precision, options.device)
-    return Units(extractor.units, extractor.grid, extractor.codebook.size, pool)
-
-
-def _subjects(source: Path, options: InspectOptions) -> tuple[list[Subject], Corpus | None]:
-    """What to look at, in order, and the corpus that it is from."""
-    known = read_alignment(options.alignment) if options.alignment else {}
-    if not _is_corpus(source):
-        found = [Subject(r.id, r.path, tuple(known.get(r.id, ()))) for r in list_recordings(source)]
-        corpus = None
+def _items(source: Path, corpus: Corpus | None, options: InspectOptions) -> list[Item]:
+    """What to look at, in order."""
+    phones = known = read_alignment(options.alignment) if options.alignment else {}
+    if corpus is None:
+        found = [Item(r.id, r.path, tuple(known.get(r.id, ()))) for r in list_recordings(source)]
     else:
-        corpus = load_corpus(source, options.split or SPLIT)
-        phones = _own_phones(corpus) | known
-        found = [Subject(p.id, corpus.path(p), tuple(phones.get(p.id, ())), p.seconds) for p in corpus.passages.values()]
+        own = {p.id: [(s.text, s.start, s.end) for s in p.phones] for p in corpus.passages.values() if p.phones}
+        phones = usable(((name, partial(checked, tier, name)) for name, tier in own.items()), "the corpus") | known
+        found = [Item(p.id, corpus.path(p), tuple(phones.get(p.id, ())), p.seconds) for p in corpus.passages.values()]
     if not found:
         raise InputError(f"{source / (options.split or SPLIT)} has no passages; name a split that has some with --split")
-    if known and not any(s.phones for s in found):
+    if known and not any(item.phones for item in found):
         raise InputError(f"{options.alignment} has no recording of {source} (its first id is {next(iter(known))}); match the ids")
-    if options.recording is not None and options.recording not in [s.id for s in found[: options.recordings]]:
+    if options.recording is not None and options.recording not in [item.id for item in found[: options.recordings]]:
         raise InputError(f"{source} has no recording {options.recording} (its first is {found[0].id}); name another to draw")
-    return found[: options.recordings], corpus
+    return found[: options.recordings]
 
 
-def _own_phones(corpus: Corpus) -> dict[str, list[Phone]]:
-    """Phones of the passages of a corpus that have some, as an alignment gives them."""
-    spoken = {p.id: [(s.text, s.start, s.end) for s in p.phones] for p in corpus.passages.values() if p.phones}
-    return usable(((name, partial(checked, phones, name)) for name, phones in spoken.items()), "the corpus")
+def _measured(
+    items: Sequence[Item],
+    corpus: Corpus | None,
+    units: Units,
+    options: InspectOptions,
+    conditions: Sequence[Condition],
+    distorter: Distorter,
+) -> dict[str, Any]:
+    """All that needs the units of the recordings; those that cannot be read are listed and counted."""
 
+    def encode(item: Item) -> tuple[RunLength, float]:
+        samples = read_audio(item.path)
+        return units.of(samples), item.seconds or len(samples) / SAMPLE_RATE
 
-def _measured(subjects: Sequence[Subject], corpus: Corpus | None, units: Units, options: InspectOptions) -> dict[str, Any]:
-    """All that needs the units of the recordings."""
-    found, seconds = _hear(subjects, units)
-    subjects = [s for s in subjects if s.id in found]
-    used = usage(list(found.values()), units.size)
-    bits = bit_rate(list(found.values()), sum(seconds.values()))
+    found: dict[str, RunLength] = {}
+    failed: dict[str, str] = {}
+    seconds = 0.0
+    futures = [units.pool.submit(encode, item) for item in items]
+    for item, future in zip(tqdm(items, desc="units", unit="file"), futures, strict=True):
+        try:
+            found[item.id], length = future.result()
+            seconds += length
+        except (InputError, ValueError) as error:
+            failed[item.id] = str(error)
+    tell_set_aside(failed, "quality of units")
+    if not found:
+        raise InputError(f"no recording of {len(failed)} can be read ({next(iter(failed.values()))}); restore the audio")
+    items = [item for item in items if item.id in found]
+    used, bits = usage(list(found.values()), units.size), bit_rate(list(found.values()), seconds)
     values: dict[str, Any] = {
         "usage_entropy_bits": used.entropy,
         "usage_entropy_share": used.share,
         "unused_units": used.unused,
         "most_used": [{"unit": unit, "share": share} for unit, share in used.most],
-        "units_a_second": sum(map(len, found.values())) / sum(seconds.values()),
+        "units_a_second": sum(map(len, found.values())) / seconds,
         "bits_a_second": bits.units,
         "bits_a_second_timed": bits.timed,
     }
-    values |= _purity(subjects, found, units.grid)
+    aligned = [item for item in items if item.phones]
+    if len(aligned) < len(items):
+        _note(f"{len(items) - len(aligned)} of {len(items)} recordings have no phones and are left out of purity and PNMI")
+    if aligned:
+        names: dict[str, int] = {}
+        phones = [phone_frames(item.phones, units.grid, found[item.id].frames, names) for item in aligned]
+        pure = purity([found[item.id].expand() for item in aligned], phones)
+        values |= {"phone_purity": pure.phone, "cluster_purity": pure.cluster, "pnmi": pure.pnmi}
     if corpus:
-        values |= _oracle(corpus, found, units.grid)
-    values |= _stability(subjects, found, units, options)
+        values["oracle_ff1"] = _oracle(corpus, found, units.grid)
+    if conditions:
+        values["stability"] = _stability(items, found, units, options, conditions, distorter)
     if options.picture:
-        _draw(subjects, found, units.grid, options.picture, options)
+        wanted = [item for item in items if options.recording in (None, item.id)]
+        if not wanted:
+            raise InputError(f"the recording {options.recording} was set aside; name another to draw")
+        item, samples = wanted[0], read_audio(wanted[0].path)
+        draw_units(options.picture, samples, found[item.id], units.grid, item.phones, item.id, options.span)
+        _note(f"{options.picture}: the units of {item.id}")
     return values
 
 
-def _hear(subjects: Sequence[Subject], units: Units) -> tuple[dict[str, RunLength], dict[str, float]]:
-    """Units and seconds of all recordings that can be read; the others are listed and counted."""
-
-    def one(subject: Subject) -> tuple[RunLength, float]:
-        samples = read_audio(subject.path)
-        return units.of(samples), subject.seconds or len(samples) / SAMPLE_RATE
-
-    found: dict[str, RunLength] = {}
-    seconds: dict[str, float] = {}
-    failed: dict[str, str] = {}
-    futures = [units.pool.submit(one, subject) for subject in subjects]
-    for subject, future in zip(tqdm(subjects, desc="units", unit="file"), futures, strict=True):
-        try:
-            found[subject.id], seconds[subject.id] = future.result()
-        except (InputError, ValueError) as error:
-            failed[subject.id] = str(error)
-    tell_set_aside(failed, "quality of units")
-    if not found:
-        raise InputError(f"no recording of {len(failed)} can be read ({next(iter(failed.values()))}); restore the audio")
-    return found, seconds
-
-
-def _purity(subjects: Sequence[Subject], found: dict[str, RunLength], grid: FrameGrid) -> dict[str, float]:
-    """Against the phones of those recordings whose phones are known."""
-    aligned = [s for s in subjects if s.phones]
-    if len(aligned) < len(subjects):
-        _say(f"{len(subjects) - len(aligned)} of {len(subjects)} recordings have no phones and are left out of purity and PNMI")
-    if not aligned:
-        return {}
-    names: dict[str, int] = {}
-    phones = [phone_frames(s.phones, grid, found[s.id].frames, names) for s in aligned]
-    pure = purity([found[s.id].expand() for s in aligned], phones)
-    return {"phone_purity": pure.phone, "cluster_purity": pure.cluster, "pnmi": pure.pnmi}
-
-
-def _oracle(data: Corpus, units: dict[str, RunLength], grid: FrameGrid) -> dict[str, float]:
+def _oracle(data: Corpus, units: dict[str, RunLength], grid: FrameGrid) -> float:
     """FF1 (0 to 1) of the annotated answers after label -> decode: what no reader of these units can beat."""
     scores = []
     for question in data.answerable:
@@ -433,34 +399,40 @@ def _oracle(data: Corpus, units: dict[str, RunLength], grid: FrameGrid) -> dict[
             first, last = interval_of_units(grid, passage, *units_of_interval(grid, passage, start, end))
             shared = max(min(last, end) - max(first, start), 0.0)
             scores.append(2 * shared / (last - first + end - start))
-    return {"oracle_ff1": float(np.mean(scores)) if scores else math.nan}
+    return float(np.mean(scores)) if scores else math.nan
 
 
 def _stability(
-    subjects: Sequence[Subject], found: dict[str, RunLength], units: Units, options: InspectOptions
-) -> dict[str, list[dict[str, Any]]]:
+    items: Sequence[Item],
+    found: dict[str, RunLength],
+    units: Units,
+    options: InspectOptions,
+    conditions: Sequence[Condition],
+    distorter: Distorter,
+) -> list[dict[str, Any]]:
     """Clean against noisy, on some of the recordings, spread over all. The noise is decided by seed and id alone."""
-    conditions = _conditions(options)
-    places = np.unique(np.linspace(0, len(subjects) - 1, min(options.noisy, len(subjects))).round().astype(int))
-    chosen, distorter = [subjects[i] for i in places], _distorter(options)
+    places = np.unique(np.linspace(0, len(items) - 1, min(options.noisy, len(items))).round().astype(int))
+    chosen = [items[i] for i in places]
 
-    def one(subject: Subject) -> list[RunLength]:
-        samples = read_audio(subject.path)
-        return [units.of(distorter.apply(samples, condition, subject.id)) for condition in conditions]
+    def encode(item: Item) -> list[RunLength]:
+        samples = read_audio(item.path)
+        return [units.of(distorter.apply(samples, condition, item.id)) for condition in conditions]
 
-    noisy = list(tqdm(units.pool.map(one, chosen), total=len(chosen), desc="units in noise", unit="file")) if conditions else []
+    noisy = list(tqdm(units.pool.map(encode, chosen), total=len(chosen), desc="units in noise", unit="file"))
     rows = []
     for number, condition in enumerate(conditions):
-        stable = stability([found[s.id] for s in chosen], [heard[number] for heard in noisy])
+        stable = stability([found[item.id] for item in chosen], [encoded[number] for encoded in noisy])
         row = {"condition": condition.short, "snr_db": condition.snr_db, "recordings": len(chosen)}
         row |= {} if options.snr_over == ACTIVE else {"snr_over": options.snr_over}
         rows.append(row | {"unit_error_rate": stable.error_rate, "frames_changed": stable.changed})
-    return {"stability": rows} if rows else {}
+    return rows
 
 
 def _same_text(source: Path, corpus: Corpus | None, units: Units | None, options: InspectOptions) -> dict[str, Any]:
-    """One sentence by two voices, spoken on the spot (needs speechssl[synth]); MiniSQA only, for its questions are known."""
-    if corpus is None or options.pairs == 0 or not _is_minisqa(source):
+    """One sentence by two voices, synthesised on the spot (needs speechssl[synth]); MiniSQA only, whose questions are known."""
+    card = source / "card.json"
+    minisqa = corpus is not None and options.pairs != 0 and card.is_file() and read_json(card).get("corpus") == "minisqa"
+    if corpus is None or not minisqa:
         if options.pairs or (units is None and options.pairs != 0):
             raise InputError(f"{source} is not a MiniSQA corpus, whose questions can be spoken in pairs; leave out --pairs")
         return {}
@@ -471,7 +443,7 @@ def _same_text(source: Path, corpus: Corpus | None, units: Units | None, options
     except MissingExtra as error:
         if options.pairs or units is None:
             raise
-        _say(f"the same-text distance is left out: {error}")
+        _note(f"the same-text distance is left out: {error}")
         return {}
     names: dict[str, int] = {}
     if units is None:
@@ -481,25 +453,6 @@ def _same_text(source: Path, corpus: Corpus | None, units: Units | None, options
     alike = same_text(*sides)
     values = {"same_text_distance": alike.distance, "same_text_auc": alike.auc, "pairs": alike.pairs}
     return values if units else {"K": len(names)} | values
-
-
-def _phone_rate(data: Corpus) -> dict[str, float]:
-    phones = sum(len(p.phones) for p in data.passages.values())
-    return {"phones_a_second": phones / sum(p.seconds for p in data.passages.values())} if phones else {}
-
-
-def _is_minisqa(source: Path) -> bool:
-    card = source / "card.json"
-    return card.is_file() and read_json(card).get("corpus") == "minisqa"
-
-
-def _draw(subjects: Sequence[Subject], found: dict[str, RunLength], grid: FrameGrid, path: Path, options: InspectOptions) -> None:
-    wanted = [s for s in subjects if options.recording in (None, s.id)]
-    if not wanted:
-        raise InputError(f"the recording {options.recording} was set aside; name another to draw")
-    subject = wanted[0]
-    draw_units(path, read_audio(subject.path), found[subject.id], grid, subject.phones, subject.id, options.span)
-    _say(f"{path}: the units of {subject.id}")
 
 
 def lines(values: dict[str, Any]) -> list[str]:
@@ -512,5 +465,5 @@ def lines(values: dict[str, Any]) -> list[str]:
     return [f"{name:>32}  {value:.3f}" if isinstance(value, float) else f"{name:>32}  {value}" for name, value in flat.items()]
 
 
-def _say(line: str) -> None:
+def _note(line: str) -> None:
     tqdm.write(line, file=sys.stderr)

@@ -1,6 +1,13 @@
-"""K-means codebooks: fitted by MiniBatch k-means on a frame budget, applied by one matrix product (`nearest.py`).
+"""K-means codebooks: fitted by MiniBatch k-means on a frame budget, applied by one matrix product.
 
-Letters: T frames, D dimensions, K clusters.
+|x - c|^2 is smallest where the score x.c - |c|^2 / 2 is largest, so assignment is a product, a bias and an argmax; no distances
+are formed. The middle of the centroids is taken off them first: it adds the same to all scores of a frame. What rounding may do
+to a score is known: the product of bf16 numbers is off by at most 2^-7 |x| |c|, that of float32 by D 2^-24 |x| |c|. So bf16, where
+the processor has it, settles the frames whose best centroid is ahead by more than that (nine in ten, of speech); float32 most of
+the rest; and what is closer still is decided by true distances in float64. The answer is the argmin of the distances: the same
+for any number of frames in a call, of threads, on any machine.
+
+Letters: T frames, D dimensions, K clusters, B frames of a block.
 """
 
 from __future__ import annotations
@@ -22,16 +29,6 @@ from tqdm import tqdm
 from speechssl.errors import InputError
 from speechssl.io import SHIPPED, hash_bytes, read_json, replacing, write_json
 
-# The nearest centroid of every frame, by one product.
-#
-# |x - c|^2 is smallest where the score x.c - |c|^2 / 2 is largest, so assignment is a product, a bias and an argmax; no distances
-# are formed. The middle of the centroids is taken off them first: it adds the same to all scores of a frame. What rounding may do
-# to a score is known: the product of bf16 numbers is off by at most 2^-7 |x| |c|, that of float32 by D 2^-24 |x| |c|. So bf16,
-# where
-# the processor has it, settles the frames whose best centroid is ahead by more than that (nine in ten, of speech); float32 most of
-# the rest; and what is closer still is decided by true distances in float64. The answer is the argmin of the distances: the same
-# for any number of frames in a call, of threads, on any machine. Letters: T frames, D dimensions, K clusters, B frames of a block.
-
 CACHED = 1 << 18  # scores of a block: one megabyte, which stays in the second-level cache
 EXACT = 1 << 20  # numbers that are taken to float64 at a time
 HALF = 2.0**-8  # what rounding to bf16 may do, relatively
@@ -44,7 +41,10 @@ class Nearest:
 
     def __init__(self, centroids: np.ndarray, device: torch.device | str = "cpu") -> None:
         self.device, self.centroids = torch.device(device), np.ascontiguousarray(centroids, np.float32)
-        self.products = [Product.of(self.centroids, self.device, dtype) for dtype in _dtypes(self.device)]
+        mkldnn = self.device.type == "cpu" and torch.backends.mkldnn.is_available()
+        half = mkldnn and torch.cpu._is_avx512_bf16_supported()
+        dtypes = [torch.bfloat16, torch.float32] if half else [torch.float32]  # the products to be tried, one after the other
+        self.products = [Product.of(self.centroids, self.device, dtype) for dtype in dtypes]
 
     def __reduce__(self) -> tuple[type[Nearest], tuple[np.ndarray, str]]:
         return Nearest, (self.centroids, str(self.device))  # packed weights cannot be pickled
@@ -82,12 +82,6 @@ class Nearest:
         return units[nearest[np.searchsorted(nearest, firsts)]]
 
 
-def _dtypes(device: torch.device) -> list[torch.dtype]:
-    """The products to be tried, one after the other."""
-    half = device.type == "cpu" and torch.backends.mkldnn.is_available() and torch.cpu._is_avx512_bf16_supported()
-    return [torch.bfloat16, torch.float32] if half else [torch.float32]
-
-
 @dataclass(frozen=True)
 class Product:
     """Scores of features against centroids, and how far off they may be."""
@@ -115,39 +109,30 @@ class Product:
 
     def candidates(self, features: torch.Tensor, norms: torch.Tensor) -> Pairs:
         """Every frame with every unit that could be its nearest. features: (T, D); norms: (T,), their lengths."""
-        slack = self._relative(features.shape[1]) * self.reach * norms + self.offset
+        # how far off a score may be, for |x| |c| = 1: by rounding the inputs, and by summing in float32
+        setting = torch.backends.mkldnn if self.bias.device.type == "cpu" else torch.backends.cuda
+        rounding = HALF if self.dtype == torch.bfloat16 else LOOSE.get(setting.matmul.fp32_precision, 0.0)
+        relative = 2 * rounding + rounding**2 + features.shape[1] * 2.0**-23
+        slack = relative * self.reach * norms + self.offset
         blocks = zip(features.split(self.block), slack.split(self.block), strict=True)
         found = [self._candidates(*block) for block in blocks]
         frames = [number * self.block + part for number, (part, _) in enumerate(found)]
         return np.concatenate(frames), np.concatenate([units for _, units in found])
 
-    def _relative(self, width: int) -> float:
-        """How far off a score may be, for |x| |c| = 1: by rounding the inputs, and by summing in float32."""
-        setting = torch.backends.mkldnn if self.bias.device.type == "cpu" else torch.backends.cuda
-        rounding = HALF if self.dtype == torch.bfloat16 else LOOSE.get(setting.matmul.fp32_precision, 0.0)
-        return 2 * rounding + rounding**2 + width * 2.0**-23
-
     def _candidates(self, features: torch.Tensor, slack: torch.Tensor) -> Pairs:
-        scores = self._scores(features).float()
+        if self.packed:
+            scores = torch.ops.mkldnn._linear_pointwise(features.to(self.dtype), self.weight, self.bias, "none", [], "").float()
+        else:
+            scores = torch.addmm(self.bias, features, self.weight.T).float()
         best = scores.amax(1)
         if self.dtype == torch.bfloat16:  # the scores themselves are rounded
             slack = slack + HALF * (best.abs() + slack)
-        return _at_least(scores, best - 2.1 * slack)
-
-    def _scores(self, features: torch.Tensor) -> torch.Tensor:
-        """(B, K)."""
-        if self.packed:
-            return torch.ops.mkldnn._linear_pointwise(features.to(self.dtype), self.weight, self.bias, "none", [], "")
-        return torch.addmm(self.bias, features, self.weight.T)
-
-
-def _at_least(scores: torch.Tensor, least: torch.Tensor) -> Pairs:
-    """Rows and columns, in order, of the scores (B, K) that are not below their row's `least` (B,)."""
-    if scores.device.type == "cpu":  # numpy is five times as fast as torch at this
-        places = np.flatnonzero(scores.numpy() >= least.numpy()[:, None])
-        return places // scores.shape[1], places % scores.shape[1]
-    rows, columns = (scores >= least[:, None]).nonzero(as_tuple=True)
-    return rows.cpu().numpy(), columns.cpu().numpy()
+        least = best - 2.1 * slack
+        if scores.device.type == "cpu":  # numpy is five times as fast as torch at this
+            places = np.flatnonzero(scores.numpy() >= least.numpy()[:, None])
+            return places // scores.shape[1], places % scores.shape[1]
+        rows, columns = (scores >= least[:, None]).nonzero(as_tuple=True)
+        return rows.cpu().numpy(), columns.cpu().numpy()
 
 
 SUFFIX = ".safetensors"
@@ -184,7 +169,7 @@ class Codebook:
         return (self.hash, *((before,) if before else ()))
 
     def assign(self, features: torch.Tensor) -> np.ndarray:
-        """(T, D) on any device -> (T,) int64 indices of the nearest centroid, the first of equals; see `nearest.py`.
+        """(T, D) on any device -> (T,) int64 indices of the nearest centroid, the first of equals.
 
         Raises ValueError when D differs or a feature is not finite.
         """

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.data.sources import Recording
+from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import differing, unusable
-from speechssl.units.corpus import Made, Shard, ShardMaker, Tell
-from speechssl.units.extract import UnitExtractor, single_threaded
+from speechssl.units.corpus import Made, Report, Shard, ShardMaker
+from speechssl.units.extract import UnitExtractor
 
 STORE = 200_000_000  # bytes for Ray's objects on one machine: lists of paths
 FOR_GOOD = ("Prefetcher", "data-usage-metrics-poller")  # threads of Ray's: one sleeps after an error, one counts
@@ -38,11 +39,13 @@ class RayEngine:
     def __post_init__(self) -> None:
         _ray()  # or it would be missed only after the encoder has been loaded
 
-    def __call__(self, maker: ShardMaker, shards: Sequence[Shard], tell: Tell) -> Iterator[Made]:
+    def __call__(self, maker: ShardMaker, shards: Sequence[Shard], report: Report) -> Iterator[Made]:
         """Raises InputError with the sentence of an actor that could not load the encoder or write a part."""
         ray = _ray()
         with _cluster(self.workers):
-            _quiet()
+            context = ray.data.DataContext.get_current()  # there is one progress bar, and it counts seconds of audio
+            context.enable_progress_bars = context.print_on_execution_start = False
+            logging.getLogger("ray.data").setLevel(logging.ERROR)
             cores, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
             actors = _actors(self.workers, cores, gpus, len(shards))
             items = ray.data.from_items([_item(shard) for shard in shards], override_num_blocks=len(shards))
@@ -57,7 +60,7 @@ class RayEngine:
             )
             with _pipeline(done) as rows:
                 for row in rows:
-                    yield _received(json.loads(row["made"]), shards, tell)
+                    yield _received(json.loads(row["made"]), shards, report)
 
 
 def _actors(asked: int | None, cores: int, gpus: int, shards: int) -> int:
@@ -119,26 +122,19 @@ def _pipeline(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
                 thread.join(max(deadline - time.monotonic(), 0))
 
 
-def _quiet() -> None:
-    """There is one progress bar, and it counts seconds of audio."""
-    context = _ray().data.DataContext.get_current()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-
-
 def _item(shard: Shard) -> dict[str, Any]:
     """A shard as a row. Paths are bytes: not every name of a file is text."""
     rows = shard.recordings
     return {"index": shard.index, "ids": [r.id for r in rows], "paths": [os.fsencode(r.path) for r in rows]}
 
 
-def _received(answer: dict[str, Any], shards: Sequence[Shard], tell: Tell) -> Made:
+def _received(answer: dict[str, Any], shards: Sequence[Shard], report: Report) -> Made:
     if "error" in answer:
         raise InputError(answer["error"])
     computed = set(answer.pop("computed"))
-    for recording in shards[answer["index"]].recordings:
-        tell(recording, recording.id in computed)
+    (shard,) = (shard for shard in shards if shard.index == answer["index"])
+    for recording in shard.recordings:
+        report(recording, recording.id in computed)
     return Made(**answer)
 
 
@@ -153,24 +149,21 @@ class _Actor:
         (row,) = batch.to_pylist()
         paths = [Path(os.fsdecode(path)) for path in row["paths"]]
         shard = Shard(row["index"], [Recording(i, p) for i, p in zip(row["ids"], paths, strict=True)])
+        computed: list[str] = []
+
+        def report(recording: Recording, fresh: bool) -> None:
+            computed.extend([recording.id] * fresh)
+
+        answer: dict[str, Any]
         try:
-            answer = self._make(shard)
+            with single_threaded(1) as pool:
+                maker = self._ready()
+                answer = asdict(maker.finish(shard, maker.begin(shard, pool, report), report)) | {"computed": computed}
         except InputError as error:
             answer = {"error": str(error)}
         except OSError as error:
             answer = {"error": unusable(error, self.out, f" on {os.uname().nodename}")}
         return {"made": [json.dumps(answer)]}
-
-    def _make(self, shard: Shard) -> dict[str, Any]:
-        computed: list[str] = []
-
-        def tell(recording: Recording, fresh: bool) -> None:
-            computed.extend([recording.id] * fresh)
-
-        with single_threaded(1) as pool:
-            maker = self._ready()
-            made = maker.finish(shard, maker.begin(shard, pool, tell), tell)
-        return asdict(made) | {"computed": computed}
 
     def _ready(self) -> ShardMaker:
         if self.maker is None:

@@ -14,7 +14,7 @@ from speechssl.encoders.batched import BatchedEngine
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
-from .test_fast import SHAPES, error, expected, layers, network, speech
+from .test_cpu import SHAPES, error, expected, layers, network, speech
 
 LENGTHS = (16_000, 15_000, 400, 40_321, 16_100)
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from speechssl.cli import main
 from speechssl.encoders.base import hash_weights
-from speechssl.encoders.checkpoints import KINDS, Said, rename
+from speechssl.encoders.checkpoints import KINDS, Architecture, rename
 from speechssl.encoders.export import convert, relative_errors
 from speechssl.encoders.load import as_encoder, load_checkpoint, load_encoder
 from speechssl.errors import InputError
@@ -292,7 +292,7 @@ def test_a_place_of_another_kind_is_refused(made, tmp_path, out, kind, said):
 
 def test_a_hugging_face_folder_says_its_own_strides(made, tmp_path):
     with pytest.raises(InputError, match=r"config\.json says strides"):
-        convert(made(), tmp_path / "x.pt", "fairseq", Said(heads=4))
+        convert(made(), tmp_path / "x.pt", "fairseq", Architecture(heads=4))
 
 
 def test_the_error_is_relative_to_the_whole_layer():

@@ -12,7 +12,7 @@ import torchaudio
 import transformers
 from safetensors.torch import load_file, save_file
 
-from speechssl.encoders.checkpoints import Said, fairseq_settings, rename, said_by_fairseq, torchaudio_arguments
+from speechssl.encoders.checkpoints import Architecture, architecture_of_fairseq, fairseq_settings, rename, torchaudio_arguments
 from speechssl.encoders.export import relative_errors
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
@@ -126,7 +126,7 @@ def test_s3prls_copies_of_fairseqs_are_read(base, tmp_path):
     ],
 )
 def test_fairseqs_expression_of_convolutions_is_read_not_run(text, strides, convolutions):
-    said = said_by_fairseq({"model": {"conv_feature_layers": text}}, "x")
+    said = architecture_of_fairseq({"model": {"conv_feature_layers": text}}, "x")
     assert (said.strides, said.convolutions) == (strides, convolutions)
 
 
@@ -183,9 +183,9 @@ def test_what_cannot_be_guessed_is_asked_for(tmp_path, changes, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (Said(heads=3), "128 wide, which 3 heads cannot share"),
-        (Said(strides=(5, 2)), "7 convolutions, and 2 strides were given"),
-        (Said(strides=(5, 2, 2, 2, 2, 2, 0)), "7 convolutions, and 7 strides"),
+        (Architecture(heads=3), "128 wide, which 3 heads cannot share"),
+        (Architecture(strides=(5, 2)), "7 convolutions, and 2 strides were given"),
+        (Architecture(strides=(5, 2, 2, 2, 2, 2, 0)), "7 convolutions, and 7 strides"),
     ],
 )
 def test_what_is_given_must_fit(base, tmp_path, given, said):
@@ -196,7 +196,7 @@ def test_what_is_given_must_fit(base, tmp_path, given, said):
 
 def test_what_is_given_wins(base, fakes, tmp_path):
     fakes.write_fairseq(tmp_path / "x.pt", renamed(base, "fairseq"), fairseq_settings(base.config, False))
-    given = Said(strides=(5, 2, 2, 2, 2, 2, 1), heads=4, pre_norm=True)
+    given = Architecture(strides=(5, 2, 2, 2, 2, 2, 1), heads=4, pre_norm=True)
     config = load_checkpoint(tmp_path / "x.pt", given).model.config
     assert (config.conv_stride, config.num_attention_heads, config.do_stable_layer_norm) == ((5, 2, 2, 2, 2, 2, 1), 4, True)
 
@@ -211,7 +211,7 @@ def test_torchaudios_own_state_dict_is_read(large, tmp_path, prefix):
     model = torchaudio.models.wav2vec2_model(**torchaudio_arguments(large.config) | {"aux_num_out": 7}).eval()
     state = {(prefix + name if not name.startswith("aux") else name): tensor for name, tensor in model.state_dict().items()}
     torch.save(state, tmp_path / "x.pth")
-    checkpoint = load_checkpoint(tmp_path / "x.pth", Said(heads=4, pre_norm=True, normalise=False))
+    checkpoint = load_checkpoint(tmp_path / "x.pth", Architecture(heads=4, pre_norm=True, normalise=False))
     assert checkpoint.left_out == ("aux.bias", "aux.weight")
     from speechssl.encoders.load import as_encoder
 

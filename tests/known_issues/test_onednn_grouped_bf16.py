@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from speechssl.encoders.base import TransformersEngine
 from speechssl.encoders.batched import BatchedEngine
-from speechssl.encoders.hubert import Convolution, FastEngine, convolution_dtype
+from speechssl.encoders.cpu import Convolution, FastEngine
+from speechssl.encoders.hubert import convolution_dtype
 from speechssl.encoders.training import Convolution as TrainedConvolution
 from speechssl.encoders.training import Positions
 from speechssl.timing import FrameGrid
@@ -37,7 +38,7 @@ def convolution(width, groups=GROUPS, **shape):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_positions_of_the_fast_engine(width):
     conv, x = convolution(width, padding=KERNEL // 2)
-    found = Convolution(conv, torch.bfloat16)(x[0].t().bfloat16(), gelu=True)
+    found = Convolution(conv, torch.bfloat16).gelu(x[0].t().bfloat16())
     assert found.dtype == torch.bfloat16 and error(found.t(), F.gelu(conv(x))[0]) < ROUNDED
 
 
@@ -69,7 +70,7 @@ def test_a_strided_convolution_of_the_front_end(width, stride):
     exact.backward(toward.float())
     assert error(found.transpose(1, 2), exact.detach()) < ROUNDED
     assert error(frames.grad.transpose(1, 2), x.grad) < ROUNDED
-    alone = Convolution(conv, torch.bfloat16)(frames[0].detach(), gelu=False)
+    alone = Convolution(conv, torch.bfloat16)(frames[0].detach())
     assert error(alone.t(), exact[0].detach()) < ROUNDED
 
 

@@ -1,36 +1,39 @@
 """Extraction of a corpus: equal bytes with any workers and after any kill; 200 damaged files are listed and the rest is done."""
 
+import fcntl
 import json
 import multiprocessing
+import os
 import random
+import re
 import shutil
 import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import soundfile
 
 from speechssl import cli
 from speechssl.audio import read_audio, write_flac
-from speechssl.data.sources import list_recordings, source_card
+from speechssl.data.sources import Recording, list_recordings, source_card
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.errors import InputError
-from speechssl.units import corpus as corpus_module
-from speechssl.units import corpus as shards_module
-from speechssl.units.corpus import Earlier, LocalEngine, Progress, ShardMaker, extract_corpus, plan
+from speechssl.units import corpus
+from speechssl.units.corpus import SHARD_SECONDS, LocalEngine, Progress, Rows, ShardMaker, extract_corpus, plan
 from speechssl.units.extract import extractor_of
 from speechssl.units.storage import iterate_units, load_units
 
-NOTHING = Earlier({}, {}, {})
 
-
-def extract(extractor, source, out, size=2, workers=2, **options):
-    recordings = list_recordings(source, **options)
+def extract(extractor, source, out, size=2, workers=2, share=None, **options):
+    recordings = source if isinstance(source, list) else list_recordings(source, **options)
     card = source_card(source, options.get("split"), options.get("passages"))
-    return extract_corpus(ShardMaker(extractor, out, size), recordings, LocalEngine(workers), card)
+    return extract_corpus(ShardMaker(extractor, out, size), recordings, LocalEngine(workers), card, share)
 
 
 def contents(folder):
@@ -104,7 +107,7 @@ def test_finished_work_is_not_done_again(extractor, recordings, tmp_path, monkey
     out = tmp_path / "units"
     extract(extractor, recordings, out)
     before = times(out)
-    monkeypatch.setattr(shards_module, "read_audio", lambda path: pytest.fail(f"{path} was read again"))
+    monkeypatch.setattr(corpus, "read_audio", lambda path: pytest.fail(f"{path} was read again"))
     extract(extractor, recordings, out)
     assert times(out) == before
 
@@ -115,7 +118,7 @@ def test_a_changed_recording_is_done_again_and_the_others_are_not(extractor, rec
     before = contents(out)
     samples = read_audio(recordings / "3.flac")
     write_flac(recordings / "3.flac", samples[::-1])
-    monkeypatch.setattr(shards_module, "read_audio", lambda path: read.append(path.name) or read_audio(path))
+    monkeypatch.setattr(corpus, "read_audio", lambda path: read.append(path.name) or read_audio(path))
     extract(extractor, recordings, out)
     after = contents(out)
     assert read == ["3.flac"] and {name for name in after if after[name] != before[name]} == {"part-00001.parquet", "card.json"}
@@ -223,7 +226,7 @@ def test_a_kill_between_any_two_steps(extractor, recordings, tmp_path, monkeypat
         return function(*arguments)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        where = {"write": (shards_module, "encode"), "rename": (shards_module, "hash_json"), "card": (corpus_module, "write_json")}
+        where = {"write": (corpus, "encode"), "rename": (corpus, "hash_json"), "card": (corpus, "write_json")}
         module, name = where[moment]
         patched.setattr(module, name, partial(dying, getattr(module, name)))
         extract(extractor, recordings, out)
@@ -319,7 +322,7 @@ def test_names_that_are_not_text_do_not_stop_a_run(extractor, recordings, tmp_pa
 
 
 def test_other_errors_are_not_hidden(extractor, recordings, tmp_path, monkeypatch):
-    monkeypatch.setattr(shards_module, "read_audio", lambda path: 1 / 0)
+    monkeypatch.setattr(corpus, "read_audio", lambda path: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         extract(extractor, recordings, tmp_path / "units")
 
@@ -328,14 +331,14 @@ def test_other_errors_are_not_hidden(extractor, recordings, tmp_path, monkeypatc
 
 
 def test_progress_tells_speed_and_time_left_and_leaves_out_what_was_there(recordings, monkeypatch):
-    found = corpus_module._measured(list_recordings(recordings), NOTHING)
+    found = corpus._measured(list_recordings(recordings), Rows())
     now = [100.0]
-    monkeypatch.setattr(corpus_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(corpus.time, "monotonic", lambda: now[0])
     with Progress(plan(found, 3)) as progress:
         assert "? left, 0 of 7 files" in progress.text
-        progress.tell(found[0], False)
+        progress.report(found[0], False)
         now[0] += 0.1
-        progress.tell(found[1], True)
+        progress.report(found[1], True)
         total, done = sum(r.seconds for r in found), found[0].seconds + found[1].seconds
         speed = found[1].seconds / 0.1
         assert f"{speed:.1f} x real time, 00:00 left, 2 of 7 files" in progress.text
@@ -348,7 +351,7 @@ def test_progress_tells_speed_and_time_left_and_leaves_out_what_was_there(record
 def test_seconds_are_the_manifests_or_the_headers(recordings, tmp_path):
     lines = [{"audio": "audio/0.flac", "seconds": 77.0}, {"audio": "audio/1.flac"}, {"audio": "audio/none.flac"}]
     (tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = corpus_module._measured(list_recordings(tmp_path / "m.jsonl"), NOTHING)
+    found = corpus._measured(list_recordings(tmp_path / "m.jsonl"), Rows())
     assert [r.seconds for r in found] == [77.0, pytest.approx((3_000 + 4_517 * 3) / 16_000), 0.0]
 
 
@@ -385,3 +388,256 @@ def test_a_recording_without_finite_features_spoils_no_batch(batching, recording
     spoilt = replace(batching.features, many=lambda x: [f * (np.nan if i == 0 else 1) for i, f in enumerate(many(x))])
     made = extract(replace(batching, features=spoilt), recordings, tmp_path / "units", size=10)
     assert list(made.failed) == ["0"] and "not finite" in made.failed["0"] and len(load_units(tmp_path / "units")) == 6
+
+
+# ---- others' files
+
+
+def test_only_what_a_killed_run_leaves_is_removed(extractor, recordings, tmp_path):
+    out = tmp_path / "units"
+    out.mkdir()
+    others = [".pre-commit-config.yaml", ".part-1.txt", ".card-x.json", "part-00009.parquet.bak", "notes-1.md", ".a-b.parquet"]
+    for name in others:
+        (out / name).write_text("mine")
+    ours = [".part-00003-ab_d1234.parquet", ".card-abcd1234.json", ".failed-abcd1234.jsonl"]
+    for name in ours:
+        (out / name).write_text("half")
+    extract(extractor, recordings, out)
+    there = contents(out)
+    assert all(there[name] == b"mine" for name in others) and not set(ours) & set(there)
+
+
+@pytest.mark.parametrize("name", ["part-00000-abcd.snappy.parquet", "part-00000.parquet", "part-00077.parquet", "table.parquet"])
+def test_parquet_of_others_is_refused_and_left_alone(extractor, recordings, tmp_path, name):
+    out = tmp_path / "units"
+    out.mkdir()
+    pq.write_table(pa.table({"x": [1]}), out / name)
+    before = contents(out)
+    with pytest.raises(InputError, match=f"{name} was not written by .*choose another folder"):
+        extract(extractor, recordings, out)
+    assert contents(out) == before
+
+
+def test_a_damaged_file_with_another_name_is_left_alone_and_a_part_beyond_the_last_goes(extractor, recordings, tmp_path):
+    out = tmp_path / "units"
+    out.mkdir()
+    for name in ("part-00000-abcd.snappy.parquet", "part-00077.parquet"):
+        (out / name).write_bytes(b"half")
+    extract(extractor, recordings, out)
+    assert (out / "part-00000-abcd.snappy.parquet").read_bytes() == b"half" and not (out / "part-00077.parquet").exists()
+
+
+# ---- audio that is away
+
+
+def test_units_of_audio_that_is_away_are_kept(extractor, recordings, tmp_path, capsys):
+    out = tmp_path / "units"
+    listed = list_recordings(recordings)
+    extract(extractor, listed, out)
+    before, away = contents(out), tmp_path / "away"
+    recordings.rename(away)
+    made = extract(extractor, listed, out)
+    assert contents(out) == before and made.failed == {} and "7 recordings cannot be read now" in capsys.readouterr().err
+    recordings.mkdir()
+    shutil.copy(away / "4.flac", recordings)
+    (recordings / "5.flac").write_bytes(b"damaged")  # there, and something else: its units are of no file
+    made = extract(extractor, listed, out)
+    assert list(made.failed) == ["5"] and list(load_units(out)) == ["0", "1", "2", "3", "4", "6"]
+    shutil.rmtree(recordings)
+    away.rename(recordings)
+    extract(extractor, listed, out)
+    assert contents(out) == before
+
+
+def test_audio_that_is_away_and_has_no_units_yet_is_set_aside(extractor, recordings, tmp_path):
+    listed = list_recordings(recordings)
+    extract(extractor, listed[:3], tmp_path / "units")
+    shutil.rmtree(recordings)
+    made = extract(extractor, listed, tmp_path / "units")
+    assert list(made.failed) == ["3", "4", "5", "6"] and list(load_units(tmp_path / "units")) == ["0", "1", "2"]
+
+
+# ---- another source
+
+
+def test_another_source_is_refused(extractor, recordings, mini_corpus, tmp_path):
+    out = tmp_path / "units"
+    extract(extractor, recordings, out)
+    before = contents(out)
+    with pytest.raises(InputError, match=r"another source \(corpus, split differ\); choose another folder"):
+        extract(extractor, mini_corpus(), out, split="train")
+    write_flac(tmp_path / "other/x.flac", np.random.default_rng(5).uniform(-0.5, 0.5, 9_000))
+    with pytest.raises(InputError, match=r"units of other recordings \(0, \.\.\.\); choose another folder"):
+        extract(extractor, tmp_path / "other", out)
+    (tmp_path / "other/x.flac").rename(tmp_path / "other/3.flac")
+    with pytest.raises(InputError, match=r"other audio under the same ids \(3, \.\.\.\); choose another folder"):
+        extract(extractor, tmp_path / "other", out)
+    (out / "card.json").unlink()  # as after a kill
+    before.pop("card.json")
+    with pytest.raises(InputError, match="other audio under the same ids"):
+        extract(extractor, tmp_path / "other", out)
+    assert contents(out) == before
+
+
+def test_more_passages_of_one_split_are_the_same_source(extractor, mini_corpus, tmp_path):
+    root, out = mini_corpus(), tmp_path / "units"
+    extract(extractor, root, out, split="train", passages=1)
+    extract(extractor, root, out, split="train")
+    extract(extractor, root, tmp_path / "whole", split="train")
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+# ---- shards by seconds
+
+
+def seconds(*lengths):
+    return [Recording(str(i), Path(f"{i}.wav"), length) for i, length in enumerate(lengths)]
+
+
+def test_a_shard_ends_at_its_seconds_or_its_count():
+    assert SHARD_SECONDS == 600
+    shards = plan(seconds(300, 299, 1, 5, 700, 0, 0, 0, 0), 3)
+    assert [[r.id for r in s.recordings] for s in shards] == [["0", "1", "2"], ["3", "4"], ["5", "6", "7"], ["8"]]
+    assert [s.index for s in shards] == [0, 1, 2, 3] and plan([], 3) == []
+
+
+@pytest.mark.parametrize("killed", [None, 0, 1, 2])
+def test_a_mended_file_that_moves_where_shards_begin(extractor, recordings, tmp_path, monkeypatch, killed):
+    """One file was damaged, and its mending moves the borders of the shards; a kill on the way changes nothing."""
+    monkeypatch.setattr(corpus, "SHARD_SECONDS", 2.0)
+    whole, out = tmp_path / "whole", tmp_path / "units"
+    extract(extractor, recordings, whole, size=200)
+    content = (recordings / "2.flac").read_bytes()
+    (recordings / "2.flac").write_bytes(content[:500])
+    extract(extractor, recordings, out, size=200)
+    counts = [[p["recordings"] for p in json.loads((f / "card.json").read_text())["parts"]] for f in (out, whole)]
+    assert counts[0] != counts[1][: len(counts[0])]
+    (recordings / "2.flac").write_bytes(content)
+    left, encode = [killed], corpus.encode
+
+    def dying(part):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return encode(part)
+
+    if killed is not None:
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(corpus, "encode", dying)
+            extract(extractor, recordings, out, size=200)
+    extract(extractor, recordings, out, size=200)
+    assert contents(out) == contents(whole)
+
+
+# ---- several processes
+
+
+def test_shares_of_the_work_give_the_bytes_of_one_run(extractor, recordings, tmp_path):
+    (recordings / "bad.flac").write_bytes(b"no audio")
+    whole, out = tmp_path / "whole", tmp_path / "units"
+    card = extract(extractor, recordings, whole).card
+    made = [extract(extractor, recordings, out, share=(i, 3)) for i in (2, 1, 1)]
+    assert all(m.card == {} for m in made) and sorted(contents(out)) == [f"part-0000{i}.parquet" for i in (0, 1, 3)]
+    last = extract(extractor, recordings, out, share=(3, 3))
+    assert last.card == card and list(last.failed) == ["bad"] and contents(out) == contents(whole)
+    with pytest.raises(InputError, match="there is no shard 4 of 3; give --shard 1/3 to 3/3"):
+        extract(extractor, recordings, out, share=(4, 3))
+
+
+def test_shares_run_at_once_and_a_whole_run_waits_for_none(extractor, recordings, tmp_path):
+    out = tmp_path / "units"
+    out.mkdir()
+    handle = os.open(out, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_SH)  # as another share holds it
+    assert extract(extractor, recordings, out, share=(1, 4)).card == {}
+    with pytest.raises(InputError, match="another run is writing into"):
+        extract(extractor, recordings, out)
+    os.close(handle)
+
+
+@pytest.mark.parametrize(("lengths", "most"), [((700,) * 12, 5), ((1,) * 40, 2), ((700, 1, 1, 700, 700, 700, 1), 4)])
+def test_shards_of_one_recording_keep_all_threads_busy(lengths, most):
+    """Four workers: long recordings leave no thread idle, and of short ones no more than two shards are in the making."""
+    begun, ended, held = [], [], []
+
+    class Maker:
+        def begin(self, shard, pool, tell):
+            begun.append(shard.index)
+            held.append(len(begun) - len(ended))
+            return [None] * len(shard.recordings)
+
+        def finish(self, shard, results, tell):
+            assert len(results) == len(shard.recordings)
+            ended.append(shard.index)
+            return shard.index
+
+    shards = plan(seconds(*lengths), 10)
+    assert list(LocalEngine(4)(Maker(), shards, print)) == begun == ended == [s.index for s in shards]
+    assert max(held) == most
+
+
+def test_a_kill_with_the_default_flags_costs_little_of_long_recordings(extractor, hubert_folder, tmp_path):
+    rng = np.random.default_rng(1)
+    (tmp_path / "audio").mkdir()
+    soundfile.write(tmp_path / "minute.wav", rng.uniform(-0.3, 0.3, 60 * 16_000), 16_000)
+    for i in range(30):
+        (tmp_path / f"audio/{i:02d}.wav").symlink_to(tmp_path / "minute.wav")
+    extractor.codebook.save(tmp_path / "book.safetensors")
+    out, arguments = tmp_path / "units", [tmp_path / "audio", hubert_folder("layer"), tmp_path / "book.safetensors"]
+    context = multiprocessing.get_context("forkserver")
+    command = ["units", "extract", *map(str, arguments)]
+
+    def start():
+        process = context.Process(target=cli.main, args=([*command, str(out)],))
+        process.start()
+        return process
+
+    for wanted in (1, 2):  # the second goes on where the first was killed
+        process = start()
+        while len(list(out.glob("part-*"))) < wanted and process.is_alive():
+            time.sleep(0.002)
+        process.kill()
+        process.join(10)
+        assert process.exitcode == -9 and not (out / "card.json").exists()
+    before = {p: p.stat().st_mtime_ns for p in out.glob("part-*")}
+    assert len(before) >= 2
+    assert cli.main([*command, str(out)]) == 0 and cli.main([*command, str(tmp_path / "whole")]) == 0
+    assert contents(out) == contents(tmp_path / "whole")
+    assert all(p.stat().st_mtime_ns == t for p, t in before.items())
+    card = json.loads((out / "card.json").read_text())
+    assert [p["recordings"] for p in card["parts"]] == [10] * 3 and (card["shard_size"], card["shard_seconds"]) == (200, 600)
+
+
+# ---- one run at a time
+
+
+def test_a_second_run_is_refused_while_the_first_writes(extractor, recordings, tmp_path):
+    out = tmp_path / "units"
+    out.mkdir()
+    handle = os.open(out, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with pytest.raises(InputError, match=f"another run is writing into {re.escape(str(out))}; wait for it"):
+        extract(extractor, recordings, out)
+    assert contents(out) == {}
+    os.close(handle)
+    extract(extractor, recordings, out)
+    assert all(name.startswith(("part-", "card")) for name in contents(out))
+
+
+def test_several_processes_of_torchrun_are_refused(extractor, recordings, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="by one process, not by 2; start it without torchrun"):
+        extract(extractor, recordings, tmp_path / "units")
+
+
+def test_units_of_another_device_are_not_resumed(extractor, recordings, tmp_path):
+    class OnGpu:
+        device = "cuda"
+
+        def __getattr__(self, name):
+            return getattr(extractor.features, name)
+
+    extract(replace(extractor, features=OnGpu()), recordings, tmp_path / "units")
+    assert json.loads((tmp_path / "units/card.json").read_text())["device"] == "cuda"
+    with pytest.raises(InputError, match=r"\(device differ\)"):
+        extract(extractor, recordings, tmp_path / "units")

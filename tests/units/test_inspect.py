@@ -11,9 +11,9 @@ import torch
 
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.units.features import mfcc
+from speechssl.units.features import MFCC_GRID, mfcc
 from speechssl.units.fit import FitOptions, fit_units
-from speechssl.units.inspect import MFCC_GRID, InspectOptions, inspect_units, lines
+from speechssl.units.inspect import InspectOptions, inspect_units, lines
 from speechssl.units.kmeans import fit_kmeans
 
 DEV = InspectOptions("dev", pairs=4, snrs=(10.0,))
