@@ -41,10 +41,7 @@ class Nearest:
 
     def __init__(self, centroids: np.ndarray, device: torch.device | str = "cpu") -> None:
         self.device, self.centroids = torch.device(device), np.ascontiguousarray(centroids, np.float32)
-        mkldnn = self.device.type == "cpu" and torch.backends.mkldnn.is_available()
-        half = mkldnn and torch.cpu._is_avx512_bf16_supported()
-        dtypes = [torch.bfloat16, torch.float32] if half else [torch.float32]  # the products to be tried, one after the other
-        self.products = [Product.of(self.centroids, self.device, dtype) for dtype in dtypes]
+        self.products = [Product.of(self.centroids, self.device, dtype) for dtype in _dtypes(self.device)]
 
     def __reduce__(self) -> tuple[type[Nearest], tuple[np.ndarray, str]]:
         return Nearest, (self.centroids, str(self.device))  # packed weights cannot be pickled
@@ -80,6 +77,12 @@ class Nearest:
         firsts = np.searchsorted(frames, np.arange(len(features)))
         nearest = np.flatnonzero(distances == np.minimum.reduceat(distances, firsts)[frames])
         return units[nearest[np.searchsorted(nearest, firsts)]]
+
+
+def _dtypes(device: torch.device) -> list[torch.dtype]:
+    """The products to be tried, one after the other."""
+    half = device.type == "cpu" and torch.backends.mkldnn.is_available() and torch.cpu._is_avx512_bf16_supported()
+    return [torch.bfloat16, torch.float32] if half else [torch.float32]
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,30 @@
 """s3prl's upstreams against s3prl itself, ours against s3prl's on the same weights, and every way a name can be wrong."""
 
+import argparse
+import importlib
+import os
 import random
 import shutil
+import subprocess
 import sys
+import types
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from safetensors.torch import load_file, save_file
+from torch.nn.utils.rnn import pad_sequence
 from transformers import Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2Model
 
+from speechssl.encoders import s3prl as programs
 from speechssl.encoders.base import Chunking
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.s3prl import import_hub, load_s3prl, run, upstreams
+from speechssl.encoders.s3prl_upstream import main, register
 from speechssl.errors import InputError, MissingExtra
 
 pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
@@ -235,3 +244,192 @@ def test_without_s3prl_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "s3prl", None)
     with pytest.raises(MissingExtra, match=r"speechssl\[s3prl\]"):
         load_encoder("s3prl:hubert")
+
+
+# ---- what is put in place for s3prl's programs: audio, sox's effects, modules that are wanted for one name
+
+
+SIMPLE = [["channels", "1"], ["rate", "16000"], ["gain", "-6.0"]]
+
+
+@pytest.fixture
+def stereo(tmp_path):
+    """A second at 8 kHz: 440 Hz in one channel, twice as loud as in the other."""
+    tone = 0.4 * np.sin(2 * np.pi * 440 * np.arange(8_000) / 8_000)
+    soundfile.write(tmp_path / "a.wav", np.stack([tone, tone / 2], 1), 8_000, subtype="FLOAT")
+    return tmp_path / "a.wav"
+
+
+def test_a_file_is_loaded_as_torchaudio_loads_it(stereo):
+    whole, rate = programs.load(str(stereo))
+    assert (whole.shape, whole.dtype, rate) == ((2, 8_000), torch.float32, 8_000)
+    assert torch.allclose(whole[0], 2 * whole[1])
+    assert torch.equal(programs.load(stereo, 100, 50)[0], whole[:, 100:150])
+    with pytest.raises(InputError, match="does not exist"):
+        programs.load(stereo.with_name("b.wav"))
+
+
+def test_channels_rate_and_gain_are_what_they_say(stereo):
+    found, rate = programs.apply_effects_file(str(stereo), SIMPLE)
+    expected = 10 ** (-6 / 20) * 0.3 * torch.sin(2 * torch.pi * 440 * torch.arange(16_000) / 16_000)
+    assert (found.shape, rate, found.dtype) == ((1, 16_000), 16_000, torch.float32)
+    assert (found[0] - expected)[500:-500].abs().max() < 2e-3  # edges ring
+    same, _ = programs.apply_effects_tensor(*programs.load(stereo), SIMPLE)
+    assert torch.equal(found, same)
+
+
+def test_other_effects_go_through_sox(stereo, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    with pytest.raises(InputError, match="the effect silence, which needs the program sox"):
+        programs.apply_effects_file(stereo, [["silence", "1", "0.1", "0.1%"]])
+    asked = []
+
+    def sox(command, input, capture_output):
+        asked.append(command)
+        return types.SimpleNamespace(returncode=0, stdout=input[: 8 * 100], stderr=b"")  # 100 frames of two float32
+
+    monkeypatch.setattr(programs.shutil, "which", lambda _: "sox")
+    monkeypatch.setattr(programs.subprocess, "run", sox)
+    found, rate = programs.apply_effects_file(stereo, [["silence", "1", "0.1", "0.1%"]])
+    assert rate == 8_000 and torch.equal(found, programs.load(stereo)[0][:, :100])
+    raw = "-t f32 -r 8000 -c 2 -".split()
+    assert asked == [["sox", *raw, *raw, "silence", "1", "0.1", "0.1%"]]
+    failed = types.SimpleNamespace(returncode=1, stdout=b"", stderr=b"no such effect\n")
+    monkeypatch.setattr(programs.subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(InputError, match=r"sox cannot apply odd \(no such effect\)"):
+        programs.apply_effects_file(stereo, [["odd"]])
+
+
+def test_a_module_stands_in_only_where_there_is_none(monkeypatch):
+    programs._stand_in_module("numpy.fake", "name", 1)
+    assert "numpy.fake" not in sys.modules
+    for name in ("not_there_at_all", "not_there_at_all.data", "not_there_at_all.data.sampler"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+        del sys.modules[name]
+    for _ in range(2):
+        programs._stand_in_module("not_there_at_all.data.sampler", "Wrapper", programs._not_there("not_there_at_all", "Wrapper"))
+    found = importlib.import_module("not_there_at_all.data.sampler")
+    with pytest.raises(InputError, match="Wrapper of the package not_there_at_all; pip install not_there_at_all"):
+        found.Wrapper()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "distance"), [("kitten", "sitting", 3), ([1, 2, 3], [2, 3], 1), (["a b", "c"], [], 2), ("", "", 0)]
+)
+def test_the_distance_is_levenshteins(a, b, distance):
+    assert programs._distance(a, b) == distance
+
+
+def test_s3prls_experts_start_and_its_checkpoints_are_read(tmp_path):
+    """In another process: what is put in place stays there."""
+    pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
+    pytest.importorskip("pandas", reason="s3prl's experts read their lists with pandas")
+    torch.save({"Args": argparse.Namespace(upstream="speechssl"), "Step": 1}, tmp_path / "states.ckpt")
+    code = f"""
+import importlib, torch
+from speechssl.encoders.s3prl_upstream import register
+from speechssl.encoders.s3prl import stand_in_for_programs
+register()
+for _ in range(2):
+    stand_in_for_programs()
+for name in "ctc asr speech_commands voxceleb1 sv_voxceleb1 fluent_commands emotion".split():
+    importlib.import_module(f"s3prl.downstream.{{name}}.expert").DownstreamExpert
+from s3prl.downstream.ctc.metric import per
+assert per(hypothesis=["a b c"], groundtruth=["a c"]) == 0.5
+assert torch.load({str(tmp_path / "states.ckpt")!r})["Args"].upstream == "speechssl"
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+# ---- our encoder inside s3prl's own tools: S3PRLUpstream, Featurizer, run_downstream
+
+
+pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
+pytest.importorskip("tensorboardX", reason="s3prl's programs need tensorboardX, of the optional extra s3prl")
+
+LENGTHS = (16_777, 9_999, 1_000, 250)  # the last is less than one receptive field
+
+
+@pytest.fixture(scope="module")
+def nn():
+    register()
+    from s3prl import nn
+
+    return nn
+
+
+def waves(lengths=LENGTHS):
+    rng = np.random.default_rng(0)
+    return [torch.from_numpy((rng.standard_normal(n) * 0.1 + 0.02).astype(np.float32)) for n in lengths]
+
+
+def through(upstream, wavs):
+    with torch.no_grad():
+        states, lengths = upstream(pad_sequence(wavs, batch_first=True), torch.tensor([len(w) for w in wavs]))
+    return torch.stack(states), lengths[0]
+
+
+@pytest.mark.parametrize("norm", ["layer", "group"])
+def test_s3prl_gets_what_our_encoder_and_its_own_give(hubert_folder, nn, norm):
+    folder = hubert_folder(norm)
+    wavs, encoder = waves(LENGTHS[:1]), load_encoder(folder)
+    upstream = nn.S3PRLUpstream("speechssl", path_or_url=str(folder)).eval()
+    assert (upstream.num_layers, upstream.hidden_sizes, upstream.downsample_rates) == (3, [32] * 3, [320] * 3)
+    states, lengths = through(upstream, wavs)
+    ours = encoder.hidden_states(wavs[0].numpy())
+    assert torch.equal(states[:, 0, : ours.shape[1]], ours) and lengths.tolist() == [53]
+    theirs, their_lengths = through(nn.S3PRLUpstream("hf_hubert_custom", path_or_url=str(folder)).eval(), wavs)
+    assert states.shape == theirs.shape and torch.equal(lengths, their_lengths)
+    assert max(float((a - b).norm() / b.norm()) for a, b in zip(states, theirs, strict=True)) <= 1e-5
+
+
+def test_the_weighted_sum_of_s3prl_is_that_of_our_layers_and_is_learnt(hubert_folder, nn):
+    folder, wavs = hubert_folder("layer"), waves(LENGTHS[:2])
+    upstream = nn.S3PRLUpstream("speechssl", path_or_url=str(folder))
+    featurizer = nn.Featurizer(upstream)
+    states, lengths = upstream(pad_sequence(wavs, batch_first=True), torch.tensor([len(w) for w in wavs]))
+    summed, _ = featurizer(states, lengths)
+    ours = load_encoder(folder).hidden_states(wavs[0].numpy())
+    torch.testing.assert_close(summed[0, : ours.shape[1]], ours.mean(0), atol=1e-6, rtol=1e-5)
+    summed.square().mean().backward()
+    assert featurizer.weights.grad.abs().sum() > 0
+
+
+def test_an_utterance_does_not_depend_on_its_batch_mates(hubert_folder, nn):
+    upstream = nn.S3PRLUpstream("speechssl", path_or_url=str(hubert_folder("group"))).eval()
+    together, lengths = through(upstream, waves())
+    assert lengths.tolist() == [-(-n // 320) for n in LENGTHS]
+    for i, wav in enumerate(waves()):
+        alone, length = through(upstream, [wav])
+        assert length == lengths[i] and torch.equal(together[:, i, : lengths[i]], alone[:, 0])
+
+
+def test_frames_that_s3prl_counts_and_we_do_not_repeat_the_last(hubert_folder):
+    upstream = import_hub().speechssl(str(hubert_folder("layer")))
+    states = torch.stack(upstream(waves())["hidden_states"])
+    assert states.shape == (3, 4, 53, 32)
+    assert torch.equal(states[:, 0, 51], states[:, 0, 52]) and not torch.equal(states[:, 0, 50], states[:, 0, 51])
+    assert not states[:, 1, 32:].any()  # padding of the batch
+
+
+def test_run_downstream_trains_on_our_encoder(hubert_folder, tmp_path):
+    (tmp_path / "task.yaml").write_text("""
+runner: {total_steps: 2, gradient_clipping: 1, gradient_accumulate_steps: 1, log_step: 1, eval_step: 9, save_step: 2, max_keep: 1}
+optimizer: {name: AdamW, lr: 1.0e-3}
+downstream_expert: {datarc: {train_batch_size: 1, eval_batch_size: 1, num_workers: 0}, modelrc: {input_dim: 8}}
+""")
+    options = f"-m train -d example -c {tmp_path}/task.yaml -p {tmp_path}/exp --device cpu -u speechssl -k {hubert_folder('layer')}"
+    command = [sys.executable, "-m", "speechssl.encoders.s3prl_upstream", "s3prl.run_downstream", *options.split()]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "list of 3 features and weighted sum them" in done.stderr
+    assert (tmp_path / "exp/states-2.ckpt").is_file()
+
+
+def test_wrong_use_is_one_sentence(nn):
+    with pytest.raises(InputError, match="needs an encoder; give its folder or name as path_or_url"):
+        nn.S3PRLUpstream("speechssl")
+    with pytest.raises(InputError, match="give a program of s3prl"):
+        main([])

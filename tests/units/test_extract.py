@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.encoders.base import Chunking
+from speechssl.encoders.base import Chunking, single_threaded
 from speechssl.errors import InputError
 from speechssl.systems import SharedEncoder
-from speechssl.units.extract import extractor_of, load_extractor, single_threaded
+from speechssl.units.extract import extractor_of, load_extractor
 
 
 def noise(samples, seed=0):
