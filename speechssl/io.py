@@ -172,7 +172,9 @@ class Stage:
 
 
 @contextmanager
-def stage(folder: Path | str, inputs: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> Iterator[Stage]:
+def stage(
+    folder: Path | str, inputs: Mapping[str, Any], settings: Mapping[str, Any] | None = None, wait: bool = False
+) -> Iterator[Stage]:
     """Begin, resume or skip a step of work; the one protocol of every folder that a command makes.
 
         with stage(out, {"data": data_hash}, asdict(options)) as step:
@@ -183,13 +185,13 @@ def stage(folder: Path | str, inputs: Mapping[str, Any], settings: Mapping[str, 
 
     inputs and settings (as "options") are written to `made_from.json` before anything else goes into the folder, and the folder is
     locked until the block is left. A folder that is begun here is removed again on InputError, lest it refuse the mended command.
-    Under torchrun the first process locks and writes.
+    wait: for another run that holds the folder, as several do that share a cache. Under torchrun the first process writes.
     Raises InputError where the folder was begun or finished from other inputs or settings, holds something that does not say what
     it was made from, or where another run holds it.
     """
     folder = Path(folder)
     made_from = json.loads(json.dumps(dict(inputs) | ({} if settings is None else {"options": dict(settings)})))
-    with locked(folder, wait=False) if is_main() else nullcontext():
+    with locked(folder, wait) if is_main() else nullcontext():
         with main_first():
             path = folder / MADE_FROM
             begun = is_main() and not path.is_file()

@@ -1,4 +1,11 @@
-"""Any encoder of transformers (WavLM, data2vec-audio, unusual HuBERTs), computed by its own code, one utterance at a time."""
+"""A HuBERT, wav2vec 2.0 or other encoder as the rest of the package sees it: samples in, hidden states out.
+
+Layer 0 is the input of the first transformer layer, layer n the output of layer n (fairseq's "layer 0" is something else). Where
+layers normalise their input (large), the last one's output is taken before the final norm of the encoder, as in transformers 5 and
+torchaudio; fairseq and s3prl's `hubert_custom` give it after that norm.
+
+Letters: N samples, T frames, L layers, D width.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +28,6 @@ from speechssl.encoders.hubert import convolution_dtype
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes
 from speechssl.timing import FrameGrid
-
-# A HuBERT or wav2vec 2.0 encoder as the rest of the package sees it: samples in, hidden states out.
-#
-# Layer 0 is the input of the first transformer layer, layer n the output of layer n (fairseq's "layer 0" is something else). Where
-# layers normalise their input (large), the last one's output is taken before the final norm of the encoder, as in transformers
-# 5 and
-# torchaudio; fairseq and s3prl's `hubert_custom` give it after that norm.
-# Letters: N samples, T frames, L layers, D width.
 
 BLOCK = 1 << 20  # samples whose moments are taken at a time
 LONG_PIECES = 15  # pieces from which on (10 minutes) there is a progress bar

@@ -174,10 +174,10 @@ def fold(norm: Any, weight: torch.Tensor, mean: torch.Tensor, covariance: torch.
     return scale[..., None] * weight, norm.bias.double() - scale * (mean @ weight.T)
 
 
-def in_halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """x as the sum of two bf16 tensors: rounded, and what that misses."""
-    high = x.bfloat16()
-    return high, (x - high).bfloat16()
+def in_halves(x: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> tuple[torch.Tensor, torch.Tensor]:
+    """x as the sum of two tensors of fewer bits: rounded, and what that misses."""
+    high = x.to(dtype)
+    return high, (x - high).to(dtype)
 
 
 def frames_of_samples(config: Any, lengths: torch.Tensor) -> torch.Tensor:

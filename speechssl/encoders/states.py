@@ -1,8 +1,12 @@
-"""Hidden states of a frozen encoder, computed once and kept on disk in shards that are read as they are needed.
+"""The feature store: hidden states of a frozen encoder, computed once and kept on disk in shards that are read as they are needed.
 
 A folder holds `made_from.json`, one `shard-NNNNN.safetensors` for every so many recordings, and at the end `card.json`. A shard is
 there whole or not at all, so a killed run goes on with the next. What is kept of a recording is either its (T, S, D) hidden states
 or, for heads that see their mean over time alone, (S, D).
+
+`cache_states(encoder, recordings, folder, options)` computes what is missing and returns `CachedStates`, a mapping from the id of a
+recording to its tensor; `CachedStates.load(folder)` opens a finished store. Whoever needs one layer takes `store[id][:, layer]`.
+
 Letters: S hidden states (the encoder's layers and the input of the first), T frames, D width, R recordings.
 """
 
@@ -11,8 +15,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,7 +32,7 @@ from speechssl.augment import Condition, Distorter
 from speechssl.data.sources import Recording
 from speechssl.encoders.base import SpeechEncoder, single_threaded
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import hash_json, read_json, replacing, stage, write_json
+from speechssl.io import hash_json, read_json, replacing, stage
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -45,7 +48,7 @@ class CacheOptions:
 
 
 class Hears(Protocol):
-    """Through what recordings are heard."""
+    """How recordings are read before they are encoded."""
 
     @property
     def card(self) -> dict[str, Any]:
@@ -59,7 +62,7 @@ class Hears(Protocol):
 
 @dataclass(frozen=True)
 class Hearing:
-    """Through a condition."""
+    """Reads recordings as they sound in a condition."""
 
     condition: Condition = Condition("clean")
     distorter: Distorter = field(default_factory=Distorter)
@@ -134,18 +137,22 @@ def cache_states(
     """
     folder = Path(folder)
     kept = {"pooled": options.pooled, "precision": options.precision, "shard_mb": options.shard_mb}
-    made_from = {"encoder": encoder_card(encoder), "recordings": _names(recordings), "options": kept, "hearing": hearing.card}
-    with stage(folder, made_from):
-        plan = dict(_plan(encoder, recordings, folder, options))
-        missing = {path: part for path, part in plan.items() if not _is_done(path)}
+    # audio is known by id, name and size, in this order
+    sizes = [(r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0) for r in recordings]
+    if len({r.id for r in recordings}) < len(recordings):
+        raise InputError("two recordings have the same id; make ids unique")
+    made_from = {"encoder": encoder_card(encoder), "recordings": hash_json(sizes), "options": kept, "hearing": hearing.card}
+    with stage(folder, made_from, wait=True) as step:
+        shards = dict(_plan(encoder, recordings, folder, options))
+        # a shard is done with all its recordings: those that could not be read may have been mended
+        missing = {path: part for path, part in shards.items() if not path.is_file() or _index(path)["failed"]}
         if missing:
-            _check_room(encoder, [r for part in missing.values() for r in part], folder, options)
-            _compute_all(missing, lambda r: _states(encoder, hearing.read(r), options), workers, f"hidden states, {encoder.name}")
-        write_json(folder / "card.json", {"kind": "hidden-states", "shards": [p.name for p in plan], "made_from": made_from})
+            _compute(encoder, missing, options, hearing, workers)
+        step.finish({"kind": "hidden-states", "shards": [p.name for p in shards], "made_from": made_from})
         cached = CachedStates.load(folder)
         tell_set_aside(cached.failed, "hidden states")
         if not cached.rows:
-            raise InputError(f"none of the {len(recordings)} recordings for {folder} could be heard; mend them or the manifest")
+            raise InputError(f"none of the {len(recordings)} recordings for {folder} could be read; mend them or the manifest")
     return cached
 
 
@@ -153,14 +160,6 @@ def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
     """What decides the features of an encoder."""
     facts = {"encoder": encoder.hash, "settings": encoder.settings, "precision": encoder.precision}
     return facts | {"states": encoder.layers + 1, "width": encoder.width, "chunking": asdict(encoder.chunking)}
-
-
-def _names(recordings: Sequence[Recording]) -> str:
-    """Hash of what is to be heard, in this order; audio is known by id, name and size."""
-    sizes = [(r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0) for r in recordings]
-    if len({r.id for r in recordings}) < len(recordings):
-        raise InputError("two recordings have the same id; make ids unique")
-    return hash_json(sizes)
 
 
 def _plan(
@@ -194,49 +193,40 @@ def _estimate(encoder: SpeechEncoder, recording: Recording, options: CacheOption
     return frames * (encoder.layers + 1) * encoder.width * PRECISIONS[options.precision].itemsize
 
 
-def _check_room(encoder: SpeechEncoder, recordings: Sequence[Recording], folder: Path, options: CacheOptions) -> None:
-    needed = estimate(encoder, recordings, options) / 1e9
-    free = shutil.disk_usage(folder).free / 1e9
+def _compute(
+    encoder: SpeechEncoder, missing: dict[Path, list[Recording]], options: CacheOptions, hearing: Hears, workers: int
+) -> None:
+    """Write the shards. Raises InputError where there is too little room for them."""
+    recordings, folder = [r for part in missing.values() for r in part], next(iter(missing)).parent
+    needed, free = estimate(encoder, recordings, options) / 1e9, shutil.disk_usage(folder).free / 1e9
     tqdm.write(f"hidden states of {len(recordings)} recordings: {needed:.3g} GB in {folder} ({free:.3g} GB free)", file=sys.stderr)
     if needed > min(free, options.limit_gb):
         short = f"{free:.3g} GB are free" if needed > free else f"the limit is {options.limit_gb:g} GB"
         raise InputError(f"the hidden states for {folder} need {needed:.3g} GB and {short}; take fewer recordings or another disk")
 
-
-def _compute_all(missing: dict[Path, list[Recording]], compute: Callable[[Recording], Tensor], workers: int, what: str) -> None:
-    total = sum(map(len, missing.values()))
-    with single_threaded(workers) as pool, tqdm(total=total, desc=what, unit="file") as bar:
-        for path, part in missing.items():
-            _write_shard(path, part, compute, pool, bar)
-
-
-def _write_shard(path: Path, part: Sequence[Recording], compute: Callable[[Recording], Tensor], pool: Executor, bar: Any) -> None:
-    def one(recording: Recording) -> Tensor | str:
+    def encode(recording: Recording) -> Tensor | str:
+        """(T, S, D), or (1, S, D) where pooled; or why there are none."""
         try:
-            return compute(recording)
+            states = encoder.hidden_states(hearing.read(recording)).cpu()
+            if not torch.isfinite(states.sum()):
+                raise ValueError("the encoder gives hidden states that are not finite")
         except (InputError, ValueError) as error:
             return str(error)
+        kept = states.mean(1)[None] if options.pooled else states.transpose(0, 1)
+        return kept.to(PRECISIONS[options.precision]).contiguous()
 
-    found: list[Tensor | str] = []
-    for states in pool.map(one, part):
-        found.append(states)
-        bar.update()
-    named = list(zip([r.id for r in part], found, strict=True))
-    rows = [(name, 0 if isinstance(states, str) else len(states)) for name, states in named]
-    failed = {name: why for name, why in named if isinstance(why, str)}
-    states = [x for x in found if not isinstance(x, str)]
-    tensors = {"states": torch.cat(states) if states else torch.zeros(0, 1, 1)}
-    with replacing(path) as temporary:
-        temporary.write_bytes(save(tensors, {"index": json.dumps({"rows": rows, "failed": failed})}))
-
-
-def _states(encoder: SpeechEncoder, samples: np.ndarray, options: CacheOptions) -> Tensor:
-    """(T, S, D), or (1, S, D) where pooled. Raises ValueError for fewer samples than one frame needs."""
-    states = encoder.hidden_states(samples).cpu()
-    if not torch.isfinite(states.sum()):
-        raise ValueError("the encoder gives hidden states that are not finite")
-    kept = states.mean(1)[None] if options.pooled else states.transpose(0, 1)
-    return kept.to(PRECISIONS[options.precision]).contiguous()
+    with single_threaded(workers) as pool, tqdm(total=len(recordings), desc=f"hidden states, {encoder.name}", unit="file") as bar:
+        for path, part in missing.items():
+            found: dict[str, Tensor | str] = {}
+            for recording, states in zip(part, pool.map(encode, part), strict=True):
+                found[recording.id] = states
+                bar.update()
+            rows = [(name, 0 if isinstance(states, str) else len(states)) for name, states in found.items()]
+            failed = {name: why for name, why in found.items() if isinstance(why, str)}
+            whole = [states for states in found.values() if not isinstance(states, str)]
+            tensors = {"states": torch.cat(whole) if whole else torch.zeros(0, 1, 1)}
+            with replacing(path) as temporary:
+                temporary.write_bytes(save(tensors, {"index": json.dumps({"rows": rows, "failed": failed})}))
 
 
 def _opened(path: Path) -> Any:
@@ -251,8 +241,3 @@ def _opened(path: Path) -> Any:
 def _index(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((_opened(path).metadata() or {}).get("index", '{"rows": [], "failed": {}}'))
     return found
-
-
-def _is_done(path: Path) -> bool:
-    """Whether a shard is there, with all its recordings: those that could not be read may have been mended."""
-    return path.is_file() and not _index(path)["failed"]

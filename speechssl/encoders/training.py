@@ -28,6 +28,7 @@ from speechssl.encoders.hubert import (
     convolution_dtype,
     fold,
     frames_of_samples,
+    in_halves,
     moments,
 )
 
@@ -158,7 +159,10 @@ class Samples(Function):
     def forward(
         ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, dtype: torch.dtype, gelu: bool
     ) -> torch.Tensor:
-        left, right = (x, weight) if dtype == x.dtype else (split(x, dtype, True), split(weight, dtype, False))
+        left, right = x, weight
+        if dtype != x.dtype:
+            (high, low), (top, rest) = in_halves(x, dtype), in_halves(weight, dtype)
+            left, right = torch.cat([high, low, high], -1), torch.cat([top, top, rest], -1)
         sums = [product(rows, w, b) for rows, w, b in zip(left, right, bias.to(dtype), strict=True)]
         ctx.save_for_backward(x.to(dtype), *(sums if gelu else []))
         ctx.kind = weight.dtype
@@ -180,13 +184,6 @@ class Samples(Function):
             of_weight.append(product(g.t(), rows.t()))
             of_bias.append(g.sum(0))
         return None, torch.stack(of_weight).to(ctx.kind), torch.stack(of_bias).to(ctx.kind), None, None
-
-
-def split(x: torch.Tensor, dtype: torch.dtype, left: bool) -> torch.Tensor:
-    """Rounded values and what they miss, side by side: high, low, high of the left factor, high, high, low of the right one."""
-    high = x.to(dtype)
-    low = (x - high.to(x.dtype)).to(dtype)
-    return torch.cat([high, low, high] if left else [high, high, low], -1)
 
 
 class Attention(Function):

@@ -173,7 +173,7 @@ def test_units_made_in_another_way_are_not_overwritten(encoder, codebook_for, ex
 # ---- kills
 
 
-def test_kill_9_at_ten_random_moments_ends_in_the_same_bytes(extractor, hubert_folder, tmp_path):
+def test_kill_9_at_random_moments_ends_in_the_same_bytes(extractor, hubert_folder, tmp_path):
     rng, moments = np.random.default_rng(1), random.Random(2)
     for i in range(60):
         write_flac(tmp_path / f"audio/{i:02d}.flac", rng.uniform(-0.5, 0.5, 60_000))
@@ -200,8 +200,8 @@ def test_kill_9_at_ten_random_moments_ends_in_the_same_bytes(extractor, hubert_f
         return sorted(out.glob("part-*"))
 
     whole, out, there = finish(tmp_path / "whole"), tmp_path / "units", [0]
-    for _ in range(10):
-        process, wanted = start(out), there[-1] + moments.randint(0, 3)
+    for _ in range(5):
+        process, wanted = start(out), there[-1] + moments.randint(0, 6)
         while len(parts(out)) < wanted and process.is_alive():
             time.sleep(0.001)
         time.sleep(moments.uniform(0, 0.02))
@@ -210,7 +210,7 @@ def test_kill_9_at_ten_random_moments_ends_in_the_same_bytes(extractor, hubert_f
         assert process.exitcode == -9 and not (out / "card.json").exists()
         assert all(path.read_bytes() == whole[path.name] for path in parts(out))
         there.append(len(parts(out)))
-    assert there == sorted(there) and 5 < there[-1] < 61  # each went on where the last one was killed
+    assert there == sorted(there) and 3 < there[-1] < 61  # each went on where the last one was killed
     assert finish(out) == whole and "failed.jsonl" in whole
 
 
