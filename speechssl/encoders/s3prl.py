@@ -4,7 +4,7 @@
 given it (`s3prl:hf_hubert_custom@FOLDER`, `s3prl:hubert_custom@FILE`, or a URL). s3prl reads checkpoints itself, some of them
 (mockingjay, tera, distiller, roberta) by unpickling: name only files that you trust.
 Layers are s3prl's: of a large `hubert_custom` or `wav2vec2_custom` the last one has gone through the encoder's final norm.
-Letters: N samples, T frames, L layers, D width.
+Letters: C channels, N samples, T frames, L layers, D width.
 """
 
 from __future__ import annotations
@@ -30,29 +30,27 @@ from typing import Any
 
 import numpy as np
 import torch
+from rapidfuzz.distance import Levenshtein
 from torch import nn
 from transformers import Wav2Vec2FeatureExtractor
 
 from speechssl.audio import SAMPLE_RATE, read_channels, resample
 from speechssl.encoders.base import SpeechEncoder, hash_weights
 from speechssl.encoders.load import load_checkpoint
-from speechssl.errors import InputError, MissingExtra
+from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.io import hash_json
 from speechssl.timing import FrameGrid
-
-# What s3prl's programs want beside its upstreams, of packages that have dropped it or that are wanted for one name.
-#
-# torchaudio 2.9 dropped sox's effects and reads files only through torchcodec; torch 2.6 reads no checkpoint with argparse's
-# options
-# in it, as s3prl's runner writes them; `catalyst` and `sox` are imported for names that are not called on one device, and
-# `editdistance` for one function. All of it is put in place here, for this process, and only where it is missing.
-# Letters: C channels, N samples.
 
 Effects = Sequence[Sequence[str]]
 
 
 def stand_in_for_programs() -> None:
-    """Let s3prl's downstream experts be imported and run."""
+    """Let s3prl's downstream experts be imported and run: what they want beside upstreams, in this process, where it is missing.
+
+    torchaudio 2.9 dropped sox's effects and reads files only through torchcodec; torch 2.6 reads no checkpoint with argparse's
+    options in it, as s3prl's runner writes them; `catalyst` and `sox` are imported for names that are not called on one device,
+    and `editdistance` for one function.
+    """
     import torchaudio
 
     if find_spec("torchcodec") is None:
@@ -61,9 +59,12 @@ def stand_in_for_programs() -> None:
     if not hasattr(effects, "__file__"):
         effects.apply_effects_file, effects.apply_effects_tensor = apply_effects_file, apply_effects_tensor
     torch.serialization.add_safe_globals([argparse.Namespace])
-    _stand_in_module("editdistance", "eval", _distance)
-    _stand_in_module("sox", "Transformer", _not_there("sox", "Transformer"))
-    _stand_in_module("catalyst.data.sampler", "DistributedSamplerWrapper", _not_there("catalyst", "DistributedSamplerWrapper"))
+    _stand_in_module("editdistance", "eval", lambda a, b: int(Levenshtein.distance(a, b)))
+    for package, module, name in (
+        ("sox", "sox", "Transformer"),
+        ("catalyst", "catalyst.data.sampler", "DistributedSamplerWrapper"),
+    ):
+        _stand_in_module(module, name, _raising(f"s3prl wants {name} of the package {package}; pip install {package}"))
 
 
 def load(uri: str | Path, frame_offset: int = 0, num_frames: int = -1, *_: Any, **__: Any) -> tuple[torch.Tensor, int]:
@@ -110,13 +111,6 @@ def _by_sox(samples: np.ndarray, rate: int, effect: Sequence[str]) -> np.ndarray
     return np.frombuffer(done.stdout, "<f4").reshape(-1, len(samples)).T
 
 
-def _distance(a: Any, b: Any) -> int:
-    """Levenshtein's distance of two sequences of anything that can be hashed."""
-    from rapidfuzz.distance import Levenshtein
-
-    return int(Levenshtein.distance(a, b))
-
-
 def _stand_in_module(path: str, name: str, value: Any) -> None:
     """A module with one name in it, and packages around it, where there is none."""
     parts = path.split(".")
@@ -127,13 +121,6 @@ def _stand_in_module(path: str, name: str, value: Any) -> None:
         if i:
             setattr(sys.modules[".".join(parts[:i])], parts[i], module)
     setattr(module, name, value)
-
-
-def _not_there(package: str, name: str) -> Any:
-    def raising(*_: Any, **__: Any) -> Any:
-        raise InputError(f"s3prl wants {name} of the package {package}; pip install {package}")
-
-    return raising
 
 
 PREFIX = "s3prl:"
@@ -232,9 +219,6 @@ def _noise(samples: int) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(0).standard_normal(samples).astype(np.float32) * 0.1)
 
 
-# ---- finding and making an upstream
-
-
 def _upstream(name: str, entry: str, path: str) -> nn.Module:
     known = upstreams()
     if entry not in known:
@@ -248,15 +232,11 @@ def _upstream(name: str, entry: str, path: str) -> nn.Module:
         raise InputError(f"the upstream {entry} fetches its own checkpoint; write {PREFIX}{entry}, without {path}")
     if path:
         _check(entry, path)
-    return _made(name, known[entry], {(wanted or ["ckpt"])[0]: path} if path else {})
-
-
-def _made(name: str, make: Callable[..., nn.Module], options: dict[str, str]) -> nn.Module:
     try:
-        with redirect_stdout(sys.stderr):  # s3prl chatters
-            return make(**options).eval().requires_grad_(False)
+        with redirect_stdout(sys.stderr):  # s3prl prints what it does
+            return known[entry](**({(wanted or ["ckpt"])[0]: path} if path else {})).eval().requires_grad_(False)
     except Exception as error:  # whatever the code of 196 upstreams raises: the network, a file, a package
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+        reason = first_line(error)
         raise InputError(f"s3prl cannot load {name} ({reason}); check the checkpoint, or the network it comes from") from error
 
 
@@ -294,9 +274,6 @@ def _random_state_kept() -> Iterator[None]:
             np.random.set_state(legacy)
 
 
-# ---- the shim
-
-
 def import_hub() -> Any:
     """`s3prl.hub`, with what is gone from torchaudio and huggingface_hub put in its place. Raises MissingExtra without s3prl."""
     _stand_in()
@@ -316,19 +293,20 @@ def _stand_in() -> None:
     import huggingface_hub
     import torchaudio
 
+    gone = "s3prl wants {}, which the installed version no longer has; use a part of s3prl that does without"
     if not hasattr(torchaudio, "set_audio_backend"):
         torchaudio.set_audio_backend = lambda *_, **__: None
     if not hasattr(torchaudio, "sox_effects"):
         effects: Any = types.ModuleType("torchaudio.sox_effects")
-        effects.apply_effects_file = effects.apply_effects_tensor = _gone("torchaudio.sox_effects")
+        effects.apply_effects_file = effects.apply_effects_tensor = _raising(gone.format("torchaudio.sox_effects"))
         sys.modules["torchaudio.sox_effects"] = torchaudio.sox_effects = effects
     for name in ("HfFolder", "Repository"):
         if not hasattr(huggingface_hub, name):
-            setattr(huggingface_hub, name, _gone(f"huggingface_hub.{name}"))
+            setattr(huggingface_hub, name, _raising(gone.format(f"huggingface_hub.{name}")))
 
 
-def _gone(name: str) -> Callable[..., Any]:
+def _raising(message: str) -> Callable[..., Any]:
     def raising(*_: Any, **__: Any) -> Any:
-        raise InputError(f"s3prl wants {name}, which the installed version no longer has; use a part of s3prl that does without")
+        raise InputError(message)
 
     return raising
