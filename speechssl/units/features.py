@@ -1,4 +1,8 @@
-"""What units are clusters of: a layer of an encoder or MFCCs, averaged over neighbouring frames, from recordings of any length."""
+"""What units are clusters of: a layer of an encoder or MFCCs, averaged over neighbouring frames, from recordings of any length.
+
+MFCCs are 39 a frame (13 coefficients, first and second differences), the targets of HuBERT's first iteration (arXiv 2106.07447,
+section IV-A).
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,6 @@ from speechssl.encoders.load import load_encoder, small_config
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 from speechssl.units.kmeans import PADDING, Codebook, smooth, smooth_stream
-
-# 39 MFCC features (13 coefficients, first and second differences), the targets of HuBERT's first iteration (section IV-A).
 
 _SHIFT, _WINDOW = 160, 400  # samples: 10 and 25 ms
 _PIECE = 12_000  # 10 ms rows, two minutes: what is longer is computed in pieces

@@ -74,7 +74,9 @@ def read_centroids(path: Path) -> tuple[np.ndarray, dict[str, Any]]:
         raise InputError(f"cannot read the codebook {path} ({error.strerror}); check the path") from error
     try:
         estimator = _Reader(io.BytesIO(_unpacked(packed))).load()
-        return _centroids(estimator), {"file": path.name, "hash": hash_bytes(packed)} | _about(estimator)
+        centroids, made = _centroids(estimator), {"file": path.name, "hash": hash_bytes(packed), "kind": estimator.kind}
+        version = estimator.state.get("_sklearn_version")
+        return centroids, made | ({"scikit-learn": version} if isinstance(version, str) else {})
     except _Refused as refusal:
         raise InputError(f"{path} {refusal}") from refusal
     except DAMAGE as error:
@@ -111,11 +113,6 @@ def _centroids(estimator: Any) -> np.ndarray:
     if centres is None or centres.ndim != 2 or not centres.size or centres.dtype.kind != "f" or not np.isfinite(centres).all():
         raise _Refused(f"holds a {estimator.kind} without finite cluster_centers_ of the shape (K, D); fit it before it is written")
     return np.ascontiguousarray(centres, np.float32)
-
-
-def _about(estimator: _Inert) -> dict[str, Any]:
-    version = estimator.state.get("_sklearn_version")
-    return {"kind": estimator.kind} | ({"scikit-learn": version} if isinstance(version, str) else {})
 
 
 class _Inert:

@@ -1,10 +1,13 @@
-"""How good are units? Alike for different voices, and alike for one phone.
+"""Quality of units: alike for different voices, and alike for one phone; and phones with their times to measure it by.
 
 The *same-text distance* is the edit distance between the run-length units of one sentence spoken by two voices, divided by the
-longer length; its *AUC* says how well it tells the same sentence from another. It foretells how well DUAL can learn from the units.
+longer length; its *AUC* says how well it tells the same sentence from another. It predicts how well DUAL can learn from the units.
 Phone purity and PNMI (phone-normalised mutual information) as in HuBERT, arXiv 2106.07447, section V-C. The bit rate is that of the
 ZeroSpeech challenge 2019, arXiv 1904.11469: N / D symbols a second times the entropy of the symbols. The *unit error rate* is to
 the units of noisy speech what a word error rate is to words, those of clean speech being the reference; cf. arXiv 2209.15483.
+
+Phones are (name, start, end) in seconds, from what forced aligners write: TextGrids (Praat, Montreal Forced Aligner) or JSONL.
+Where an aligner leaves a gap there is silence, so that every frame has a phone.
 """
 
 from __future__ import annotations
@@ -24,10 +27,6 @@ from speechssl.data.word_times import read_tiers
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.timing import FrameGrid, RunLength
 
-# Phones with their times, from what forced aligners write: TextGrids (Praat, Montreal Forced Aligner) or JSONL.
-#
-# Phones are (name, start, end) in seconds. Where an aligner leaves a gap there is silence, so that every frame has a phone.
-
 Phone = tuple[str, float, float]
 SILENCE = "sil"  # what an interval without a name is called
 PAUSES = ("", "_")  # names of silence: of MFA, of eSpeak
@@ -44,10 +43,9 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
     """
     if path.suffix.lower() == ".jsonl":
         return usable(_of_lines(path), str(path))
-    if path.is_dir():
-        grids = {p.relative_to(path).with_suffix("").as_posix(): p for p in sorted(path.rglob("*")) if _is_grid(p)}
-    else:
-        grids = {path.stem: path} if _is_grid(path) else {}
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    named = {p: p.relative_to(path).with_suffix("").as_posix() if path.is_dir() else p.stem for p in files}
+    grids = {name: p for p, name in named.items() if p.suffix.lower() == ".textgrid" and p.is_file()}
     if not grids:
         raise InputError(f"{path} holds no alignment; give a .jsonl, a .TextGrid or a folder of TextGrids")
     return usable(((name, partial(read_textgrid, grid)) for name, grid in grids.items()), str(path))
@@ -66,10 +64,6 @@ def usable(recordings: Iterable[tuple[str, Callable[[], list[Phone]]]], where: s
         raise next(iter(failed.values()))
     tell_set_aside({name: str(error) for name, error in failed.items()}, f"phones of {where}")
     return found
-
-
-def _is_grid(path: Path) -> bool:
-    return path.suffix.lower() == ".textgrid" and path.is_file()
 
 
 def _of_lines(path: Path) -> Iterator[tuple[str, Callable[[], list[Phone]]]]:
@@ -141,20 +135,16 @@ def same_text(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> Same
     same = np.diag(distances)
     other = distances[~np.eye(len(first), dtype=bool)]
     lengths = [len(x) for x in [*first, *second]]
-    return SameText(float(same.mean()), _auc(same, other), float(np.mean(lengths)), len(first))
+    # the probability that a draw of `same` is below one of `other`; ties count half
+    ordered = np.sort(other)
+    right, left = (np.searchsorted(ordered, same, side) for side in ("right", "left"))
+    auc = float((len(other) - right + (right - left) / 2).mean() / len(other))
+    return SameText(float(same.mean()), auc, float(np.mean(lengths)), len(first))
 
 
 def normalised_distance(a: np.ndarray, b: np.ndarray) -> float:
     """Levenshtein distance divided by the longer length; 0 for two empty sequences."""
     return float(Levenshtein.normalized_distance(a.tolist(), b.tolist()))
-
-
-def _auc(low: np.ndarray, high: np.ndarray) -> float:
-    """Probability that a draw of `low` is below a draw of `high`; ties count half."""
-    ordered = np.sort(high)
-    above = len(high) - np.searchsorted(ordered, low, side="right")
-    ties = np.searchsorted(ordered, low, side="right") - np.searchsorted(ordered, low, side="left")
-    return float((above + ties / 2).mean() / len(high))
 
 
 @dataclass(frozen=True)
