@@ -94,7 +94,8 @@ def test_other_strides_and_heads_come_from_the_settings(fakes, tmp_path):
     fakes.write_fairseq(tmp_path / "x.pt", renamed(model, "fairseq"), fairseq_settings(model.config, False), "omegaconf")
     found, expected = load_encoder(tmp_path / "x.pt"), saved(model, tmp_path / "hf")
     assert found.grid == expected.grid and found.normalise is False
-    assert torch.equal(found.engine.layers[0].qkv.bias, expected.engine.layers[0].qkv.bias) and found.engine.layers[0].heads == 8
+    assert torch.equal(found.engine.hubert.layers[0].attention.qkv.bias, expected.engine.hubert.layers[0].attention.qkv.bias)
+    assert found.engine.hubert.layers[0].attention.heads == 8
 
 
 def test_half_precision_is_read_as_float32(base, fakes, tmp_path):
