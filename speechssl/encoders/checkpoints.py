@@ -218,7 +218,14 @@ def complete(stated: Architecture, state: Mapping[str, torch.Tensor], where: str
             )
         stated, guesses = replace(stated, strides=STRIDES), ["strides 5 2 2 2 2 2 2"]
     if stated.heads is None:
-        stated = replace(stated, heads=_guess_heads(state, where))
+        width, constant = shape(state, PROJECTION + "weight", where)[0], state.get("encoder.layers.0.attention.gru_rel_pos_const")
+        if constant is not None and constant.ndim == 4:  # WavLM's has an axis of heads
+            stated = replace(stated, heads=constant.shape[1])
+        elif width % HEAD_WIDTH:
+            reason = f"{width} is no multiple of {HEAD_WIDTH}"
+            raise InputError(f"{where} does not say its heads, and {reason}; say --heads to `speechssl convert`")
+        else:
+            stated = replace(stated, heads=width // HEAD_WIDTH)
         guesses.append(f"{stated.heads} heads")
     if stated.pre_norm is None:  # as in the published models: large ones have both
         stated = replace(stated, pre_norm=stated.norm == "layer")
@@ -263,26 +270,32 @@ def config_of(stated: Architecture, state: Mapping[str, torch.Tensor], where: st
     )
 
 
+SETTINGS = (  # the same of an architecture in Hugging Face's config, torchaudio's arguments, fairseq's model; "" where it has none
+    ("conv_bias", "extractor_conv_bias", "conv_bias"),
+    ("hidden_size", "encoder_embed_dim", "encoder_embed_dim"),
+    ("feat_proj_dropout", "encoder_projection_dropout", ""),
+    ("num_conv_pos_embeddings", "encoder_pos_conv_kernel", "conv_pos"),
+    ("num_conv_pos_embedding_groups", "encoder_pos_conv_groups", "conv_pos_groups"),
+    ("num_hidden_layers", "encoder_num_layers", "encoder_layers"),
+    ("num_attention_heads", "encoder_num_heads", "encoder_attention_heads"),
+    ("attention_dropout", "encoder_attention_dropout", "attention_dropout"),
+    ("intermediate_size", "encoder_ff_interm_features", "encoder_ffn_embed_dim"),
+    ("activation_dropout", "encoder_ff_interm_dropout", "activation_dropout"),
+    ("hidden_dropout", "encoder_dropout", "dropout"),
+    ("do_stable_layer_norm", "encoder_layer_norm_first", "layer_norm_first"),
+    ("layerdrop", "encoder_layer_drop", "encoder_layerdrop"),
+    ("num_buckets", "encoder_num_buckets", ""),  # of WavLM
+    ("max_bucket_distance", "encoder_max_distance", ""),
+)
+
+
 def torchaudio_arguments(config: Any) -> dict[str, Any]:
     """What `torchaudio.models.wav2vec2_model` (of a WavLM: `wavlm_model`) is to be called with."""
     wavlm = config.model_type == "wavlm"
-    relative = {"encoder_num_buckets": config.num_buckets, "encoder_max_distance": config.max_bucket_distance} if wavlm else {}
-    return relative | {
+    rows = SETTINGS if wavlm else SETTINGS[:-2]
+    return {name: getattr(config, ours) for ours, name, _ in rows} | {
         "extractor_mode": f"{config.feat_extract_norm}_norm",
         "extractor_conv_layer_config": [list(x) for x in zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)],
-        "extractor_conv_bias": config.conv_bias,
-        "encoder_embed_dim": config.hidden_size,
-        "encoder_projection_dropout": config.feat_proj_dropout,
-        "encoder_pos_conv_kernel": config.num_conv_pos_embeddings,
-        "encoder_pos_conv_groups": config.num_conv_pos_embedding_groups,
-        "encoder_num_layers": config.num_hidden_layers,
-        "encoder_num_heads": config.num_attention_heads,
-        "encoder_attention_dropout": config.attention_dropout,
-        "encoder_ff_interm_features": config.intermediate_size,
-        "encoder_ff_interm_dropout": config.activation_dropout,
-        "encoder_dropout": config.hidden_dropout,
-        "encoder_layer_norm_first": config.do_stable_layer_norm,
-        "encoder_layer_drop": config.layerdrop,
         "aux_num_out": None,
     }
 
@@ -295,19 +308,8 @@ def fairseq_settings(config: Any, normalise: bool) -> dict[str, Any]:
         "_name": "hubert" if hubert else "wav2vec2",
         "extractor_mode": "default" if config.feat_extract_norm == "group" else "layer_norm",
         "conv_feature_layers": str(layers),
-        "conv_bias": config.conv_bias,
-        "conv_pos": config.num_conv_pos_embeddings,
-        "conv_pos_groups": config.num_conv_pos_embedding_groups,
-        "encoder_layers": config.num_hidden_layers,
-        "encoder_embed_dim": config.hidden_size,
-        "encoder_ffn_embed_dim": config.intermediate_size,
-        "encoder_attention_heads": config.num_attention_heads,
-        "layer_norm_first": config.do_stable_layer_norm,
         "activation_fn": "gelu",
-        "dropout": config.hidden_dropout,
-        "attention_dropout": config.attention_dropout,
-        "activation_dropout": config.activation_dropout,
-        "encoder_layerdrop": config.layerdrop,
+        **{name: getattr(config, ours) for ours, _, name in SETTINGS if name},
     }
     task = {"_name": "hubert_pretraining" if hubert else "audio_pretraining", "sample_rate": 16_000, "normalize": normalise}
     return {"model": model, "task": task}
@@ -331,18 +333,6 @@ def _convolutions(text: Any) -> list[tuple[int, int, int]]:
         found = re.findall(r"\(\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)", listed)
         layers += [(int(c), int(k), int(s)) for c, k, s in found] * int(times or 1)
     return layers
-
-
-def _guess_heads(state: Mapping[str, torch.Tensor], where: str) -> int:
-    constant = state.get("encoder.layers.0.attention.gru_rel_pos_const")
-    if constant is not None and constant.ndim == 4:
-        return constant.shape[1]
-    width = shape(state, PROJECTION + "weight", where)[0]
-    if width % HEAD_WIDTH:
-        raise InputError(
-            f"{where} does not say its heads, and {width} is no multiple of {HEAD_WIDTH}; say --heads to `speechssl convert`"
-        )
-    return width // HEAD_WIDTH
 
 
 def convolution_shapes(state: Mapping[str, torch.Tensor], where: str) -> list[tuple[int, int, int]]:
@@ -387,22 +377,15 @@ class Weights:
     card: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Translated:
-    """A model of transformers made from them, and in words what they did not say and what was taken for it."""
-
-    model: torch.nn.Module
-    normalise: bool
-    guesses: list[str]
-
-
 def read_weights(name: str | Path) -> Weights:
     """Read `torchaudio:BUNDLE` or a `.pt` file. Raises InputError for what is neither, is damaged, or cannot be fetched."""
     return read_bundle(str(name).removeprefix(BUNDLE)) if str(name).startswith(BUNDLE) else read_file(Path(name))
 
 
-def translate(weights: Weights, given: Architecture) -> Translated:
-    """The model of transformers with these weights. given: what the user says beyond, which wins.
+def translate(weights: Weights, given: Architecture) -> tuple[torch.nn.Module, bool, list[str]]:
+    """The model of transformers with these weights, whether its input is normalised, and in words what was assumed.
+
+    given: what the user states, which wins.
 
     Raises InputError when a weight has no place, a place has no weight, or what must be known is not stated.
     """
@@ -426,7 +409,7 @@ def translate(weights: Weights, given: Architecture) -> Translated:
     state.setdefault(MASK, torch.zeros(width))
     stated, guesses = complete(stated, state, where)
     model = build(config_of(stated, state, where), state, where)
-    return Translated(model, bool(stated.normalise), guesses + filled)
+    return model, bool(stated.normalise), guesses + filled
 
 
 def build(config: Any, state: Mapping[str, torch.Tensor], where: str) -> torch.nn.Module:

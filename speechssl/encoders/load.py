@@ -83,7 +83,7 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
     precision: fp32 gives what transformers gives, to rounding; bf16 is faster, and differs in the third digit; int8 (on a CPU) is
     faster still, and differs in the second.
     device: cpu, cuda, cuda:N, or auto: a GPU where there is one.
-    What is left out (heads, quantisers) and what a file does not say (strides, heads) is told on stderr.
+    What is left out (heads, quantisers) and what a file does not say (strides, heads) is reported on stderr.
     Raises InputError when it cannot be found, is not a speech encoder, or any of its weights is missing, damaged or left over.
     """
     if str(name).startswith("s3prl:"):
@@ -146,9 +146,9 @@ def load_checkpoint(name: str | Path, given: Architecture = Architecture()) -> C
     shipped = (SHIPPED / str(name) / "config.json").is_file()
     if not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file()):
         weights = read_weights(name)
-        made = translate(weights, given)
-        left_out, guesses = tuple(weights.left_out), tuple(made.guesses)
-        found = Checkpoint(weights.name, made.model, made.normalise, weights.card, weights.kind, left_out, guesses)
+        model, normalise, guesses = translate(weights, given)
+        left_out = tuple(weights.left_out)
+        found = Checkpoint(weights.name, model, normalise, weights.card, weights.kind, left_out, tuple(guesses))
     else:
         found = _load_huggingface(name, given)
     if found.left_out:

@@ -132,8 +132,8 @@ def cache_states(
 ) -> CachedStates:
     """Compute (once) the hidden states of all recordings. Those that cannot be read are set aside and tried again next time.
 
-    The size is told before it begins. Raises InputError where `folder` was made from other inputs, the disk has too little room for
-    it, or no recording can be read.
+    The size is reported before it begins. Raises InputError where `folder` was made from other inputs, the disk has too little room
+    for it, or no recording can be read.
     """
     folder = Path(folder)
     kept = {"pooled": options.pooled, "precision": options.precision, "shard_mb": options.shard_mb}

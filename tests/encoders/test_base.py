@@ -128,7 +128,7 @@ def test_a_device_that_is_not_there_is_one_sentence(hubert_folder, device):
         (np.full(9_000, np.inf, np.float32), "not finite"),
     ],
 )
-def test_what_are_no_samples_is_said(encoder, samples, message):
+def test_what_is_not_samples_is_refused(encoder, samples, message):
     with pytest.raises(ValueError, match=message):
         encoder.features(samples, 1)
 

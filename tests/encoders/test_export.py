@@ -197,7 +197,7 @@ def test_a_projection_between_equal_widths_is_written_with_a_note(made, tmp_path
 
 @pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
 @pytest.mark.parametrize(
-    ("family", "changes", "said"),
+    ("family", "changes", "message"),
     [
         ("WavLM", {}, "is not a plain HuBERT or wav2vec 2.0"),
         ("Hubert", {"hidden_act": "relu"}, "is not a plain HuBERT or wav2vec 2.0"),
@@ -206,8 +206,8 @@ def test_a_projection_between_equal_widths_is_written_with_a_note(made, tmp_path
         ("Hubert", {"feat_proj_layer_norm": False}, "has layer norms that"),
     ],
 )
-def test_what_a_format_cannot_hold_is_refused(made, tmp_path, kind, family, changes, said):
-    with pytest.raises(InputError, match=said):
+def test_what_a_format_cannot_hold_is_refused(made, tmp_path, kind, family, changes, message):
+    with pytest.raises(InputError, match=message):
         convert(made(family, "base", **changes), tmp_path / "x.pt", kind)
     assert not list(tmp_path.iterdir())
 
@@ -282,11 +282,11 @@ def test_a_writer_that_spoils_a_weight_is_caught(made, tmp_path, kind, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("out", "kind", "said"),
+    ("out", "kind", "message"),
     [("x", "fairseq", "end in .pt"), ("x.bin", "torchaudio", "end in .pt"), ("x", "onnx", "no format onnx")],
 )
-def test_a_place_of_another_kind_is_refused(made, tmp_path, out, kind, said):
-    with pytest.raises(InputError, match=said):
+def test_a_place_of_another_kind_is_refused(made, tmp_path, out, kind, message):
+    with pytest.raises(InputError, match=message):
         convert(made(), tmp_path / out, kind)
 
 

@@ -151,7 +151,7 @@ def test_another_activation_is_refused(base, fakes, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
-def test_what_is_guessed_is_told(base, large, tmp_path, capsys, kind):
+def test_guesses_are_reported(base, large, tmp_path, capsys, kind):
     for model, words in ((base, "after attention, input not normalised"), (large, "before attention, input normalised")):
         state = renamed(model, kind)
         state.pop("mask_generator.mask_embedding", None)
@@ -167,31 +167,31 @@ def test_what_is_guessed_is_told(base, large, tmp_path, capsys, kind):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"conv_kernel": (10, 3, 3, 3, 3, 2, 3)}, r"kernels \(10, 3, 3, 3, 3, 2, 3\) are unusual; say --strides"),
         ({"hidden_size": 96, "num_attention_heads": 4}, "96 is no multiple of 64; say --heads"),
         ({"conv_dim": (8,), "conv_kernel": (9,), "conv_stride": (4,)}, "has one convolution and does not say how it is normalised"),
     ],
 )
-def test_what_cannot_be_guessed_is_asked_for(tmp_path, changes, said):
+def test_what_cannot_be_guessed_is_asked_for(tmp_path, changes, message):
     state = renamed(family_of("Hubert", feat_extract_norm="group", **changes), "torchaudio")
     torch.save(state, tmp_path / "x.pt")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         load_encoder(tmp_path / "x.pt")
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (Architecture(heads=3), "128 wide, which 3 heads cannot share"),
         (Architecture(strides=(5, 2)), "7 convolutions, and 2 strides were given"),
         (Architecture(strides=(5, 2, 2, 2, 2, 2, 0)), "7 convolutions, and 7 strides"),
     ],
 )
-def test_what_is_given_must_fit(base, tmp_path, given, said):
+def test_what_is_given_must_fit(base, tmp_path, given, message):
     torch.save(renamed(base, "fairseq"), tmp_path / "x.pt")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         load_checkpoint(tmp_path / "x.pt", given)
 
 
@@ -342,7 +342,7 @@ def test_any_weight_of_another_shape_is_refused(base, tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ({}, "holds no weights by name"),
         ([1], "holds no weights by name"),
@@ -354,9 +354,9 @@ def test_any_weight_of_another_shape_is_refused(base, tmp_path, kind):
         ({"encoder.layers.0.self_attn.k_proj.bias": torch.ones(1)}, "lacks weights"),
     ],
 )
-def test_a_file_of_something_else_says_what_to_give(tmp_path, content, said):
+def test_a_file_of_something_else_says_what_to_give(tmp_path, content, message):
     torch.save(content, tmp_path / "x.pt")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         load_encoder(tmp_path / "x.pt")
 
 
@@ -396,7 +396,7 @@ def test_a_file_of_a_hugging_face_folder_says_to_give_the_folder(base, tmp_path)
         ("Data2VecAudio", "ForCTC"),
     ],
 )
-def test_heads_of_hugging_face_are_left_out_and_told(tmp_path, capsys, family, head, binary):
+def test_heads_of_hugging_face_are_left_out_and_reported(tmp_path, capsys, family, head, binary):
     model = family_of(family, head)
     model.save_pretrained(tmp_path)
     if binary:
@@ -426,7 +426,7 @@ def test_nothing_is_newly_initialised(tmp_path, family):
             load_encoder(tmp_path)
 
 
-def test_a_mask_embedding_that_is_missing_is_zeros_each_time_and_told(base, tmp_path, capsys):
+def test_a_mask_embedding_that_is_missing_is_zeros_each_time_and_reported(base, tmp_path, capsys):
     base.save_pretrained(tmp_path)
     state = load_file(tmp_path / "model.safetensors")
     del state["masked_spec_embed"]

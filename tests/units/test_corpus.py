@@ -332,7 +332,7 @@ def test_other_errors_are_not_hidden(extractor, recordings, tmp_path, monkeypatc
 # ---- progress
 
 
-def test_progress_tells_speed_and_time_left_and_leaves_out_what_was_there(recordings, monkeypatch):
+def test_progress_shows_speed_and_time_left_and_leaves_out_what_was_there(recordings, monkeypatch):
     found = corpus._measured(list_recordings(recordings), Rows())
     now = [100.0]
     monkeypatch.setattr(corpus.time, "monotonic", lambda: now[0])
@@ -582,32 +582,27 @@ def test_a_kill_with_the_default_flags_costs_little_of_long_recordings(extractor
     rng = np.random.default_rng(1)
     (tmp_path / "audio").mkdir()
     soundfile.write(tmp_path / "minute.wav", rng.uniform(-0.3, 0.3, 60 * 16_000), 16_000)
-    for i in range(30):
+    for i in range(21):
         (tmp_path / f"audio/{i:02d}.wav").symlink_to(tmp_path / "minute.wav")
     extractor.codebook.save(tmp_path / "book.safetensors")
     out, arguments = tmp_path / "units", [tmp_path / "audio", hubert_folder("layer"), tmp_path / "book.safetensors"]
     context = multiprocessing.get_context("forkserver")
     command = ["units", "extract", *map(str, arguments)]
 
-    def start():
-        process = context.Process(target=cli.main, args=([*command, str(out)],))
-        process.start()
-        return process
-
-    for wanted in (1, 2):  # the second goes on where the first was killed
-        process = start()
-        while len(list(out.glob("part-*"))) < wanted and process.is_alive():
-            time.sleep(0.002)
-        process.kill()
-        process.join(10)
-        assert process.exitcode == -9 and not (out / "card.json").exists()
+    process = context.Process(target=cli.main, args=([*command, str(out)],))
+    process.start()
+    while not list(out.glob("part-*")) and process.is_alive():
+        time.sleep(0.002)
+    process.kill()
+    process.join(10)
+    assert process.exitcode == -9 and not (out / "card.json").exists()
     before = {p: p.stat().st_mtime_ns for p in out.glob("part-*")}
-    assert len(before) >= 2
+    assert before
     assert cli.main([*command, str(out)]) == 0 and cli.main([*command, str(tmp_path / "whole")]) == 0
     assert contents(out) == contents(tmp_path / "whole")
     assert all(p.stat().st_mtime_ns == t for p, t in before.items())
     card = json.loads((out / "card.json").read_text())
-    assert [p["recordings"] for p in card["parts"]] == [10] * 3 and (card["shard_size"], card["shard_seconds"]) == (200, 600)
+    assert [p["recordings"] for p in card["parts"]] == [10, 10, 1] and (card["shard_size"], card["shard_seconds"]) == (200, 600)
 
 
 # ---- one run at a time

@@ -56,7 +56,7 @@ def test_a_codebook_of_another_encoder_is_refused(encoder, codebook_for, card):
         extractor_of(encoder, codebook_for(encoder, **card))
 
 
-def test_the_card_tells_different_units_apart(encoder, extractor, codebook_for):
+def test_different_units_have_different_cards(encoder, extractor, codebook_for):
     facts = {"encoder": encoder.hash, "layer": 1, "smooth": 3, "codebook": extractor.codebook.hash, "precision": "fp32"}
     assert extractor.card == facts
     assert extractor_of(encoder, codebook_for(encoder, smooth=3, seed=1)).card != extractor.card

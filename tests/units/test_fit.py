@@ -123,15 +123,15 @@ def test_how_many_recordings_are_drawn(total, options, drawn):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"share": 0.0}, "a share of 0 of the recordings cannot be drawn"),
         ({"share": 1.5}, "a share of 1.5 of the recordings cannot be drawn"),
         ({"share": 0.5, "recordings": 3}, "--share and --recordings both say how many"),
     ],
 )
-def test_shares_that_cannot_be_drawn_are_refused(folder, tmp_path, options, said):
-    with pytest.raises(InputError, match=said):
+def test_shares_that_cannot_be_drawn_are_refused(folder, tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
         fit_units(folder, "mfcc", tmp_path / "units.safetensors", FitOptions(clusters=2, **options))
 
 
@@ -367,7 +367,7 @@ def test_a_centroid_is_the_mean_of_the_other_encoders_features_where_the_unit_wa
     assert wanted.items() <= kept.card.items()
 
 
-def test_it_is_carried_once_and_not_over_another(voices, old, changed, tmp_path, monkeypatch):
+def test_it_is_transferred_once_and_not_over_another(voices, old, changed, tmp_path, monkeypatch):
     out = tmp_path / "new.safetensors"
     found = carried(voices, old, changed, out)
     monkeypatch.setattr("speechssl.units.fit.read_audio", None)

@@ -197,7 +197,7 @@ def test_the_first_recordings_alone(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"noise": "reverb", "snrs": (1.0,)}, "not a noise that has an SNR"),
         ({"noise": "babble"}, "not a noise that has an SNR"),
@@ -210,8 +210,8 @@ def test_the_first_recordings_alone(folder, tmp_path):
         ({"device": "cuda"}, "mfcc is computed on the CPU, not on cuda"),
     ],
 )
-def test_what_cannot_be_measured_here_is_one_sentence(folder, tmp_path, options, said):
-    with pytest.raises(InputError, match=said):
+def test_what_cannot_be_measured_here_is_one_sentence(folder, tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
         inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(**options))
 
 

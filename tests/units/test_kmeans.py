@@ -310,7 +310,7 @@ def test_it_is_the_argmin_of_float64(seed, offset, scale, clusters):
     assert np.array_equal(Nearest(centroids)(torch.from_numpy(features)), truth(features, centroids))
 
 
-def test_what_float32_cannot_tell_is_told_in_float64():
+def test_what_float32_cannot_decide_is_decided_in_float64():
     """Frames half-way between two centroids, moved by less than a float32 product resolves."""
     centroids = 100 + normal(0, 30, 64)
     pairs = np.random.default_rng(1).integers(0, 30, (400, 2))

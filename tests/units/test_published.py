@@ -254,7 +254,7 @@ def test_damaged_bytes_give_centroids_or_one_sentence(tmp_path, monkeypatch):
     assert refused > 100
 
 
-def test_old_files_with_arrays_apart_are_told_from_others(tmp_path):
+def test_old_files_with_arrays_apart_are_recognised(tmp_path):
     sentence = "was written by a joblib before 0.10"
     (tmp_path / "old.bin").write_bytes(b"ZF0x10              " + zlib.compress(b"x"))
     with pytest.raises(InputError, match=sentence):
@@ -265,7 +265,7 @@ def test_old_files_with_arrays_apart_are_told_from_others(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         (KMeans(3), "without finite cluster_centers_"),
         (DBSCAN(), "names sklearn.cluster._dbscan.DBSCAN"),
@@ -275,9 +275,9 @@ def test_old_files_with_arrays_apart_are_told_from_others(tmp_path):
         (np.array(["a", None]), "holds arrays of O8, not only of numbers"),
     ],
 )
-def test_what_is_no_codebook_is_named(tmp_path, value, said):
+def test_what_is_no_codebook_is_named(tmp_path, value, message):
     joblib.dump(value, tmp_path / "km.bin")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_centroids(tmp_path / "km.bin")
 
 

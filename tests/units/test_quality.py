@@ -321,7 +321,7 @@ def test_a_recording_that_cannot_be_used_is_set_aside(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ('{"id": "x"}', "a.jsonl:1 is not"),
         ('{"phones": []}', "a.jsonl:1 is not"),
@@ -336,9 +336,9 @@ def test_a_recording_that_cannot_be_used_is_set_aside(tmp_path, capsys):
         ("{", "is not JSON"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path, line, said):
+def test_a_bad_line_is_named(tmp_path, line, message):
     (tmp_path / "a.jsonl").write_text(line)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_alignment(tmp_path / "a.jsonl")
 
 
