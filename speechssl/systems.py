@@ -44,22 +44,24 @@ WRITTEN = ("text", "cascade-given")  # systems that read and do not listen
 
 
 class System(Protocol):
-    """Hears every recording once, then answers all questions.
-
-    One that needs the record as well as its sound, or only what is written of it, has a method `hear_record(record, samples)`,
-    which is called in the place of `hear`; where its attribute `listens` is false, there are no samples (None).
-    """
+    """Encodes every recording once, then answers all questions. needs_audio: False where it reads the record's text alone."""
 
     @property
     def name(self) -> str: ...
     @property
     def card(self) -> Mapping[str, Any]: ...
-    def hear(self, samples: np.ndarray) -> Any:
-        """samples: (N,) float32 at 16 kHz. What the system keeps of a recording."""
+    @property
+    def needs_audio(self) -> bool: ...
+    def encode(self, record: Passage | Question | None, samples: np.ndarray | None) -> Any:
+        """The system's representation of a recording: units, words, audio words.
+
+        record: None for audio that is of no corpus; samples: (N,) float32 at 16 kHz, None where the system needs no audio.
+        Raises ValueError for what cannot be encoded.
+        """
         ...
 
     def answer_all(self, items: Sequence[tuple[Any, Any]]) -> list[TimedAnswer]:
-        """(question, passage) as `hear` gave them -> answers."""
+        """(question, passage) as `encode` gave them -> answers."""
         ...
 
 
@@ -68,8 +70,9 @@ class DualSystem:
     dual: Dual
     card: Mapping[str, Any]
     name: str = "dual"
+    needs_audio: bool = True
 
-    def hear(self, samples: np.ndarray) -> RunLength:
+    def encode(self, record: Passage | Question | None, samples: Any) -> RunLength:
         """samples: (N,) float32 at 16 kHz."""
         return self.dual.extractor.units(samples)
 
@@ -81,12 +84,13 @@ class DualSystem:
 class CascadeSystem:
     cascade: Cascade
     card: Mapping[str, Any]
+    needs_audio: bool = True
 
     @property
     def name(self) -> str:
         return f"cascade-{self.cascade.recogniser.name}"
 
-    def hear(self, samples: np.ndarray) -> Transcript:
+    def encode(self, record: Passage | Question | None, samples: Any) -> Transcript:
         """samples: (N,) float32 at 16 kHz."""
         return self.cascade.recogniser.transcribe(samples)
 
@@ -104,18 +108,16 @@ class WrittenSystem:
     reader: Reader
     card: Mapping[str, Any]
     name: str
-    listens: bool = False
+    needs_audio: bool = False
 
-    def hear(self, samples: np.ndarray) -> Transcript:
-        """Raises ValueError: it reads records, see `hear_record`."""
-        raise ValueError(f"the system {self.name} does not listen; evaluate it on a prepared corpus")
-
-    def hear_record(self, record: Passage | Question, samples: np.ndarray | None) -> Transcript:
+    def encode(self, record: Passage | Question | None, samples: Any) -> Transcript:
         """The words of the record, with their times where the manifest has them.
 
         `cascade-given` takes the text of a record without a transcript: corpora transcribe passages alone, or questions alone.
-        Raises ValueError where nothing is written.
+        Raises ValueError where nothing is written, or for a recording that is of no corpus.
         """
+        if record is None:
+            raise ValueError(f"the system {self.name} reads the text of a corpus; evaluate it on a prepared corpus")
         text = record.text if self.name == "text" else record.transcript or record.text
         if not text.strip():
             wanted = "reference text" if self.name == "text" else "transcript"
@@ -354,17 +356,17 @@ def answer(
     names = {"dual": ["dual"], "cascade": [f"cascade-{asr}"], "both": ["dual", f"cascade-{asr}"]}.get(system)
     if names is None:
         raise InputError(f"there is no system {system!r}; choose dual, cascade or both")
-    heard_passage, heard_question = _samples(passage), _samples(question)
+    asked, listened = _samples(question), _samples(passage)
     answers = {}
     for loaded in load_systems(model_folder(models), names):
-        pair = (_hear(loaded, heard_question, question), _hear(loaded, heard_passage, passage))
+        pair = (_encode(loaded, asked, question), _encode(loaded, listened, passage))
         answers[loaded.name] = loaded.answer_all([pair])[0]
     return answers
 
 
-def _hear(system: System, samples: np.ndarray, source: Any) -> Any:
+def _encode(system: System, samples: np.ndarray, source: Any) -> Any:
     try:
-        return system.hear(samples)
+        return system.encode(None, samples)
     except ValueError as error:
         where = source if isinstance(source, (str, Path)) else "the samples given"
         raise InputError(f"{where} cannot be understood ({error}); give a longer recording") from error

@@ -104,15 +104,15 @@ def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(
     passage = Passage("p", "", 0.0, "anna lost silver lanterns", "s", "en", words, transcript="anna lost sliver lanterns")
     asked = Question("q", "p", "", 0.0, "what did anna lose", "s", "en", transcript="what did anna loose")
     for system, timed, said in ((text, True, "silver"), (given, False, "sliver")):
-        heard = [system.hear_record(record, None) for record in (asked, passage)]
+        heard = [system.encode(record, None) for record in (asked, passage)]
         assert said in heard[1].text
         (found,) = system.answer_all([tuple(heard)])
         assert (found.start == found.start) == timed and found.text in heard[1].text
     with pytest.raises(ValueError, match="p has no transcript that the system cascade-given could read"):
-        given.hear_record(replace(passage, text="", transcript=" "), None)
-    assert given.hear_record(replace(asked, transcript=""), None).text == "what did anna lose"
-    with pytest.raises(ValueError, match="does not listen"):
-        text.hear(np.zeros(16_000, np.float32))
+        given.encode(replace(passage, text="", transcript=" "), None)
+    assert given.encode(replace(asked, transcript=""), None).text == "what did anna lose"
+    with pytest.raises(ValueError, match="reads the text of a corpus"):
+        text.encode(None, np.zeros(16_000, np.float32))
 
 
 def test_an_unknown_system_names_the_known():

@@ -130,18 +130,16 @@ class SimulatedSystem:
     wer: float
     card: Mapping[str, Any]
     seed: int = 0
-    listens: bool = False
+    needs_audio: bool = False
 
     @property
     def name(self) -> str:
         return f"{PREFIX}@{100 * self.wer:g}"
 
-    def hear(self, samples: Any) -> Transcript:
-        """Raises ValueError: it reads records, see `hear_record`."""
-        raise ValueError(f"the system {self.name} does not listen; evaluate it on a prepared corpus")
-
-    def hear_record(self, record: Passage | Question, samples: Any) -> Transcript:
+    def encode(self, record: Passage | Question | None, samples: Any) -> Transcript:
         """The reference text with errors. Raises ValueError where there is none, or in another language than that of the fit."""
+        if record is None:
+            raise ValueError(f"the system {self.name} reads the text of a corpus; evaluate it on a prepared corpus")
         if language_of(record.language) != language_of(self.confusions.language):
             raise ValueError(f"{record.id} is in {record.language!r}, and the errors were fitted on {self.confusions.language!r}")
         spans = spoken(record)

@@ -121,11 +121,11 @@ def add_carry_speechbert(what: Any) -> None:
 
 def _carry_speechbert(o: argparse.Namespace) -> None:
     from speechssl.encoders.load import load_encoder
-    from speechssl.speechbert.carry import CarryOptions, carry_speechbert
+    from speechssl.speechbert.carry import CarryOptions, transfer_speechbert
 
     training = replace(training_options(o), bf16=False)  # a CPU has no fast LSTM in bfloat16
     options = CarryOptions(training, o.batch, o.passages, o.split)
-    card = carry_speechbert(o.corpus, load_encoder(o.encoder), o.speechbert, load_encoder(o.new), o.out, options)
+    card = transfer_speechbert(o.corpus, load_encoder(o.encoder), o.speechbert, load_encoder(o.new), o.out, options)
     carried = card["carried"]
     off = f"a code is off by {carried['distance']:.0%} of what the codes of two words differ by"
     print(f"{o.out}: SpeechBERT, carried over by {carried['audio_words']} audio words; {off}")
@@ -230,7 +230,7 @@ def add_train_choice(what: Any) -> None:
 
 
 def _train(o: argparse.Namespace) -> None:
-    from speechssl.multiple_choice.train import ChoiceOptions, train_choice_heard, train_choice_text, train_choice_units
+    from speechssl.multiple_choice.train import ChoiceOptions, train_choice_speechbert, train_choice_text, train_choice_units
 
     more = {"window": o.window, "stride": o.stride, "asked": o.asked, "gradient_checkpointing": o.gradient_checkpointing}
     options = ChoiceOptions(
@@ -238,7 +238,7 @@ def _train(o: argparse.Namespace) -> None:
     )
     _refuse_what_does_not_belong_together(o)
     if o.speechbert is not None:
-        train_choice_heard(o.corpus, o.out, _speechbert(o), o.speechbert, options)
+        train_choice_speechbert(o.corpus, o.out, _speechbert(o), o.speechbert, options)
     elif o.units is not None:
         train_choice_units(o.corpus, o.units, o.out, o.assignment, options, o.start)
     else:

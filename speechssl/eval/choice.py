@@ -27,12 +27,12 @@ from speechssl.io import hash_json, read_json, write_json
 from speechssl.multiple_choice.model import chosen
 from speechssl.multiple_choice.system import (
     Baseline,
-    Chooser,
-    Heard,
-    Hearer,
+    ChoiceSystem,
+    EncodedQuestion,
     ScoredChoice,
-    WrittenChooser,
-    load_choosers,
+    SpokenChoice,
+    WrittenChoice,
+    load_choice_systems,
     longest_options,
     score_chance,
     score_choice,
@@ -65,7 +65,7 @@ def run_choice(
     """Evaluate, append the rows, and return the table of everything in `out`/results.jsonl."""
     parsed = [parse_condition(c) for c in conditions]
     data = first_passages(load_corpus(corpus, split), passages)
-    loaded = load_choosers(models, systems, bf16)
+    loaded = load_choice_systems(models, systems, bf16)
     folder = Path(models)
     name = f"{folder.parent.name}/{folder.name}".lstrip("/")
     distorter = Distorter(seed, tuple(voices), snr_over=snr_over)
@@ -75,7 +75,7 @@ def run_choice(
 
 
 def evaluate_choice(
-    systems: Sequence[Chooser],
+    systems: Sequence[ChoiceSystem],
     corpus: Corpus,
     conditions: Sequence[Condition],
     out: Path,
@@ -93,8 +93,8 @@ def evaluate_choice(
     if len({c.label for c in conditions}) < len(conditions):
         raise InputError("two conditions have the same name; rename a noise file, or evaluate them one by one into two folders")
     check_names(systems, out)
-    hearers = [s for s in systems if not isinstance(s, (Baseline, WrittenChooser))]
-    others = [s for s in systems if isinstance(s, (Baseline, WrittenChooser))]
+    hearers = [s for s in systems if not isinstance(s, (Baseline, WrittenChoice))]
+    others = [s for s in systems if isinstance(s, (Baseline, WrittenChoice))]
     run = Run(corpus, out, distorter, workers, encoder_name)
     rows = run.rows(others, CLEAN) if others else []
     for condition in conditions if hearers else ():
@@ -116,10 +116,10 @@ class Run:
     def data(self) -> str:
         return data_hash(self.corpus.root, self.corpus.split)
 
-    def rows(self, systems: Sequence[Chooser], condition: Condition) -> list[Row]:
+    def rows(self, systems: Sequence[ChoiceSystem], condition: Condition) -> list[Row]:
         """Of systems of one kind: those that hear, or those that do not."""
         missing = [s for s in systems if not self._is_done(s, condition)]
-        hearing = [s for s in missing if not isinstance(s, (Baseline, WrittenChooser))]
+        hearing = [s for s in missing if not isinstance(s, (Baseline, WrittenChoice))]
         found = self._hear(hearing, condition) if hearing else {}
         deaf = None
         for system in missing:
@@ -135,12 +135,12 @@ class Run:
             raise deaf  # when the others are kept
         return [row for system in systems for row in self._scored(system, condition)]
 
-    def _made_from(self, system: Chooser, condition: Condition) -> str:
+    def _made_from(self, system: ChoiceSystem, condition: Condition) -> str:
         ids = [q.id for q in self.corpus.choices]
         noise = [asdict(condition), self.distorter.sources(condition), self.distorter.seed]
         return hash_json(["choice", dict(system.card), self.data, ids, *noise])
 
-    def _is_done(self, system: Chooser, condition: Condition) -> bool:
+    def _is_done(self, system: ChoiceSystem, condition: Condition) -> bool:
         """Whether these predictions exist. Those with recordings that could not be read are made again.
 
         Raises InputError where they are answers to other questions than which option is right: they would be lost.
@@ -153,7 +153,7 @@ class Run:
             raise InputError(f"{path} holds answers that are spans, from `evaluate qa`; evaluate choices into another folder")
         return there.get("made_from") == self._made_from(system, condition) and not there.get("failed")
 
-    def _hear(self, systems: Sequence[Hearer], condition: Condition) -> dict[str, dict[str, Any]]:
+    def _hear(self, systems: Sequence[SpokenChoice], condition: Condition) -> dict[str, dict[str, Any]]:
         """What every system hears in every recording, once, by name of the recording and system; `Unheard` where it cannot."""
 
         def one(item: tuple[str, Path | InputError]) -> dict[str, Any]:
@@ -172,22 +172,22 @@ class Run:
             bar = tqdm(pool.map(one, recordings.items()), total=len(recordings), desc=f"hearing, {condition.label}", unit="file")
             return dict(zip(recordings, bar, strict=True))
 
-    def _predicted(self, system: Chooser, heard: Mapping[str, Any], condition: Condition) -> dict[str, Any]:
+    def _predicted(self, system: ChoiceSystem, heard: Mapping[str, Any], condition: Condition) -> dict[str, Any]:
         """Log-probabilities and choices of every question that could be answered, and what a recogniser made of everything."""
         if isinstance(system, Baseline):
             return {"choices": _baseline(system, self.corpus), "scores": {}, "transcripts": {}}
         names = {q.id: (q.passage, *q.option_ids) for q in self.corpus.choices}
-        written = isinstance(system, WrittenChooser)
+        written = isinstance(system, WrittenChoice)
         questions = [q for q in self.corpus.choices if written or all(n in heard for n in (q.id, *names[q.id]))]
         scores: list[np.ndarray] = []
         starts = range(0, len(questions), AT_ONCE)
         for start in tqdm(starts, f"{system.name} chooses, {condition.label}", unit="batch", disable=not starts):
             some = questions[start : start + AT_ONCE]
-            if isinstance(system, WrittenChooser):
+            if isinstance(system, WrittenChoice):
                 scores += system.score_written([(q, self.corpus.passages[q.passage]) for q in some])
             else:
                 kept = [(heard[q.id], tuple(heard[i] for i in q.option_ids), heard[q.passage]) for q in some]
-                scores += system.score_all([Heard(*k) for k in kept])
+                scores += system.score_all([EncodedQuestion(*k) for k in kept])
         found = dict(zip(questions, scores, strict=True))
         return {
             "choices": {q.id: chosen(s, len(q.correct)) for q, s in found.items()},
@@ -195,18 +195,18 @@ class Run:
             "transcripts": {i: h.text for i, h in heard.items() if isinstance(h, Transcript)},
         }
 
-    def _write(self, system: Chooser, condition: Condition, predicted: dict[str, Any], failed: Mapping[str, str]) -> None:
+    def _write(self, system: ChoiceSystem, condition: Condition, predicted: dict[str, Any], failed: Mapping[str, str]) -> None:
         made = {"what": "choice", "made_from": self._made_from(system, condition), "data": self.data}
         made |= self.distorter.card(condition) | {"recogniser": recogniser_name(system)}
         write_json(prediction_path(self.out, system, condition), made | predicted | {"failed": dict(failed)})
 
-    def _scored(self, system: Chooser, condition: Condition) -> list[Row]:
+    def _scored(self, system: ChoiceSystem, condition: Condition) -> list[Row]:
         """Rows in percent with 95 % bootstrap intervals (`passage_units` says what is drawn); one voice or passage has none."""
         path = prediction_path(self.out, system, condition)
         predictions = read_json(path)
         tell_set_aside(predictions["failed"], f"{system.name}, {condition.label} (their questions count as not answered)")
         scored = score_choices(predictions, self.corpus)
-        transcripts = self._read(system) if isinstance(system, WrittenChooser) else predictions["transcripts"]
+        transcripts = self._read(system) if isinstance(system, WrittenChoice) else predictions["transcripts"]
         made = {name: predictions[name] for name in ("made_from", "data", "seed", "snr_over") if name in predictions}
         made |= {"condition": condition.short, "snr_db": condition.snr_db}
         write_lines(self.out, system.name, path.stem, choice_lines(scored, self.corpus, transcripts), self.corpus, made)
@@ -223,7 +223,7 @@ class Run:
 
         return [row(metric, interval.percent) for metric, interval in values.items()]
 
-    def _read(self, system: WrittenChooser) -> dict[str, str]:
+    def _read(self, system: WrittenChoice) -> dict[str, str]:
         """What a system that does not listen reads of every passage."""
         return {q.passage: written(self.corpus.passages[q.passage], system.source) for q in self.corpus.choices}
 
@@ -242,12 +242,12 @@ class Run:
         return {error_metric(passages[0].language): interval}
 
 
-def _heard(system: Hearer, samples: np.ndarray | Unheard) -> Any:
+def _heard(system: SpokenChoice, samples: np.ndarray | Unheard) -> Any:
     """What a system keeps of a recording. samples: (N,) float32 at 16 kHz, or why there are none."""
     if isinstance(samples, Unheard):
         return samples
     try:
-        return system.hear(samples)
+        return system.encode(None, samples)
     except (InputError, ValueError) as error:
         return Unheard(str(error))
 

@@ -107,7 +107,7 @@ class HeardOnce:
     def hear(self, samples: np.ndarray) -> Any:
         """(N,) float32 at 16 kHz."""
         if getattr(self.last, "samples", None) is not samples:
-            self.last.kept = self.system.hear(samples)
+            self.last.kept = self.system.encode(None, samples)
             self.last.samples = samples
         return self.last.kept
 

@@ -206,7 +206,7 @@ def answered(system: System, corpus: Corpus, heard: Mapping[str, Any], where: st
 
 def listens(system: System) -> bool:
     """Whether a system needs audio."""
-    return getattr(system, "listens", True)
+    return system.needs_audio
 
 
 @dataclass(frozen=True)
@@ -222,9 +222,8 @@ def _heard(system: System, record: Passage | Question, samples: np.ndarray | Unh
         samples = None
     if isinstance(samples, Unheard):
         return samples
-    hear_record = getattr(system, "hear_record", None)
     try:
-        return system.hear(samples) if hear_record is None else hear_record(record, samples)  # type: ignore[arg-type]
+        return system.encode(record, samples)
     except (InputError, ValueError) as error:
         return Unheard(str(error))
 

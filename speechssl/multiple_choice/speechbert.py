@@ -25,7 +25,7 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import replacing
 from speechssl.multiple_choice.data import ChoiceExample
 from speechssl.multiple_choice.model import Choice, ChoiceModel, ChoiceReader, choice_loss
-from speechssl.speechbert.model import SPECIALS, Heard, look_up
+from speechssl.speechbert.model import SPECIALS, AudioWords, look_up
 from speechssl.trainer import Batch
 from speechssl.units.extract import single_threaded
 
@@ -54,14 +54,18 @@ class CodeChoice(nn.Module):
         return choice_loss(self, ids, mask, segments, correct)
 
 
-class Hears(Protocol):
+class Encodes(Protocol):
     """What is asked of SpeechBERT."""
 
-    def hear(self, samples: np.ndarray) -> Heard: ...
+    def encode(self, record: None, samples: np.ndarray) -> AudioWords: ...
 
 
-def choose_heard(
-    model: ChoiceModel, layout: Layout, items: Sequence[tuple[Heard, Sequence[Heard], Heard]], batch: int = 16, bf16: bool = False
+def score_codes(
+    model: ChoiceModel,
+    layout: Layout,
+    items: Sequence[tuple[AudioWords, Sequence[AudioWords], AudioWords]],
+    batch: int = 16,
+    bf16: bool = False,
 ) -> list[np.ndarray]:
     """(question, options, passage) -> (O,) log-probabilities of the options, as `ChoiceReader.score_many`."""
     heard = {id(h): h for question, options, passage in items for h in (question, *options, passage)}
@@ -96,20 +100,20 @@ def choice_recordings(data: Corpus) -> list[Recording]:
     return found + [Recording(i, data.root / a) for q in spoken for i, a in zip(q.option_ids, q.option_audio, strict=True)]
 
 
-def hear_codes(hearer: Hears, recordings: Sequence[Recording], path: Path) -> dict[str, np.ndarray]:
+def encode_recordings(system: Encodes, recordings: Sequence[Recording], path: Path) -> dict[str, np.ndarray]:
     """id -> codes (W, E) float32 of every recording in which words were heard. They are kept in the file `path`.
 
     Recordings that cannot be read, or have no words, are set aside and listed. Raises InputError where none is left.
     """
     if not path.is_file():
-        _hear(hearer, recordings, path)
+        _encode(system, recordings, path)
     return {name: rows.float().numpy() for name, rows in load_file(path).items()}
 
 
-def _hear(hearer: Hears, recordings: Sequence[Recording], path: Path) -> None:
+def _encode(system: Encodes, recordings: Sequence[Recording], path: Path) -> None:
     def one(recording: Recording) -> Tensor | str:
         try:
-            heard = hearer.hear(read_audio(recording.path))
+            heard = system.encode(None, read_audio(recording.path))
         except (InputError, ValueError) as error:
             return str(error)
         return torch.from_numpy(heard.codes).half() if len(heard) else "no word was heard in it"
@@ -129,10 +133,10 @@ def _hear(hearer: Hears, recordings: Sequence[Recording], path: Path) -> None:
         save_file(heard, temporary)
 
 
-def heard_examples(
+def code_examples(
     data: Corpus, heard: Mapping[str, np.ndarray], layout: Layout
 ) -> tuple[Tensor, list[ChoiceExample], dict[str, str]]:
-    """The codes (N, E), one example a question, and the questions left out: id -> why. heard: of `hear_codes`."""
+    """The codes (N, E), one example a question, and the questions left out: id -> why. heard: of `encode_recordings`."""
     width = next(iter(heard.values())).shape[1]
     codes, ids = numbered(heard, np.zeros((0, width), np.float32))
     found, left_out = [], {}

@@ -21,9 +21,9 @@ from speechssl.dual.model import Layout
 from speechssl.errors import InputError
 from speechssl.io import model_folder
 from speechssl.multiple_choice.model import Choice, ChoiceModel, ChoiceReader, load_choice
-from speechssl.multiple_choice.speechbert import choose_heard
+from speechssl.multiple_choice.speechbert import score_codes
 from speechssl.multiple_choice.train import load_tokenizer, text_choice, written
-from speechssl.speechbert.model import Heard as AudioWords
+from speechssl.speechbert.model import AudioWords
 from speechssl.speechbert.system import SpeechBertSystem, load_speechbert
 from speechssl.systems import SharedEncoder, part, recogniser_of, shared_encoder
 from speechssl.timing import RunLength
@@ -77,32 +77,32 @@ WRITTEN = {"text": "text", "cascade-given": "given"}  # systems that read what i
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What a system kept of a question's recordings."""
+class EncodedQuestion:
+    """A system's representations of a question's recordings."""
 
     question: Any
     options: tuple[Any, ...]
     passage: Any
 
 
-class Hearer(Protocol):
-    """Hears every recording once, then scores the options of all questions."""
+class SpokenChoice(Protocol):
+    """Encodes every recording once, then scores the options of all questions."""
 
     @property
     def name(self) -> str: ...
     @property
     def card(self) -> Mapping[str, Any]: ...
-    def hear(self, samples: np.ndarray) -> Any:
-        """samples: (N,) float32 at 16 kHz. What the system keeps of a recording."""
+    def encode(self, record: Passage | Question | None, samples: Any) -> Any:
+        """The system's representation of a recording. record: None for an option; samples: (N,) float32 at 16 kHz."""
         ...
 
-    def score_all(self, items: Sequence[Heard]) -> list[np.ndarray]:
+    def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
         """(O,) log-probabilities of the options of every question."""
         ...
 
 
 @dataclass(frozen=True)
-class UnitsChooser:
+class UnitsChoice:
     """End to end."""
 
     extractor: UnitExtractor
@@ -110,16 +110,16 @@ class UnitsChooser:
     card: Mapping[str, Any]
     name: str = "units"
 
-    def hear(self, samples: np.ndarray) -> RunLength:
+    def encode(self, record: Passage | Question | None, samples: Any) -> RunLength:
         """samples: (N,) float32 at 16 kHz."""
         return self.extractor.units(samples)
 
-    def score_all(self, items: Sequence[Heard]) -> list[np.ndarray]:
+    def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
         return self.reader.score_many([Choice(i.question.units, tuple(o.units for o in i.options), i.passage.units) for i in items])
 
 
 @dataclass(frozen=True)
-class SpeechBertChooser:
+class SpeechBertChoice:
     """Audio words, which a recogniser cuts; not always that of the training, and the card of the results says which."""
 
     system: SpeechBertSystem
@@ -128,17 +128,17 @@ class SpeechBertChooser:
     card: Mapping[str, Any]
     name: str = "speechbert"
 
-    def hear(self, samples: np.ndarray) -> AudioWords:
+    def encode(self, record: Passage | Question | None, samples: Any) -> AudioWords:
         """samples: (N,) float32 at 16 kHz."""
-        return self.system.hear(samples)
+        return self.system.encode(record, samples)
 
-    def score_all(self, items: Sequence[Heard]) -> list[np.ndarray]:
+    def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
         heard = [(item.question, item.options, item.passage) for item in items]
-        return choose_heard(self.model, self.layout, heard, bf16=self.system.model.bf16)
+        return score_codes(self.model, self.layout, heard, bf16=self.system.model.bf16)
 
 
 @dataclass(frozen=True)
-class CascadeChooser:
+class CascadeChoice:
     """Words that were recognised."""
 
     recogniser: Recogniser
@@ -150,11 +150,11 @@ class CascadeChooser:
     def name(self) -> str:
         return f"cascade-{self.recogniser.name}"
 
-    def hear(self, samples: np.ndarray) -> Transcript:
+    def encode(self, record: Passage | Question | None, samples: Any) -> Transcript:
         """samples: (N,) float32 at 16 kHz."""
         return self.recogniser.transcribe(samples)
 
-    def score_all(self, items: Sequence[Heard]) -> list[np.ndarray]:
+    def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
         return self.reader.score_many(
             [Choice(self._ids(i.question), tuple(map(self._ids, i.options)), self._ids(i.passage)) for i in items]
         )
@@ -164,7 +164,7 @@ class CascadeChooser:
 
 
 @dataclass(frozen=True)
-class WrittenChooser:
+class WrittenChoice:
     """Words that are written: of the reference (`text`), or of the recogniser whose output came with the corpus."""
 
     name: str
@@ -196,16 +196,16 @@ class Baseline:
         return {"baseline": self.name}
 
 
-Chooser = Hearer | WrittenChooser | Baseline
+ChoiceSystem = SpokenChoice | WrittenChoice | Baseline
 
 
-def load_choosers(models: Path | str, names: Sequence[str], bf16: bool = False) -> list[Chooser]:
+def load_choice_systems(models: Path | str, names: Sequence[str], bf16: bool = False) -> list[ChoiceSystem]:
     """names: `units`, `speechbert`, `cascade-<engine>` (see `systems.load_cascade`), `text`, `cascade-given`, and the baselines.
 
     Raises InputError for a system that there is not, and for parts that are missing or do not belong together.
     """
     encoder = None
-    found: list[Chooser] = []
+    found: list[ChoiceSystem] = []
     for name in names:
         if name in BASELINES:
             found.append(Baseline(name))
@@ -213,7 +213,7 @@ def load_choosers(models: Path | str, names: Sequence[str], bf16: bool = False) 
             found.append(_load_written(_folder(models), name, bf16))
         elif name in ("units", "speechbert") or name.startswith("cascade-"):
             encoder = encoder or shared_encoder(model_folder(models))
-            found.append(_load_hearer(model_folder(models), name, encoder, bf16))
+            found.append(_load_spoken(model_folder(models), name, encoder, bf16))
         else:
             known = ("units", "speechbert", "cascade-ctc", "cascade-pocketsphinx", "cascade-<folder>", *WRITTEN)
             raise InputError(f"there is no system {name!r}; choose {', '.join((*known, *BASELINES))}")
@@ -225,17 +225,17 @@ def _folder(models: Path | str) -> Path:
     return Path(models) if (Path(models) / "choice-text").is_dir() else model_folder(models)
 
 
-def _load_hearer(models: Path, name: str, encoder: SharedEncoder, bf16: bool) -> Hearer:
+def _load_spoken(models: Path, name: str, encoder: SharedEncoder, bf16: bool) -> SpokenChoice:
     if name == "units":
         return _load_units(models, encoder, bf16)
     if name == "speechbert":
         return _load_speechbert(models, encoder, bf16)
     recogniser, made = recogniser_of(models, name.removeprefix("cascade-"), encoder)
     codec, reader, weights = _words(models, bf16)
-    return CascadeChooser(recogniser, codec, reader, {"asr": made, "choice_text": weights} | _fast(bf16))
+    return CascadeChoice(recogniser, codec, reader, {"asr": made, "choice_text": weights} | _fast(bf16))
 
 
-def _load_units(models: Path, encoder: SharedEncoder, bf16: bool) -> UnitsChooser:
+def _load_units(models: Path, encoder: SharedEncoder, bf16: bool) -> UnitsChoice:
     extractor = extractor_of(encoder, load_codebook(models / "units.safetensors"))  # type: ignore[arg-type]
     folder = _part(models, "choice-units", "units")
     model, layout, card = load_choice(folder)
@@ -243,22 +243,22 @@ def _load_units(models: Path, encoder: SharedEncoder, bf16: bool) -> UnitsChoose
     if not isinstance(units, dict) or units.get("codebook") not in extractor.codebook.names:
         raise InputError(f"{folder} was trained on other units than {models / 'units.safetensors'} gives; train it again")
     made = {"choice_units": card["weights"], **extractor.card} | _fast(bf16)
-    return UnitsChooser(extractor, ChoiceReader(model, layout, bf16=bf16), made)
+    return UnitsChoice(extractor, ChoiceReader(model, layout, bf16=bf16), made)
 
 
-def _load_speechbert(models: Path, encoder: SharedEncoder, bf16: bool) -> SpeechBertChooser:
+def _load_speechbert(models: Path, encoder: SharedEncoder, bf16: bool) -> SpeechBertChoice:
     folder = _part(models, "choice-speechbert", "speechbert")
     system = load_speechbert(part(models, "speechbert"), encoder, *recogniser_of(models, "ctc", encoder), bf16=bf16)
     model, layout, card = load_choice(folder)
     made = card.get("speechbert")
     if not isinstance(made, dict) or made.get("words") != system.card["words"]:
         raise InputError(f"{folder} was trained on other audio words than {part(models, 'speechbert')} makes; train it again")
-    return SpeechBertChooser(system, model, layout, {"choice_speechbert": card["weights"], **system.card})
+    return SpeechBertChoice(system, model, layout, {"choice_speechbert": card["weights"], **system.card})
 
 
-def _load_written(models: Path, name: str, bf16: bool) -> WrittenChooser:
+def _load_written(models: Path, name: str, bf16: bool) -> WrittenChoice:
     codec, reader, weights = _words(models, bf16)
-    return WrittenChooser(name, WRITTEN[name], codec, reader, {"choice_text": weights, "source": WRITTEN[name]} | _fast(bf16))
+    return WrittenChoice(name, WRITTEN[name], codec, reader, {"choice_text": weights, "source": WRITTEN[name]} | _fast(bf16))
 
 
 def _words(models: Path, bf16: bool) -> tuple[TextCodec, ChoiceReader, str]:

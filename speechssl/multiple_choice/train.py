@@ -20,7 +20,7 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import claim, read_json
 from speechssl.multiple_choice.data import ChoiceBatches, ChoiceExample
 from speechssl.multiple_choice.model import COMBINATIONS, Choice, ChoiceModel, load_choice
-from speechssl.multiple_choice.speechbert import CodeChoice, choice_recordings, hear_codes, heard_examples
+from speechssl.multiple_choice.speechbert import CodeChoice, choice_recordings, code_examples, encode_recordings
 from speechssl.processes import agreed, is_main, main_first
 from speechssl.speechbert.model import CLS, PAD, SEP
 from speechssl.speechbert.system import SpeechBertSystem
@@ -105,32 +105,32 @@ def train_choice_text(corpus: Path, out: Path, options: ChoiceOptions, source: s
         _train(model, examples, layout, options, out, card | {"corpus": read_json(corpus / "card.json"), "start": begun})
 
 
-def train_choice_heard(corpus: Path, out: Path, hearer: SpeechBertSystem, start: Path, options: ChoiceOptions) -> None:
-    """Train on the spoken multiple-choice questions of the train split, heard as audio words; once.
+def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, start: Path, options: ChoiceOptions) -> None:
+    """Train on the spoken multiple-choice questions of the train split, as audio words; once.
 
-    hearer: SpeechBERT, as it will hear when questions are answered; its text encoder, in the folder `start`, is what is trained.
-    Codes are kept in `out`/heard.safetensors until it is done. Questions that lack a recording, or in one of whose no word was
-    heard, are listed and left out.
+    system: SpeechBERT, as it will cut words when questions are answered; its text encoder, in the folder `start`, is
+    trained. Codes are kept in `out`/codes.safetensors until it is done. Questions that lack a recording, or have one without words,
+    are listed and left out.
     Raises InputError where `out` holds a model that was made from other inputs, or there is nothing to learn from.
     """
     _check(options)
-    made = dict(hearer.card)
+    made = dict(system.card)
     with claim(out, _made_from(corpus, options) | {"speechbert": made}):
         if agreed((out / "card.json").is_file()):
-            (out / "heard.safetensors").unlink(missing_ok=True)
+            (out / "codes.safetensors").unlink(missing_ok=True)
             return
         layout, data = _layout(options, CLS, SEP, PAD), load_corpus(corpus, "train")
         model = _go_on(start, options)
-        _check_length(model.encoder, layout)  # before hours are heard
+        _check_length(model.encoder, layout)  # before hours of audio are encoded
         recordings = choice_recordings(data)
         with main_first():
-            heard = hear_codes(hearer, recordings, out / "heard.safetensors")
-        codes, examples, left_out = heard_examples(data, heard, layout)
+            heard = encode_recordings(system, recordings, out / "codes.safetensors")
+        codes, examples, left_out = code_examples(data, heard, layout)
         tell_set_aside(left_out, "training of multiple choice", "question")
         card = {"what": "multiple choice on audio words", "speechbert": made, "left_out": len(left_out)}
         card |= {"text_encoder": read_json(start / "card.json").get("text_encoder")}  # not that of the options
         _train(model, examples, layout, options, out, card | {"corpus": read_json(corpus / "card.json")}, CodeChoice(model, codes))
-        (out / "heard.safetensors").unlink(missing_ok=True)
+        (out / "codes.safetensors").unlink(missing_ok=True)
 
 
 def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) -> tuple[list[ChoiceExample], dict[str, str]]:

@@ -20,7 +20,7 @@ from speechssl.encoders.base import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.io import claim, hash_json, read_json
 from speechssl.processes import agreed, is_main, main_first
-from speechssl.speechbert.data import WordTable, hear_corpus, spans_of
+from speechssl.speechbert.data import WordTable, encode_corpus, spans_of
 from speechssl.speechbert.model import (
     WordBatches,
     WordEncoder,
@@ -63,7 +63,7 @@ class CarriedWords(nn.Module):
         return {"loss": (codes - targets).abs().sum(-1).mean(), "nearest": nearest(codes.detach(), targets)}
 
 
-def carry_speechbert(
+def transfer_speechbert(
     corpus: Path, encoder: SpeechEncoder, speechbert: Path, other: SpeechEncoder, out: Path, options: CarryOptions
 ) -> dict[str, Any]:
     """Make (once) in `out` the SpeechBERT that hears through `other` and reads as that in `speechbert`, which hears through
@@ -104,7 +104,7 @@ def _carried(
     data: Corpus, words: WordEncoder, before: Features, after: Features, options: CarryOptions, out: Path
 ) -> tuple[WordEncoder, dict[str, Any]]:
     with main_first():
-        heard, other = (hear_corpus(data, f, None, out / "features" / name) for f, name in ((before, "old"), (after, "new")))
+        heard, other = (encode_corpus(data, f, None, out / "features" / name) for f, name in ((before, "old"), (after, "new")))
     if alone := sorted(heard.sequences.keys() ^ other.sequences.keys()):
         where = data.root / data.split
         raise InputError(f"{alone[0]} of {where} gives audio words with one encoder only; take it out of the corpus")

@@ -164,7 +164,7 @@ def _spelt(word: str, vocabulary: CtcVocabulary) -> str:
     return "".join(c for c in (word.lower() if vocabulary.separator else word) if c in vocabulary.symbols)
 
 
-def hear_corpus(data: Corpus, features: Features, recogniser: CtcRecogniser | None, folder: Path) -> WordTable:
+def encode_corpus(data: Corpus, features: Features, recogniser: CtcRecogniser | None, folder: Path) -> WordTable:
     """The words of all recordings of a corpus; features are kept in `folder`, and not computed again.
 
     Recordings that cannot be read or have no words are set aside and listed. Raises InputError where none is left.

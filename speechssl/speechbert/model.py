@@ -215,7 +215,7 @@ class CodeReader(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Heard:
+class AudioWords:
     """What is kept of a recording. codes: (W, E) float32; starts, ends: (W,) seconds. Of its words nothing is known."""
 
     codes: np.ndarray
@@ -254,8 +254,8 @@ def _ids(words: WordSequence) -> np.ndarray:
     return words.numbers + SPECIALS
 
 
-def answer_heard(
-    model: SpanModel, layout: Layout, items: Sequence[tuple[Heard, Heard]], batch: int = 16, bf16: bool = False
+def answer_codes(
+    model: SpanModel, layout: Layout, items: Sequence[tuple[AudioWords, AudioWords]], batch: int = 16, bf16: bool = False
 ) -> list[TimedAnswer]:
     """(question, passage) -> answers in seconds. A passage in which no word was heard gives an empty answer at 0 s."""
     recordings = {id(heard): heard for pair in items for heard in pair}

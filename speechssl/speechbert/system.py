@@ -21,7 +21,7 @@ from speechssl.dual.model import Layout, SpanModel
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
 from speechssl.speechbert.data import recognised, spans_of, word_table
-from speechssl.speechbert.model import Heard, WordEncoder, answer_heard, codes_of, load_weights
+from speechssl.speechbert.model import AudioWords, WordEncoder, answer_codes, codes_of, load_weights
 from speechssl.units.features import Features, encoder_features, load_features
 
 
@@ -35,7 +35,7 @@ class SpeechBert:
     layout: Layout
     bf16: bool = False
 
-    def hear(self, samples: np.ndarray, words: Sequence[Span]) -> Heard:
+    def encode(self, samples: np.ndarray, words: Sequence[Span]) -> AudioWords:
         """samples: (N,) float32 at 16 kHz; words: with their times. Raises ValueError for audio shorter than one frame."""
         rows = torch.cat(list(self.features.stream(samples))).cpu().numpy()
         if not np.isfinite(rows).all():
@@ -43,40 +43,37 @@ class SpeechBert:
         inside = [w for w in words if w.start < len(samples) / SAMPLE_RATE]
         table = word_table(rows, {"": (0, len(rows))}, {"": [inside]}, self.features.grid)
         (heard,) = table.sequences[""]
-        return Heard(codes_of(self.words, table).numpy(), heard.starts, heard.ends)
+        return AudioWords(codes_of(self.words, table).numpy(), heard.starts, heard.ends)
 
-    def answer(self, items: Sequence[tuple[Heard, Heard]]) -> list[TimedAnswer]:
+    def answer(self, items: Sequence[tuple[AudioWords, AudioWords]]) -> list[TimedAnswer]:
         """(question, passage) -> answers."""
-        return answer_heard(self.reader, self.layout, items, bf16=self.bf16)
+        return answer_codes(self.reader, self.layout, items, bf16=self.bf16)
 
 
 @dataclass(frozen=True, eq=False)
 class SpeechBertSystem:
-    """As `systems.System`. recogniser None: words are those of the records, by `hear_record`."""
+    """As `systems.System`. recogniser None: words are those of the records."""
 
     model: SpeechBert
     recogniser: Recogniser | None
     card: Mapping[str, Any]
+    needs_audio: bool = True
 
     @property
     def name(self) -> str:
         return "speechbert" if self.recogniser else "speechbert-aligned"
 
-    def hear(self, samples: np.ndarray) -> Heard:
-        """samples: (N,) float32 at 16 kHz. Raises ValueError for `speechbert-aligned`, which knows no words of samples alone."""
-        if self.recogniser is None:
-            raise ValueError("speechbert-aligned needs a recording of a corpus that has its words with times; choose speechbert")
-        return self.model.hear(samples, recognised(self.recogniser, samples))
-
-    def hear_record(self, record: Passage | Question, samples: np.ndarray) -> Heard:
-        """The same of a recording of a corpus. Raises ValueError where `speechbert-aligned` finds no words with times."""
+    def encode(self, record: Passage | Question | None, samples: Any) -> AudioWords:
+        """samples: (N,) float32 at 16 kHz. Raises ValueError where `speechbert-aligned` finds no words with times."""
         if self.recogniser is not None:
-            return self.hear(samples)
+            return self.model.encode(samples, recognised(self.recogniser, samples))
+        if record is None:
+            raise ValueError("speechbert-aligned needs a recording of a corpus that has its words with times; choose speechbert")
         if not (words := spans_of(record.words)):
             raise ValueError("its manifest has no words with times, which speechbert-aligned needs; choose speechbert")
-        return self.model.hear(samples, words)
+        return self.model.encode(samples, words)
 
-    def answer_all(self, items: Sequence[tuple[Heard, Heard]]) -> list[TimedAnswer]:
+    def answer_all(self, items: Sequence[tuple[AudioWords, AudioWords]]) -> list[TimedAnswer]:
         return self.model.answer(items)
 
 

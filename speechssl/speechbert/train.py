@@ -24,7 +24,7 @@ from speechssl.dual.train import QaOptions, check_positions, check_shares, examp
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import claim, read_json
 from speechssl.processes import agreed, is_main, main_first
-from speechssl.speechbert.data import WordTable, hear_corpus
+from speechssl.speechbert.data import WordTable, encode_corpus
 from speechssl.speechbert.model import (
     CLS,
     PAD,
@@ -99,7 +99,7 @@ def train_speechbert(
         if options.spans and not data.answerable:
             raise _nothing_to_answer(data)
         with main_first():
-            table = hear_corpus(data, features, recogniser, out / "features")
+            table = encode_corpus(data, features, recogniser, out / "features")
         encoder, facts = _train(data, table, text, layout, options, out / "checkpoints")
         card = made | text.card | facts | {"options": asdict(options), "corpus": read_json(corpus / "card.json")}
         with main_first():

@@ -75,25 +75,25 @@ def loaded(tmp_path_factory):
 
 
 def test_the_system_reads_and_answers_in_seconds(loaded):
-    assert loaded.name == "cascade-simulated@30" and not loaded.listens and loaded.seed == 3
-    heard = loaded.hear_record(passage(words=SPANS * 5), None)
-    assert heard == loaded.hear_record(passage(words=SPANS * 5), None)
-    (answer,) = loaded.answer_all([(loaded.hear_record(passage(id="q", words=SPANS), None), heard)])
+    assert loaded.name == "cascade-simulated@30" and not loaded.needs_audio and loaded.seed == 3
+    heard = loaded.encode(passage(words=SPANS * 5), None)
+    assert heard == loaded.encode(passage(words=SPANS * 5), None)
+    (answer,) = loaded.answer_all([(loaded.encode(passage(id="q", words=SPANS), None), heard)])
     assert 0 <= answer.start < answer.end <= 4 and answer.text
-    with pytest.raises(ValueError, match="does not listen"):
-        loaded.hear(None)
+    with pytest.raises(ValueError, match="reads the text of a corpus"):
+        loaded.encode(None, None)
 
 
 @pytest.mark.parametrize(("changes", "said"), [({"text": ""}, "no reference text"), ({"language": "zh"}, "fitted on 'en'")])
 def test_records_that_cannot_be_read_are_told(loaded, changes, said):
     with pytest.raises(ValueError, match=said):
-        loaded.hear_record(passage(**changes), None)
+        loaded.encode(passage(**changes), None)
 
 
 @pytest.mark.parametrize("language", ["cmn", "zh-TW", "CMN-Hant", "zh"])
 def test_errors_of_mandarin_are_for_all_that_is_mandarin(loaded, language):
     fitted = Confusions("zh", {"北": Word(9, 0, {"背": 2})}, {}, {"北": 6, "背": 3}, (0.5,), Rates(0.2, 0.0, 0.0))
-    heard = replace(loaded, confusions=fitted).hear_record(passage(text="台北", language=language), None)
+    heard = replace(loaded, confusions=fitted).encode(passage(text="台北", language=language), None)
     assert len(heard.text) == 2 and heard.separator == ""
 
 

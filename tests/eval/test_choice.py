@@ -18,7 +18,7 @@ from speechssl.errors import InputError
 from speechssl.eval.choice import evaluate_choice
 from speechssl.eval.compare import compare, read_results
 from speechssl.io import model_folder, write_json
-from speechssl.multiple_choice.system import Baseline, WrittenChooser, load_choosers
+from speechssl.multiple_choice.system import Baseline, WrittenChoice, load_choice_systems
 from speechssl.report.comparison import run_comparison
 from speechssl.report.published import published_choice
 from speechssl.report.spoken_qa import write_report
@@ -68,7 +68,7 @@ class Ears:
     def card(self):
         return {"name": self.name}
 
-    def hear(self, samples):
+    def encode(self, record, samples):
         self.heard.append(samples.tobytes())
         return len(samples)
 
@@ -131,7 +131,7 @@ class Recogniser(Ears):
     name: str = "cascade-ears"
     said: str = "a red"
 
-    def hear(self, samples):
+    def encode(self, record, samples):
         return Transcript(tuple(TimedWord(w, 0.0, 1.0, 1.0) for w in self.said.split()))
 
 
@@ -141,7 +141,7 @@ class Readers:
 
 
 def test_word_errors_stand_beside_choices_and_are_compared(corpus, tmp_path, tokenizer):
-    reading = WrittenChooser("text", "text", TextCodec(tokenizer), Readers(), {})
+    reading = WrittenChoice("text", "text", TextCodec(tokenizer), Readers(), {})
     rows = values(run([Ears(name="units"), Recogniser(), reading, Baseline("chance")], corpus, tmp_path / "out"))
     assert rows["cascade-ears", "clean", None, "wer"][0] == pytest.approx(100 / 3) and rows["text", "clean", None, "wer"][0] == 0
     (c,) = compare(read_results([tmp_path / "out"]))
@@ -178,10 +178,10 @@ class Deaf(Ears):
     name: str = "deaf"
     least: int = 16_000
 
-    def hear(self, samples):
+    def encode(self, record, samples):
         if len(samples) < self.least:
             raise ValueError(f"{len(samples)} samples are too short")
-        return super().hear(samples)
+        return super().encode(record, samples)
 
 
 def test_what_one_system_cannot_hear_is_no_loss_to_the_others(corpus, tmp_path, capsys):
@@ -248,9 +248,7 @@ def test_a_text_only_corpus_is_refused_to_ears_and_read_by_the_others(tmp_path):
         def encode(self, words):
             return np.arange(len(words)), np.arange(len(words))
 
-    text, given = (
-        WrittenChooser(name, s, Codec(), Reads(), {"s": s}) for name, s in (("text", "text"), ("cascade-given", "given"))
-    )
+    text, given = (WrittenChoice(name, s, Codec(), Reads(), {"s": s}) for name, s in (("text", "text"), ("cascade-given", "given")))
     assert values(run([text], corpus, tmp_path / "out"))["text", "clean", None, "accuracy"] == (pytest.approx(100 / 3), 3)
     with pytest.raises(InputError, match="has no transcript, which cascade-given reads; evaluate text"):
         run([given], corpus, tmp_path / "out")
@@ -262,14 +260,14 @@ def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corp
     with pytest.raises(InputError, match="no question with options"):
         run([Baseline("chance")], root, tmp_path / "out")
     with pytest.raises(InputError, match="choose units, speechbert, cascade-ctc"):
-        load_choosers("minisqa-en", ["unit"])
+        load_choice_systems("minisqa-en", ["unit"])
     for name, said in (
         ("units", "choice-units/; train one"),
         ("speechbert", "with --speechbert"),
         ("text", "choice-text/; train one"),
     ):
         with pytest.raises(InputError, match=said):
-            load_choosers("minisqa-en", [name])
+            load_choice_systems("minisqa-en", [name])
 
 
 def test_two_conditions_of_one_name_are_refused(corpus, tmp_path):
@@ -396,7 +394,7 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
     made["speechbert"]["words"] = "others"
     card.write_text(json.dumps(made))
     with pytest.raises(InputError, match="trained on other audio words"):
-        load_choosers(models, ["speechbert"])
+        load_choice_systems(models, ["speechbert"])
 
 
 def speak_corpus(root):

@@ -96,13 +96,13 @@ def test_a_comparison_tells_which_p_cannot_be_reached(corpus, tmp_path):
 class Reader:
     """Reads what is written; counts what it was asked."""
 
-    name, listens = "text", False
+    name, needs_audio = "text", False
     card = {"name": "text"}  # noqa: RUF012
 
     def __init__(self):
         self.asked = 0
 
-    def hear_record(self, record, samples):
+    def encode(self, record, samples):
         return record.id
 
     def answer_all(self, items):

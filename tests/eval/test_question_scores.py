@@ -134,9 +134,9 @@ def test_evaluation_leaves_scores(tmp_path):
     from speechssl.eval.spoken_qa import evaluate
 
     class Reader:
-        name, listens, card = "text", False, {"reads": "text"}
+        name, needs_audio, card = "text", False, {"reads": "text"}
 
-        def hear_record(self, record, samples):
+        def encode(self, record, samples):
             return Transcript(tuple(TimedWord(w, 0, 1, 1) for w in record.text.split()))
 
         def answer_all(self, items):

@@ -52,12 +52,13 @@ class Oracle:
     text: bool = False
     name: str = "oracle"
     heard: list = field(default_factory=list)
+    needs_audio: bool = True
 
     @property
     def card(self):
         return {"name": self.name}
 
-    def hear(self, samples):
+    def encode(self, record, samples):
         self.heard.append(samples)
         return Transcript((TimedWord("a", 0, 1, 1), TimedWord("boat", 1, 2, 1))) if self.text else len(samples)
 
@@ -100,10 +101,10 @@ def test_a_chinese_corpus_has_character_errors(corpus, tmp_path):
 class Reads(Oracle):
     """Does not listen: what it keeps of a record is what is written."""
 
-    listens: bool = False
+    needs_audio: bool = False
     name: str = "text"
 
-    def hear_record(self, record, samples):
+    def encode(self, record, samples):
         assert samples is None
         self.heard.append(record.id)
         return Transcript(tuple(TimedWord(w, float("nan"), float("nan"), 1) for w in record.text.split()))
@@ -173,11 +174,11 @@ def test_bad_recordings_are_set_aside_counted_and_tried_again_when_mended(corpus
 
 def test_what_one_system_cannot_hear_is_no_loss_to_the_others(corpus, tmp_path, capsys):
     class Picky(Oracle):
-        def hear(self, samples):
+        def encode(self, record, samples):
             if not self.heard:
                 self.heard.append(samples)
                 raise ValueError("the first is too short")
-            return super().hear(samples)
+            return super().encode(record, samples)
 
     spans = {"q1": (0.2, 0.6), "q2": (0, 1)}
     picky = Picky(name="picky", spans=spans)

@@ -20,13 +20,13 @@ from speechssl.multiple_choice.speechbert import (
     CodeChoice,
     by_likeness,
     choice_recordings,
-    choose_heard,
-    hear_codes,
-    heard_examples,
+    code_examples,
+    encode_recordings,
     numbered,
+    score_codes,
 )
-from speechssl.multiple_choice.train import ChoiceOptions, train_choice_heard
-from speechssl.speechbert.model import CLS, PAD, SEP, SPECIALS, Heard
+from speechssl.multiple_choice.train import ChoiceOptions, train_choice_speechbert
+from speechssl.speechbert.model import CLS, PAD, SEP, SPECIALS, AudioWords
 from speechssl.trainer import TrainingOptions
 
 WIDTH = 32
@@ -37,17 +37,17 @@ PLACES = ("a", "b", "c", "d")
 def heard(*words, rng=None):
     """Audio words: what is said, each time a little otherwise."""
     codes = SAID[list(words)] + (0.1 * rng.normal(size=(len(words), WIDTH)).astype(np.float32) if rng else 0)
-    return Heard(codes.astype(np.float32), np.arange(len(words), dtype=float), np.arange(1, len(words) + 1, dtype=float))
+    return AudioWords(codes.astype(np.float32), np.arange(len(words), dtype=float), np.arange(1, len(words) + 1, dtype=float))
 
 
-class Hearer:
+class SpokenChoice:
     """Hears in a file as many words as its length says: the recordings of `corpus` are written so."""
 
     def __init__(self, known):
         self.known, self.count, self.rng = known, 0, np.random.default_rng(1)
         self.card = {"speechbert": "s", "words": "w"}
 
-    def hear(self, samples):
+    def encode(self, record, samples):
         self.count += 1
         words = self.known[len(samples)]
         return heard(*words, rng=self.rng)
@@ -74,7 +74,7 @@ def spoken(tmp_path):
     for kind, records in rows.items():
         (root / f"train/{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     write_json(root / "card.json", {"corpus": "toy"})
-    return SimpleNamespace(root=root, hearer=Hearer(known))
+    return SimpleNamespace(root=root, hearer=SpokenChoice(known))
 
 
 @pytest.fixture
@@ -92,19 +92,19 @@ def options(steps=2, rate=1e-3, **changes):
 
 def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     out = tmp_path / "out"
-    train_choice_heard(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
+    train_choice_speechbert(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
     model, layout, card = load_choice(out)
     assert (layout.cls, layout.sep, layout.pad, model.embedding.num_embeddings) == (CLS, SEP, PAD, SPECIALS)
     assert card["what"] == "multiple choice on audio words" and card["speechbert"] == spoken.hearer.card
-    assert (card["examples"], card["left_out"]) == (8, 0) and not (out / "heard.safetensors").exists()
+    assert (card["examples"], card["left_out"]) == (8, 0) and not (out / "codes.safetensors").exists()
     rng = np.random.default_rng(9)  # said anew
     asked = [(heard(4, rng=rng), [heard(o, rng=rng) for o in range(4)], heard(5, 5, i, i, 5, 5, 5, 5, rng=rng)) for i in range(4)]
-    assert [chosen(s, 1) for s in choose_heard(model, layout, asked)] == [(0,), (1,), (2,), (3,)]
+    assert [chosen(s, 1) for s in score_codes(model, layout, asked)] == [(0,), (1,), (2,), (3,)]
     count = spoken.hearer.count
     assert count == 8 + 8 + 8 * 4
-    (out / "heard.safetensors").write_bytes(b"what a kill after the card leaves")
-    train_choice_heard(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
-    assert spoken.hearer.count == count and not (out / "heard.safetensors").exists()
+    (out / "codes.safetensors").write_bytes(b"what a kill after the card leaves")
+    train_choice_speechbert(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
+    assert spoken.hearer.count == count and not (out / "codes.safetensors").exists()
 
 
 def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(spoken, start, tmp_path, monkeypatch):
@@ -117,44 +117,44 @@ def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(spoken, s
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(choice_train.ChoiceBatches, "__call__", killing)
-        train_choice_heard(spoken.root, tmp_path / "killed", spoken.hearer, start, options(4))
+        train_choice_speechbert(spoken.root, tmp_path / "killed", spoken.hearer, start, options(4))
     count = spoken.hearer.count
-    kept = (tmp_path / "killed/heard.safetensors").read_bytes()
-    train_choice_heard(spoken.root, tmp_path / "killed", spoken.hearer, start, options(4))
+    kept = (tmp_path / "killed/codes.safetensors").read_bytes()
+    train_choice_speechbert(spoken.root, tmp_path / "killed", spoken.hearer, start, options(4))
     assert spoken.hearer.count == count
     (tmp_path / "whole").mkdir()
     made = json.loads((tmp_path / "killed/made_from.json").read_text())
     write_json(tmp_path / "whole/made_from.json", made)
-    (tmp_path / "whole/heard.safetensors").write_bytes(kept)
-    train_choice_heard(spoken.root, tmp_path / "whole", spoken.hearer, start, options(4))
+    (tmp_path / "whole/codes.safetensors").write_bytes(kept)
+    train_choice_speechbert(spoken.root, tmp_path / "whole", spoken.hearer, start, options(4))
     assert (tmp_path / "whole/model.safetensors").read_bytes() == (tmp_path / "killed/model.safetensors").read_bytes()
 
 
 def test_recordings_without_words_are_set_aside_and_their_questions_left_out(spoken, start, tmp_path, capsys):
     lost = spoken.root / "train/audio/q3.flac"
     lost.write_bytes(b"no audio")
-    train_choice_heard(spoken.root, tmp_path / "out", spoken.hearer, start, options())
+    train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
     said = capsys.readouterr().err
     assert "set aside q3: no audio words of q3" in said and f"{lost}" in said
     assert load_choice(tmp_path / "out")[2]["left_out"] == 1
     spoken.hearer.known = dict.fromkeys(spoken.hearer.known, ())
     with pytest.raises(InputError, match=r"no word was heard in any of the 48 recordings \(the first: no word was heard in it\)"):
-        train_choice_heard(spoken.root, tmp_path / "none", spoken.hearer, start, options())
+        train_choice_speechbert(spoken.root, tmp_path / "none", spoken.hearer, start, options())
     assert not (tmp_path / "none").exists()
 
 
 def test_what_cannot_be_is_refused_before_anything_is_heard(spoken, start, tmp_path):
     with pytest.raises(InputError, match="does not fit into the 128 positions"):
-        train_choice_heard(spoken.root, tmp_path / "out", spoken.hearer, start, options(window=120, stride=60))
+        train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options(window=120, stride=60))
     rewrite(spoken.root / "train/questions.jsonl", lambda i, q: q | {"option_audio": []})
     with pytest.raises(InputError, match="no multiple-choice question with recordings of all its parts; prepare it with --speak"):
-        train_choice_heard(spoken.root, tmp_path / "out", spoken.hearer, start, options())
+        train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
     assert spoken.hearer.count == 0 and not (tmp_path / "out").exists()
 
 
 def test_a_question_without_a_recording_is_left_out(spoken, start, tmp_path, capsys):
     rewrite(spoken.root / "train/questions.jsonl", lambda i, q: q | ({"audio": "", "seconds": 0.0} if i == 2 else {}))
-    train_choice_heard(spoken.root, tmp_path / "out", spoken.hearer, start, options())
+    train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
     assert "set aside q2: no audio words of q2" in capsys.readouterr().err and spoken.hearer.count == 47
 
 
@@ -168,24 +168,24 @@ def test_a_recording_without_words_is_read_as_none(text_encoder):
     model = ChoiceModel(text_encoder(max_position_embeddings=128), torch.nn.Embedding(SPECIALS, WIDTH)).eval()
     layout, silent = (
         Layout(CLS, SEP, PAD, size=6, stride=3, question=8),
-        Heard(np.zeros((0, WIDTH), np.float32), *[np.zeros(0)] * 2),
+        AudioWords(np.zeros((0, WIDTH), np.float32), *[np.zeros(0)] * 2),
     )
-    one, other = choose_heard(model, layout, [(silent, [silent, heard(1)], silent), (heard(4), [heard(1), silent], heard(5, 1))])
+    one, other = score_codes(model, layout, [(silent, [silent, heard(1)], silent), (heard(4), [heard(1), silent], heard(5, 1))])
     assert np.isfinite(one).all() and np.isfinite(other).all() and np.exp(one).sum() == pytest.approx(1)
 
 
 def test_other_audio_words_are_other_inputs(spoken, start, tmp_path):
-    train_choice_heard(spoken.root, tmp_path / "out", spoken.hearer, start, options())
+    train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
     spoken.hearer.card = {"speechbert": "s", "words": "others"}
     with pytest.raises(InputError, match=r"made from other inputs \(speechbert"):
-        train_choice_heard(spoken.root, tmp_path / "out", spoken.hearer, start, options())
+        train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
 
 
 def test_codes_get_ids_and_are_what_the_model_reads(spoken, text_encoder, tmp_path):
     """The table of codes gives what a model with these vectors as its embedding gives."""
-    codes = hear_codes(spoken.hearer, choice_recordings(load_corpus(spoken.root, "train")), tmp_path / "codes.safetensors")
+    codes = encode_recordings(spoken.hearer, choice_recordings(load_corpus(spoken.root, "train")), tmp_path / "codes.safetensors")
     layout = Layout(CLS, SEP, PAD, size=6, stride=3, question=8)
-    table, examples, left_out = heard_examples(load_corpus(spoken.root, "train"), codes, layout)
+    table, examples, left_out = code_examples(load_corpus(spoken.root, "train"), codes, layout)
     assert len(examples) == 8 and not left_out and len(table) == sum(map(len, codes.values()))
     rows, ids = numbered(codes, np.zeros((0, WIDTH), np.float32))
     assert torch.equal(rows, table) and all(np.allclose(rows[i - SPECIALS], codes[n]) for n, i in ids.items())

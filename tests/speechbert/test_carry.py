@@ -12,7 +12,7 @@ from speechssl.cli import main
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.speechbert import carry
-from speechssl.speechbert.carry import CarryOptions, carry_speechbert
+from speechssl.speechbert.carry import CarryOptions, transfer_speechbert
 from speechssl.speechbert.model import load_weights
 from speechssl.speechbert.system import load_speechbert
 from speechssl.speechbert.train import train_speechbert
@@ -54,8 +54,8 @@ def weights(folder):
 
 
 def test_codes_come_near_those_there_were_and_the_reader_stays(corpus, encoder, other, speechbert, tmp_path):
-    little = carry_speechbert(corpus, encoder, speechbert, other, tmp_path / "little", options_of(1))["carried"]
-    card = carry_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
+    little = transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "little", options_of(1))["carried"]
+    card = transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
     carried = card["carried"]
     assert carried["distance"] < 0.5 * little["distance"] and carried["audio_words"] == little["audio_words"] > 10
     assert card["features"]["encoder"] == other.hash and card["what"] == "SpeechBERT" and "scores" not in card
@@ -67,7 +67,7 @@ def test_codes_come_near_those_there_were_and_the_reader_stays(corpus, encoder, 
 
 
 def test_it_hears_through_the_other_encoder_and_no_longer_through_the_first(corpus, encoder, other, speechbert, tmp_path):
-    carry_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of(2))
+    transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of(2))
     assert load_speechbert(tmp_path / "out", other).card["features"]["encoder"] == other.hash
     with pytest.raises(InputError, match="was trained on the encoder"):
         load_speechbert(tmp_path / "out", encoder)
@@ -75,7 +75,7 @@ def test_it_hears_through_the_other_encoder_and_no_longer_through_the_first(corp
 
 def test_a_killed_run_goes_on_to_the_same_weights(corpus, encoder, other, speechbert, tmp_path, monkeypatch):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    carry_speechbert(corpus, encoder, speechbert, other, whole, options_of(4))
+    transfer_speechbert(corpus, encoder, speechbert, other, whole, options_of(4))
     fit = carry.fit
 
     def dying(model, batch, *rest):
@@ -89,16 +89,16 @@ def test_a_killed_run_goes_on_to_the_same_weights(corpus, encoder, other, speech
     with monkeypatch.context() as patch:
         patch.setattr(carry, "fit", dying)
         with pytest.raises(KeyboardInterrupt):
-            carry_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
+            transfer_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
     assert not (killed / "card.json").exists()
-    carry_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
+    transfer_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
     wanted, found = weights(whole), weights(killed)
     assert all(torch.equal(wanted[name], found[name]) for name in wanted)
     before = {p: p.stat().st_mtime_ns for p in killed.rglob("*") if p.is_file()}
-    carry_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
+    transfer_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
     assert before == {p: p.stat().st_mtime_ns for p in killed.rglob("*") if p.is_file()}
     with pytest.raises(InputError, match=r"made from other inputs \(options.batch"):
-        carry_speechbert(corpus, encoder, speechbert, other, killed, replace(options_of(4), batch=4))
+        transfer_speechbert(corpus, encoder, speechbert, other, killed, replace(options_of(4), batch=4))
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_heard(
@@ -108,14 +108,14 @@ def test_what_does_not_fit_is_refused_before_anything_is_heard(
     slower = load_encoder(hubert_folder("layer", conv_stride=[5, 2, 2, 2, 2, 2, 4]))
     shallow = load_encoder(hubert_folder("layer", num_hidden_layers=1))
     with pytest.raises(InputError, match="has other frames than .*, or no layer 2 of their width; train SpeechBERT for it"):
-        carry_speechbert(corpus, encoder, second, shallow, tmp_path / "out", options_of())
+        transfer_speechbert(corpus, encoder, second, shallow, tmp_path / "out", options_of())
     with pytest.raises(InputError, match="has other frames than"):
-        carry_speechbert(corpus, encoder, speechbert, slower, tmp_path / "out", options_of())
+        transfer_speechbert(corpus, encoder, speechbert, slower, tmp_path / "out", options_of())
     with pytest.raises(InputError, match="was trained on the encoder"):
-        carry_speechbert(corpus, other, speechbert, encoder, tmp_path / "out", options_of())
+        transfer_speechbert(corpus, other, speechbert, encoder, tmp_path / "out", options_of())
     train_speechbert(corpus, load_features("mfcc", 0), tmp_path / "mfcc", options(1, 0, 1))
     with pytest.raises(InputError, match="it serves every encoder as it is"):
-        carry_speechbert(corpus, encoder, tmp_path / "mfcc", other, tmp_path / "out", options_of())
+        transfer_speechbert(corpus, encoder, tmp_path / "mfcc", other, tmp_path / "out", options_of())
     assert not (tmp_path / "out").exists()
 
 
@@ -124,20 +124,20 @@ def test_a_corpus_without_times_is_refused_before_it_is_heard(corpus, encoder, o
         records = [json.loads(line) | {"words": []} for line in path.read_text().splitlines()]
         path.write_text("".join(json.dumps(r) + "\n" for r in records))
     with pytest.raises(InputError, match="train has no words with times; carry SpeechBERT over on a corpus that has them"):
-        carry_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
+        transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
     assert not (tmp_path / "out").exists()
 
 
 def test_what_one_encoder_alone_could_hear_is_named(corpus, encoder, other, speechbert, tmp_path, monkeypatch):
-    hear = carry.hear_corpus
+    hear = carry.encode_corpus
 
     def partly(data, features, recogniser, folder):
         found = hear(data, features, recogniser, folder)
         return found if folder.name == "old" else replace(found, sequences={k: v for k, v in found.sequences.items() if k != "q1"})
 
-    monkeypatch.setattr(carry, "hear_corpus", partly)
+    monkeypatch.setattr(carry, "encode_corpus", partly)
     with pytest.raises(InputError, match="q1 of .*train gives audio words with one encoder only"):
-        carry_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
+        transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
 
 
 def test_from_the_command_line(corpus, hubert_folder, other_folder, speechbert, tmp_path, capsys):

@@ -8,7 +8,7 @@ from torch import nn
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.model import ExampleBatches, Layout, SpanModel
 from speechssl.speechbert.data import word_table
-from speechssl.speechbert.model import CLS, PAD, SEP, SPECIALS, CodeReader, Heard, answer_heard, examples
+from speechssl.speechbert.model import CLS, PAD, SEP, SPECIALS, AudioWords, CodeReader, answer_codes, examples
 from speechssl.timing import FrameGrid
 
 LAYOUT = Layout(CLS, SEP, PAD, size=6, stride=3, question=3, answer=3)
@@ -23,7 +23,7 @@ def reader(text_encoder):
 def heard(count, seed=0):
     rng = np.random.default_rng(seed)
     starts = np.sort(rng.uniform(0, 10, count))
-    return Heard(rng.normal(size=(count, 32)).astype(np.float32), starts, starts + 0.1)
+    return AudioWords(rng.normal(size=(count, 32)).astype(np.float32), starts, starts + 0.1)
 
 
 def corpus(*answers):
@@ -62,7 +62,7 @@ def test_what_cannot_be_learnt_from_is_told():
 
 def test_an_answer_lasts_from_its_first_word_to_its_last(reader):
     question, passage = heard(2), heard(15, 1)
-    (answer,) = answer_heard(reader, LAYOUT, [(question, passage)])
+    (answer,) = answer_codes(reader, LAYOUT, [(question, passage)])
     first, last = passage.starts.tolist().index(answer.start), passage.ends.tolist().index(answer.end)
     assert 0 <= last - first < LAYOUT.answer and 0 < answer.confidence <= 1 and answer.text is None
 
@@ -70,16 +70,16 @@ def test_an_answer_lasts_from_its_first_word_to_its_last(reader):
 def test_many_are_answered_as_one_by_one(reader):
     passages = [heard(n, n) for n in (1, 4, 20)]
     items = [(heard(2, 50), passages[0]), (heard(3, 51), passages[2]), (heard(1, 52), passages[1]), (heard(1, 53), passages[2])]
-    together = answer_heard(reader, LAYOUT, items)
-    alone = [answer_heard(reader, LAYOUT, [item])[0] for item in items]
+    together = answer_codes(reader, LAYOUT, items)
+    alone = [answer_codes(reader, LAYOUT, [item])[0] for item in items]
     assert [(a.start, a.end) for a in together] == [(a.start, a.end) for a in alone]
 
 
 def test_a_silent_passage_has_an_empty_answer_and_a_silent_question_is_asked_all_the_same(reader):
-    nothing = answer_heard(reader, LAYOUT, [(heard(2), heard(0))])[0]
+    nothing = answer_codes(reader, LAYOUT, [(heard(2), heard(0))])[0]
     assert (nothing.start, nothing.end, nothing.confidence) == (0.0, 0.0, 0.0)
-    assert answer_heard(reader, LAYOUT, [(heard(0), heard(5))])[0].end > 0
-    assert answer_heard(reader, LAYOUT, []) == []
+    assert answer_codes(reader, LAYOUT, [(heard(0), heard(5))])[0].end > 0
+    assert answer_codes(reader, LAYOUT, []) == []
 
 
 def test_an_id_is_a_special_or_a_code(reader):

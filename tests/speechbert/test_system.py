@@ -26,7 +26,7 @@ def test_a_corpus_is_heard_and_answered_from_end_to_end(trained, corpus, encoder
     assert (cut.name, aligned.name) == ("speechbert", "speechbert-aligned")
     assert cut.card["boundaries"] == "r" and aligned.card["boundaries"] == "those of the corpus"
     for system in (cut, aligned):
-        heard = {r.id: system.hear_record(r, read_audio(data.path(r))) for r in (*data.passages.values(), *data.questions)}
+        heard = {r.id: system.encode(r, read_audio(data.path(r))) for r in (*data.passages.values(), *data.questions)}
         answers = system.answer_all([(heard[q.id], heard[q.passage]) for q in data.questions])
         for question, answer in zip(data.questions, answers, strict=True):
             passage = heard[question.passage]
@@ -48,7 +48,7 @@ def test_only_the_times_of_the_recogniser_are_used(trained, encoder, recogniser)
             words = [type(w)("zebra", w.start, w.end, 0.1) for w in transcript.words]
             return type(transcript)(tuple(words))
 
-    one, two = (load_speechbert(trained, encoder, engine, "r").hear(samples) for engine in (recogniser, Other()))
+    one, two = (load_speechbert(trained, encoder, engine, "r").encode(None, samples) for engine in (recogniser, Other()))
     assert np.array_equal(one.codes, two.codes) and np.array_equal(one.starts, two.starts)
 
 
@@ -56,14 +56,14 @@ def test_aligned_words_are_those_of_a_record(trained, corpus, encoder):
     system, record = load_speechbert(trained, encoder), load_corpus(corpus, "train").passages["p0"]
     samples = np.zeros(16_000, np.float32)
     with pytest.raises(ValueError, match="needs a recording of a corpus"):
-        system.hear(samples)
+        system.encode(None, samples)
     with pytest.raises(ValueError, match="no words with times"):
-        system.hear_record(type(record)("p", "p.flac", 1.0, "", "s", "en"), samples)
+        system.encode(type(record)("p", "p.flac", 1.0, "", "s", "en"), samples)
 
 
 def test_words_beyond_the_end_of_the_audio_are_not_heard(trained, corpus, encoder):
     system, record = load_speechbert(trained, encoder), load_corpus(corpus, "train").passages["p0"]
-    assert len(system.hear_record(record, np.random.default_rng(0).uniform(-0.5, 0.5, 5_000).astype(np.float32))) == 2
+    assert len(system.encode(record, np.random.default_rng(0).uniform(-0.5, 0.5, 5_000).astype(np.float32))) == 2
 
 
 def test_another_encoder_is_refused(trained, hubert_folder):

@@ -14,7 +14,7 @@ from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.train import train_text
 from speechssl.errors import InputError
 from speechssl.speechbert import train
-from speechssl.speechbert.data import hear_corpus, known_words, recognised
+from speechssl.speechbert.data import encode_corpus, known_words, recognised
 from speechssl.speechbert.model import load_weights, text_half
 from speechssl.speechbert.train import train_speechbert
 from speechssl.units.features import load_features
@@ -137,13 +137,13 @@ def test_texts_without_times_are_aligned(corpus, recogniser):
 def test_recordings_are_cut_twice_and_what_cannot_be_read_is_set_aside(corpus, features, recogniser, tmp_path, capsys):
     (corpus / "train/audio/q1.flac").write_bytes(b"no audio")
     data = load_corpus(corpus, "train")
-    table = hear_corpus(data, features, recogniser, tmp_path / "features")
+    table = encode_corpus(data, features, recogniser, tmp_path / "features")
     assert set(table.sequences) == {"p0", "p1", "p2", "q0", "q2"} and "set aside q1" in capsys.readouterr().err
     known, heard = table.sequences["p1"]
     assert [table.texts[n] for n in known.numbers] == ["lost", "silver", "lantern"] and len(heard)
     samples = read_audio(data.path(data.passages["p1"]))
     assert heard.starts.tolist() == [w.start for w in recognised(recogniser, samples)]
-    again = hear_corpus(data, SimpleNamespace(grid=features.grid), None, tmp_path / "features")  # nothing is heard again
+    again = encode_corpus(data, SimpleNamespace(grid=features.grid), None, tmp_path / "features")  # nothing is heard again
     assert np.array_equal(again.rows, table.rows) and np.array_equal(again.features, table.features)
 
 
