@@ -364,8 +364,7 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
     book, encoder = str(models / "units.safetensors"), str(models / "encoder")
     commands = [
         ["units", "extract", str(root), encoder, book, str(tmp_path / "units"), "--split", "train"],
-        ["train", "choice", str(root), str(models / "choice-units"), "--units", str(tmp_path / "units"), "--codebook", book]
-        + ["--encoder", encoder, *short],
+        ["train", "choice", str(root), str(models / "choice-units"), "--units", str(tmp_path / "units"), *short],
         ["train", "choice", str(root), str(models / "choice-text"), "--combine", "log-sum-exp", *short],
         ["train", "choice", str(root), str(models / "choice-speechbert"), "--speechbert", str(models / "speechbert")]
         + ["--encoder", encoder, "--recogniser", str(models / "ctc"), "--window", "100", "--stride", "50"]
