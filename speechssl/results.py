@@ -12,6 +12,7 @@ from typing import Any
 
 from speechssl.errors import InputError
 from speechssl.io import locked, write_text
+from speechssl.stats import Interval
 
 DEFAULT = "_default"  # ends the name of a metric: the same at the default learning rate, not at the one chosen on dev
 _ERRORS = ("wer", "wer_lm", "cer", "per", "eer", "der", "slot_cer", "unit_error", "min_dcf")
@@ -50,6 +51,22 @@ class Row:
     card: str | Mapping[str, Any]  # what made it: a hash, or the settings themselves
     drawn: str = ""  # "voice", "passage", "recording", "query"; of folds and means all that were drawn, joined by ", "
     groups: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        interval: Interval,
+        system: str,
+        encoder: str,
+        condition: str,
+        snr_db: float | None,
+        metric: str,
+        seed: int = 0,
+        card: str | Mapping[str, Any] = "",
+    ) -> Row:
+        """A row in percent from an interval of fractions."""
+        v, about = interval.percent, (system, encoder, condition, snr_db, metric)
+        return cls(*about, v.value, *v.ends, v.n, seed, card, v.drawn, v.groups)
 
     @property
     def key(self) -> Key:
@@ -153,8 +170,20 @@ def table(rows: Iterable[Row]) -> str:
     without a signal-to-noise ratio first, then by name and from the quietest noise to the loudest.
     """
     rows = list(rows)
-    metrics = dict.fromkeys(row.metric for row in rows)
-    blocks = [_block(metric, [r for r in rows if r.metric == metric]) for metric in metrics]
+    blocks = []
+    for metric in dict.fromkeys(row.metric for row in rows):
+        mine = [r for r in rows if r.metric == metric]
+        columns = sorted({(r.condition, r.snr_db) for r in mine}, key=lambda c: (c[1] is not None, c[0], -(c[1] or 0.0)))
+        names = [condition if snr is None else f"{condition} {snr:g} dB" for condition, snr in columns]
+        cells: dict[tuple[Any, ...], dict[int, Row]] = {}  # by seed
+        for row in mine:
+            cells.setdefault((row.system, row.encoder, row.condition, row.snr_db), {})[row.seed] = row
+        lines = [[f"{metric} ({unit(metric)})" if unit(metric) else metric, *names]]
+        for system in dict.fromkeys((r.system, r.encoder) for r in mine):
+            found = [list(cells.get((*system, *column), {}).values()) for column in columns]
+            texts = [cell_text(some) + (f" ({len(some)} seeds)" if len(some) > 1 else "") for some in found]
+            lines.append([" ".join(filter(None, system)), *texts])
+        blocks.append(aligned(lines))
     return "\n\n".join(filter(None, [*blocks, drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)]))
 
 
@@ -180,38 +209,14 @@ def counted_range(sizes: Iterable[int], what: str) -> str:
     return f"{low if low == high else f'{low} to {high}'} {plural}"
 
 
-def _block(metric: str, rows: Sequence[Row]) -> str:
-    columns = sorted({(r.condition, r.snr_db) for r in rows}, key=_column_order)
-    systems = list(dict.fromkeys((r.system, r.encoder) for r in rows))
-    cells: dict[tuple[Any, ...], dict[int, Row]] = {}
-    for row in rows:
-        cells.setdefault((row.system, row.encoder, row.condition, row.snr_db), {})[row.seed] = row
-    measured = unit(metric)
-    lines = [[f"{metric} ({measured})" if measured else metric, *map(_column_name, columns)]]
-    for system in systems:
-        found = [list(cells.get((*system, *column), {}).values()) for column in columns]
-        lines.append([" ".join(filter(None, system)), *(_cell(some, decimals(metric)) for some in found)])
-    return aligned(lines)
-
-
-def _column_order(column: tuple[str, float | None]) -> tuple[bool, str, float]:
-    condition, snr = column
-    return snr is not None, condition, -(snr or 0.0)
-
-
-def _column_name(column: tuple[str, float | None]) -> str:
-    condition, snr = column
-    return condition if snr is None else f"{condition} {snr:g} dB"
-
-
-def _cell(rows: Sequence[Row], digits: int) -> str:
+def cell_text(rows: Sequence[Row]) -> str:
+    """ "61.2 [58.0, 64.5]" of rows of one metric that differ in their seeds: their mean, and the range over their intervals."""
     if not rows:
         return "-"
+    digits = decimals(rows[0].metric)
     text = f"{sum(r.value for r in rows) / len(rows):.{digits}f}"
     lows, highs = [r.low for r in rows if r.low is not None], [r.high for r in rows if r.high is not None]
-    if lows and highs:
-        text += f" [{min(lows):.{digits}f}, {max(highs):.{digits}f}]"
-    return text if len(rows) == 1 else f"{text} ({len(rows)} seeds)"
+    return f"{text} [{min(lows):.{digits}f}, {max(highs):.{digits}f}]" if lows and highs else text
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:

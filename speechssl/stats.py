@@ -1,24 +1,35 @@
-"""How sure is a score: seeded percentile bootstraps of a mean, a ratio of sums (WER), and a paired difference.
+"""The bootstrap: seeded percentile intervals, paired differences, and quantities computed from scores that are drawn together.
 
-Letters: S items (questions or recordings), G groups, R resamples. Items of one voice, or questions about one passage, are not
-independent: whole groups are drawn (the cluster bootstrap; Davison and Hinkley 1997, section 3.8). `choose_units` says what the
-groups are, by one rule for every interval and every test; without groups every item is its own. One group says nothing about the
-spread: its interval is [value, value], marked as not estimated, and what is written and printed has none.
+Letters: S items (questions or recordings), G groups, R resamples, C columns. Items of one voice, or questions about one passage,
+are not independent: whole groups are drawn (the cluster bootstrap; Davison and Hinkley 1997, section 3.8). `choose_units` says what
+the groups are, by one rule for every interval and every test; without groups every item is its own. One group says nothing about
+the spread: its interval is [value, value], marked as not estimated, and what is written and printed has none.
+
+    mean_interval, ratio_interval, paired_difference    one score, or two systems on the same items
+    resampled, combined, mean_of                        many scores: what encoders and conditions have in common cancels
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from speechssl.io import hash_json
+
+K = TypeVar("K", bound=Hashable)
 
 RESAMPLES = 10_000
 LEVEL = 0.95
 FEWEST = 5  # voices whose spread says something of other voices
 VOICE = "voice"
 _BLOCK = 1 << 21  # drawn indices held at a time: 16 MB
+
+
+# ---- what is drawn
 
 
 @dataclass(frozen=True)
@@ -46,9 +57,9 @@ class Units:
 
 
 def choose_units(voices: Sequence[str | Iterable[str]], larger: Sequence[str], name: str) -> Units:
-    """The rule: voices are drawn, with all that they say, where training knew none of them and there are at least FEWEST.
+    """The rule: voices are drawn, with all their items, where training knew none of them and there are at least FEWEST.
 
-    Where there are fewer, or who speaks is not known of every item, the next larger unit than the item is drawn, which is the item
+    Where there are fewer, or the speaker of an item is not known, the next larger unit than the item is drawn, which is the item
     itself where there is none.
 
     voices: (S,) who speaks in every item, or all who do; "" where that is not known or training knew the voice (`unknown_voice`).
@@ -65,6 +76,9 @@ def choose_units(voices: Sequence[str | Iterable[str]], larger: Sequence[str], n
 def unknown_voice(speaker: str, known: Collection[str]) -> str:
     """The speaker where training did not know them, else "". known: the speakers of the training data."""
     return "" if speaker in known else speaker
+
+
+# ---- one score
 
 
 @dataclass(frozen=True)
@@ -105,11 +119,7 @@ Groups = Units | Sequence[Hashable] | None  # None: every item is its own
 
 
 def mean_interval(
-    values: ArrayLike,
-    groups: Groups = None,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-    level: float = LEVEL,
+    values: ArrayLike, groups: Groups = None, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL
 ) -> Interval:
     """The mean of S values. values: (S,). groups: S labels or their `Units`. level: 0.95 for a 95 % interval.
 
@@ -131,9 +141,7 @@ def ratio_interval(
 
     Raises ValueError as `mean_interval`, for a negative denominator, or when all denominators are 0.
     """
-    value, drawn, n, estimated = _bootstrap(numerators, denominators, groups, seed, resamples)
-    low, high = percentiles(drawn, level)
-    return Interval(value, low, high, n, estimated, *_about(groups, n))
+    return _bootstrap(numerators, denominators, groups, seed, resamples, level)[0]
 
 
 def paired_difference(
@@ -147,20 +155,17 @@ def paired_difference(
 ) -> Difference:
     """Mean of first - second over the same S items, both drawn together.
 
-    weights: (S,) reference words make it a difference of WERs, sum(first - second) / sum(weights), of two systems'
-    error counts.
-    p-value: 2 (1 + number of resampled differences on the far side of 0) / (R + 1), at most 1 (Davison and Hinkley
-    1997, chapter 4): never 0, and below 1 - level about where the interval leaves 0 out; but see `two_sided`.
+    weights: (S,) reference words make it a difference of WERs, sum(first - second) / sum(weights), of two systems' error counts.
+    p-value: 2 (1 + number of resampled differences on the far side of 0) / (R + 1), at most 1 (Davison and Hinkley 1997,
+    chapter 4): never 0, and below 1 - level about where the interval leaves 0 out; but see `two_sided`.
     Raises ValueError as `ratio_interval`.
     """
     first, second = _vector(first), _vector(second)
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} items are not pairs")
     below = np.ones_like(first) if weights is None else weights
-    value, drawn, n, estimated = _bootstrap(first - second, below, groups, seed, resamples)
-    low, high = percentiles(drawn, level)
-    about = _about(groups, n)
-    return Difference(value, low, high, n, estimated, *about, two_sided(drawn, about[1]))
+    v, drawn = _bootstrap(first - second, below, groups, seed, resamples, level)
+    return Difference(v.value, v.low, v.high, v.n, v.estimated, v.drawn, v.groups, two_sided(drawn, v.groups))
 
 
 def two_sided(drawn: np.ndarray, groups: int) -> float:
@@ -173,38 +178,68 @@ def two_sided(drawn: np.ndarray, groups: int) -> float:
     return min(1.0, max(2 * (1 + tail) / (len(drawn) + 1), 2.0 ** (1 - groups)))
 
 
-def _about(groups: Groups, n: int) -> tuple[str, int]:
-    """What is drawn, and how many of it there are."""
-    if isinstance(groups, Units):
-        return groups.name, groups.count
-    return ("item", n) if groups is None else ("group", len(set(groups)))
+def percentiles(drawn: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
+    """The ends of the interval that holds this share of (R,) resampled values."""
+    if not 0 < level < 1:
+        raise ValueError("level must lie between 0 and 1")
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values of a family of tests, adjusted so that any error at all in it has the stated probability (Holm, 1979)."""
+    order = np.argsort(p_values, kind="stable")
+    adjusted, most = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(order):
+        most = max(most, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = most
+    return adjusted
 
 
 def _bootstrap(
-    above: ArrayLike, below: ArrayLike, groups: Groups, seed: int, resamples: int
-) -> tuple[float, np.ndarray, int, bool]:
-    """The ratio of sums, (R,) resampled ratios, S, and whether there are two groups at least that have a ratio."""
+    above: ArrayLike, below: ArrayLike, groups: Groups, seed: int, resamples: int, level: float
+) -> tuple[Interval, np.ndarray]:
+    """The ratio of sums with its interval, and (R,) resampled ratios."""
     above, below = _vector(above), _vector(below)
     if len(above) != len(below) or (below < 0).any() or not below.sum():
         raise ValueError("every numerator needs a denominator of at least 0, and not all of them may be 0")
     if resamples < 1:
         raise ValueError("resamples must be at least 1")
-    if isinstance(groups, Units) and any(len(some) != 1 for some in groups.groups):
-        drawn, sizes = _several(np.stack([above, below], axis=1), groups.groups, seed, resamples), below
+    several = isinstance(groups, Units) and any(len(some) != 1 for some in groups.groups)
+    labels: Sequence[Hashable] | None = groups if not isinstance(groups, Units) else groups.groups if several else groups.labels
+    if labels is not None and len(labels) != len(above):
+        raise ValueError(f"{len(labels)} groups do not fit {len(above)} values")
+    sums = np.stack([above, below], axis=1)
+    if isinstance(groups, Units) and several:
+        drawn = _draw_several(sums, groups.groups, seed, resamples)
     else:
-        labels = groups.labels if isinstance(groups, Units) else groups
-        sums = np.stack([_group_sums(above, labels), _group_sums(below, labels)], axis=1)
-        drawn, sizes = np.concatenate(list(_resampled_sums(sums, seed, resamples))), sums[:, 1]
+        if labels is not None:  # groups in order of appearance, so that equal partitions give equal draws
+            index = {group: i for i, group in enumerate(dict.fromkeys(labels))}
+            places = [index[group] for group in labels]
+            sums = np.stack([np.bincount(places, weights=v, minlength=len(index)) for v in (above, below)], axis=1)
+        blocks = _draws(len(sums), np.random.default_rng(seed), resamples)
+        drawn = np.concatenate([np.stack([column[chosen].sum(axis=1) for column in sums.T], axis=1) for chosen in blocks])
     drawn = drawn[drawn[:, 1] > 0]  # a resample of empty references alone has no rate
-    return float(above.sum() / below.sum()), drawn[:, 0] / drawn[:, 1], len(above), int((sizes > 0).sum()) > 1
+    ratios = drawn[:, 0] / drawn[:, 1]
+    estimated = int((sums[:, 1] > 0).sum()) > 1  # two groups at least have a ratio
+    if isinstance(groups, Units):
+        name, count = groups.name, groups.count
+    else:
+        name, count = ("item", len(above)) if groups is None else ("group", len(set(groups)))
+    return Interval(float(above.sum() / below.sum()), *percentiles(ratios, level), len(above), estimated, name, count), ratios
 
 
-def _several(values: np.ndarray, groups: Sequence[Sequence[str]], seed: int, resamples: int) -> np.ndarray:
+def _draws(groups: int, generator: np.random.Generator, resamples: int) -> Iterator[np.ndarray]:
+    """Blocks of (r, G) groups drawn with replacement, R resamples in all."""
+    block = max(1, _BLOCK // groups)
+    for start in range(0, resamples, block):
+        yield generator.integers(0, groups, (min(block, resamples - start), groups))
+
+
+def _draw_several(values: np.ndarray, groups: Sequence[Sequence[str]], seed: int, resamples: int) -> np.ndarray:
     """(R, C) sums of (S, C) values. Groups are drawn with replacement, and an item counts as often as all its groups were drawn
     together: the product of their numbers (the pigeonhole bootstrap; Owen 2007, Annals of Applied Statistics 1(2)).
     """
-    if len(groups) != len(values):
-        raise ValueError(f"{len(groups)} groups do not fit {len(values)} values")
     index = {name: i for i, name in enumerate(dict.fromkeys(name for some in groups for name in some))}
     generator, block, found = np.random.default_rng(seed), max(1, _BLOCK // len(values)), []
     most, always = max(map(len, groups)), [len(index)]  # the place of a group that is drawn once in every resample
@@ -217,25 +252,6 @@ def _several(values: np.ndarray, groups: Sequence[Sequence[str]], seed: int, res
     return np.concatenate(found)
 
 
-def _resampled_sums(sums: np.ndarray, seed: int, resamples: int) -> Iterator[np.ndarray]:
-    """Blocks of (r, 2) sums over G groups drawn with replacement. sums: (G, 2)."""
-    generator = np.random.default_rng(seed)
-    block = max(1, _BLOCK // len(sums))
-    for start in range(0, resamples, block):
-        chosen = generator.integers(0, len(sums), (min(block, resamples - start), len(sums)))
-        yield np.stack([column[chosen].sum(axis=1) for column in sums.T], axis=1)
-
-
-def _group_sums(values: np.ndarray, groups: Sequence[Hashable] | None) -> np.ndarray:
-    """(G,) sums of values in each group, groups in order of appearance, so that equal partitions give equal draws."""
-    if groups is None:
-        return values
-    if len(groups) != len(values):
-        raise ValueError(f"{len(groups)} groups do not fit {len(values)} values")
-    index = {group: i for i, group in enumerate(dict.fromkeys(groups))}
-    return np.bincount([index[group] for group in groups], weights=values, minlength=len(index))
-
-
 def _vector(values: ArrayLike) -> np.ndarray:
     vector = np.asarray(values, dtype=np.float64)
     if vector.ndim != 1 or not len(vector) or not np.isfinite(vector).all():
@@ -243,9 +259,140 @@ def _vector(values: ArrayLike) -> np.ndarray:
     return vector
 
 
-def percentiles(drawn: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
-    """The ends of the interval that holds this share of (R,) resampled values."""
-    if not 0 < level < 1:
-        raise ValueError("level must lie between 0 and 1")
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+# ---- several scores, drawn together
+
+
+@dataclass(frozen=True)
+class ItemScore:
+    """What one item adds to a score, which is the sum of the numerators over the sum of the denominators.
+
+    group, voice: what `choose_units` chooses from to draw items together.
+    """
+
+    id: str
+    group: str  # the next larger unit than the item (of a question its passage), or the item itself
+    numerator: float  # accuracy: 1 where right; word error rate: errors
+    denominator: float  # accuracy: 1; word error rate: words of the reference
+    voice: str = ""  # who speaks; "" where that is not known, or training knew the voice
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A quantity over n items in G groups, carried through arithmetic with its resampled values; `interval` is taken at the end.
+
+    drawn: (R,) its value in the resamples, NaN in those where it is not defined. unit: what the groups are ("voice"); of quantities
+    with different ones all of them, joined by ", ". groups: then the fewest.
+    """
+
+    value: float
+    drawn: np.ndarray
+    n: int
+    groups: int
+    unit: str = "item"
+
+    @property
+    def interval(self) -> Interval:
+        """With its 95 % interval; [value, value], which is not estimated, where no resample gives it."""
+        finite = self.drawn[np.isfinite(self.drawn)]
+        low, high = percentiles(finite, LEVEL) if len(finite) else (self.value, self.value)
+        return Interval(self.value, low, high, self.n, len(finite) > 0, self.unit, self.groups)
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided, of its being 0, as of `paired_difference`."""
+        return two_sided(self.drawn[np.isfinite(self.drawn)], self.groups)
+
+
+def combined(function: Callable[..., np.ndarray], *estimates: Estimate) -> Estimate:
+    """The function of some quantities, resample by resample. It takes arrays; dividing by 0 gives what is not defined (NaN)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = float(function(*(np.float64(e.value) for e in estimates)))
+        drawn = np.asarray(function(*(e.drawn for e in estimates)), np.float64)
+    n, groups = min(e.n for e in estimates), min(e.groups for e in estimates)
+    unit = ", ".join(dict.fromkeys(name for e in estimates for name in e.unit.split(", ")))
+    return Estimate(value if np.isfinite(value) else np.nan, np.where(np.isfinite(drawn), drawn, np.nan), n, groups, unit)
+
+
+def mean_of(estimates: Sequence[Estimate]) -> Estimate:
+    """Their mean, every one with the same weight. Raises ValueError for none."""
+    if not estimates:
+        raise ValueError("there is nothing to take the mean of")
+    mean = combined(lambda *values: sum(values) / len(values), *estimates)
+    return replace(mean, n=sum(e.n for e in estimates))
+
+
+def resampled(
+    cells: Mapping[K, Sequence[ItemScore]],
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    unit: str = "group",
+    among: Collection[str] = (),
+) -> dict[K, Estimate]:
+    """Every cell's sum of numerators over sum of denominators, on the items that all cells have, drawn together.
+
+    What is drawn is what `common_units` says. among: groups of other cells that are drawn together with these (`drawn_together`).
+    Equal sets of groups give equal draws, so that estimates of two calls about the same groups are paired as well.
+    Raises ValueError as `common_units`, and when denominators are all 0.
+    """
+    common, units = common_units(cells, unit)
+    groups = units.labels
+    order = {group: number for number, group in enumerate(sorted({*groups, *among}))}
+    places = np.array([order[group] for group in groups])
+    columns = []
+    for scored in cells.values():
+        items = {s.id: s for s in scored}
+        for weights in ([items[i].numerator for i in common], [items[i].denominator for i in common]):
+            columns.append(np.bincount(places, weights=weights, minlength=len(order)))
+    sums, blocks = np.stack(columns, axis=1), []  # (G, C), two columns a cell
+    for chosen in _draws(len(order), np.random.default_rng(int(hash_json([seed, list(order)]), 16)), resamples):
+        rows = len(chosen)  # counts of the groups, once for all columns
+        flat = (chosen + len(order) * np.arange(rows)[:, None]).ravel()
+        counts = np.bincount(flat, minlength=rows * len(order)).reshape(rows, len(order))
+        blocks.append(counts.astype(np.float64) @ sums)
+    drawn, totals = np.concatenate(blocks), sums.sum(axis=0)
+    if units.count == 1:
+        drawn = np.full_like(drawn, np.nan)
+    found = {}
+    for i, key in enumerate(cells):
+        above, below = totals[2 * i : 2 * i + 2]
+        if not below > 0:
+            raise ValueError("the denominators of a score are all 0")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rates = np.where(drawn[:, 2 * i + 1] > 0, drawn[:, 2 * i] / drawn[:, 2 * i + 1], np.nan)
+        found[key] = Estimate(float(above / below), rates, len(common), units.count, units.name)
+    return found
+
+
+def common_units(cells: Mapping[K, Sequence[ItemScore]], unit: str) -> tuple[list[str], Units]:
+    """The ids of the items that all cells have, and what is drawn of them (`choose_units`).
+
+    unit: what `ItemScore.group` is, the next larger unit than the item.
+    Raises ValueError when the cells have no item in common, or an item is in other groups or of another voice elsewhere.
+    """
+    items = [{s.id: s for s in scored} for scored in cells.values()]
+    common = [s for s in (items[0] if items else {}).values() if all(s.id in found for found in items)]
+    if not common:
+        raise ValueError("the cells have no items in common")
+    for s in common:
+        for name in ("group", "voice"):
+            if len(several := sorted({getattr(found[s.id], name) for found in items})) > 1:
+                raise ValueError(f"the item {s.id} is in the {name}s {', '.join(map(repr, several))}")
+    return [s.id for s in common], choose_units([s.voice for s in common], [s.group for s in common], unit)
+
+
+def drawn_together(units: Mapping[K, Units]) -> dict[K, set[str]]:
+    """The groups that every key's are to be drawn with: those of all keys that share one of them, directly or through others.
+
+    Tasks that share a voice are paired by this: where it is drawn twice in a resample, it is so in all of them.
+    """
+    found: list[tuple[set[K], set[str]]] = []
+    for key, some in units.items():
+        keys, labels = {key}, {f"{some.name} {label}" for label in some.labels}
+        apart = []
+        for other in found:
+            if other[1] & labels:
+                keys, labels = keys | other[0], labels | other[1]
+            else:
+                apart.append(other)
+        found = [*apart, (keys, labels)]
+    return {key: {label.partition(" ")[2] for label in labels} for keys, labels in found for key in keys}

@@ -24,10 +24,9 @@ from typing import Any
 import yaml
 
 from speechssl.errors import InputError
-from speechssl.eval.resampling import Estimate, combined, common_units, drawn_together, mean_of, resampled
 from speechssl.io import read_json
 from speechssl.results import drawn_sentence
-from speechssl.superb.trained import Scored
+from speechssl.stats import Estimate, ItemScore, combined, common_units, drawn_together, mean_of, resampled
 
 TASKS = ("ks acc", "ic acc", "sid acc", "style acc", "dual ff1")  # of the mean
 UNITS = "units unit_error"
@@ -52,7 +51,7 @@ class Arm:
 
 def read_scores(exp: Path) -> Scores:
     """Every task's items drawn together for all arms. Raises InputError for none, or one that lacks a task of another."""
-    found: dict[str, dict[tuple[str, str, str], list[Scored]]] = {task: {} for task in (*TASKS, UNITS)}
+    found: dict[str, dict[tuple[str, str, str], list[ItemScore]]] = {task: {} for task in (*TASKS, UNITS)}
     arms = [path.parent.parent.name for path in sorted(exp.glob("*/dev/results.jsonl"))]
     if START not in arms:
         raise InputError(f"{exp} has no scores of the arm {START}; judge it: bash recipes/robustness/choose.sh {exp} judge {START}")
@@ -61,7 +60,7 @@ def read_scores(exp: Path) -> Scores:
             values = read_json(path)
             key = arm, f"{values['task']} {values['metric']}", values["condition"]
             if key[1] in found and key[2] in (CLEAN, NOISY):
-                found[key[1]][key] = [Scored(**item) for item in values["items"]]
+                found[key[1]][key] = [ItemScore(**item) for item in values["items"]]
     found = {task: cells for task, cells in found.items() if cells}
     for arm in arms:
         if missing := [t for t in {**found, UNITS: {}} for c in (CLEAN, NOISY) if (arm, t, c) not in found.get(t, {})]:

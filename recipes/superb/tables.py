@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from speechssl.eval.tables import superb_tables
+from speechssl.eval.superb_tables import superb_tables
 from speechssl.results import Row, read_rows
 
 AT = 5.0  # dB

@@ -65,7 +65,7 @@ def add_confusions(what: Any) -> None:
 
 
 def _fit_confusions(o: argparse.Namespace) -> None:
-    from speechssl.eval.recognised import fit_on_corpus
+    from speechssl.eval.recogniser_errors import fit_on_corpus
 
     print(fit_on_corpus(o.corpus, o.out, o.models, o.asr, o.split, o.passages, o.condition, o.seed, o.workers, o.snr_over))
 

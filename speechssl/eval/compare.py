@@ -26,12 +26,10 @@ from typing import Any
 import numpy as np
 
 from speechssl.errors import InputError
-from speechssl.eval.resampling import Estimate, combined, common_units, holm, resampled
 from speechssl.eval.scores import read_lines
 from speechssl.io import hash_bytes, read_json
 from speechssl.signal import ACTIVE, SNR_OVER
-from speechssl.stats import RESAMPLES
-from speechssl.superb.trained import Scored
+from speechssl.stats import RESAMPLES, Estimate, ItemScore, combined, common_units, holm, resampled
 from speechssl.text import error_metric
 
 # Systems beside each other on the same questions: what `evaluate` left, read and drawn together.
@@ -297,11 +295,11 @@ def _on_the_same(found: Sequence[Scores], metric: str, common: bool) -> list[Sco
     return [replace(s, lines={i: line for i, line in s.lines.items() if i in shared}) for s in found]
 
 
-def _items(scores: Scores, values: Mapping[str, float], voices: Mapping[str, str]) -> list[Scored]:
-    return [Scored(i, str(line["passage"]), values[i], 1.0, voices[i]) for i, line in scores.lines.items()]
+def _items(scores: Scores, values: Mapping[str, float], voices: Mapping[str, str]) -> list[ItemScore]:
+    return [ItemScore(i, str(line["passage"]), values[i], 1.0, voices[i]) for i, line in scores.lines.items()]
 
 
-def _words(scores: Scores, voices: Mapping[str, str]) -> list[Scored]:
+def _words(scores: Scores, voices: Mapping[str, str]) -> list[ItemScore]:
     """Errors and words of every passage, at the first of its questions."""
     seen: set[str] = set()
     items = []
@@ -309,7 +307,7 @@ def _words(scores: Scores, voices: Mapping[str, str]) -> list[Scored]:
         first = line["passage"] not in seen
         seen.add(line["passage"])
         errors, words = (line.get("passage_errors") or 0, line.get("passage_words") or 0) if first else (0, 0)
-        items.append(Scored(i, str(line["passage"]), float(errors), float(words), voices[i]))
+        items.append(ItemScore(i, str(line["passage"]), float(errors), float(words), voices[i]))
     return items
 
 

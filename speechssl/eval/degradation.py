@@ -1,7 +1,26 @@
-"""What DUAL and a cascade retain of what they reach in clean speech, as the noise grows.
+"""What noise costs an encoder, and how much of what it costs the baseline another encoder saves.
 
-Retained is 100 s(c) / s(clean), FF1 of a system under a condition over its own in clean speech. The questions are drawn together,
-by voice or passage as everywhere, for both systems and all conditions; `resampling` has the bootstrap.
+Scores are rates: s(e, t, c) of encoder e in task t under condition c; b is the baseline. o is +1 where more is better and -1 where
+less is (error rates). Everything below is in points, which are percent, or in percent of something.
+
+    loss       L(e, t, c) = o (s(e, t, clean) - s(e, t, c))                  points that c costs e against its own clean speech
+    relative   100 L(e, t, c) / s(e, t, clean)                               the same in percent of the clean score (or error)
+    gain       o (s(e, t, c) - s(b, t, c))                                   points by which e is better than b
+    removed    100 (1 - L(e, t, c) / L(b, t, c))                             of b's loss, e against its own clean speech
+    recovered  100 (1 - o (s(b, t, clean) - s(e, t, c)) / L(b, t, c))        of b's loss, both against b's clean speech
+
+`removed` can be had for nothing by an encoder that is bad in clean speech too; `recovered` cannot: it is 100 where e in noise is as
+good as b in clean speech, and 0 where it is as good as b in noise. They agree where both are equally good in clean speech.
+Averages over tasks and conditions give every one of them the same weight. A share of a loss that may be 0 means nothing: tasks in
+which the interval of the baseline's loss reaches 0 are left out of averaged shares, and named. `pooled` needs no such choice: it is
+`removed` of the losses in points, added up over all tasks.
+
+Relative robustness, for DUAL beside a cascade: 100 s(c) / s(clean), FF1 of a system under a condition over its own in clean speech.
+
+Intervals are 95 % paired cluster bootstraps (`stats.resampled`), p-values two-sided, and adjusted by Holm over the cells of a task.
+Every task draws voices where `stats.choose_units` allows it, and tasks that share a voice (by its name) draw it together; others
+are drawn each by itself. The unit error compares an encoder with itself, so that one whose units never change loses nothing: units
+stand in no average.
 """
 
 from __future__ import annotations
@@ -15,35 +34,8 @@ import numpy as np
 
 from speechssl.errors import InputError
 from speechssl.eval.grid import Cell, Setting
-from speechssl.eval.resampling import Estimate, combined, common_units, drawn_together, holm, mean_of, resampled
 from speechssl.results import CASCADE, LOWER_IS_BETTER, Row, averaged, drawn_sentence
-from speechssl.stats import RESAMPLES, Units
-
-# What noise costs an encoder, and how much of what it costs the baseline another encoder saves.
-#
-# Scores are rates: s(e, t, c) of encoder e in task t under condition c; b is the baseline. o is +1 where more is better and -1
-# where
-# less is (error rates). Everything below is in points, which are percent, or in percent of something.
-#
-#     loss       L(e, t, c) = o (s(e, t, clean) - s(e, t, c))                  points that c costs e against its own clean speech
-#     relative   100 L(e, t, c) / s(e, t, clean)                               the same in percent of the clean score (or error)
-#     retained   100 s(e, t, c) / s(e, t, clean)                               where more is better
-#     gain       o (s(e, t, c) - s(b, t, c))                                   points by which e is better than b
-#     removed    100 (1 - L(e, t, c) / L(b, t, c))                             of b's loss, e against its own clean speech
-#     recovered  100 (1 - o (s(b, t, clean) - s(e, t, c)) / L(b, t, c))        of b's loss, both against b's clean speech
-#
-# `removed` can be had for nothing by an encoder that is bad in clean speech too; `recovered` cannot: it is 100 where e in noise
-# is as
-# good as b in clean speech, and 0 where it is as good as b in noise. They agree where both are equally good in clean speech.
-# Averages over tasks and conditions give every one of them the same weight. A share of a loss that may be 0 means nothing: tasks in
-# which the interval of the baseline's loss reaches 0 are left out of averaged shares, and named. `pooled` needs no such choice:
-# it is
-# `removed` of the losses in points, added up over all tasks.
-# Intervals are 95 % paired cluster bootstraps (`resampling`), p-values two-sided, and adjusted by Holm over the cells of a task.
-# Every task draws voices where `bootstrap.choose_units` allows it, and tasks that share a voice (by its name) draw it together;
-# others are drawn each by itself. The unit error compares an encoder with itself, so that one whose units never change loses
-# nothing:
-# units stand in no average.
+from speechssl.stats import RESAMPLES, Estimate, Units, combined, common_units, drawn_together, holm, mean_of, resampled
 
 Task = tuple[str, str]  # name and metric
 
@@ -95,7 +87,7 @@ class Grid:
 def gather(cells: Sequence[Cell], seed: int, resamples: int = RESAMPLES) -> Grid:
     """Draw the items of every task together for all encoders and conditions, and tasks that share a voice with each other.
 
-    What is drawn is chosen by task (`bootstrap.choose_units`). Raises InputError where a task has no item in common.
+    What is drawn is chosen by task (`stats.choose_units`). Raises InputError where a task has no item in common.
     """
     by_key = {((c.task, c.metric), c.encoder, c.setting): c for c in cells}
     of_task: dict[Task, dict[tuple[Task, str, Setting], Cell]] = {}
@@ -119,9 +111,8 @@ def rows_of(grid: Grid) -> list[Row]:
     """A row for `results.jsonl` from every cell."""
     rows = []
     for (task, encoder, setting), score in grid.scores.items():
-        v, cell = score.interval.percent, grid.cells[task, encoder, setting]
-        about = (task[0], encoder, setting.name, setting.snr_db, task[1])
-        rows.append(Row(*about, v.value, *v.ends, v.n, cell.seed, cell.card, v.drawn, v.groups))
+        cell = grid.cells[task, encoder, setting]
+        rows.append(Row.of(score.interval, task[0], encoder, setting.name, setting.snr_db, task[1], cell.seed, cell.card))
     return rows
 
 
@@ -286,57 +277,59 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
     }
 
 
+# ---- DUAL beside the cascade
+
+
 @dataclass(frozen=True)
-class Reader:
-    """A system with the encoder that it hears by."""
+class EncoderSystem:
+    """A system of question answering with the encoder under it."""
 
     task: Task
     encoder: str
 
 
 def against_cascade(grid: Grid) -> list[dict[str, Any]]:
-    """Every DUAL beside the cascades of its own encoder and of the baseline: in every condition, and averaged over the SNRs of one
-    noise (`mean_over`, which spares the choice of an SNR). difference: DUAL's share minus the cascade's, in points.
+    """The relative robustness of every DUAL beside the cascades of its own encoder and of the baseline: in every condition, and
+    averaged over the SNRs of one noise (`mean_over`, which spares the choice of an SNR). difference: DUAL's minus the cascade's, in
+    points. Questions are drawn together for both systems and all conditions.
     """
-    readers = [Reader(task, e) for task in grid.tasks if task[1] == "ff1" for e in grid.encoders if grid.has(task, e)]
-    duals = [r for r in readers if r.task[0].startswith("dual")]
-    cascades = [r for r in readers if r.task[0].startswith(CASCADE)]
+    systems = [EncoderSystem(task, e) for task in grid.tasks if task[1] == "ff1" for e in grid.encoders if grid.has(task, e)]
+    duals = [s for s in systems if s.task[0].startswith("dual")]
+    cascades = [s for s in systems if s.task[0].startswith(CASCADE)]
     pairs = [(d, c) for d in duals for c in cascades if c.encoder in (d.encoder, grid.baseline)]
     return [line for dual, cascade in pairs for line in _pair(grid, dual, cascade)]
 
 
-def _pair(grid: Grid, dual: Reader, cascade: Reader) -> list[dict[str, Any]]:
-    cells = {(r, s): grid.cells[r.task, r.encoder, s].scored for r in (dual, cascade) for s in grid.settings}
+def _pair(grid: Grid, dual: EncoderSystem, cascade: EncoderSystem) -> list[dict[str, Any]]:
+    cells = {(x, s): grid.cells[x.task, x.encoder, s].scored for x in (dual, cascade) for s in grid.settings}
     scores = resampled(cells, grid.seed, grid.resamples, grid.cells[dual.task, dual.encoder, grid.clean].unit)
-
-    def kept(reader: Reader) -> list[Estimate]:
-        clean = scores[reader, grid.clean]
-        return [combined(lambda a, b: 100 * a / b, scores[reader, s], clean) for s in grid.settings[1:]]
-
-    found = list(zip(grid.settings[1:], kept(dual), kept(cascade), strict=True))
+    noisy = grid.settings[1:]
+    relative_to_clean = [
+        [combined(lambda a, b: 100 * a / b, scores[x, s], scores[x, grid.clean]) for s in noisy] for x in (dual, cascade)
+    ]
     lines = []
-    for name, group in groupby(found, key=lambda line: line[0].name):
+
+    def add(condition: str, snr: float | None, over: Sequence[float | None], a: Estimate, b: Estimate) -> None:
+        difference = combined(np.subtract, a, b)
+        lines.append(
+            {
+                "dual": dual.task[0],
+                "dual_encoder": dual.encoder,
+                "cascade": cascade.task[0],
+                "cascade_encoder": cascade.encoder,
+                "condition": condition,
+                "snr_db": snr,
+                "mean_over": list(over),
+                "dual_relative": numbers(a),
+                "cascade_relative": numbers(b),
+                "difference": {**(numbers(difference) or {}), "p_value": difference.p_value},
+            }
+        )
+
+    for name, group in groupby(zip(noisy, *relative_to_clean, strict=True), key=lambda line: line[0].name):
         some = list(group)
-        lines += [_line(dual, cascade, name, s.snr_db, [s.snr_db], a, b) for s, a, b in some]
+        for s, a, b in some:
+            add(name, s.snr_db, [s.snr_db], a, b)
         if len(some) > 1:
-            means = (mean_of([a for _, a, _ in some]), mean_of([b for _, _, b in some]))
-            lines.append(_line(dual, cascade, name, None, [s.snr_db for s, _, _ in some], *means))
+            add(name, None, [s.snr_db for s, _, _ in some], mean_of([a for _, a, _ in some]), mean_of([b for _, _, b in some]))
     return lines
-
-
-def _line(
-    dual: Reader, cascade: Reader, condition: str, snr: float | None, over: Sequence[float | None], a: Estimate, b: Estimate
-) -> dict[str, Any]:
-    difference = combined(np.subtract, a, b)
-    return {
-        "dual": dual.task[0],
-        "dual_encoder": dual.encoder,
-        "cascade": cascade.task[0],
-        "cascade_encoder": cascade.encoder,
-        "condition": condition,
-        "snr_db": snr,
-        "mean_over": list(over),
-        "dual_retained": numbers(a),
-        "cascade_retained": numbers(b),
-        "difference": {**(numbers(difference) or {}), "p_value": difference.p_value},
-    }

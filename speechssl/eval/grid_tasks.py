@@ -1,7 +1,8 @@
-"""Encoders that are put to the test, and how each task of the grid is made ready for one: task name -> function.
+"""The tasks of the robustness grid: encoders under test, and how each task is made ready for one (`MAKERS`, task name -> function).
 
-A function gets an encoder, the task's data and a folder that is its own; it trains there what is missing, on clean speech, and
-returns what is to be scored.
+A maker gets an encoder, the task's data and a folder that is its own; it trains there what is missing, on clean speech, and returns
+the tasks to be scored. Classification and recognition are heads (`superb.trained`); here are the stability of units, and spoken
+question answering by DUAL, the cascade and SpeechBERT.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from speechssl.cascade.train import CtcOptions, train_ctc
-from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
+from speechssl.data.records import Corpus, data_hash, first_passages, load_corpus
 from speechssl.data.sources import Recording, list_recordings, source_card
 from speechssl.data.utterances import load_labelled
 from speechssl.data.voices import voices_of
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.grid import Setting, first_items
-from speechssl.eval.spoken_qa import answered, asked_passages, score_questions, word_errors
+from speechssl.eval.spoken_qa import answer_questions, asked_passages, score_questions, word_errors
 from speechssl.io import SHIPPED, hash_json, read_json
+from speechssl.stats import ItemScore
 from speechssl.superb.tasks.classification import ClassifierOptions, train_classifier
-from speechssl.superb.trained import Item, Scored, TrainedTask, check_split, load_classification, load_recognition
+from speechssl.superb.trained import Item, TrainedTask, check_split, load_classification, load_recognition
 from speechssl.systems import SharedEncoder, System, load_systems, shared_encoder
 from speechssl.timing import RunLength
 from speechssl.trainer import PLAIN, TrainingOptions
@@ -36,7 +38,78 @@ from speechssl.units.extract import UnitExtractor, extractor_of
 from speechssl.units.kmeans import load_codebook
 from speechssl.units.storage import load_units
 
-# What exists already, as tasks of the grid: the stability of units, and question answering by DUAL and by the cascade.
+TEST = "test"  # the split that tasks are scored on by default
+NEEDS = {  # what a folder of models must have in it
+    "units": "encoder/ and units.safetensors",
+    "dual": "encoder/, units.safetensors and dual/",
+    "cascade-ctc": "encoder/, ctc/ and text-qa/",
+    "speechbert": "encoder/, speechbert/ and ctc/",
+}
+
+# ---- encoders under test
+
+
+@dataclass(frozen=True)
+class TestedEncoder:
+    """models: its folder of models (`systems`), None for an encoder alone. trained_noises: noises it was trained on."""
+
+    name: str
+    encoder: SharedEncoder
+    models: Path | None
+    trained_noises: frozenset[str] = frozenset()
+
+
+def load_tested(name: str, where: str) -> TestedEncoder:
+    """where: a folder of models or the name of a shipped one, else what `load_encoder` takes. Raises InputError as these do."""
+    for folder in (Path(where), SHIPPED / where):
+        if (folder / "encoder").is_dir():
+            return TestedEncoder(name, shared_encoder(folder), folder, trained_noises(folder / "encoder"))
+    noises = trained_noises(Path(where)) | trained_noises(SHIPPED / where)
+    return TestedEncoder(name, SharedEncoder(load_encoder(where)), None, noises)
+
+
+def trained_noises(folder: Path) -> frozenset[str]:
+    """What the card of an encoder calls the noises it was trained on; none where it has no card of ours."""
+    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+    options = card.get("options") if isinstance(card, dict) else None
+    return noises_in(options) if isinstance(options, dict) else frozenset()
+
+
+def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
+    """What the options of a training call the noises in it."""
+    distort = options.get("distort")
+    kinds = distort.get("kinds", []) if isinstance(distort, dict) else []
+    return frozenset(kind[key] for kind in kinds for key in ("name", "set") if key in kind)
+
+
+def check_tested(tested: TestedEncoder, tasks: Iterable[str], settings: Iterable[Setting] = ()) -> None:
+    """Call it before anything is trained.
+
+    Raises InputError where a task needs a folder of models and the encoder comes alone, and for unseen noise it was trained on.
+    """
+    for task in tasks:
+        if task in NEEDS:
+            _models(tested, task)
+    check_unseen(tested.name, tested.trained_noises, settings)
+
+
+def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Setting]) -> None:
+    """Raises InputError where noise is called unseen that an encoder was trained on. noises: those that its card names."""
+    for condition in [s.condition for s in settings if s.group == "unseen"]:
+        if known := noises & {name for step in (condition.steps or (condition,)) for name in step.short.split("+")}:
+            raise InputError(
+                f"{encoder} was trained on the noise {min(known)}, as its card says; name it with --seen instead of --unseen"
+            )
+
+
+def _models(tested: TestedEncoder, task: str) -> Path:
+    if tested.models is None:
+        needs = f"give a folder with {NEEDS[task]} in it"
+        raise InputError(f"the encoder {tested.name} comes alone, and the task {task} needs more; {needs}")
+    return tested.models
+
+
+# ---- tasks
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +117,7 @@ class UnitsTask:
     """How far the units of distorted speech are from those of clean speech, of the same encoder and codebook.
 
     A recording adds the edits between the run-length units of the two, over the units of clean speech (arXiv 2209.15483): clean
-    speech has no error by definition, and a recording that could not be heard has every unit missing.
+    speech has no error by definition, and a recording that could not be encoded has every unit missing.
     """
 
     extractor: UnitExtractor
@@ -68,10 +141,10 @@ class UnitsTask:
         """(N,) float32 at 16 kHz."""
         return self.extractor.units(samples)
 
-    def score(self, heard: Mapping[str, RunLength]) -> list[Scored]:
-        found = {item.id: heard[item.id].units.tolist() if item.id in heard else [] for item in self.items()}
+    def score(self, features: Mapping[str, RunLength]) -> list[ItemScore]:
+        found = {item.id: features[item.id].units.tolist() if item.id in features else [] for item in self.items()}
         return [
-            Scored(i, i, Levenshtein.distance(self.clean[i].units.tolist(), units), len(self.clean[i]), self.voices.get(i, ""))
+            ItemScore(i, i, Levenshtein.distance(self.clean[i].units.tolist(), units), len(self.clean[i]), self.voices.get(i, ""))
             for i, units in found.items()
         ]
 
@@ -98,8 +171,8 @@ def units_task(
 
 
 @dataclass(eq=False)
-class HeardOnce:
-    """A system that remembers, in every thread, what it last heard: its answers and its transcripts are scored as two tasks."""
+class EncodedOnce:
+    """A system that remembers, in every thread, what it last encoded: its answers and its transcripts are scored as two tasks."""
 
     system: System
     last: threading.local = field(default_factory=threading.local)
@@ -107,19 +180,19 @@ class HeardOnce:
     def hear(self, samples: np.ndarray) -> Any:
         """(N,) float32 at 16 kHz."""
         if getattr(self.last, "samples", None) is not samples:
-            self.last.kept = self.system.encode(None, samples)
+            self.last.features = self.system.encode(None, samples)
             self.last.samples = samples
-        return self.last.kept
+        return self.last.features
 
 
 @dataclass(frozen=True, eq=False)
 class QaTask:
     """Spoken question answering: frame F1 of the questions whose answers have times. Their voice is that of the passage.
 
-    A question that was not heard, or whose passage was not, scores 0.
+    A question scores 0 where it or its passage could not be encoded.
     """
 
-    listener: HeardOnce
+    encoder: EncodedOnce
     corpus: Corpus
     metric: str = "ff1"
 
@@ -127,32 +200,31 @@ class QaTask:
 
     @property
     def name(self) -> str:
-        return self.listener.system.name
+        return self.encoder.system.name
 
     @property
     def card(self) -> Mapping[str, Any]:
         questions = hash_json([q.id for q in self.corpus.answerable])
-        return {**self.listener.system.card, "data": data_hash(self.corpus.root, self.corpus.split), "questions": questions}
+        return {**self.encoder.system.card, "data": data_hash(self.corpus.root, self.corpus.split), "questions": questions}
 
     def items(self) -> Sequence[Item]:
-        records: list[Passage | Question] = [*asked_passages(self.corpus), *self.corpus.answerable]
-        return [Item(r.id, self.corpus.path(r)) for r in records]
+        return [Item(r.id, self.corpus.path(r)) for r in (*asked_passages(self.corpus), *self.corpus.answerable)]
 
     def hear(self, samples: np.ndarray) -> Any:
         """(N,) float32 at 16 kHz."""
-        return self.listener.hear(samples)
+        return self.encoder.hear(samples)
 
-    def score(self, heard: Mapping[str, Any]) -> list[Scored]:
-        predictions = answered(self.listener.system, self.corpus, heard, f"{len(heard)} recordings")
+    def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
+        predictions = answer_questions(self.encoder.system, self.corpus, features, f"{len(features)} recordings")
         scored, voices = score_questions(predictions, self.corpus), voices_of(self.corpus)
-        return [Scored(s.id, s.passage, s.ff1, 1.0, voices[s.passage]) for s in scored if s.ff1 is not None]
+        return [ItemScore(s.id, s.passage, s.ff1, 1.0, voices[s.passage]) for s in scored if s.ff1 is not None]
 
 
 @dataclass(frozen=True, eq=False)
 class TranscriptTask:
     """Word error rate of the cascade's recogniser, over the passages that are asked about."""
 
-    listener: HeardOnce
+    encoder: EncodedOnce
     corpus: Corpus
     metric: str = "wer"
 
@@ -160,11 +232,11 @@ class TranscriptTask:
 
     @property
     def name(self) -> str:
-        return self.listener.system.name
+        return self.encoder.system.name
 
     @property
     def card(self) -> Mapping[str, Any]:
-        asr = self.listener.system.card.get("asr")
+        asr = self.encoder.system.card.get("asr")
         return {"asr": asr, "data": data_hash(self.corpus.root, self.corpus.split), "passages": len(asked_passages(self.corpus))}
 
     def items(self) -> Sequence[Item]:
@@ -172,81 +244,54 @@ class TranscriptTask:
 
     def hear(self, samples: np.ndarray) -> Any:
         """(N,) float32 at 16 kHz."""
-        return self.listener.hear(samples)
+        return self.encoder.hear(samples)
 
-    def score(self, heard: Mapping[str, Any]) -> list[Scored]:
+    def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
         passages = asked_passages(self.corpus)
-        errors = word_errors(passages, {name: transcript.text for name, transcript in heard.items()})
+        errors = word_errors(passages, {name: transcript.text for name, transcript in features.items()})
         counts, voices = zip(passages, errors.errors, errors.words, strict=True), voices_of(self.corpus)
-        return [Scored(p.id, p.id, float(wrong), float(words), voices[p.id]) for p, wrong, words in counts]
+        return [ItemScore(p.id, p.id, float(wrong), float(words), voices[p.id]) for p, wrong, words in counts]
 
 
 def qa_tasks(system: System, corpus: Corpus) -> list[TrainedTask]:
-    """The tasks that a system is judged by: its answers, and its transcripts where it makes any.
+    """The tasks that a system is scored by: its answers, and its transcripts where it makes any.
 
     Raises InputError where no question has an answer with times.
     """
     if not any(a.start is not None for q in corpus.answerable for a in q.answers):
         raise InputError(f"{corpus.root / corpus.split} has no question whose answer has times; leave the task {system.name} out")
-    listener = HeardOnce(system)
-    answers: list[TrainedTask] = [QaTask(listener, corpus)]
-    return answers + ([TranscriptTask(listener, corpus)] if system.name.startswith("cascade") else [])
+    encoder = EncodedOnce(system)
+    answers: list[TrainedTask] = [QaTask(encoder, corpus)]
+    return answers + ([TranscriptTask(encoder, corpus)] if system.name.startswith("cascade") else [])
 
 
-@dataclass(frozen=True, eq=False)
 class Limited:
     """A task on some of its items only, drawn by the seed."""
 
-    task: TrainedTask
-    count: int
-    seed: int
-
-    @property
-    def name(self) -> str:
-        return self.task.name
-
-    @property
-    def metric(self) -> str:
-        return self.task.metric
-
-    @property
-    def unit(self) -> str:
-        return self.task.unit
-
-    @property
-    def card(self) -> Mapping[str, Any]:
-        return self.task.card
-
-    def items(self) -> Sequence[Item]:
-        return first_items(self.task.items(), self.count, self.seed)
+    def __init__(self, task: TrainedTask, count: int, seed: int) -> None:
+        self.task, self.count, self.seed = task, count, seed
+        self.name, self.metric, self.unit, self.card = task.name, task.metric, task.unit, task.card
 
     def hear(self, samples: np.ndarray) -> Any:
         """(N,) float32 at 16 kHz."""
         return self.task.hear(samples)
 
-    def score(self, heard: Mapping[str, Any]) -> list[Scored]:
-        mine = {item.id for item in self.items()}
-        return [s for s in self.task.score(heard) if s.id in mine]
+    def items(self) -> Sequence[Item]:
+        return first_items(self.task.items(), self.count, self.seed)
+
+    def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
+        kept = {item.id for item in self.items()}
+        return [s for s in self.task.score(features) if s.id in kept]
 
 
-TEST = "test"  # the split that everything is judged on, where nothing else is asked for
-
-
-@dataclass(frozen=True)
-class Subject:
-    """models: its folder of models (`systems`), None for an encoder alone. heard: noises it was trained on."""
-
-    name: str
-    encoder: SharedEncoder
-    models: Path | None
-    heard: frozenset[str] = frozenset()
+# ---- making tasks ready
 
 
 @dataclass(frozen=True)
 class Setup:
-    """How the tasks are made ready, and how much of the data they are judged on is used (None: all)."""
+    """How the tasks are made ready, and how much of the data they are scored on is used (None: all)."""
 
-    split: str = TEST  # that tasks are judged on; heads are trained on train, whichever it is
+    split: str = TEST  # that tasks are scored on; heads are trained on train, whichever it is
     passages: int | None = None  # the first so many, of spoken QA
     recordings: int | None = None  # of every other task, drawn by the seed
     seed: int = 0  # of noise, heads, draws of recordings and bootstrap
@@ -259,117 +304,53 @@ class Setup:
 class Maker(Protocol):
     """Makes a task ready for an encoder."""
 
-    def __call__(self, subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]: ...
-
-
-def load_subject(name: str, where: str) -> Subject:
-    """where: a folder of models or the name of a shipped one, else what `load_encoder` takes. Raises InputError as these do."""
-    for folder in (Path(where), SHIPPED / where):
-        if (folder / "encoder").is_dir():
-            return Subject(name, shared_encoder(folder), folder, heard_by(folder / "encoder"))
-    return Subject(name, SharedEncoder(load_encoder(where)), None, heard_by(Path(where)) | heard_by(SHIPPED / where))
-
-
-def heard_by(folder: Path) -> frozenset[str]:
-    """What the card of an encoder calls the noises it was trained on; none where it has no card of ours."""
-    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
-    options = card.get("options") if isinstance(card, dict) else None
-    return names_in(options) if isinstance(options, dict) else frozenset()
-
-
-def names_in(options: Mapping[str, Any]) -> frozenset[str]:
-    """What the options of a training call the noises in it."""
-    distort = options.get("distort")
-    kinds = distort.get("kinds", []) if isinstance(distort, dict) else []
-    return frozenset(kind[key] for kind in kinds for key in ("name", "set") if key in kind)
+    def __call__(self, tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[TrainedTask]: ...
 
 
 def limited(task: TrainedTask, setup: Setup) -> TrainedTask:
-    """The task on as many recordings as are to be heard."""
+    """The task on as many recordings as the setup asks for."""
     return task if setup.recordings is None else Limited(task, setup.recordings, setup.seed)
 
 
-def _classification(name: str, subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
+def _classification(name: str, tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
     """data: a labelled set of this task. The head's learning rate is chosen on clean speech of its dev split."""
     labelled = load_labelled(data)
     if labelled.task != name:
         raise InputError(f"{data} is a set of the task {labelled.task}, not of {name}; name the set of {name}")
     check_split(labelled, setup.split)
-    options, encoder = replace(setup.classifier, seed=setup.seed), subject.encoder
+    options, encoder = replace(setup.classifier, seed=setup.seed), tested.encoder
     train_classifier(labelled, encoder, out, options, workers=setup.workers)  # type: ignore[arg-type]
     return [limited(load_classification(out, data, encoder, setup.split), setup)]  # type: ignore[arg-type]
 
 
-def _asr(subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
-    """data: a prepared corpus of questions, whose words have times in the training data. A `ctc` among the models is judged."""
-    if subject.models and (subject.models / "ctc").is_dir():
-        return [limited(load_recognition(subject.models / "ctc", data, subject.encoder, setup.split), setup)]  # type: ignore[arg-type]
-    options, encoder = replace(setup.asr, training=replace(setup.asr.training, seed=setup.seed)), subject.encoder
-    train_ctc(data, encoder, out, options)  # type: ignore[arg-type]
-    return [limited(load_recognition(out, data, encoder, setup.split), setup)]  # type: ignore[arg-type]
+def _asr(tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
+    """data: a prepared corpus of questions, whose words have times in the training data. A `ctc` of the models is used."""
+    encoder, head = tested.encoder, out
+    if tested.models and (tested.models / "ctc").is_dir():
+        head = tested.models / "ctc"
+    else:
+        train_ctc(data, encoder, out, replace(setup.asr, training=replace(setup.asr.training, seed=setup.seed)))  # type: ignore[arg-type]
+    return [limited(load_recognition(head, data, encoder, setup.split), setup)]  # type: ignore[arg-type]
 
 
-def _units(subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
+def _units(tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
     """data: a prepared corpus, a manifest, a folder or a file; no labels are needed."""
-    book = load_codebook(_models(subject, "units") / "units.safetensors")
+    book = load_codebook(_models(tested, "units") / "units.safetensors")
     split = setup.split if any(data.glob("*/passages.jsonl")) else None
     out = out if setup.split == TEST else out.with_name(f"{out.name}-{setup.split}")  # units of clean speech are kept there
-    extractor = extractor_of(subject.encoder, book)  # type: ignore[arg-type]
+    extractor = extractor_of(tested.encoder, book)  # type: ignore[arg-type]
     return [units_task(extractor, data, out, split, setup.recordings, setup.seed, setup.workers)]
 
 
-def _qa(system: str) -> Maker:
-    def make(subject: Subject, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
-        """data: a prepared corpus of questions."""
-        corpus = first_passages(load_corpus(data, setup.split), setup.passages)
-        return qa_tasks(_system(subject, system, setup.bf16), corpus)
-
-    return make
+def _question_answering(name: str, tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
+    """data: a prepared corpus of questions."""
+    corpus = first_passages(load_corpus(data, setup.split), setup.passages)
+    return qa_tasks(load_systems(_models(tested, name), [name], setup.bf16, tested.encoder)[0], corpus)
 
 
-def _system(subject: Subject, name: str, bf16: bool) -> System:
-    return load_systems(_models(subject, name), [name], bf16, subject.encoder)[0]
-
-
-def _models(subject: Subject, task: str) -> Path:
-    """Raises InputError for an encoder alone."""
-    if subject.models is None:
-        needs = f"give a folder with {NEEDS[task]} in it"
-        raise InputError(f"the encoder {subject.name} comes alone, and the task {task} needs more; {needs}")
-    return subject.models
-
-
-def check_subject(subject: Subject, tasks: Iterable[str], settings: Iterable[Setting] = ()) -> None:
-    """Call it before anything is trained.
-
-    Raises InputError where a task needs a folder of models and the encoder comes alone, and for unseen noise it was trained on.
-    """
-    for task in tasks:
-        if task in NEEDS:
-            _models(subject, task)
-    check_unseen(subject.name, subject.heard, settings)
-
-
-def check_unseen(encoder: str, heard: frozenset[str], settings: Iterable[Setting]) -> None:
-    """Raises InputError where noise is called unseen that an encoder was trained on. heard: the noises that its card names."""
-    for condition in [s.condition for s in settings if s.group == "unseen"]:
-        if known := heard & {name for step in (condition.steps or (condition,)) for name in step.short.split("+")}:
-            raise InputError(
-                f"{encoder} was trained on the noise {min(known)}, as its card says; name it with --seen instead of --unseen"
-            )
-
-
-NEEDS = {  # of a folder of models
-    "units": "encoder/ and units.safetensors",
-    "dual": "encoder/, units.safetensors and dual/",
-    "cascade-ctc": "encoder/, ctc/ and text-qa/",
-    "speechbert": "encoder/, speechbert/ and ctc/",
-}
 MAKERS: Mapping[str, Maker] = {
     **{name: partial(_classification, name) for name in ("ks", "ic", "sid", "style")},
     "asr": _asr,
     "units": _units,
-    "dual": _qa("dual"),
-    "cascade-ctc": _qa("cascade-ctc"),
-    "speechbert": _qa("speechbert"),
+    **{name: partial(_question_answering, name) for name in ("dual", "cascade-ctc", "speechbert")},
 }

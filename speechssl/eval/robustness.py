@@ -1,12 +1,12 @@
 """The robustness grid from the command line: encoders, tasks and noises by name; heads, mixtures, scores, tables in one folder.
 
     out/heads/<encoder>/<task>/      what was trained, on clean speech
-    out/noise.jsonl                  the mixtures, frozen before anything is heard
+    out/noise.jsonl                  the mixtures, frozen before anything is encoded
     out/scores/<encoder>/<task>/     a file a condition, item by item
     out/results.jsonl                a row a cell
     out/degradation.json, tables.md  what noise costs, and how much of it an encoder saves
 
-Each is there or is made by the same command; a killed run goes on. Judged on another split than test, all but the heads lies in
+Each is there or is made by the same command; a killed run goes on. On another split than test, all but the heads lies in
 out/<split>: scores that settings are chosen by are never mixed with scores that are published.
 """
 
@@ -22,8 +22,9 @@ from speechssl.data.records import synthetic_note
 from speechssl.errors import InputError
 from speechssl.eval.degradation import against_cascade, degradation, gather, rows_of
 from speechssl.eval.grid import Cell, Setting, check_settings, freeze_mixtures, name_utterances, run_grid
-from speechssl.eval.grid_tasks import MAKERS, TEST, Maker, Setup, Subject, check_subject, load_subject
-from speechssl.eval.tables import degradation_tables, lecture_markdown, page_of, score_tables
+from speechssl.eval.grid_tasks import MAKERS, TEST, Maker, Setup, check_tested, load_tested
+from speechssl.eval.robustness_tables import degradation_tables, lecture_table, score_tables
+from speechssl.eval.tables import markdown
 from speechssl.io import write_json, write_text
 from speechssl.results import append_rows
 from speechssl.signal import ACTIVE, snr_note
@@ -31,7 +32,7 @@ from speechssl.superb.trained import TrainedTask
 
 GROUPS = ("seen", "unseen")
 ON_DEV = (
-    "Judged on the dev split, whose clean speech has chosen the learning rates and steps of the heads of ks, ic, sid and style: "
+    "Scored on the dev split, whose clean speech has chosen the learning rates and steps of the heads of ks, ic, sid and style: "
     "good for comparing settings, no test score."
 )
 
@@ -69,17 +70,20 @@ def run_robustness(out: Path, plan: Plan, makers: Mapping[str, Maker] = MAKERS) 
     distorter = Distorter(plan.setup.seed, plan.voices, plan.folders, plan.snr_over)
     _check(plan, makers)
     check_settings(settings, distorter)
-    subjects = [load_subject(name, where) for name, where in plan.encoders.items()]
-    for subject in subjects:
-        check_subject(subject, plan.tasks, settings)
-    trained = {subject.name: _tasks(subject, out, plan, makers) for subject in subjects}
+    encoders = [load_tested(name, where) for name, where in plan.encoders.items()]
+    for tested in encoders:
+        check_tested(tested, plan.tasks, settings)
+    trained: dict[str, list[TrainedTask]] = {}
+    for tested in encoders:
+        folder = out / "heads" / tested.name
+        made = [makers[name](tested, Path(data), folder / name, plan.setup) for name, data in plan.tasks.items()]
+        trained[tested.name] = [task for some in made for task in some]
     out = results_folder(out, plan.setup.split)
     utterances = name_utterances([task for tasks in trained.values() for task in tasks])
     recordings = {name: path for (_, path), name in utterances.items()}
     conditions = [s.condition for s in settings]
     mixtures = freeze_mixtures(distorter, recordings, conditions, out / "noise.jsonl", plan.setup.workers)
-    cells = run_grid(trained, settings, out, mixtures, plan.setup.workers)
-    return write_outcome(out, cells, plan)
+    return write_results(out, run_grid(trained, settings, out, mixtures, plan.setup.workers), plan)
 
 
 def results_folder(out: Path, split: str) -> Path:
@@ -89,20 +93,21 @@ def results_folder(out: Path, split: str) -> Path:
     return out if split == TEST else out / split
 
 
-def write_outcome(out: Path, cells: Sequence[Cell], plan: Plan) -> str:
+def write_results(out: Path, cells: Sequence[Cell], plan: Plan) -> str:
     """Rows, `degradation.json` and `tables.md`; returns the tables for the terminal."""
     grid = gather(cells, plan.setup.seed)
     append_rows(out / "results.jsonl", rows_of(grid), any_card=True)  # of a head that was made again
     values = degradation(grid) | {"dual_against_cascade": against_cascade(grid)}
-    tables = [*degradation_tables(values), *score_tables(grid, plan.at, plan.corrected)]
     spoken = [task for task, data in plan.tasks.items() if synthetic_note(data)]
     synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""
-    notes = " ".join(filter(None, [ON_DEV if plan.setup.split == "dev" else "", synthetic, snr_note(plan.snr_over)]))
-    tables = [replace(t, note=" ".join(filter(None, [t.note, notes]))) for t in tables]
-    values["tables"] = [{"title": t.title, "columns": t.columns, "rows": t.rows, "note": t.note} for t in tables]
+    notes = [ON_DEV if plan.setup.split == "dev" else "", synthetic, snr_note(plan.snr_over)]
+    lecture = lecture_table(grid, plan.at, plan.corrected)
+    found = [lecture, *degradation_tables(values), *score_tables(grid, plan.at, plan.corrected)]
+    noted = [replace(t, note=" ".join(filter(None, [t.note, *notes]))) for t in found]
+    tables = noted[1:]  # the lecture's stands in Markdown alone: its cells have several lines
+    values["tables"] = [t.values for t in tables]
     write_json(out / "degradation.json", values)
-    lecture = "\n\n".join(filter(None, [lecture_markdown(grid, plan.at, plan.corrected), notes]))
-    write_text(out / "tables.md", page_of(tables, lecture))
+    write_text(out / "tables.md", markdown(noted))
     return "\n\n".join(table.text for table in tables)
 
 
@@ -155,8 +160,3 @@ def _check(plan: Plan, makers: Mapping[str, Maker]) -> None:
     for task, data in plan.tasks.items():
         if not Path(data).exists():
             raise InputError(f"the data {data} of the task {task} does not exist; check the path")
-
-
-def _tasks(subject: Subject, out: Path, plan: Plan, makers: Mapping[str, Maker]) -> list[TrainedTask]:
-    folder = out / "heads" / subject.name
-    return [task for name, data in plan.tasks.items() for task in makers[name](subject, Path(data), folder / name, plan.setup)]

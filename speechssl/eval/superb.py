@@ -38,10 +38,10 @@ from speechssl.encoders.load import load_encoder
 from speechssl.encoders.states import Hearing, Hears, encoder_card
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.grid import FrozenMixtures, Setting, check_settings, file_size, freeze_mixtures, name_utterances
-from speechssl.eval.grid_tasks import check_unseen, heard_by, names_in
+from speechssl.eval.grid_tasks import check_unseen, noises_in, trained_noises
 from speechssl.eval.robustness import settings_of
 from speechssl.eval.states import TRAINING, Augmentation, Stock, options_of
-from speechssl.eval.tables import superb_tables
+from speechssl.eval.superb_tables import superb_tables
 from speechssl.io import hash_bytes, hash_json, read_json, write_json, write_text
 from speechssl.results import DEFAULT, Row, append_rows, read_rows
 from speechssl.signal import ACTIVE, snr_note
@@ -430,9 +430,9 @@ def run_superb(out: Path, plan: Plan) -> str:
     settings, distorter = settings_of(plan.seen, plan.unseen, plan.snrs), _distorter(plan)
     check_settings(settings, distorter)
     check_tuning(plan)
-    trained_on = names_in(plan.tuning.card) if plan.tuning else frozenset()
+    trained_on = noises_in(plan.tuning.card) if plan.tuning else frozenset()
     for name, where in plan.encoders.items():
-        check_unseen(name, heard_by(Path(find_upstream(where))) | trained_on, settings)
+        check_unseen(name, trained_noises(Path(find_upstream(where))) | trained_on, settings)
     ears = _ears(out, parts, settings, distorter, plan) if plan.judge else []
     for name, where in plan.encoders.items():
         stock = stock_of(out, name, where, plan)

@@ -24,7 +24,7 @@ from speechssl.data.utterances import DOCUMENTS, UtteranceSet
 from speechssl.errors import InputError
 from speechssl.eval.states import TRAINING, Stock, options_of
 from speechssl.eval.superb import Part, Plan, parts_of, stock_of
-from speechssl.eval.tables import TextTable
+from speechssl.eval.tables import Table
 from speechssl.results import Row, append_rows
 from speechssl.superb.catalogue import ORDER, QBE, make_task
 from speechssl.superb.data import Cached, InTheLoop, Supply
@@ -163,7 +163,7 @@ def _row(task: str, encoder: str, ratio: float, plan: Plan) -> Row:
     )
 
 
-def _table(timed: list[Timed]) -> TextTable:
+def _table(timed: list[Timed]) -> Table:
     columns = (
         "task",
         "updates",
@@ -191,7 +191,7 @@ def _table(timed: list[Timed]) -> TextTable:
     lines.append(
         ("all", "", "", "", f"{sum(t.caching for t in timed):.1f}", f"{cached:.0f}", f"{live:.0f}", f"{live / cached:.1f}")
     )
-    return TextTable(
+    return Table(
         "Heads from the cache beside the encoder in the loop",
         columns,
         tuple(lines),

@@ -28,17 +28,18 @@ from speechssl.eval.compare import (
     read_results,
     reads_reference,
 )
-from speechssl.eval.errors import analyses, by_own_wer, shown
-from speechssl.eval.resampling import Estimate
-from speechssl.eval.tables import Compilation, Printed, as_json, family_name, markdown, synthetic, tables_of, told, where_name
+from speechssl.eval.compare_tables import Compilation, as_json, crossing_text, family_name, synthetic, tables_of, where_name
+from speechssl.eval.error_analysis import analyses, by_own_wer, shown
+from speechssl.eval.tables import Table, markdown
 from speechssl.io import write_json, write_text
 from speechssl.report.figures import INCHES, MUTED, Drawing, Series, arrange, metric_name, styled, svg_of
 from speechssl.report.page import Figure as PageFigure
-from speechssl.report.page import Grid, Table, grid_of, write_parts
+from speechssl.report.page import Grid, grid_of, write_parts
 from speechssl.report.published import MARK_OF_PUBLISHED_QA as MARK
 from speechssl.report.published import TITLE as TITLE_published
 from speechssl.report.published import published_columns, published_rows
 from speechssl.results import Row
+from speechssl.stats import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -159,7 +160,7 @@ def _alt(found: Sequence[Crossing], metric: str, errors: str) -> str:
     for x in found:
         values = [[100 * e.value for e in (p.wer, p.cascade, p.textless)] for p in x.points]
         places = ", ".join(f"{wer:.1f}: {a:.1f} and {b:.1f}" for wer, a, b in values)
-        parts.append(f"{_label(x.family)}: they cross at {told(x)}; {errors}, cascade and {x.textless}: {places}")
+        parts.append(f"{_label(x.family)}: they cross at {crossing_text(x)}; {errors}, cascade and {x.textless}: {places}")
     return f"{metric_name(metric)} against the {errors}, in percent. " + ". ".join(parts) + "."
 
 
@@ -173,7 +174,7 @@ CAPTION = (
 )
 
 
-def write_page(out: Path, found: Sequence[Compilation], further: Sequence[Printed], provenance: Mapping[str, str]) -> None:
+def write_page(out: Path, found: Sequence[Compilation], further: Sequence[Table], provenance: Mapping[str, str]) -> None:
     """further: tables to stand at the end. Written whole or not at all; the same input gives the same bytes."""
     grids = [grid for c in found for grid in _grids(c.compared)]
     tables = [t for c in found for t in tables_of(c) if not _is_grid(c.compared, t)]
@@ -184,12 +185,12 @@ def write_page(out: Path, found: Sequence[Compilation], further: Sequence[Printe
         provenance=dict(provenance) | {f"Corpus {c.compared.corpus}": _about(c.compared) for c in found},
         grids=grids,
         figures=[figure for number, c in enumerate(found) for figure in _figures(c, number)],
-        tables=[Table(t.title, t.columns, t.rows, t.note) for t in (*tables, *further)],
+        tables=[*tables, *further],
         synthetic=" ".join(dict.fromkeys(note for c in found if (note := synthetic(c.compared)))),
     )
 
 
-def _is_grid(c: Compared, t: Printed) -> bool:
+def _is_grid(c: Compared, t: Table) -> bool:
     return t.title in [f"{c.corpus}: {metric_name(metric)}" for metric in (c.metric, c.errors.lower())]
 
 
@@ -238,7 +239,11 @@ def _summary(c: Compilation) -> str:
     parts = []
     by_family = {x.family: x for x in reversed(c.crossings)}
     if x := by_family.get("simulated") or by_family.get("all") or next(iter(by_family.values()), None):
-        where = told(x) if x.at is None else f"the cascade falls to {x.textless} at a {c.compared.errors} of {told(x)}"
+        where = (
+            crossing_text(x)
+            if x.at is None
+            else f"the cascade falls to {x.textless} at a {c.compared.errors} of {crossing_text(x)}"
+        )
         parts.append(f"{c.compared.corpus}, {c.compared.errors} varied by {family_name(x.family)}: {where}.")
     if c.tests:
         sure = sum(t.p_holm < 0.05 for t in c.tests)
@@ -302,6 +307,6 @@ def _settings(results: Sequence[Path], seed: int, common: bool) -> dict[str, Any
     return {"results": [str(r) for r in results], "seed": seed, "common": common, "made_by": f"speechssl {__version__}"}
 
 
-def _published(found: Sequence[Compilation]) -> Printed:
+def _published(found: Sequence[Compilation]) -> Table:
     rows = published_rows([c.compared.corpus for c in found]) or published_rows(["nmsqa dev", "nmsqa test"])
-    return Printed(TITLE_published, *published_columns(rows), MARK)
+    return Table(TITLE_published, *published_columns(rows), MARK)

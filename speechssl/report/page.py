@@ -16,6 +16,7 @@ from typing import Any
 import jinja2
 
 from speechssl.errors import InputError
+from speechssl.eval.tables import Table, listed
 from speechssl.io import write_text
 from speechssl.report.figures import (
     METRICS,
@@ -73,7 +74,7 @@ def _scores(results: Results, metric: str, condition: Condition) -> str:
     cells = ranked[:MOST]
     told = [f"{s.label} {'reaches ' + metric_name(metric) + ' ' if not i else ''}{_number(c)}" for i, (s, c) in enumerate(cells)]
     more = f" ({len(ranked) - MOST} more in the table)" if len(ranked) > MOST else ""
-    return f"{_place(condition)} {_listed(told)}{more}."
+    return f"{_place(condition)} {listed(told)}{more}."
 
 
 def _change(results: Results, metric: str, easy: Condition, hard: Condition) -> str:
@@ -93,7 +94,7 @@ def _wer(results: Results, hard: Condition) -> str:
     errors = results.recognition
     pairs = [(s, results.get(s, errors, clean), results.get(s, errors, hard)) for s in results.having(errors)]
     told = [f"from {a.value:.1f} to {b.value:.1f} % for {s.label}" for s, a, b in pairs if a and b]
-    return f"The {METRICS[errors][1].removesuffix(' of the transcript')} goes {_listed(told)}." if told else ""
+    return f"The {METRICS[errors][1].removesuffix(' of the transcript')} goes {listed(told)}." if told else ""
 
 
 def _ranked(results: Results, metric: str, condition: Condition) -> list[tuple[Series, Cell]]:
@@ -127,25 +128,11 @@ def _place(condition: Condition) -> str:
     return where[0].upper() + where[1:]
 
 
-def _listed(parts: Sequence[str]) -> str:
-    return ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1] if parts else ""
-
-
 TITLE = "Spoken question answering with and without a transcript"
 ROBUSTNESS = "Speech encoders in noise"
 SUPERB = "SUPERB: what speech encoders are good for"
 COLUMNS = ("system", "encoder", "condition", "snr_db", "metric", "value", "low", "high", "n", "seed", "card", "drawn", "groups")
 PLAIN = Series("", "", "", len(PALETTE) - 1)  # grey, for a system that nothing else knows
-
-
-@dataclass(frozen=True)
-class Table:
-    """A further table, printed as it is: rows of values, each as long as columns. Numbers are set flush right."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -212,7 +199,7 @@ def build_report(
     grid, others = of_grid(row for row in rows if not superb.shows(row))
     results, found = arrange(others, also=named), (*superb.noisy, *panels(grid))
     tables = [*(Table(*table) for table in superb_tables(superb)), *tables]
-    _check(examples, tables)
+    _check(examples)
     page = _template().render(
         title=title or _title(bool(superb), bool(grid), bool(others)),
         summary=" ".join(filter(None, [summarise_superb(superb), summarise(results), summarise_grid(main_panels(found))])),
@@ -223,7 +210,7 @@ def build_report(
         heading="In noise, task by task" if superb and not others else "Results",
         grids=[_told(grid_of(results, metric), synthetic) for metric in results.metrics] + [_panel_grid(panel) for panel in found],
         figures=[Figure(*figure) for figure in superb_figures(superb)] + _figures(results, breakdowns) + _robustness_figures(found),
-        tables=[(table, _printed(table)) for table in tables],
+        tables=[(table, table.texts) for table in tables],
         examples=[(e, _lanes(e, results)) for e in examples],
         rows=[_cells(row) for row in rows],
         columns=COLUMNS,
@@ -244,7 +231,6 @@ def write_parts(
     synthetic: str = "",
 ) -> None:
     """A page of parts that are put together elsewhere, whole or not at all. Raises InputError when a table is ragged."""
-    _check((), tables)
     nothing: dict[str, Any] = {"commentary": (), "blocks": (), "examples": (), "rows": (), "columns": COLUMNS, "download": ""}
     parts = {
         "title": title,
@@ -255,7 +241,7 @@ def write_parts(
         "figures": figures,
         "heading": "Results",
     }
-    page = _template().render(**parts, **nothing, tables=[(table, _printed(table)) for table in tables], palette=PALETTE)
+    page = _template().render(**parts, **nothing, tables=[(table, table.texts) for table in tables], palette=PALETTE)
     write_text(out, page)
 
 
@@ -288,10 +274,7 @@ def _template() -> Any:
     return environment.from_string(source)
 
 
-def _check(examples: Sequence[Example], tables: Sequence[Table]) -> None:
-    for table in tables:
-        if any(len(row) != len(table.columns) for row in table.rows):
-            raise InputError(f"the table {table.title!r} has {len(table.columns)} columns; give every row as many values")
+def _check(examples: Sequence[Example]) -> None:
     for example in examples:
         if not example.seconds > 0:
             raise InputError(f"the example {example.id} lasts {example.seconds} s; give the length of its passage in seconds")
@@ -415,16 +398,6 @@ def _csv(rows: Sequence[Row]) -> str:
 
 def _number_of_page(value: float, digits: int = 1) -> str:
     return f"{value:.{digits}f}"
-
-
-def _printed(table: Table) -> list[tuple[str, ...]]:
-    """The values of a table as text: a column of fractions with three decimals, other decimal numbers with one."""
-    small = [all(abs(v) <= 1 for row in table.rows if isinstance(v := row[i], float)) for i in range(len(table.columns))]
-    return [tuple(_value(v, 3 if s else 1) for v, s in zip(row, small, strict=True)) for row in table.rows]
-
-
-def _value(value: Any, decimals: int) -> str:
-    return "–" if value is None or value != value else f"{value:.{decimals}f}" if isinstance(value, float) else str(value)
 
 
 def _span(region: Region) -> str:

@@ -16,12 +16,13 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.data.records import Corpus, Question, data_hash, load_corpus, synthetic_note
 from speechssl.errors import InputError
-from speechssl.eval.spoken_qa import Scored, by_length, score_questions
+from speechssl.eval.spoken_qa import QuestionScore, by_length, score_questions
+from speechssl.eval.tables import Table, table_of
 from speechssl.io import read_json
 from speechssl.report import published as published_qa
 from speechssl.report.figures import Breakdown
 from speechssl.report.listening import Example, Prediction, encode_audio, envelope
-from speechssl.report.page import Table, build_report
+from speechssl.report.page import build_report
 from speechssl.report.published import published_columns, published_rows
 from speechssl.report.robustness import of_grid
 from speechssl.report.superb import of_superb, read_artefacts
@@ -134,7 +135,7 @@ def _predictions(out: Path, condition: Condition) -> Answers:
     return {p.parent.name: read_json(p) for p in sorted(out.glob(f"predictions/*/{name}"))}
 
 
-def _answered(predictions: dict[str, Any], data: Corpus) -> list[Scored]:
+def _answered(predictions: dict[str, Any], data: Corpus) -> list[QuestionScore]:
     return [s for s in score_questions(predictions, data) if s.id in predictions["answers"]]
 
 
@@ -162,7 +163,7 @@ def _example(
     question: Question,
     condition: Condition,
     answers: Answers,
-    scores: dict[str, dict[str, Scored]],
+    scores: dict[str, dict[str, QuestionScore]],
     distorter: Distorter,
 ) -> Example:
     passage = data.passages[question.passage]
@@ -207,7 +208,7 @@ def _table(path: Path) -> Table:
 
 def _as_table(path: Path, values: Any) -> Table:
     try:
-        return Table(values["title"], tuple(values["columns"]), tuple(map(tuple, values["rows"])), values.get("note", ""))
+        return table_of(values)
     except (KeyError, TypeError) as error:
         raise InputError(f"{path} is not a table (an object with title, columns and rows); {error}") from error
 

@@ -18,7 +18,7 @@ from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError
 from speechssl.eval.metrics import word_error_rate
 from speechssl.io import hash_json, read_json
-from speechssl.stats import unknown_voice
+from speechssl.stats import ItemScore, unknown_voice
 from speechssl.superb.tasks.classification import METRIC, Classification, of_mean
 from speechssl.superb.train import TrainedHead, load_head
 
@@ -31,20 +31,6 @@ class Item:
 
     id: str  # what the random part of a distortion depends on
     path: Path
-
-
-@dataclass(frozen=True)
-class Scored:
-    """What one item adds to a score, which is the sum of the numerators over the sum of the denominators.
-
-    group, voice: what `bootstrap.choose_units` chooses from to draw items together.
-    """
-
-    id: str
-    group: str  # the next larger unit than the item (of a question its passage), or the item itself
-    numerator: float  # accuracy: 1 where right; word error rate: errors
-    denominator: float  # accuracy: 1; word error rate: words of the reference
-    voice: str = ""  # who speaks; "" where that is not known, or training knew the voice
 
 
 class TrainedTask(Protocol):
@@ -75,7 +61,7 @@ class TrainedTask(Protocol):
         Raises ValueError for fewer samples than one frame of the encoder.
         """
 
-    def score(self, heard: Mapping[str, Any]) -> list[Scored]:
+    def score(self, heard: Mapping[str, Any]) -> list[ItemScore]:
         """heard: by the id of the item. An item that is not in it counts as wrong (for wer: every word is missing)."""
 
 
@@ -112,11 +98,11 @@ class ClassificationTask:
         """The label of every slot."""
         return of_mean(self.trained, self.encoder.hidden_states(samples).cpu().mean(1))
 
-    def score(self, heard: Mapping[str, Any]) -> list[Scored]:
+    def score(self, heard: Mapping[str, Any]) -> list[ItemScore]:
         truth: dict[str, Utterance] = {u.id: u for u in self.data.splits[self.split]}
         right = {name: float(heard.get(name) == dict(u.labels)) for name, u in truth.items()}
         voices = unknown_speakers(self.data, list(truth.values()))
-        return [Scored(i, i, ok, 1.0, "".join(who)) for (i, ok), who in zip(right.items(), voices, strict=True)]
+        return [ItemScore(i, i, ok, 1.0, "".join(who)) for (i, ok), who in zip(right.items(), voices, strict=True)]
 
 
 def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEncoder, split: str = SPLIT) -> ClassificationTask:
@@ -165,12 +151,12 @@ class RecognitionTask:
         """What was recognised; nothing in audio shorter than a frame."""
         return greedy_decode(self.recogniser.log_probs(samples), self.recogniser.vocabulary)
 
-    def score(self, heard: Mapping[str, Any]) -> list[Scored]:
+    def score(self, heard: Mapping[str, Any]) -> list[ItemScore]:
         said = [heard.get(r.id, "") for r in self.records]
         errors = word_error_rate([r.text for r in self.records], said, self.records[0].language)
         counted = zip(self.records, errors.errors, errors.words, strict=True)
         return [
-            Scored(r.id, getattr(r, "passage", r.id), float(wrong), float(words), unknown_voice(r.speaker, self.known))
+            ItemScore(r.id, getattr(r, "passage", r.id), float(wrong), float(words), unknown_voice(r.speaker, self.known))
             for r, wrong, words in counted
         ]
 

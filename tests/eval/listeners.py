@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from speechssl.audio import write_flac
-from speechssl.superb.trained import Item, Scored
+from speechssl.augment import Distorter
+from speechssl.stats import ItemScore
+from speechssl.superb.trained import Item
 
 
 def recordings(folder: Path, count: int = 6, seed: int = 0) -> list[Path]:
@@ -19,6 +21,23 @@ def recordings(folder: Path, count: int = 6, seed: int = 0) -> list[Path]:
         tone = 0.3 * np.sin(np.arange(8_000) * (0.05 + 0.01 * i)) + rng.normal(0, 0.01, 8_000)
         write_flac(path, tone)
     return paths
+
+
+@dataclass
+class LiveMixtures:
+    """Made when they are needed, not frozen."""
+
+    distorter: Distorter
+
+    @property
+    def seed(self):
+        return self.distorter.seed
+
+    def apply(self, samples, condition, utterance):
+        return self.distorter.apply(samples, condition, utterance)
+
+    def made_from(self, condition, utterances):
+        return [list(source) for source in self.distorter.sources(condition)]
 
 
 @dataclass
@@ -49,6 +68,6 @@ class Roughness:
         right = {i.id: float(heard.get(i.id, 9.0) < 0.03 + self.ears) for i in self.items()}
         wrong = self.metric != "acc"
         return [
-            Scored(name, f"session {i % 3}", 1 - ok if wrong else ok, 1.0, f"speaker {i % self.voices}" if self.voices else "")
+            ItemScore(name, f"session {i % 3}", 1 - ok if wrong else ok, 1.0, f"speaker {i % self.voices}" if self.voices else "")
             for i, (name, ok) in enumerate(right.items())
         ]

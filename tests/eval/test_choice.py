@@ -196,7 +196,7 @@ def test_what_one_system_cannot_hear_is_no_loss_to_the_others(corpus, tmp_path, 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_who_hears_nothing_is_named_when_the_others_are_kept(corpus, tmp_path, first):
-    with pytest.raises(InputError, match=r"^deaf: none of the 22 recordings could be heard in the condition clean \(.*too short\)"):
+    with pytest.raises(InputError, match=r"^deaf, clean: none of the 22 recordings could be encoded \(.*too short\)"):
         run([Ears(), Deaf(least=10**6)][:: -1 if first else 1], corpus, tmp_path / "out")
     assert json.loads((tmp_path / "out/predictions/ears/clean.json").read_text())["failed"] == {}
 
@@ -271,7 +271,7 @@ def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corp
 
 
 def test_two_conditions_of_one_name_are_refused(corpus, tmp_path):
-    with pytest.raises(InputError, match="two conditions have the same name"):
+    with pytest.raises(InputError, match="two conditions are both called"):
         run([Ears()], corpus, tmp_path / "out", ("pink@5", "pink@5"))
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from speechssl.errors import InputError
 from speechssl.eval.compare import WER, compare, crossings, default_pairs, falling, paired_tests, read_results, zero
-from speechssl.eval.errors import analyses, by_own_wer
-from speechssl.eval.tables import told
+from speechssl.eval.compare_tables import crossing_text
+from speechssl.eval.error_analysis import analyses, by_own_wer
 from speechssl.io import hash_bytes
 from speechssl.report.comparison import run_comparison
 
@@ -149,14 +149,14 @@ def test_lines_that_cross_are_found_where_they_do(sweep):
     assert x.family == "simulated" and x.at == pytest.approx(0.4, abs=0.04)
     assert x.low < x.at < x.high and x.share == 1 and x.high - x.low < 0.15
     assert [p.wer.value for p in x.points] == [0, 0.2, 0.6, 0.8]
-    assert "% [" in told(x)
+    assert "% [" in crossing_text(x)
 
 
 @pytest.mark.parametrize(("level", "ahead"), [(0.97, "textless"), (0.02, "cascade")])
 def test_lines_that_do_not_cross_say_so(sweep, level, ahead):
     write(sweep, "dual", [line(i, level) for i in range(QUESTIONS)])
     (x,) = crossings(compare(read_results([sweep]))[0])
-    assert (x.at, x.ahead, x.share) == (None, ahead, 0) and "do not cross in the range measured" in told(x)
+    assert (x.at, x.ahead, x.share) == (None, ahead, 0) and "do not cross in the range measured" in crossing_text(x)
 
 
 def test_noise_costs_both_systems_and_is_compared_condition_by_condition(tmp_path):

@@ -23,8 +23,8 @@ from speechssl.eval.degradation import (
     rows_of,
 )
 from speechssl.eval.grid import Cell, Setting
-from speechssl.eval.tables import degradation_tables, lecture_columns, lecture_markdown, score_tables
-from speechssl.superb.trained import Scored
+from speechssl.eval.robustness_tables import degradation_tables, lecture_columns, lecture_table, score_tables
+from speechssl.stats import ItemScore
 
 CLEAN = Setting("clean", parse_condition("clean"))
 SEEN, UNSEEN = (Setting(group, parse_condition("pink@5")) for group in ("seen", "unseen"))
@@ -34,7 +34,7 @@ LOUD = Setting("unseen", parse_condition("pink@0"))
 def cell(task, metric, encoder, setting, value, n=100, failed=None):
     """A share `value` of n items has the numerator 1, spread over them by a fixed shuffle."""
     ones = np.random.default_rng(5).permutation(n) < round(value * n)
-    scored = tuple(Scored(f"i{i}", f"i{i}", float(x), 1.0) for i, x in enumerate(ones))
+    scored = tuple(ItemScore(f"i{i}", f"i{i}", float(x), 1.0) for i, x in enumerate(ones))
     return Cell(encoder, task, metric, setting, scored, 0, "card", failed or {})
 
 
@@ -137,7 +137,7 @@ def test_one_passage_has_values_without_intervals_and_nothing_certain():
     assert line["gain"]["value"] == pytest.approx(25) and line["gain"]["low"] is None and line["gain"]["p_value"] == 1.0
     json.dumps(found, allow_nan=False)
     tables = [*score_tables(grid, 5.0, True), *degradation_tables(found)]
-    text = "\n".join([lecture_markdown(grid, 5.0, True), *(t.text for t in tables)])
+    text = "\n".join([lecture_table(grid, 5.0, True).markdown, *(t.text for t in tables)])
     assert "75.0" in text and "[" not in text
 
 
@@ -163,7 +163,7 @@ def test_a_cascade_is_compared_with_dual_and_is_no_task_of_the_average():
 
 def test_encoders_on_other_items_are_refused():
     other = cell("ks", "acc", "new", CLEAN, 0.5)
-    other = Cell(other.encoder, other.task, other.metric, CLEAN, (Scored("x", "x", 1, 1),), 0, "", {})
+    other = Cell(other.encoder, other.task, other.metric, CLEAN, (ItemScore("x", "x", 1, 1),), 0, "", {})
     with pytest.raises(InputError, match="cannot be compared in the task ks"):
         gather([cell("ks", "acc", "base", CLEAN, 0.5), other], 0, 50)
 
@@ -174,7 +174,7 @@ def test_a_task_that_the_baseline_did_not_do_has_no_gain_and_stops_the_averages_
     found = degradation(grid)
     assert found["averages"] == [] and found["clean"] == []
     assert {c["gain"] for c in found["cells"] if c["task"] == "sid"} == {None}
-    assert "sid acc" in lecture_markdown(grid, 5, True)
+    assert "sid acc" in lecture_table(grid, 5, True).markdown
 
 
 # ---- properties
@@ -230,7 +230,7 @@ def test_stars_are_for_what_differs_and_holm_gives_fewer():
 
 
 def test_markdown_has_a_line_an_encoder_and_as_many_cells_as_columns():
-    text = lecture_markdown(grid_of(EXAMPLE), 5, True)
+    text = lecture_table(grid_of(EXAMPLE), 5, True).markdown
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert [line.count("|") for line in lines] == [5] * 4 and lines[2].count("<br>") == 6
     assert "less" not in text and "more is better, but for wer, unit_error" in text

@@ -8,10 +8,10 @@ import pytest
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.errors import InputError
-from speechssl.eval.grid import LiveMixtures, Setting, check_settings, first_items, name_utterances, run_grid
+from speechssl.eval.grid import Setting, check_settings, first_items, name_utterances, run_grid
 from speechssl.superb.trained import Item
 
-from .listeners import Roughness, recordings
+from .listeners import LiveMixtures, Roughness, recordings
 
 CLEAN = Setting("clean", parse_condition("clean"))
 NOISY = [Setting("seen", parse_condition("pink@5")), Setting("unseen", parse_condition("gaussian@0"))]
@@ -129,7 +129,7 @@ def test_nothing_heard_is_an_error_and_leaves_nothing(tmp_path):
     paths = recordings(tmp_path / "a")
     for path in paths:
         path.unlink()
-    with pytest.raises(InputError, match="none of the 6 recordings could be heard by e, clean"):
+    with pytest.raises(InputError, match="e, ks, clean: none of the 6 recordings could be encoded"):
         run({"e": [Roughness(paths)]}, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -8,7 +8,7 @@ import pytest
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.errors import InputError
 from speechssl.eval.scores import align, lines_of, located, read_lines, sentence, write_scores
-from speechssl.eval.spoken_qa import Scored
+from speechssl.eval.spoken_qa import QuestionScore
 from speechssl.io import hash_bytes, read_json
 
 TEXT = "A red boat sails. Two cats paid 3.5 euros for it! The end."
@@ -30,7 +30,7 @@ def corpus(tmp_path, questions, **changes):
 
 
 def scored(name="q", f1=0.5):
-    return Scored(name, "p", 0.0, None, None, 0.0, f1)
+    return QuestionScore(name, "p", 0.0, None, None, 0.0, f1)
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.eval.resampling import Estimate, combined, common_units, drawn_together, holm, mean_of, resampled
-from speechssl.stats import mean_interval, paired_difference
-from speechssl.superb.trained import Scored
+from speechssl.stats import (
+    Estimate,
+    ItemScore,
+    combined,
+    common_units,
+    drawn_together,
+    holm,
+    mean_interval,
+    mean_of,
+    paired_difference,
+    resampled,
+)
 
 
 def scored(values, groups=None, weights=None):
     groups = groups or [str(i) for i in range(len(values))]
     weights = weights or [1.0] * len(values)
-    return [Scored(str(i), g, v, w) for i, (v, g, w) in enumerate(zip(values, groups, weights, strict=True))]
+    return [ItemScore(str(i), g, v, w) for i, (v, g, w) in enumerate(zip(values, groups, weights, strict=True))]
 
 
 def test_a_cell_has_the_mean_and_nearly_the_interval_of_the_plain_bootstrap():
@@ -85,7 +94,7 @@ def test_a_mean_needs_something():
 
 
 def spoken(values, voices, prefix=""):
-    return [Scored(f"{prefix}{i}", f"p{i}", v, 1.0, w) for i, (v, w) in enumerate(zip(values, voices, strict=True))]
+    return [ItemScore(f"{prefix}{i}", f"p{i}", v, 1.0, w) for i, (v, w) in enumerate(zip(values, voices, strict=True))]
 
 
 def test_voices_are_drawn_where_there_are_enough_and_all_is_recorded():

@@ -12,7 +12,7 @@ import pytest
 from speechssl.audio import read_audio
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
-from speechssl.eval.grid_tasks import MAKERS, Limited, Setup, load_subject, qa_tasks, units_task
+from speechssl.eval.grid_tasks import MAKERS, Limited, Setup, load_tested, qa_tasks, units_task
 from speechssl.eval.robustness import Plan, parse_named, plan_settings, run_robustness
 from speechssl.io import read_json
 from speechssl.report.spoken_qa import write_report
@@ -124,7 +124,7 @@ def test_names_as_typed():
 
 
 def test_an_encoder_alone_has_no_reader(hubert_folder, tmp_path):
-    subject = load_subject("bare", str(hubert_folder("layer")))
+    subject = load_tested("bare", str(hubert_folder("layer")))
     assert subject.models is None
     for task in ("units", "dual", "cascade-ctc"):
         with pytest.raises(InputError, match=f"the encoder bare comes alone, and the task {task}"):
@@ -162,7 +162,7 @@ def test_the_whole_grid(tmp_path, plan):
     rows = read_rows(out / "results.jsonl")
     assert len(rows) == 2 * 2 * 5 and {r.encoder for r in rows} == {"baseline", "better"}
     assert {(r.condition, r.snr_db) for r in rows} >= {("clean", None), ("seen-pink", 5.0), ("unseen-gaussian", 10.0)}
-    assert "unseen 5 dB" in text and "recovered" in text and (out / "tables.md").read_text().startswith("### Encoders and tasks")
+    assert "unseen 5 dB" in text and "recovered" in text and (out / "tables.md").read_text().startswith("## Encoders and tasks")
     values = read_json(out / "degradation.json")
     assert values["baseline"] == "baseline" and len(values["averages"]) == 8
     utterances = {json.loads(line)["utterance"] for line in (out / "noise.jsonl").read_text().splitlines()}
@@ -233,8 +233,8 @@ def test_another_split_is_judged_beside_the_test_split_and_shares_its_heads(tmp_
     assert {p.relative_to(out).parts[0] for p in out.rglob("*") if p.is_file() and p not in before} == {"dev"}
     rows = read_rows(out / "dev" / "results.jsonl")
     assert {r.condition for r in rows} == {"clean", "seen-pink", "unseen-dev"} and len(rows) == 2 * 2 * 5
-    assert "Judged on the dev split" in text and "Judged on the dev split" in (out / "dev/tables.md").read_text()
-    assert b"Judged on the dev split" not in before[out / "tables.md"]
+    assert "Scored on the dev split" in text and "Scored on the dev split" in (out / "dev/tables.md").read_text()
+    assert b"Scored on the dev split" not in before[out / "tables.md"]
 
 
 @pytest.mark.parametrize(

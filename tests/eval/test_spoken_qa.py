@@ -199,7 +199,7 @@ def test_who_reads_is_not_stopped_by_a_damaged_recording(corpus, tmp_path):
 def test_nothing_heard_is_an_error_and_not_a_zero(corpus, tmp_path):
     for path in (corpus / "test/audio").iterdir():
         path.write_bytes(b"no audio")
-    with pytest.raises(InputError, match="none of the 6 recordings could be heard"):
+    with pytest.raises(InputError, match="none of the 6 recordings could be encoded"):
         run([Oracle()], corpus, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

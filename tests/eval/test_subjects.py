@@ -12,7 +12,7 @@ from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval import grid_tasks as subjects
 from speechssl.eval.grid import Setting
-from speechssl.eval.grid_tasks import MAKERS, Setup, check_subject, load_subject
+from speechssl.eval.grid_tasks import MAKERS, Setup, check_tested, load_tested
 from speechssl.trainer import TrainingOptions
 
 from .superb_sets import labelled
@@ -40,14 +40,14 @@ def models(tmp_path, hubert_folder):
 
 
 def test_a_folder_of_models_is_known_from_an_encoder_alone(models):
-    whole, alone = load_subject("a", str(models)), load_subject("b", str(models / "encoder"))
+    whole, alone = load_tested("a", str(models)), load_tested("b", str(models / "encoder"))
     assert (whole.name, whole.models, alone.models) == ("a", models, None)
     assert whole.encoder.hash == alone.encoder.hash == load_encoder(models / "encoder").hash
-    check_subject(whole, MAKERS)
-    check_subject(alone, ["ks", "asr"])
+    check_tested(whole, MAKERS)
+    check_tested(alone, ["ks", "asr"])
     for task, needs in (("units", "units.safetensors"), ("dual", "dual/"), ("cascade-ctc", "text-qa/"), ("speechbert", "ctc/")):
         with pytest.raises(InputError, match=f"the encoder b comes alone, and the task {task} needs more; give .*{needs} in it"):
-            check_subject(alone, ["ks", task])
+            check_tested(alone, ["ks", task])
 
 
 @pytest.mark.parametrize("condition", ["gaussian@5", "m@5", "m+g+r@5", "reverb@0.5+fsd50k=recordings@5"])
@@ -55,16 +55,16 @@ def test_what_an_encoder_was_trained_on_is_not_unseen(models, condition):
     kinds = [{"name": "m", "set": "stand-in"}, {"name": "g", "set": "gaussian"}, {"name": "fsd50k", "set": "fsd50k"}]
     (models / "encoder/card.json").write_text(json.dumps({"options": {"distort": {"kinds": kinds}}}))
     for where in (models, models / "encoder"):
-        subject = load_subject("after", str(where))
-        check_subject(subject, ["ks"], [Setting("seen", parse_condition(condition)), Setting("unseen", parse_condition("pink@5"))])
+        subject = load_tested("after", str(where))
+        check_tested(subject, ["ks"], [Setting("seen", parse_condition(condition)), Setting("unseen", parse_condition("pink@5"))])
         with pytest.raises(InputError, match="after was trained on the noise .*, as its card says; name it with --seen"):
-            check_subject(subject, ["ks"], [Setting("unseen", parse_condition(condition))])
+            check_tested(subject, ["ks"], [Setting("unseen", parse_condition(condition))])
     (models / "encoder/card.json").write_text(json.dumps({"options": {"distort": None}}))
-    check_subject(load_subject("before", str(models)), ["ks"], [Setting("unseen", parse_condition(condition))])
+    check_tested(load_tested("before", str(models)), ["ks"], [Setting("unseen", parse_condition(condition))])
 
 
 def test_a_recogniser_among_the_models_is_judged_and_none_is_trained(models, corpus, tmp_path, monkeypatch):
-    subject = load_subject("a", str(models))
+    subject = load_tested("a", str(models))
     train_ctc(corpus, subject.encoder, models / "ctc", replace(TINY, lstm_width=4))
     monkeypatch.setattr(subjects, "train_ctc", None)
     (task,) = MAKERS["asr"](subject, corpus, tmp_path / "own", SETUP)
@@ -76,20 +76,20 @@ def test_a_recogniser_among_the_models_is_judged_and_none_is_trained(models, cor
 
 def test_a_split_that_a_set_does_not_have_is_refused_before_a_head_is_trained(models, tmp_path):
     with pytest.raises(InputError, match="no split 'sqa5'; choose from train, dev, test"):
-        MAKERS["ks"](load_subject("a", str(models)), labelled(tmp_path / "set"), tmp_path / "ks", replace(SETUP, split="sqa5"))
+        MAKERS["ks"](load_tested("a", str(models)), labelled(tmp_path / "set"), tmp_path / "ks", replace(SETUP, split="sqa5"))
     assert not (tmp_path / "ks").exists()
 
 
 def test_an_encoder_without_a_recogniser_gets_one_of_the_seed(models, corpus, tmp_path):
     for name, seed in (("alone", 0), ("models", 3)):
-        subject = load_subject(name, str(models if name == "models" else models / "encoder"))
+        subject = load_tested(name, str(models if name == "models" else models / "encoder"))
         (task,) = MAKERS["asr"](subject, corpus, tmp_path / f"asr-{name}", replace(SETUP, seed=seed))
         assert json.loads((tmp_path / f"asr-{name}/made_from.json").read_text())["options"]["training"]["seed"] == seed
         assert task.card["encoder"] == subject.encoder.hash and not (models / "ctc").exists()
 
 
 def test_a_recogniser_of_another_encoder_is_refused(models, corpus, tmp_path, hubert_folder):
-    other = load_subject("b", str(hubert_folder("layer", initializer_range=0.3)))
+    other = load_tested("b", str(hubert_folder("layer", initializer_range=0.3)))
     train_ctc(corpus, other.encoder, models / "ctc", TINY)
     with pytest.raises(InputError, match="ctc.* encoder"):
-        MAKERS["asr"](load_subject("a", str(models)), corpus, tmp_path / "own", SETUP)
+        MAKERS["asr"](load_tested("a", str(models)), corpus, tmp_path / "own", SETUP)

@@ -15,7 +15,7 @@ from speechssl.eval import superb
 from speechssl.eval.states import Stock, options_of
 from speechssl.eval.superb import Plan, combine, find_data, folder_of, name_encoders, parts_of, run_superb
 from speechssl.eval.superb_speed import compare_cached
-from speechssl.eval.tables import superb_tables
+from speechssl.eval.superb_tables import superb_tables
 from speechssl.io import read_json
 from speechssl.pretrain.adversarial import AdversaryOptions
 from speechssl.results import read_rows

@@ -14,6 +14,7 @@ import pytest
 import soundfile
 
 from speechssl.errors import InputError
+from speechssl.eval.tables import Table
 from speechssl.report.comparison import counted
 from speechssl.report.figures import Breakdown, arrange
 from speechssl.report.listening import (
@@ -28,7 +29,7 @@ from speechssl.report.listening import (
     ticks,
     write_examples,
 )
-from speechssl.report.page import Table, build_report, locate, summarise
+from speechssl.report.page import build_report, locate, summarise
 from speechssl.results import Row
 
 CONDITIONS = (("clean", None), ("pink", 10.0), ("pink", 0.0), ("reverb", None))

@@ -9,8 +9,8 @@ from speechssl.audio import write_flac
 from speechssl.cascade.confusions import read_confusions
 from speechssl.cascade.words import TimedWord, Transcript
 from speechssl.errors import InputError
-from speechssl.eval import recognised
-from speechssl.eval.recognised import fit_on_corpus
+from speechssl.eval import recogniser_errors
+from speechssl.eval.recogniser_errors import fit_on_corpus
 
 
 @pytest.fixture
@@ -40,7 +40,8 @@ class Deaf:
 
 
 def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(corpus, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(recognised, "_load", lambda models, engine: (Deaf(), "0123"))
+    monkeypatch.setattr(recogniser_errors, "shared_encoder", lambda folder: None)
+    monkeypatch.setattr(recogniser_errors, "recogniser_of", lambda *_: (Deaf(), "0123"))
     (corpus / "dev/p1.flac").write_bytes(b"no audio")
     assert "2 texts with a WER of 66.7 %" in fit_on_corpus(corpus, tmp_path / "out", "minisqa-en", workers=1)
     model = read_confusions(tmp_path / "out" / "confusions.json")
@@ -72,6 +73,6 @@ def test_recordings_are_needed_before_a_recogniser_is(corpus, tmp_path, capsys):
     for path in (corpus / "dev").glob("*.jsonl"):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         path.write_text("".join(json.dumps(line | {"audio": "", "seconds": 0.0}) + "\n" for line in lines))
-    with pytest.raises(InputError, match="dev has no recordings that ctc could hear; prepare the corpus with --speak"):
+    with pytest.raises(InputError, match="dev has no recordings for ctc; prepare the corpus with --speak"):
         fit_on_corpus(corpus, tmp_path, "none", "ctc", workers=1)
     assert capsys.readouterr().err == ""

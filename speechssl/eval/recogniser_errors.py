@@ -1,0 +1,81 @@
+"""Fit the errors of a recogniser: its confusions on a split of a corpus that nothing is tested on."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from pathlib import Path
+
+from speechssl.audio import read_audio
+from speechssl.augment import Distorter, parse_condition
+from speechssl.cascade.confusions import confusions_card, fit_confusions, write_confusions
+from speechssl.cascade.words import Recogniser
+from speechssl.data.records import data_hash, first_passages, load_corpus
+from speechssl.errors import InputError, tell_set_aside
+from speechssl.eval.run import Encoding, encode_recordings
+from speechssl.io import differing, model_folder
+from speechssl.signal import ACTIVE
+from speechssl.systems import recogniser_of, shared_encoder
+
+GIVEN = "given"  # the transcripts that the corpus brings along
+
+
+def fit_on_corpus(
+    corpus: Path,
+    out: Path,
+    models: str,
+    engine: str = "ctc",
+    split: str = "dev",
+    passages: int | None = None,
+    condition: str = "clean",
+    seed: int = 0,
+    workers: int = 2,
+    snr_over: str = ACTIVE,
+) -> str:
+    """Fit `out`/confusions.json on a recogniser's transcripts of passages and questions; returns its error rates, as a sentence.
+
+    engine: as of `recogniser_of`, or `given`. A model of the same recogniser, data and settings is left alone. Recordings that
+    cannot be read are set aside and reported. Raises InputError for a test split, recordings without reference texts, or a
+    recogniser that makes no errors.
+    """
+    where = corpus / split
+    if "test" in split:  # verified_test, too
+        raise InputError(f"errors are not fitted on {where}, which systems are tested on; give --split dev")
+    data, parsed = first_passages(load_corpus(corpus, split), passages), parse_condition(condition)
+    distorter = Distorter(seed, snr_over=snr_over)
+    every = [*data.passages.values(), *data.questions]
+    records = {r.id: r for r in every if r.text}
+    if engine == GIVEN and not any(r.transcript for r in every):
+        raise InputError(f"{where} has no transcripts, of which --asr given would take the errors; name a recogniser with --asr")
+    if engine != GIVEN and not any(r.audio for r in every):
+        raise InputError(f"{where} has no recordings for {engine}; prepare the corpus with --speak, or give another corpus")
+    recogniser: Recogniser | None = None
+    made: object = GIVEN
+    if engine != GIVEN:
+        folder = model_folder(models)
+        recogniser, made = recogniser_of(folder, engine, shared_encoder(folder))
+    card = {"corpus": corpus.resolve().name, "split": split, "data": data_hash(corpus, split), "asr": engine, "recogniser": made}
+    card |= {"passages": len(data.passages), "condition": parsed.label, **distorter.card(parsed)}
+    path = out / "confusions.json"
+    if path.is_file() and not differing(confusions_card(path), card):
+        return f"{path} is there already"
+    if recogniser is None:
+        texts = {i: r.transcript for i, r in records.items() if r.transcript}
+    else:
+        transcribe = recogniser.transcribe
+        found = encode_recordings(
+            records,
+            lambda i: read_audio(data.path(records[i])),
+            lambda samples, i: distorter.apply(samples, parsed, i),
+            {engine: Encoding(lambda _, samples: transcribe(samples).text)},  # type: ignore[arg-type]
+            workers,
+            f"{recogniser.name} transcribes",
+        )[engine]
+        tell_set_aside(found.failed, recogniser.name)
+        texts = found.features
+    if not texts:
+        raise InputError(f"{where} has no record with both a reference text and a transcript; name another split")
+    model = fit_confusions([(records[i].text, text) for i, text in texts.items()], next(iter(records.values())).language)
+    write_confusions(path, model, card)
+    named = zip(astuple(model.rates), ("substituted", "deleted", "inserted"), strict=True)
+    mix = ", ".join(f"{100 * rate:.1f} % {name}" for rate, name in named)
+    return f"{path}: {len(texts)} texts with a WER of {100 * model.rates.wer:.1f} % ({mix})"
