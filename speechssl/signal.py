@@ -1,4 +1,7 @@
-"""Impulse responses of simulated rooms, for `noise.reverberate`: no recordings needed, any reverberation time."""
+"""Arithmetic of sounds: levels, noise under speech at an SNR, impulse responses of simulated rooms, and the seeded draws.
+
+Letters: N samples of speech, M of noise or of an impulse response, mono, full scale 1.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,10 @@ from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE
 
-# How loud: the active level of speech, the RMS level of noise, and the seeded draws that everything random here comes from.
-
 LEVEL_FRAME = 0.02  # seconds over which power is measured
 ACTIVE = "active"
 SNR_OVER = (ACTIVE, "signal")  # what of the speech an SNR is measured over: the active parts, or all of it
+FADE = 0.05  # seconds of cross-fade where a short noise is joined to itself
 MARGIN_DB = 15.9  # ITU-T P.56 (12/2011), method B: active speech is what lies less than this below the active level
 
 
@@ -73,11 +75,6 @@ def guard(samples: np.ndarray) -> np.ndarray:
     return np.asarray(samples / max(1.0, float(np.abs(samples).max(initial=0))), np.float32)
 
 
-# Noise under speech: at an SNR, cut or repeated to the length of the speech.
-
-FADE = 0.05  # seconds of cross-fade where a short noise is joined to itself
-
-
 def mix(
     speech: np.ndarray,
     noise: np.ndarray,
@@ -134,11 +131,14 @@ def _fade(m: int, sample_rate: int) -> int:
     return min(round(FADE * sample_rate), m // 2)
 
 
+# ---- rooms
+
 SOUND = 343.0  # metres a second
 EARLY = 0.08  # seconds of separate reflections; later ones are too dense to tell apart
 LOW_CUT = 100.0  # Hz; after Allen & Berkley 1979: images of one sign build up an offset that no room has
 RT60_RANGE = (0.05, 5.0)  # seconds
 FARTHEST = 1.7  # metres between talker and microphone that fit into every room drawn here
+RT60S, DISTANCES = (0.2, 1.0), (0.3, 1.7)  # seconds and metres of `any_room`
 
 
 def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
@@ -155,15 +155,22 @@ def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5, s
     microphone = room * [*rng.uniform(0.4, 0.6, 2), rng.uniform(0.35, 0.65)]
     angle = rng.uniform(0, 2 * np.pi)
     talker = microphone + distance * np.array([np.cos(angle), np.sin(angle), 0.0])
-    early = _images(room, talker, microphone, _reflection(room, rt60), round(EARLY * sample_rate), sample_rate)
-    impulse = _with_tail(early, rng, rt60, sample_rate)
+    # Amplitude kept at each wall: Eyring's rt60 = 0.161 V / (-S ln(1 - absorption)), reflection² = 1 - absorption.
+    surface = 2 * float(room[0] * room[1] + room[1] * room[2] + room[0] * room[2])
+    reflection = float(np.exp(-0.161 * room.prod() / (2 * surface * rt60)))
+    early = _images(room, talker, microphone, reflection, round(EARLY * sample_rate), sample_rate)
+    # The tail: decaying noise, at the power that the second half of the early reflections has.
+    seconds = np.arange(max(round(rt60 * sample_rate), len(early))) / sample_rate
+    impulse = rng.standard_normal(len(seconds)) * 10 ** (-3 * seconds / rt60)
+    half = len(early) // 2
+    impulse *= np.sqrt(np.sum(early[half:] ** 2) / np.sum(impulse[half : len(early)] ** 2))
+    impulse[: len(early)] = early
     return np.asarray(signal.sosfilt(signal.butter(2, LOW_CUT, "highpass", fs=sample_rate, output="sos"), impulse))
 
 
-def _reflection(room: np.ndarray, rt60: float) -> float:
-    """Amplitude kept at each wall: Eyring's rt60 = 0.161 V / (-S ln(1 - absorption)), reflection² = 1 - absorption."""
-    surface = 2 * float(room[0] * room[1] + room[1] * room[2] + room[0] * room[2])
-    return float(np.exp(-0.161 * room.prod() / (2 * surface * rt60)))
+def any_room(rng: np.random.Generator) -> np.ndarray:
+    """Impulse response (M,) of a room of which the reverberation time and the distance are drawn too."""
+    return room_impulse(rng, rng.uniform(*RT60S), rng.uniform(*DISTANCES))
 
 
 def _images(
@@ -183,13 +190,3 @@ def _images(
     at = np.rint((distances - direct) / SOUND * sample_rate).astype(int)
     near = at < size
     return np.bincount(at[near], (reflection**bounces * direct / distances)[near], minlength=size)
-
-
-def _with_tail(early: np.ndarray, rng: np.random.Generator, rt60: float, sample_rate: int) -> np.ndarray:
-    """Continue the early reflections with decaying noise, at the power that their second half has."""
-    seconds = np.arange(max(round(rt60 * sample_rate), len(early))) / sample_rate
-    tail = rng.standard_normal(len(seconds)) * 10 ** (-3 * seconds / rt60)
-    half = len(early) // 2
-    tail *= np.sqrt(np.sum(early[half:] ** 2) / np.sum(tail[half : len(early)] ** 2))
-    tail[: len(early)] = early
-    return tail

@@ -1,4 +1,4 @@
-"""What happens to speech other than noise: a room, another pitch, a missing band. Timing is kept."""
+"""Distortions of speech other than noise: a room, another pitch, a missing band, a codec. Timing is kept."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE, recode
 from speechssl.signal import active_level, guard
-
-# Speech that has been through a lossy codec: encoded and decoded in memory, its delay taken out again.
 
 CODECS = {
     "mp3": ("MP3", "MPEG_LAYER_III", 8.0, 160.0),

@@ -20,10 +20,18 @@ from speechssl.synth.sounds import dev, held_out, seen
 from speechssl.synth.sounds.scenes import VERSION, clip
 from speechssl.synth.sounds.seen import Family
 
-# Noise that is made, not recorded: white, pink, and many voices at once.
-
-TALKERS = 5  # the middle of the three to seven of Snyder et al., "X-vectors" (ICASSP 2018), data augmentation
+TALKERS_RANGE = (3, 7)  # of babble; Snyder et al., "X-vectors" (ICASSP 2018), data augmentation
+TALKERS = 5  # the middle of them
+SHARES = {"m": 0.3, "g": 0.4, "r": 0.3}  # of MUSAN, Gaussian noise and rooms, as arXiv 2210.07978 draws them in training
 PINK_FROM = 20.0  # Hz; below, 1/f would put more inaudible power into a long recording than into a short one
+AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
+MANIFESTS = (".jsonl", ".txt", ".tsv")
+GENERATED: dict[str, Mapping[str, Family]] = {
+    "stand-in": seen.FAMILIES,
+    "dev": dev.FAMILIES,  # to choose settings on
+    "held-out": held_out.FAMILIES,
+}
+ALIASES = {"g": "gaussian", "m": "stand-in"}  # m: where no folder of MUSAN is named
 
 
 def gaussian(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -63,11 +71,10 @@ def babble(
     """
     if not voices:
         raise ValueError("babble needs recordings of voices")
-    order = talker_order(len(voices), talkers, rng)
-    return at_one_level([fit_length(voices[index], n, rng, sample_rate) for index in order], n, sample_rate)
+    return at_one_level([fit_length(voices[i], n, rng, sample_rate) for i in _talkers(len(voices), talkers, rng)], n, sample_rate)
 
 
-def talker_order(voices: int, talkers: int, rng: np.random.Generator) -> list[int]:
+def _talkers(voices: int, talkers: int, rng: np.random.Generator) -> list[int]:
     """Which of so many voices speak, none twice before each did once."""
     order = np.concatenate([rng.permutation(voices) for _ in range(-(-talkers // voices))])
     return [int(index) for index in order[:talkers]]
@@ -82,12 +89,6 @@ def at_one_level(crops: Sequence[np.ndarray], n: int, sample_rate: int = SAMPLE_
     return total
 
 
-# Noise on disk: a recording, a folder of them, or a manifest; all as a list of paths. Nothing is decoded here.
-
-AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
-MANIFESTS = (".jsonl", ".txt", ".tsv")
-
-
 def noise_files(path: Path) -> list[Path]:
     """The recordings that a path stands for: itself, all below a folder in the order of their names, or those of a manifest.
 
@@ -99,10 +100,8 @@ def noise_files(path: Path) -> list[Path]:
         return sorted(p for p in path.rglob("*") if p.suffix.lower() in AUDIO_SUFFIXES and not p.name.startswith("."))
     if not path.is_file():
         return []
-    return _listed(path) if path.suffix.lower() in MANIFESTS else [path]
-
-
-def _listed(path: Path) -> list[Path]:
+    if path.suffix.lower() not in MANIFESTS:
+        return [path]
     try:
         lines = [line for line in path.read_text("utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -112,33 +111,23 @@ def _listed(path: Path) -> list[Path]:
         root /= lines.pop(0).strip()
     if not lines:
         raise InputError(f"the list of noises {path} is empty; write a recording in every line")
-    if path.suffix.lower() == ".jsonl":
-        return [root / _audio(line, number, path) for number, line in enumerate(lines, 1)]
-    return [root / line.split("\t")[0].strip() for line in lines]
-
-
-def _audio(line: str, number: int, path: Path) -> str:
-    try:
-        row: Any = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"{path}:{number} is not JSON; write one object a line with the recording as `audio`") from error
-    if not isinstance(row, dict) or not isinstance(row.get("audio"), str):
-        raise InputError(f"{path}:{number} has no `audio`; write the path of the recording there")
-    return row["audio"]
-
-
-GENERATED: dict[str, Mapping[str, Family]] = {
-    "stand-in": seen.FAMILIES,
-    "dev": dev.FAMILIES,  # to choose settings on
-    "held-out": held_out.FAMILIES,
-}
-ALIASES = {"g": "gaussian", "m": "stand-in"}  # m: where no folder of MUSAN is named
-MUSAN_BABBLE = (3, 7)  # talkers; Snyder et al., "X-vectors" (ICASSP 2018)
+    if path.suffix.lower() != ".jsonl":
+        return [root / line.split("\t")[0].strip() for line in lines]
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row: Any = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{path}:{number} is not JSON; write one object a line with the recording as `audio`") from error
+        if not isinstance(row, dict) or not isinstance(row.get("audio"), str):
+            raise InputError(f"{path}:{number} has no `audio`; write the path of the recording there")
+        found.append(root / row["audio"])
+    return found
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Where in a recording noise begins; see `mixing.fit_at`."""
+    """Where in a recording noise begins; see `signal.fit_at`."""
 
     file: Path
     offset: int
@@ -171,28 +160,34 @@ class NoiseBank:
 
         Raises InputError where there is no such noise, or babble without voices.
         """
-        folders = {**(folders or {}), **_named(kind)}
-        name = next(iter(_named(kind)), kind)
-        if name == "babble" and not voices:
-            raise InputError("babble needs voices; name recordings of other people with --voices")
+        name, equals, place = kind.partition("=")
+        if equals and place and re.fullmatch(r"[\w-]+", name):  # fsd50k=path
+            folders = {**(folders or {}), name: Path(place)}
+        else:
+            name, folders = kind, folders or {}
         if name == "babble":
+            if not voices:
+                raise InputError("babble needs voices; name recordings of other people with --voices")
             return cls(name, tuple(voices), seed)
         if name == "musan" or (name == "m" and "musan" in folders):
-            return cls._musan(folders.get("musan", Path(kind)), seed)
+            folder = folders.get("musan", Path(kind))
+            parts = {part: noise_files(folder / part) for part in ("noise", "music", "speech")}
+            if missing := [part for part, files in parts.items() if not files]:
+                raise InputError(
+                    f"{folder} is not MUSAN: it has no recordings in {', '.join(missing)}; give the folder that has them"
+                )
+            return cls("musan", (*parts["noise"], *parts["music"]), seed, tuple(parts["speech"]))
         if (made := ALIASES.get(name, name)) in ("gaussian", "pink", *GENERATED) or made.startswith("coloured:"):
             return cls(made, (), seed)
         path = folders.get(name, Path(kind))
-        files = noise_files(path)
-        if not files:
-            raise InputError(_missing(kind, path, name in folders))
-        return cls("recording", tuple(files), seed)
-
-    @classmethod
-    def _musan(cls, folder: Path, seed: int) -> NoiseBank:
-        parts = {name: noise_files(folder / name) for name in ("noise", "music", "speech")}
-        if missing := [name for name, files in parts.items() if not files]:
-            raise InputError(f"{folder} is not MUSAN: it has no recordings in {', '.join(missing)}; give the folder that has them")
-        return cls("musan", (*parts["noise"], *parts["music"]), seed, tuple(parts["speech"]))
+        if files := noise_files(path):
+            return cls("recording", tuple(files), seed)
+        if path.is_dir():
+            raise InputError(f"there are no recordings of noise in {path}; give a folder with {', '.join(AUDIO_SUFFIXES)} files")
+        if name in folders:
+            raise InputError(f"the recordings {path} of the noise {kind} do not exist; check the path")
+        known = f"gaussian, pink, coloured:SLOPE, babble, {', '.join(GENERATED)}, m+g+r, an audio file, a folder, a list"
+        raise InputError(f"there is no noise {kind}; give {known} or NAME=FOLDER")
 
     def sample(self, key: str, n: int) -> np.ndarray:
         """(n,) noise at 16 kHz, not silent, decided by the seed and the key alone. Raises InputError for a bad file."""
@@ -212,20 +207,16 @@ class NoiseBank:
             return Draw(coloured(n, rng, float(self.kind.removeprefix("coloured:"))))
         if self.kind in GENERATED:  # of a second at least, in which every sound has room
             return Draw(clip(GENERATED[self.kind], rng, max(n, SAMPLE_RATE))[:n] / 32768)
-        draws: dict[str, Callable[[], Draw]] = {
-            "gaussian": lambda: Draw(gaussian(n, rng)),
-            "pink": lambda: Draw(pink(n, rng)),
-            "babble": lambda: _babble(self.files, n, rng, TALKERS),
-            "musan": lambda: self._of_musan(n, rng),
-            "recording": lambda: _single(self.files, n, rng),
-        }
-        return draws[self.kind]()
-
-    def _of_musan(self, n: int, rng: np.random.Generator) -> Draw:
-        """Noise or music twice as often as babble: each of the three kinds as often."""
-        if rng.random() < 2 / 3:
-            return _single(self.files, n, rng)
-        return _babble(self.voices, n, rng, int(rng.integers(MUSAN_BABBLE[0], MUSAN_BABBLE[1] + 1)))
+        if self.kind == "gaussian":
+            return Draw(gaussian(n, rng))
+        if self.kind == "pink":
+            return Draw(pink(n, rng))
+        if self.kind == "babble":
+            return _babble(self.files, n, rng, TALKERS)
+        if self.kind == "musan" and rng.random() >= 2 / 3:  # noise, music and babble as often each
+            return _babble(self.voices, n, rng, int(rng.integers(TALKERS_RANGE[0], TALKERS_RANGE[1] + 1)))
+        pieces = (_piece(self.files[int(rng.integers(len(self.files)))], n, rng),)
+        return Draw(replay(pieces, n), pieces)
 
     @property
     def sources(self) -> list[tuple[str, int]]:
@@ -241,35 +232,14 @@ def replay(pieces: Sequence[Piece], n: int) -> np.ndarray:
     return crops[0] if len(crops) == 1 else at_one_level(crops, n)
 
 
-def _single(files: Sequence[Path], n: int, rng: np.random.Generator) -> Draw:
-    pieces = (_piece(files[int(rng.integers(len(files)))], n, rng),)
-    return Draw(replay(pieces, n), pieces)
-
-
 def _babble(files: Sequence[Path], n: int, rng: np.random.Generator, talkers: int) -> Draw:
     chosen = rng.choice(len(files), min(talkers, len(files)), replace=False)
-    pieces = tuple([_piece(files[chosen[i]], n, rng) for i in talker_order(len(chosen), talkers, rng)])
+    pieces = tuple([_piece(files[chosen[i]], n, rng) for i in _talkers(len(chosen), talkers, rng)])
     return Draw(at_one_level([fit_at(recording(p.file), n, p.offset) for p in pieces], n), pieces)
 
 
 def _piece(file: Path, n: int, rng: np.random.Generator) -> Piece:
     return Piece(file, random_offset(len(recording(file)), n, rng))
-
-
-def _missing(kind: str, path: Path, named: bool) -> str:
-    """named: the path is what the user said the noise is."""
-    if path.is_dir():
-        return f"there are no recordings of noise in {path}; give a folder with {', '.join(AUDIO_SUFFIXES)} files"
-    if named:
-        return f"the recordings {path} of the noise {kind} do not exist; check the path"
-    known = f"gaussian, pink, coloured:SLOPE, babble, {', '.join(GENERATED)}, m+g+r, an audio file, a folder, a list or NAME=FOLDER"
-    return f"there is no noise {kind}; give {known}"
-
-
-def _named(kind: str) -> dict[str, Path]:
-    """{"fsd50k": path} of "fsd50k=path", else nothing."""
-    name, equals, path = kind.partition("=")
-    return {name: Path(path)} if equals and path and re.fullmatch(r"[\w-]+", name) else {}
 
 
 @lru_cache(maxsize=32)

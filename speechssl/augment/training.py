@@ -1,7 +1,9 @@
-"""Distortions on the fly for training: what each crop hears is decided by (seed, key) alone, on any number of workers.
+"""Distortions on the fly for training: that of each crop is decided by (seed, key) alone, on any number of workers.
 
 Written "m+g+r", with shares "m:0.3+g:0.4+r:0.3": m, noise of MUSAN or its generated stand-in; g, Gaussian; r, reverberation;
 p, pitch shift; b, a missing band; c, a codec; s, babble of given voices; or the name of a folder of recordings among the sources.
+All noise is at hand before the first crop: decoded or generated once, as int16 in one array, in memory or in a file that all
+processes map.
 """
 
 from __future__ import annotations
@@ -15,17 +17,24 @@ import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, to_int16
 from speechssl.augment.effects import band_reject, bit_rates, pitch_shift, reverberate, through_codec
-from speechssl.augment.noise import noise_files
+from speechssl.augment.noise import SHARES, TALKERS_RANGE, noise_files
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_json, locked, read_json, replacing, write_json
-from speechssl.signal import ACTIVE, fit_length, generator, guard, rms_level, room_impulse, speech_level
+from speechssl.signal import ACTIVE, DISTANCES, RT60S, any_room, fit_length, generator, guard, rms_level, speech_level
 from speechssl.synth.sounds.scenes import CLIPS, SECONDS, VERSION, stand_in
 
-# Noise at hand: clips decoded or generated once, as int16 in one array, in memory or in a file that all processes map.
-
-HOURS = 4.0  # of recordings that are kept (460 MB): of a larger set a stretch of each file
+HOURS = 4.0  # of recordings that are kept (460 MB): of a larger set a part of each file
 LEAST = 10.0  # seconds that are kept of a file however many there are
 QUIET = 1e-3  # of the loudest: a crop below (-60 dB) is a pause, and would be blown up
+ROOMS = 200  # a pool that fits into a cache
+SEMITONES = 4.0  # up or down, at most
+KBPS = (6.0, 48.0)  # kbit/s of the codecs, evenly on a log scale
+WIDTHS = (0.5, 1.5)  # octaves that a missing band has
+SECOND = 0.5  # share of mixtures of the stand-in that have a second clip, up to 10 dB below: more scenes than there are clips
+SNR = (10.0, 19.0)  # dB, uniform; of arXiv 2210.07978 (the follow-up of 2203.16104) as the shares of m, g and r, over the signal
+PROBABILITY = 0.75  # of distorting a crop at all: the rest is the replay of clean speech; there the shares sum to 1, none is clean
+
+Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -39,9 +48,9 @@ class Library:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process maps the file itself, where there is one; else the samples go to it."""
-        return (
-            (Library, (self.samples, self.edges, self.card)) if self.file is None else (_mapped, (self.file, self.edges, self.card))
-        )
+        if self.file is None:
+            return Library, (self.samples, self.edges, self.card)
+        return _mapped, (self.file, self.edges, self.card)
 
     def __len__(self) -> int:
         return len(self.edges) - 1
@@ -68,52 +77,54 @@ def generated(seed: int, cache: Path | None = None, count: int = CLIPS, seconds:
 
 
 def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None = None) -> Library:
-    """Recordings, at most HOURS in all: of a larger set each file gives a stretch at a random place.
+    """Recordings, at most HOURS in all: of a larger set a random part of each file.
 
     Files that cannot be used are listed on stderr and set aside. Raises InputError where none is left.
     """
     if not files:
         raise InputError(f"there are no recordings of {name} noise; give a folder with .wav, .flac, .mp3 or .ogg files")
     longest = max(HOURS * 3600 / len(files), LEAST)
-    card = {"set": name, "seed": seed, "recordings": len(files), "files": _known(files), "seconds_each_at_most": round(longest, 3)}
-    return _kept(card, lambda: _stretches(files, name, longest, seed), cache)
 
+    def parts() -> list[np.ndarray]:
+        found, failed = [], {}
+        for path in files:
+            try:
+                duration(path)  # names what is wrong before a long file is decoded
+                samples = to_int16(np.clip(read_audio(path), -1, 1))
+            except InputError as error:  # a large set has a silent or damaged one
+                failed[path.name] = str(error)
+                continue
+            keep = round(longest * SAMPLE_RATE)
+            start = int(generator(seed, "stretch", path.name).integers(max(len(samples) - keep, 0) + 1))
+            found.append(samples[start : start + keep])
+        if not found:
+            raise InputError(f"no recording of {name} noise can be used ({next(iter(failed.values()))}); give others")
+        tell_set_aside(failed, f"{name} noise")
+        return found
 
-def _known(files: Sequence[Path]) -> str:
-    """A hash of the names, sizes and times of files: their contents may be 100 hours. What is missing is told when it is read."""
+    # A hash of the names, sizes and times of files: their contents may be 100 hours. What is missing is reported when it is read.
     stats = [path.stat() if path.exists() else None for path in files]
-    return hash_json([[path.name, s and s.st_size, s and s.st_mtime_ns] for path, s in zip(files, stats, strict=True)])
-
-
-def _stretches(files: Sequence[Path], name: str, longest: float, seed: int) -> list[np.ndarray]:
-    stretches, failed = [], {}
-    for path in files:
-        try:
-            stretches.append(_stretch(path, longest, seed))
-        except InputError as error:  # a large set has a silent or damaged one
-            failed[path.name] = str(error)
-    if not stretches:
-        raise InputError(f"no recording of {name} noise can be used ({next(iter(failed.values()))}); give others")
-    tell_set_aside(failed, f"{name} noise")
-    return stretches
-
-
-def _stretch(path: Path, longest: float, seed: int) -> np.ndarray:
-    duration(path)  # names what is wrong before a long file is decoded
-    samples = to_int16(np.clip(read_audio(path), -1, 1))
-    keep = round(longest * SAMPLE_RATE)
-    start = int(generator(seed, "stretch", path.name).integers(max(len(samples) - keep, 0) + 1))
-    return samples[start : start + keep]
+    known = hash_json([[path.name, s and s.st_size, s and s.st_mtime_ns] for path, s in zip(files, stats, strict=True)])
+    card = {"set": name, "seed": seed, "recordings": len(files), "files": known, "seconds_each_at_most": round(longest, 3)}
+    return _kept(card, parts, cache)
 
 
 def _kept(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache: Path | None) -> Library:
     """From the cache where it is there and its card is the same, else made, and kept if there is a cache."""
+
+    def made() -> Library:
+        pieces = list(make())
+        return Library(np.concatenate(pieces), np.cumsum([0, *map(len, pieces)]), card)
+
     if cache is None:
-        return _joined(make(), card)
+        return made()
     folder = cache / f"{card['set']}-{hash_json(card)[:12]}"
     with locked(folder):
         if not (folder / "card.json").exists():
-            _write(folder, _joined(make(), card))
+            library = made()
+            with replacing(folder / "noise.int16") as temporary:
+                library.samples.tofile(temporary)
+            write_json(folder / "card.json", {**card, "edges": library.edges.tolist()})  # last: it says that the rest is whole
         edges = np.asarray(read_json(folder / "card.json")["edges"], np.int64)
     return _mapped(folder / "noise.int16", edges, card)
 
@@ -122,29 +133,6 @@ def _mapped(file: Path, edges: np.ndarray, card: Mapping[str, Any]) -> Library:
     if not file.is_file() or file.stat().st_size != 2 * edges[-1]:
         raise InputError(f"{file.parent} does not hold the noise that its card names; delete the folder, it is made again")
     return Library(np.memmap(file, np.int16, "r"), edges, card, file)
-
-
-def _joined(parts: Iterable[np.ndarray], card: Mapping[str, Any]) -> Library:
-    pieces = list(parts)
-    return Library(np.concatenate(pieces), np.cumsum([0, *map(len, pieces)]), card)
-
-
-def _write(folder: Path, library: Library) -> None:
-    with replacing(folder / "noise.int16") as temporary:
-        library.samples.tofile(temporary)
-    write_json(folder / "card.json", {**library.card, "edges": library.edges.tolist()})  # last: it says that the rest is whole
-
-
-# The distortions that training draws from, a letter each: m, g, r and their like. Fast: all is at hand before the first crop.
-#
-# A noise is an object with `noise(n, rng) -> (n,)`; a change is one with `change(samples, rng) -> (N,)`. Both have a card.
-
-TALKERS = (3, 7)  # Snyder et al., "X-vectors" (ICASSP 2018): babble is of three to seven
-ROOMS, RT60S, DISTANCES = 200, (0.2, 1.0), (0.3, 1.7)  # a pool that fits into a cache; seconds; metres
-SEMITONES = 4.0  # up or down, at most
-KBPS = (6.0, 48.0)  # kbit/s of the codecs, evenly on a log scale
-WIDTHS = (0.5, 1.5)  # octaves that a missing band has
-SECOND = 0.5  # share of mixtures of the stand-in that have a second clip, up to 10 dB below: more scenes than there are clips
 
 
 class Noise(Protocol):
@@ -199,7 +187,7 @@ class Clips:
 
 @dataclass(frozen=True)
 class Babble:
-    """Three to seven voices at once, each at the same level."""
+    """s: three to seven voices at once, each at the same level."""
 
     voices: Library
 
@@ -209,7 +197,7 @@ class Babble:
 
     def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
         total = np.zeros(n, np.float32)
-        for _ in range(rng.integers(TALKERS[0], TALKERS[1] + 1)):
+        for _ in range(rng.integers(TALKERS_RANGE[0], TALKERS_RANGE[1] + 1)):
             voice = self.voices.crop(rng, n)
             total += voice / max(float(np.sqrt(np.dot(voice, voice) / n)), 1e-6)
         return total
@@ -240,15 +228,11 @@ class Rooms:
     @classmethod
     def simulated(cls, seed: int, count: int = ROOMS) -> Rooms:
         """Rooms of the image method, decided by the seed."""
-        pool = [_room(generator(seed, "training rooms", str(i))) for i in range(count)]
+        pool = [np.asarray(any_room(generator(seed, "training rooms", str(i))), np.float32) for i in range(count)]
         return cls(pool, {"set": "simulated rooms", "seed": seed, "rooms": count, "rt60": list(RT60S), "metres": list(DISTANCES)})
 
     def change(self, samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return reverberate(np.asarray(samples, np.float32), self.impulses[int(rng.integers(len(self.impulses)))])
-
-
-def _room(rng: np.random.Generator) -> np.ndarray:
-    return np.asarray(room_impulse(rng, rng.uniform(*RT60S), rng.uniform(*DISTANCES)), np.float32)
 
 
 @dataclass(frozen=True)
@@ -274,7 +258,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Codec:
-    """c: MP3 or Opus at a random bit rate that is heard."""
+    """c: MP3 or Opus at a random bit rate that is low enough to be audible."""
 
     card: Mapping[str, Any] = field(default_factory=lambda: {"set": "codecs", "kbps": list(KBPS)})
 
@@ -283,49 +267,15 @@ class Codec:
         return through_codec(samples, codec, max(float(np.exp(rng.uniform(*np.log(KBPS)))), bit_rates(codec)[0]))
 
 
-def rooms(sources: Mapping[str, Path], seed: int) -> Change:
+def _rooms(sources: Mapping[str, Path], seed: int) -> Rooms:
     """r: measured impulse responses where `sources` names them as "rir", else simulated rooms."""
     if "rir" not in sources:
         return Rooms.simulated(seed)
     files = noise_files(sources["rir"])
     if not files:
         raise InputError(f"there are no impulse responses in {sources['rir']}; give a folder of .wav, .flac, .mp3 or .ogg files")
-    return Rooms(
-        [read_audio(path) for path in files], {"set": "measured rooms", "files": [[p.name, p.stat().st_size] for p in files]}
-    )
-
-
-def musan(sources: Mapping[str, Path], seed: int, cache: Path | None) -> Noise:
-    """m: MUSAN where `sources` names its folder, else the generated stand-in, whose card says so; with babble of given voices."""
-    if "musan" in sources:
-        kinds = {kind: recordings(sources["musan"] / kind, f"musan {kind}", seed, cache) for kind in ("noise", "music", "speech")}
-        return OneOf((Clips(kinds["noise"]), Clips(kinds["music"]), Babble(kinds["speech"])), "musan")
-    stand_in = Clips(generated(seed, cache), SECOND)
-    if "voices" not in sources:
-        return stand_in
-    return OneOf((stand_in, stand_in, voices(sources, seed, cache)), "stand-in and voices")
-
-
-def voices(sources: Mapping[str, Path], seed: int, cache: Path | None) -> Noise:
-    """s: babble of the recordings under "voices". Raises InputError where none is named."""
-    if "voices" not in sources:
-        raise InputError("babble needs voices; name a folder of recordings as the source voices=FOLDER")
-    return Babble(recordings(sources["voices"], "voices", seed, cache))
-
-
-def recordings(path: Path, name: str, seed: int, cache: Path | None) -> Library:
-    """The recordings of a file or a folder. Raises InputError where there are none."""
-    files = noise_files(path)
-    if not files:
-        raise InputError(f"there are no recordings in {path} (for {name}); give a folder with .wav, .flac, .mp3 or .ogg files")
-    return recorded(files, name, seed, cache)
-
-
-SHARES = {"m": 0.3, "g": 0.4, "r": 0.3}  # of arXiv 2210.07978, the follow-up of 2203.16104; what is not named there: 0.3
-SNR = (10.0, 19.0)  # dB, uniform; there too, over the whole signal
-PROBABILITY = 0.75  # of distorting a crop at all: the rest is the replay of clean speech; there the shares sum to 1, none is clean
-
-Range = tuple[float, float]
+    card = {"set": "measured rooms", "files": [[p.name, p.stat().st_size] for p in files]}
+    return Rooms([read_audio(path) for path in files], card)
 
 
 @dataclass(frozen=True)
@@ -334,7 +284,7 @@ class Kind:
 
     name: str
     share: float
-    does: Noise | Change
+    distortion: Noise | Change
 
 
 @dataclass(frozen=True)
@@ -357,32 +307,39 @@ class TrainingDistortions:
 
     @property
     def card(self) -> dict[str, Any]:
-        """All that decides what training hears, for the card of a checkpoint."""
-        kinds = [{"name": k.name, "share": round(k.share, 4), **k.does.card} for k in self.kinds]
+        """All that decides the distortions, for the card of a checkpoint."""
+        kinds = [{"name": k.name, "share": round(k.share, 4), **k.distortion.card} for k in self.kinds]
         ranges = {"probability": list(self.probability), "snr": list(self.snr), "snr_end": list(self.snr_end)}
         over = {} if self.snr_over == ACTIVE else {"snr_over": self.snr_over}
         return {"kinds": kinds, "seed": self.seed, **ranges, "double": self.double} | over
 
     def apply(self, samples: np.ndarray, key: tuple[int, ...] | str, progress: float = 0.0) -> tuple[np.ndarray, int]:
-        """A crop as training hears it. samples: (N,) float32 at 16 kHz; progress: of training, 0 to 1.
+        """A distorted crop. samples: (N,) float32 at 16 kHz; progress: of training, 0 to 1.
 
         Returns float32 (N,) and the domain. Silence (and what is not finite) stays as it is, in domain 0; nothing raises.
         """
         rng = generator(self.seed, "training", *((key,) if isinstance(key, str) else map(str, key)))
-        if rng.random() >= _between(*self.probability, progress) or not _audible(samples):
+
+        def now(start: float, end: float) -> float:
+            return start + (end - start) * min(max(progress, 0.0), 1.0)
+
+        audible = SILENT_PEAK <= float(np.abs(samples).max(initial=0)) < np.inf
+        if rng.random() >= now(*self.probability) or not audible:
             return samples, 0
         domain = 1 + int(np.searchsorted(np.cumsum([kind.share for kind in self.kinds])[:-1], rng.random(), "right"))
-        does = self.kinds[domain - 1].does
-        if hasattr(does, "change"):
-            return does.change(samples, rng), domain
-        return self._noisy(samples, does, rng, progress), domain
-
-    def _noisy(self, samples: np.ndarray, noise: Noise, rng: np.random.Generator, progress: float) -> np.ndarray:
+        distortion = self.kinds[domain - 1].distortion
+        if hasattr(distortion, "change"):
+            return distortion.change(samples, rng), domain
         place, double = rng.random(), rng.random() < self.double
-        low, high = (_between(*ends, progress) for ends in zip(self.snr, self.snr_end, strict=True))
+        low, high = now(self.snr[0], self.snr_end[0]), now(self.snr[1], self.snr_end[1])
         if double:
             samples = self.changes[int(rng.integers(len(self.changes)))].change(samples, rng)
-        return _add(samples, noise.noise(len(samples), rng), low + place * (high - low), self.snr_over)
+        noise, snr_db = distortion.noise(len(samples), rng), low + place * (high - low)
+        noise_level = rms_level(noise)
+        if not np.isfinite(noise_level):  # where the noise is silent the samples stay as they are
+            return samples, domain
+        gain = 10 ** ((speech_level(samples, self.snr_over) - noise_level - snr_db) / 20)
+        return guard(samples + np.float32(gain) * noise), domain  # as `signal.mix`, in single precision
 
 
 def parse_distortions(
@@ -409,8 +366,8 @@ def parse_distortions(
     for low, high in (snr, snr_end or snr):
         if not -100 <= low <= high <= 100:
             raise InputError(f"the SNR range {low} to {high} dB is not one; give the lower number first, in [-100, 100]")
-    kinds = tuple(Kind(name, share, _kind(name, text, sources, seed, cache)) for name, share in shares.items())
-    changes = (rooms(sources, seed), Pitch(), Band()) if double else ()
+    kinds = tuple(Kind(name, share, _distortion(name, text, sources, seed, cache)) for name, share in shares.items())
+    changes = (_rooms(sources, seed), Pitch(), Band()) if double else ()
     return TrainingDistortions(kinds, seed, probability, snr, snr_end or snr, double, changes, snr_over)
 
 
@@ -430,35 +387,38 @@ def _shares(text: str) -> dict[str, float]:
     return {name: share / sum(shares.values()) for name, share in shares.items()}
 
 
-def _kind(name: str, text: str, sources: Mapping[str, Path], seed: int, cache: Path | None) -> Noise | Change:
+def _distortion(name: str, text: str, sources: Mapping[str, Path], seed: int, cache: Path | None) -> Noise | Change:
+    """The noise or change of a letter or a source. Raises InputError for a name that is neither."""
+
+    def recordings(path: Path, what: str) -> Library:
+        if files := noise_files(path):
+            return recorded(files, what, seed, cache)
+        raise InputError(f"there are no recordings in {path} (for {what}); give a folder with .wav, .flac, .mp3 or .ogg files")
+
+    def babble() -> Noise:
+        if "voices" not in sources:
+            raise InputError("babble needs voices; name a folder of recordings as the source voices=FOLDER")
+        return Babble(recordings(sources["voices"], "voices"))
+
+    def musan() -> Noise:
+        """MUSAN where `sources` names its folder, else the generated stand-in, whose card says so; with babble of given voices."""
+        if "musan" in sources:
+            kinds = {kind: recordings(sources["musan"] / kind, f"musan {kind}") for kind in ("noise", "music", "speech")}
+            return OneOf((Clips(kinds["noise"]), Clips(kinds["music"]), Babble(kinds["speech"])), "musan")
+        clips = Clips(generated(seed, cache), SECOND)
+        return OneOf((clips, clips, babble()), "stand-in and voices") if "voices" in sources else clips
+
     kinds: dict[str, Callable[[], Noise | Change]] = {
-        "m": lambda: musan(sources, seed, cache),
+        "m": musan,
         "g": White,
-        "r": lambda: rooms(sources, seed),
+        "r": lambda: _rooms(sources, seed),
         "p": Pitch,
         "b": Band,
         "c": Codec,
-        "s": lambda: voices(sources, seed, cache),
+        "s": babble,
     }
     if name in sources:
-        return Clips(recordings(sources[name], name, seed, cache))
+        return Clips(recordings(sources[name], name))
     if name not in kinds:
         raise InputError(f"{text!r} names the distortion {name!r}, which is neither a source nor one of {', '.join(kinds)}")
     return kinds[name]()
-
-
-def _between(start: float, end: float, progress: float) -> float:
-    return start + (end - start) * min(max(progress, 0.0), 1.0)
-
-
-def _audible(samples: np.ndarray) -> bool:
-    return SILENT_PEAK <= float(np.abs(samples).max(initial=0)) < np.inf
-
-
-def _add(samples: np.ndarray, noise: np.ndarray, snr_db: float, over: str) -> np.ndarray:
-    """As `mixing.mix`, in single precision. Where the noise is silent the samples stay as they are."""
-    noise_level = rms_level(noise)
-    if not np.isfinite(noise_level):
-        return samples
-    gain = 10 ** ((speech_level(samples, over) - noise_level - snr_db) / 20)
-    return guard(samples + np.float32(gain) * noise)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -207,9 +207,9 @@ def _add_hubert(what: Any) -> None:
 
 
 def _pretrain_hubert(o: argparse.Namespace) -> None:
-    from speechssl.pretrain.run import hubert_plan
+    from speechssl.pretrain.run import hubert_preset
 
-    _run_pretraining(o, hubert_plan(o.size, o.teacher))
+    _run_pretraining(o, hubert_preset(o.size, o.teacher))
 
 
 def _add_wav2vec2(what: Any) -> None:
@@ -225,9 +225,9 @@ def _add_wav2vec2(what: Any) -> None:
 
 
 def _pretrain_wav2vec2(o: argparse.Namespace) -> None:
-    from speechssl.pretrain.run import wav2vec2_plan
+    from speechssl.pretrain.run import wav2vec2_preset
 
-    _run_pretraining(o, wav2vec2_plan(o.size, o.start))
+    _run_pretraining(o, wav2vec2_preset(o.size, o.start))
 
 
 def _add_continue(what: Any) -> None:
@@ -243,19 +243,20 @@ def _add_continue(what: Any) -> None:
 
 
 def _pretrain_continue(o: argparse.Namespace) -> None:
-    from speechssl.pretrain.run import continued_plan
+    from speechssl.pretrain.run import continued_preset
 
-    _run_pretraining(o, continued_plan(o.start, o.teacher))
+    _run_pretraining(o, continued_preset(o.start, o.teacher))
 
 
-def _run_pretraining(o: argparse.Namespace, plan: Any) -> None:
-    """plan: the settings of the paper or of the checkpoint; what was typed replaces them."""
+def _run_pretraining(o: argparse.Namespace, preset: Any) -> None:
+    """preset: the settings of the paper or of the checkpoint, which the options of the command line replace."""
     from speechssl.pretrain.distil import DistilOptions
+    from speechssl.pretrain.run import pretrain, with_options
 
-    chosen = plan.with_options(_given(vars(o)))
+    chosen = with_options(preset, _given(vars(o)))
     distil = DistilOptions(o.distil, tuple(o.distil_layers or ())) if o.distil else None
-    chosen = chosen.with_extras(distort=_distortions(o), distil=distil, adversary=adversary_options(o, "domain_adversary"))
-    print(f"{o.out / 'encoder'}: {chosen.run(o.source, o.out).hash}")
+    chosen = replace(chosen, distort=_distortions(o), distil=distil, adversary=adversary_options(o, "domain_adversary"))
+    print(f"{o.out / 'encoder'}: {pretrain(o.source, o.out, chosen).hash}")
 
 
 def _distortions(o: argparse.Namespace) -> Any:

@@ -1,8 +1,8 @@
-"""Domain-adversarial training: an encoder whose layers do not tell which distortion was heard (Ganin et al., JMLR 17, 2016).
+"""Domain-adversarial training: an encoder whose layers do not show which distortion was applied (Ganin et al., JMLR 17, 2016).
 
 A classifier guesses the domain of an utterance from some layers, and the encoder learns to mislead it. `reversal` trains both at
-once through a layer that turns the gradient round; `alternating` trains the classifier alone in every other step and subtracts its
-loss from the encoder's in the steps between. Two trainings have it: that of a task's model with its upstream (`superb.tuning`),
+once through a layer that reverses the gradient; `alternating` trains the classifier alone in every other step and subtracts its
+loss from the encoder's in the steps between. Two trainings use it: that of a task's model with its upstream (`superb.tuning`),
 which is the DAT of arXiv 2203.16104, and continual pre-training, which is ours.
 Letters: B utterances, T frames, D width, C domains.
 """
@@ -10,7 +10,6 @@ Letters: B utterances, T frames, D width, C domains.
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,28 +18,9 @@ import torch
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
-from torch.utils.hooks import RemovableHandle
 
 from speechssl.errors import InputError
 from speechssl.trainer import Batch
-
-# Gradients that some weights get less of.
-
-_HOOKS: weakref.WeakKeyDictionary[nn.Module, list[RemovableHandle]] = weakref.WeakKeyDictionary()
-
-
-def scale_gradients(module: nn.Module, factor: float) -> None:
-    """Multiply the gradients of all weights of a module by a factor, in place of any factor before.
-
-    For the convolutions, all of whose gradient comes through their output, this is fairseq's `feature_grad_mult` (0.1 for both base
-    models), the feature penalty's share included, whoever computes them.
-    """
-    for handle in _HOOKS.pop(module, []):
-        handle.remove()
-    if factor != 1:
-        weights = [weight for weight in module.parameters() if weight.requires_grad]
-        _HOOKS[module] = [weight.register_hook(lambda gradient: gradient * factor) for weight in weights]
-
 
 LABELS = ("binary", "multi")
 MODES = ("reversal", "alternating")
@@ -82,58 +62,46 @@ def ganin(progress: float | torch.Tensor) -> Any:
 
 
 class DomainAdversary(nn.Module):
-    """A classifier a layer (mean over time, one hidden layer), and what of its loss the encoder gets.
+    """A classifier for each layer (one hidden layer, on the mean over time), and the part of its loss that the encoder gets.
 
-    Raises InputError for options that there are not.
+    Raises InputError for options that do not exist.
     """
 
     def __init__(self, width: int, domains: int, options: AdversaryOptions) -> None:
         super().__init__()
-        _check(options)
-        classes = 2 if options.labels == "binary" else domains
-        self.options, self.classes = options, classes
+        for name, known in (("labels", LABELS), ("mode", MODES), ("schedule", SCHEDULES)):
+            if (value := getattr(options, name)) not in known:
+                raise InputError(f"domain-adversarial training has no {name} {value!r}; choose {' or '.join(known)}")
+        self.options, self.classes = options, 2 if options.labels == "binary" else domains
         self.classifiers = nn.ModuleList(
-            nn.Sequential(nn.Linear(width, options.width), nn.ReLU(), nn.Linear(options.width, classes)) for _ in options.layers
+            nn.Sequential(nn.Linear(width, options.width), nn.ReLU(), nn.Linear(options.width, self.classes))
+            for _ in options.layers
         )
 
     def forward(self, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> Batch:
         """layers: (B, T, D) each; batch: with `domains` (B,) int, 0 clean; `progress`, `step` (updates): scalars."""
-        wanted = batch["domains"].clamp(max=self.classes - 1) if self.options.labels == "binary" else batch["domains"]
-        weight = torch.as_tensor(self.options.weight, device=wanted.device)
+        domains = batch["domains"].clamp(max=1) if self.options.labels == "binary" else batch["domains"]
+        weight = torch.as_tensor(self.options.weight, device=domains.device)
         if self.options.schedule == "ganin":
             weight = weight * ganin(batch["progress"])
-        heard = [layers[i] if self.options.frames else layers[i].mean(1, keepdim=True) for i in self.options.layers]
-        step = self._reversed if self.options.mode == "reversal" else self._alternating
-        pairs = [step(c, h.float(), wanted, weight, batch) for c, h in zip(self.classifiers, heard, strict=True)]
-        losses, right = zip(*pairs, strict=True)
+        reversal = self.options.mode == "reversal"
+        against = not reversal and int(batch["step"]) % 2 == 1  # an odd step of `alternating` trains the encoder
+        losses, accuracies = [], []
+        for classifier, number in zip(self.classifiers, self.options.layers, strict=True):
+            features = (layers[number] if self.options.frames else layers[number].mean(1, keepdim=True)).float()
+            if reversal:
+                logits = classifier(reverse_gradient(features, weight))
+            elif against:  # the classifier gets no gradient at all, so that no momentum moves it
+                fixed = {name: value.detach() for name, value in classifier.named_parameters()}
+                logits = functional_call(classifier, fixed, (features,))
+            else:
+                logits = classifier(features.detach())
+            targets = domains[:, None].expand(logits.shape[:2])  # every frame is of the utterance's domain
+            loss = functional.cross_entropy(logits.transpose(1, 2), targets)
+            losses.append(-weight * loss if against else loss)
+            accuracies.append((logits.argmax(-1) == targets).float().mean())
         return {
             "loss": torch.stack(losses).mean(),
-            "domain_accuracy": torch.stack(right).mean().detach(),
+            "domain_accuracy": torch.stack(accuracies).mean().detach(),
             "adversary_weight": weight.detach().float(),
         }
-
-    def _reversed(self, classifier: nn.Module, heard: torch.Tensor, wanted: torch.Tensor, weight: torch.Tensor, _: Any) -> tuple:
-        return _classified(classifier(reverse_gradient(heard, weight)), wanted)
-
-    def _alternating(
-        self, classifier: nn.Module, heard: torch.Tensor, wanted: torch.Tensor, weight: torch.Tensor, batch: Mapping
-    ) -> tuple:
-        """Even steps train the classifier, odd ones the encoder against it: it gets no gradient, so that no momentum moves it."""
-        if int(batch["step"]) % 2 == 0:
-            return _classified(classifier(heard.detach()), wanted)
-        fixed = {name: value.detach() for name, value in classifier.named_parameters()}
-        loss, right = _classified(functional_call(classifier, fixed, (heard,)), wanted)
-        return -weight * loss, right
-
-
-def _check(options: AdversaryOptions) -> None:
-    for name, there_are in (("labels", LABELS), ("mode", MODES), ("schedule", SCHEDULES)):
-        if (value := getattr(options, name)) not in there_are:
-            raise InputError(f"domain-adversarial training has no {name} {value!r}; choose {' or '.join(there_are)}")
-
-
-def _classified(logits: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cross-entropy and accuracy of (B, T, C) logits, every frame being of the utterance's domain."""
-    wanted = wanted[:, None].expand(logits.shape[:2])
-    loss = functional.cross_entropy(logits.transpose(1, 2), wanted)
-    return loss, (logits.argmax(-1) == wanted).float().mean()

@@ -1,6 +1,8 @@
-"""Batches for pre-training: crops of equal length from a corpus in one array, masked and, where asked for, distorted.
+"""Batches for pre-training: random crops of a corpus in one array, masked and, where asked for, distorted.
 
-The crops of a batch are alike; another batch may have shorter ones, and more of them, from recordings that are no longer.
+The crops of a batch are equally long. Recordings that are longer than a crop are cut to it; shorter ones go into batches of their
+own, of shorter crops and of correspondingly more of them, so that a batch is about the same seconds of audio: what fairseq's
+`max_tokens` does with utterances of like length that are cut to the shortest of them.
 
 Letters: B crops, N samples, T frames.
 """
@@ -23,7 +25,10 @@ from speechssl.processes import is_main, processes
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch
 
-# Which frames are hidden from the encoder: spans of frames at random places.
+SHORTEST = 2.0  # seconds of a crop; both papers' settings in fairseq leave out shorter recordings (`min_sample_size` 32,000)
+ALIKE = 1.1  # the longest over the shortest of a bucket, so that little of the longest is cut away
+APART = 1.5  # the same of a bucket that grows because it would not fill a batch: rather cut than repeat, within limits
+NO_LABEL = -1
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,9 @@ class MaskOptions:
 def span_mask(rng: np.random.Generator, frames: int, probability: float, length: int) -> np.ndarray:
     """(T,) bool; frames * probability / length spans of `length` frames, at least two, that may overlap (fairseq's rule)."""
     count = max(int(frames * probability / length + rng.random()), 2)
+    places = max(frames - length, 1)
     mask = np.zeros(frames, bool)
-    for start in rng.choice(max(frames - length, 1), size=min(count, max(frames - length, 1)), replace=False):
+    for start in rng.choice(places, size=min(count, places), replace=False):
         mask[start : start + length] = True
     return mask
 
@@ -57,19 +63,6 @@ def cut_to_same(rng: np.random.Generator, masks: np.ndarray) -> np.ndarray:
     return cut
 
 
-# Recordings of like length, and how many crops a batch of them has.
-#
-# Recordings that are longer than a crop are cut to it. The shorter ones go into batches of their own, of shorter crops and of
-# correspondingly more of them, so that a batch is about the same seconds of audio: what fairseq's `max_tokens` does, with
-# batches of
-# utterances of like length that are cut to the shortest of them.
-# Letters: T frames of a recording.
-
-SHORTEST = 2.0  # seconds of a crop; both papers' settings in fairseq leave out shorter recordings (`min_sample_size` 32,000)
-ALIKE = 1.1  # the longest over the shortest of a bucket, so that little of the longest is cut away
-APART = 1.5  # the same of a bucket that grows because it would not fill a batch: rather cut than repeat, within limits
-
-
 @dataclass(frozen=True)
 class Bucket:
     """What a batch is drawn from: the numbers of its recordings, all longer than a crop, and the batch's shape."""
@@ -78,55 +71,37 @@ class Bucket:
     frames: int  # of a crop
     crops: int  # of a batch
 
-    @property
-    def weight(self) -> float:
-        """Share of the batches, up to a factor: with it every recording is heard equally often, as in fairseq's epochs, and as
-        those that are longer than a crop always were."""
-        return len(self.recordings) / self.crops
-
 
 def shortest_crop(frames: int, frame_rate: float) -> int:
-    """Frames of the shortest crop where the longest has `frames`: what is not longer than it is never heard."""
+    """Frames of the shortest crop where the longest has `frames`: a recording that is not longer than it is never used."""
     return min(frames, round(SHORTEST * frame_rate))
 
 
 def buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> list[Bucket]:
     """Those with shorter crops in order of length, then the one with crops of full length; none where all are too short.
 
-    counts: (recordings,) T of every recording. frames, crops: of a batch of full length. shortest: frames of the shortest crop.
+    counts: (recordings,) frames of every recording. frames, crops: of a batch of full length. shortest: of the shortest crop.
     """
     short = np.flatnonzero((counts > shortest) & (counts <= frames))
     short = short[np.argsort(counts[short], kind="stable")]
+    # Fewer rows, by under a quarter of `crops`, that 2, 4, 8 ... processes can share: one process takes as many, so that a batch
+    # stays the same. Another number of processes, or a larger one, leaves out what it cannot share.
+    unit = math.lcm(math.gcd(crops, 1 << max((crops // 4).bit_length() - 1, 0)), processes())
     found = []
     while len(short):
-        bucket = _bucket(short, counts[short], frames * crops, crops)
-        found.append(bucket)
-        short = short[len(bucket.recordings) :]
+        own = counts[short]
+        length = int(own[0]) - 1
+        rows = frames * crops // length // unit * unit
+        alike, apart = np.searchsorted(own, own[0] * np.array([ALIKE, APART]), "right")
+        taken = min(max(alike, rows), apart)
+        found.append(Bucket(short[:taken], length, rows))
+        short = short[taken:]
     long = np.flatnonzero(counts > frames)
     return found + ([Bucket(long, frames, crops)] if len(long) else [])
 
 
-def _bucket(recordings: np.ndarray, counts: np.ndarray, together: int, crops: int) -> Bucket:
-    """The shortest of these. counts: in rising order. together: frames of a batch; crops: of full length in one."""
-    frames = int(counts[0]) - 1
-    rows = _divisible(together // frames, crops)
-    alike, apart = np.searchsorted(counts, counts[0] * np.array([ALIKE, APART]), "right")
-    return Bucket(recordings[: min(max(alike, rows), apart)], frames, rows)
-
-
-def _divisible(rows: int, crops: int) -> int:
-    """Fewer rows, by under a quarter of `crops`, that 2, 4, 8 ... processes can share: one process takes as many, so that a batch
-    stays what it is. Another number of processes, or more, leaves out what it cannot share."""
-    unit = math.gcd(crops, 1 << max((crops // 4).bit_length() - 1, 0))
-    unit = math.lcm(unit, processes())
-    return rows // unit * unit
-
-
-NO_LABEL = -1
-
-
 class Distortions(Protocol):
-    """What is done to a crop of speech (`noise.training`)."""
+    """What is done to a crop of speech (`augment.training`)."""
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -134,7 +109,7 @@ class Distortions(Protocol):
         ...
 
     def apply(self, samples: np.ndarray, key: tuple[int, ...], progress: float) -> tuple[np.ndarray, int]:
-        """samples: (N,) float32, full scale 1. Returns what is heard, (N,), and its domain. progress: 0 to 1 of the training."""
+        """samples: (N,) float32, full scale 1; progress: 0 to 1 of the training. Returns the distorted (N,), and its domain."""
         ...
 
 
@@ -151,12 +126,18 @@ class LabelledAudio:
         return len(self.sample_bounds) - 1
 
 
+def unlabelled(samples: np.ndarray, bounds: np.ndarray, grid: FrameGrid) -> LabelledAudio:
+    """Audio that `Cropper` can cut without labels. samples: (S,) int16; bounds: (utterances + 1,), as `pack_audio` writes them."""
+    frames = np.cumsum([0] + [grid.frames(int(n)) for n in np.diff(bounds)])
+    return LabelledAudio(samples, bounds, np.broadcast_to(np.int16(0), frames[-1:]), frames)
+
+
 @dataclass(frozen=True)
 class Cropper:
-    """Batches of crops, a function of (seed, step) only.
+    """Batches of random crops, a function of (seed, step) only.
 
     A batch is drawn from recordings of like length (`buckets`): where all are longer than `seconds`, from all of them.
-    Labels are always those of the clean signal. With `distort` the encoder hears a distorted crop, and the batch says which domain
+    Labels are always those of the clean signal. With `distort` the encoder gets a distorted crop, and the batch says which domain
     it is of; with `clean` the batch holds the undistorted crops, too, for a teacher.
     """
 
@@ -174,33 +155,38 @@ class Cropper:
     silence: float = 0.0  # share of the crops of which a part is silenced, before they are distorted
 
     def __call__(self, step: int) -> Batch:
+        """samples (B, N), normalised; labels (B, T) and mask (B, T); with distortions the domains (B,), which update it is, how
+        much of the training has passed, 0 to 1, and perhaps clean_samples (B, N)."""
         rng = np.random.default_rng([self.seed, step])
-        bucket = self._drawn(rng)
+        bucket = self._draw_bucket(rng)
         frames = bucket.frames
-        chosen = rng.choice(bucket.recordings, size=bucket.crops)
-        crops = [self._crop(rng, int(i), frames) for i in chosen]
+        crops = [self._crop(rng, int(i), frames) for i in rng.choice(bucket.recordings, size=bucket.crops)]
         if self.silence:
             crops = [self._silenced(rng, *crop) for crop in crops]
         masks = np.stack([span_mask(rng, frames, self.mask.probability, self.mask.length) for _ in crops])
         if self.mask.same_masks:
             masks = cut_to_same(rng, masks)
-        batch = self._heard([samples for samples, _ in crops], step) | {
+        batch = {
             "labels": torch.from_numpy(np.stack([labels for _, labels in crops])),
             "mask": torch.from_numpy(masks),
         }
-        return batch
+        samples = [crop for crop, _ in crops]
+        if self.distort is None:
+            return {"samples": self._stacked(samples)} | batch
+        progress = min(step / max(self.horizon * self.accumulation, 1), 1.0)
+        pairs = [self.distort.apply(crop, (self.seed, step, row), progress) for row, crop in enumerate(samples)]
+        batch |= {
+            "samples": self._stacked([distorted for distorted, _ in pairs]),
+            "domains": torch.tensor([domain for _, domain in pairs]),
+            "progress": torch.tensor(progress),
+            "step": torch.tensor(step // self.accumulation),
+        }
+        return batch | ({"clean_samples": self._stacked(samples)} if self.clean else {})
 
     def audio_seconds(self, step: int) -> float:
         """Seconds of speech in the batch of this step."""
-        bucket = self._drawn(np.random.default_rng([self.seed, step]))
+        bucket = self._draw_bucket(np.random.default_rng([self.seed, step]))
         return bucket.crops * bucket.frames / self.grid.frame_rate
-
-    def _drawn(self, rng: np.random.Generator) -> Bucket:
-        """What the batch is drawn from; where there is no choice, no number is drawn either."""
-        if len(self._buckets) == 1:
-            return self._buckets[0]
-        weights = np.array([bucket.weight for bucket in self._buckets])
-        return self._buckets[rng.choice(len(weights), p=weights / weights.sum())]
 
     @cached_property
     def _buckets(self) -> list[Bucket]:
@@ -211,20 +197,23 @@ class Cropper:
             raise InputError(_too_short(shortest / self.grid.frame_rate))
         return found
 
-    def _heard(self, crops: list[np.ndarray], step: int) -> Batch:
-        """samples (B, N), normalised; with distortions their domains (B,), which update it is, and how much of the training has
-        passed, 0 to 1; perhaps the clean crops."""
-        if self.distort is None:
-            return {"samples": self._stacked(crops)}
-        progress = min(step / max(self.horizon * self.accumulation, 1), 1.0)
-        pairs = [self.distort.apply(crop, (self.seed, step, row), progress) for row, crop in enumerate(crops)]
-        batch = {
-            "samples": self._stacked([samples for samples, _ in pairs]),
-            "domains": torch.tensor([domain for _, domain in pairs]),
-            "progress": torch.tensor(progress),
-            "step": torch.tensor(step // self.accumulation),
-        }
-        return batch | ({"clean_samples": self._stacked(crops)} if self.clean else {})
+    def _draw_bucket(self, rng: np.random.Generator) -> Bucket:
+        """In proportion to its batches, so that every recording is used equally often, as in fairseq's epochs.
+
+        Where there is no choice, no number is drawn either.
+        """
+        if len(self._buckets) == 1:
+            return self._buckets[0]
+        weights = np.array([len(bucket.recordings) / bucket.crops for bucket in self._buckets])
+        return self._buckets[rng.choice(len(weights), p=weights / weights.sum())]
+
+    def _crop(self, rng: np.random.Generator, index: int, frames: int) -> tuple[np.ndarray, np.ndarray]:
+        """Samples (N,) float32 of full scale 1, labels (T,) int64."""
+        first, last = self.data.label_bounds[index : index + 2]
+        frame = int(rng.integers(last - first - frames))
+        start = int(self.data.sample_bounds[index]) + frame * self.grid.hop
+        samples = self.data.samples[start : start + self.grid.samples_for(frames)].astype(np.float32) / 32768
+        return samples, self.data.labels[first + frame : first + frame + frames].astype(np.int64)
 
     def _silenced(self, rng: np.random.Generator, samples: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Perhaps with silence before and after, as short recordings have it, three quarters at most; noise is added there too.
@@ -246,30 +235,22 @@ class Cropper:
             crops = [(crop - crop.mean()) / (crop.std() + 1e-5) for crop in crops]
         return torch.from_numpy(np.stack(crops))
 
-    def _crop(self, rng: np.random.Generator, index: int, frames: int) -> tuple[np.ndarray, np.ndarray]:
-        """Samples (N,) float32 of full scale 1, labels (T,) int64."""
-        first, last = self.data.label_bounds[index : index + 2]
-        frame = int(rng.integers(last - first - frames))
-        start = int(self.data.sample_bounds[index]) + frame * self.grid.hop
-        samples = self.data.samples[start : start + self.grid.samples_for(frames)].astype(np.float32) / 32768
-        return samples, self.data.labels[first + frame : first + frame + frames].astype(np.int64)
-
 
 def check_crops(lengths: Sequence[int], grid: FrameGrid, seconds: float) -> None:
-    """Say on stderr how many recordings are too short for the shortest crop, and are never heard. Raises InputError where all are.
+    """Report on stderr how many recordings are too short for the shortest crop. Raises InputError where all are.
 
     lengths: samples of every recording, 0 for those that were set aside. seconds: of the longest crop.
     """
     hours = np.array([n for n in lengths if n]) / grid.sample_rate / 3600
     shortest = shortest_crop(round(seconds * grid.frame_rate), grid.frame_rate)
-    heard = np.array([grid.frames(n) > shortest for n in lengths if n], bool)
-    if not heard.any():
+    used = np.array([grid.frames(n) > shortest for n in lengths if n], bool)
+    if not used.any():
         raise InputError(_too_short(shortest / grid.frame_rate))
-    if not heard.all() and is_main():
+    if not used.all() and is_main():
         least = f"a crop of {shortest / grid.frame_rate:g} s, the shortest"
         tqdm.write(
-            f"{(~heard).sum()} of {len(heard)} recordings are too short for {least}, "
-            f"which leaves {hours[heard].sum():.3g} of {hours.sum():.3g} h; a smaller --crop-seconds leaves more",
+            f"{(~used).sum()} of {len(used)} recordings are too short for {least}, "
+            f"which leaves {hours[used].sum():.3g} of {hours.sum():.3g} h; a smaller --crop-seconds leaves more",
             file=sys.stderr,
         )
 

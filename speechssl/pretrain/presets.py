@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from transformers import HubertConfig, HubertModel, Wav2Vec2Config, Wav2Vec2Model
@@ -25,7 +26,7 @@ from speechssl.trainer import TrainingOptions
 
 @dataclass(frozen=True)
 class Batching:
-    """How much audio an update sees, however many processes share it and however it is accumulated."""
+    """How much audio an update gets, however many processes share it and however it is accumulated."""
 
     seconds: float  # of audio an update
     crop_samples: int  # the most of one utterance
@@ -128,22 +129,6 @@ _LARGE: dict[str, Any] = {
 }
 
 
-def hubert_base_config() -> HubertConfig:
-    return HubertConfig(**_BASE)
-
-
-def hubert_large_config() -> HubertConfig:
-    return HubertConfig(**_LARGE, conv_bias=False)  # [h]
-
-
-def wav2vec2_base_config() -> Wav2Vec2Config:
-    return Wav2Vec2Config(**_BASE, feat_quantizer_dropout=0.1, codevector_dim=256, proj_codevector_dim=256)
-
-
-def wav2vec2_large_config() -> Wav2Vec2Config:
-    return Wav2Vec2Config(**_LARGE, conv_bias=True, feat_quantizer_dropout=0.0, codevector_dim=768, proj_codevector_dim=768)
-
-
 def wav2vec2_small_config() -> Wav2Vec2Config:
     """The small HuBERT's architecture with wav2vec 2.0's heads."""
     same = {k: v for k, v in small_config().to_diff_dict().items() if k not in ("model_type", "transformers_version")}
@@ -174,7 +159,7 @@ HUBERT = {
     for size in (
         HubertSize(
             name="base",
-            config=hubert_base_config,
+            config=partial(HubertConfig, **_BASE),
             normalise=False,  # [h]
             width=256,  # [h] final_dim
             mask=_HUBERT_MASK,
@@ -189,7 +174,7 @@ HUBERT = {
         ),
         HubertSize(
             name="large",
-            config=hubert_large_config,
+            config=partial(HubertConfig, **_LARGE, conv_bias=False),  # [h]
             normalise=True,  # [h]
             width=768,  # [h] final_dim
             mask=_HUBERT_MASK,
@@ -219,7 +204,7 @@ WAV2VEC2 = {
     for size in (
         Wav2Vec2Size(
             name="base",
-            config=wav2vec2_base_config,
+            config=partial(Wav2Vec2Config, **_BASE, feat_quantizer_dropout=0.1, codevector_dim=256, proj_codevector_dim=256),
             normalise=False,  # [W] 4.2: the first convolution's output is normalised instead
             mask=_WAV2VEC2_MASK,
             contrastive=ContrastiveOptions(),  # [W] 4.2: G 2, V 320, entries of 128; weights and gradient of [w]
@@ -230,7 +215,9 @@ WAV2VEC2 = {
         ),
         Wav2Vec2Size(
             name="large",
-            config=wav2vec2_large_config,
+            config=partial(
+                Wav2Vec2Config, **_LARGE, conv_bias=True, feat_quantizer_dropout=0.0, codevector_dim=768, proj_codevector_dim=768
+            ),
             normalise=True,  # [w]
             mask=_WAV2VEC2_MASK,
             contrastive=ContrastiveOptions(width=768, penalty=0.0, feature_gradient=1.0, dropout=0.0),  # [w]; entries of 384

@@ -1,4 +1,4 @@
-"""Targets for pre-training: the cluster of every frame, from MFCCs (iteration 1) or from an encoder's layer (iteration 2).
+"""What pre-training learns from: recordings in one array, and the cluster of every frame, of MFCCs or of an encoder's layer.
 
 Where the corpus has a reference reading (`reference.jsonl`), clusters are fitted on it and read off it through the time anchors,
 so that one sound has one target whoever speaks; else they come from the recording itself, as published.
@@ -27,8 +27,6 @@ from speechssl.units.extract import single_threaded
 from speechssl.units.features import Features
 from speechssl.units.fit import Item, draw, frames_of, hash_contents
 from speechssl.units.kmeans import BUDGET, STARTS, Codebook, fit_kmeans
-
-Teaching = Callable[[np.ndarray], torch.Tensor]  # (N,) samples -> (T, D)
 
 MOST = 32_767  # clusters, that int16 can count
 
@@ -69,15 +67,19 @@ def material(source: Path, recordings: int | None = None, reference: bool = True
     targets off the corpus's reference readings where it has them.
     Raises InputError for a source that is none of these, or is empty.
     """
+
+    def some(every: list[Item]) -> list[Item]:
+        return draw(every, seed, count=recordings)[0] if recordings else every[:recordings]  # all, or none of them
+
     if not any(source.glob("*/passages.jsonl")):
-        found = _some(list_recordings(source), recordings, seed)
+        found = some(list_recordings(source))
         if not found:
             raise InputError(f"{recordings} recordings of {source} are none to train on; give more")
         return Material(tuple(Reading(r.id, r.path, r.path, None) for r in found), hash_contents(found), {"corpus": source.name})
     data = load_corpus(source, "train")
     path = source / "train" / "reference.jsonl"
-    known = dict(_readings(source, path)) if reference and path.is_file() else {}
-    chosen = _some(list(data.passages.values()), recordings, seed)
+    known = _reference_readings(source, path) if reference and path.is_file() else {}
+    chosen = some(list(data.passages.values()))
     if not chosen:
         raise InputError(f"{source / 'train'} has no passages to train on; prepare the corpus with some")
     readings = tuple(Reading(p.id, data.path(p), *known.get(p.id, (data.path(p), None))) for p in chosen)
@@ -85,12 +87,9 @@ def material(source: Path, recordings: int | None = None, reference: bool = True
     return Material(readings, made, read_json(source / "card.json"))
 
 
-def _some(every: list[Item], count: int | None, seed: int) -> list[Item]:
-    return draw(every, seed, count=count)[0] if count else every[:count]  # all, or none of them
-
-
-def _readings(corpus: Path, path: Path) -> Iterator[tuple[str, tuple[Path, np.ndarray]]]:
+def _reference_readings(corpus: Path, path: Path) -> dict[str, tuple[Path, np.ndarray]]:
     """Passage id -> audio and anchors, of every line of reference.jsonl."""
+    found = {}
     for number, values in read_lines(path):
         try:
             name, audio, anchors = values["id"], corpus / values["audio"], np.array(values["anchors"], float)
@@ -100,7 +99,39 @@ def _readings(corpus: Path, path: Path) -> Iterator[tuple[str, tuple[Path, np.nd
             raise InputError(f"{path}:{number} is not a reference reading ({error!r}); prepare the corpus again") from error
         if not audio.is_file():
             raise InputError(f"{path}:{number} names {audio}, which does not exist; prepare the corpus again")
-        yield name, (audio, anchors)
+        found[name] = audio, anchors
+    return found
+
+
+def packed(hash_of_data: str, out: Path) -> Path:
+    """Where the training audio of a run in `out` lies in one array: beside it, for runs that share it."""
+    return out.parent / f"packed-{hash_of_data}"
+
+
+def pack_audio(readings: Sequence[Reading], out: Path, made_from: dict[str, Any], workers: int = 2) -> None:
+    """Write all training audio into one raw array, `out`/samples.s16 (int16), with bounds and card; once."""
+    if (out / "card.json").is_file() and read_json(out / "card.json") == made_from:
+        return
+    bounds, failed = [0], {}
+
+    def read(reading: Reading) -> np.ndarray | str:
+        try:
+            return to_int16(read_audio(reading.path))
+        except InputError as error:
+            return str(error)
+
+    with replacing(out / "samples.s16") as temporary, temporary.open("wb") as file:
+        for reading, samples in zip(readings, _progress(read, readings, workers, "packing audio"), strict=True):
+            if isinstance(samples, str):
+                failed[reading.id] = samples
+            else:
+                file.write(samples.tobytes())
+            bounds.append(bounds[-1] + (0 if isinstance(samples, str) else len(samples)))
+    tell_set_aside(failed, "packing audio")
+    if bounds[-1] == 0:
+        raise InputError(f"none of {len(readings)} recordings can be read ({next(iter(failed.values()))}); give others")
+    _save(out / "bounds.npy", np.array(bounds))
+    write_json(out / "card.json", made_from)
 
 
 def fit_targets(
@@ -131,7 +162,7 @@ def write_targets(
     readings: Sequence[Reading],
     out: Path,
     grid: FrameGrid,
-    features: Teaching,
+    features: Callable[[np.ndarray], torch.Tensor],
     codebook: Codebook,
     lengths: Sequence[int],
     made_from: dict[str, Any],
@@ -139,10 +170,16 @@ def write_targets(
 ) -> None:
     """Write `out`/labels.npy (int16, all frames of all recordings in order) with its bounds and card; once.
 
-    lengths: samples of every recording as `pack_audio` found it, 0 for those it set aside.
+    features: (N,) samples -> (T, D). lengths: samples of every recording as `pack_audio` found it, 0 for those it set aside.
+    Raises InputError for labels at another rate than the frames they are for, and where hardly any cluster is used.
     """
     _check_clusters(codebook.size)
-    _check_rate(codebook, grid)
+    rate = codebook.card.get("frame_rate", grid.frame_rate)
+    if rate != grid.frame_rate:
+        raise InputError(
+            f"the targets have {rate:g} labels a second and the encoder {grid.frame_rate:g} frames; "
+            f"give a teacher or codebook of {grid.frame_rate:g} a second"
+        )
     made_from = {"codebook": codebook.hash} | made_from
     if (out / "card.json").is_file() and made_from.items() <= read_json(out / "card.json").items():
         return
@@ -162,42 +199,12 @@ def write_targets(
 
     labels = list(_progress(label, list(zip(readings, lengths, strict=True)), workers, "targets"))
     tell_set_aside(dict(sorted(failed.items())), "targets")
-    _guard(labels, codebook.size)
+    used = len(np.unique(np.concatenate(labels[:50])))
+    if used < min(5, codebook.size):  # a broken pipeline, and a model that would train to perfection on nothing
+        raise InputError(f"the targets of the first passages use only {used} clusters of {codebook.size}; look at the features")
     _save(out / "labels.npy", np.concatenate(labels))
     _save(out / "bounds.npy", np.cumsum([0] + [len(x) for x in labels]))
     write_json(out / "card.json", made_from | {"frame_rate": grid.frame_rate, "card": codebook.card})
-
-
-def packed(hash_of_data: str, out: Path) -> Path:
-    """Where the training audio of a run in `out` lies in one array: beside it, for runs that share it."""
-    return out.parent / f"packed-{hash_of_data}"
-
-
-def pack_audio(readings: Sequence[Reading], out: Path, made_from: dict[str, Any], workers: int = 2) -> None:
-    """Write all training audio into one raw array, `out`/samples.s16 (int16), with bounds and card; once."""
-    if (out / "card.json").is_file() and read_json(out / "card.json") == made_from:
-        return
-    bounds, failed = [0], {}
-
-    def read(path: Path) -> np.ndarray | str:
-        try:
-            return to_int16(read_audio(path))
-        except InputError as error:
-            return str(error)
-
-    with replacing(out / "samples.s16") as temporary, temporary.open("wb") as file:
-        paths = [reading.path for reading in readings]
-        for reading, samples in zip(readings, _progress(read, paths, workers, "packing audio"), strict=True):
-            if isinstance(samples, str):
-                failed[reading.id] = samples
-            else:
-                file.write(samples.tobytes())
-            bounds.append(bounds[-1] + (0 if isinstance(samples, str) else len(samples)))
-    tell_set_aside(failed, "packing audio")
-    if bounds[-1] == 0:
-        raise InputError(f"none of {len(readings)} recordings can be read ({next(iter(failed.values()))}); give others")
-    _save(out / "bounds.npy", np.array(bounds))
-    write_json(out / "card.json", made_from)
 
 
 def load_labelled(audio: Path, targets: Path) -> LabelledAudio:
@@ -210,7 +217,7 @@ def load_labelled(audio: Path, targets: Path) -> LabelledAudio:
     )
 
 
-def _progress(function: Callable, items: list, workers: int, what: str) -> Iterator:
+def _progress(function: Callable, items: Sequence, workers: int, what: str) -> Iterator:
     with ThreadPoolExecutor(workers) as pool:
         yield from tqdm(pool.map(function, items), total=len(items), desc=what, unit="file")
 
@@ -220,23 +227,6 @@ def _save(path: Path, array: np.ndarray) -> None:
         np.save(temporary, array)
 
 
-def _guard(labels: list[np.ndarray], clusters: int) -> None:
-    """All labels equal means a broken pipeline, and a model that would train to perfection on nothing."""
-    used = np.unique(np.concatenate(labels[:50]))
-    if len(used) < min(5, clusters):
-        raise InputError(f"the targets of the first passages use only {len(used)} clusters of {clusters}; look at the features")
-
-
 def _check_clusters(clusters: int) -> None:
     if clusters > MOST:
         raise InputError(f"{clusters} clusters are more than targets can name; give at most {MOST} with --clusters")
-
-
-def _check_rate(codebook: Codebook, grid: FrameGrid) -> None:
-    """Labels at another rate than the frames they are for would be read off at the wrong times."""
-    rate = codebook.card.get("frame_rate", grid.frame_rate)
-    if rate != grid.frame_rate:
-        raise InputError(
-            f"the targets have {rate:g} labels a second and the encoder {grid.frame_rate:g} frames; "
-            f"give a teacher or codebook of {grid.frame_rate:g} a second"
-        )

@@ -1,4 +1,4 @@
-"""wav2vec 2.0 pre-training: tell the quantised frame behind a mask from other frames of the utterance (arXiv 2006.11477).
+"""wav2vec 2.0 pre-training: distinguish the quantised frame behind a mask from other frames of the utterance (arXiv 2006.11477).
 
 The loss of a batch is a mean over its hidden frames:
 
@@ -13,6 +13,7 @@ Letters: B utterances, N samples, T frames, M of them hidden, C width of the con
 from __future__ import annotations
 
 import copy
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,13 +33,11 @@ from speechssl.encoders.load import Checkpoint, load_checkpoint
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder
-from speechssl.pretrain.adversarial import scale_gradients
-from speechssl.pretrain.data import LabelledAudio
+from speechssl.pretrain.data import cut_to_same
+from speechssl.pretrain.distil import add_auxiliary
+from speechssl.pretrain.hubert import final, scale_gradients
 from speechssl.processes import is_main, mean_of_processes, processes
-from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch
-
-# The quantiser of wav2vec 2.0: G codebooks of V entries, chosen by a Gumbel softmax (arXiv 2006.11477, section 2).
 
 
 @dataclass(frozen=True)
@@ -109,123 +108,6 @@ def perplexity(probabilities: torch.Tensor) -> torch.Tensor:
     return torch.exp(-(mean * torch.log(mean + 1e-7)).sum(-1))
 
 
-# wav2vec 2.0's pre-training as a folder of transformers' `Wav2Vec2ForPreTraining`: quantiser and projections go on from it.
-
-HEADS = {"quantizer": "quantiser", "project_q": "projection of its vectors", "project_hid": "projection of the encoder's output"}
-
-
-def save_pretraining(model: Wav2Vec2Pretraining, folder: Path) -> None:
-    """Write an ordinary Hugging Face folder of all that is trained; encoders can be loaded from it too. A card is the caller's."""
-    with torch.device("meta"):
-        whole = Wav2Vec2ForPreTraining(_config(model))
-    weights = {name.replace("encoder.", "wav2vec2.", 1) if _of_encoder(name) else name: w for name, w in _weights(model)}
-    whole.load_state_dict(weights, assign=True)
-    whole.save_pretrained(folder)
-    save_extractor(model.encoder.config, folder, model.normalise)
-
-
-def _weights(model: Wav2Vec2Pretraining) -> list[tuple[str, torch.Tensor]]:
-    """Without those of what was added to the loss."""
-    return [(name, weight) for name, weight in model.state_dict().items() if not name.startswith("extras.")]
-
-
-def _of_encoder(name: str) -> bool:
-    return name.startswith("encoder.")
-
-
-def _config(model: Wav2Vec2Pretraining) -> Wav2Vec2Config:
-    config, options = copy.deepcopy(model.encoder.config), model.options
-    config.num_codevector_groups, config.num_codevectors_per_group = options.codebooks, options.entries
-    config.codevector_dim = config.proj_codevector_dim = options.width
-    config.contrastive_logits_temperature, config.diversity_loss_weight = options.kappa, options.diversity
-    config.feat_quantizer_dropout = options.dropout
-    return config
-
-
-def load_pretraining(
-    source: str | Path, options: ContrastiveOptions | None = None, states: States = training_states
-) -> Wav2Vec2Pretraining:
-    """Go on from any wav2vec 2.0: with the heads of a Hugging Face folder that has them; else with new ones, and it says so.
-
-    options: None for those of the folder. Where G, V or D are others, what they change is made anew, and it says so.
-    Raises InputError for an encoder that is not a wav2vec 2.0, and for heads of which a part is missing.
-    """
-    checkpoint = load_checkpoint(source)
-    encoder = checkpoint.model
-    if not isinstance(encoder, Wav2Vec2Model) or encoder.adapter is not None:
-        kind: Any = encoder.config
-        raise InputError(
-            f"{source} is a {kind.model_type} encoder; contrastive pre-training goes on from plain wav2vec 2.0 encoders"
-        )
-    heads = _heads(source, checkpoint)
-    options = options or (_options(heads.config) if heads else ContrastiveOptions())
-    model = Wav2Vec2Pretraining(encoder.train().requires_grad_(True), options, checkpoint.normalise, states)
-    _tell(checkpoint.name, _take(model, heads) if heads else list(HEADS), heads)
-    return model
-
-
-def _heads(source: str | Path, checkpoint: Checkpoint) -> Wav2Vec2ForPreTraining | None:
-    """The folder's own model, whose heads are wanted; None where it has none."""
-    there = [name for name in checkpoint.left_out if name.split(".")[0] in HEADS]
-    if checkpoint.kind != "huggingface" or not there:
-        return None
-    whole, info = Wav2Vec2ForPreTraining.from_pretrained(
-        checkpoint_folder(source, "speech encoder"), dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
-    )
-    wrong = [*info["missing_keys"], *(key[0] for key in info["mismatched_keys"])]
-    if wrong := sorted(name for name in wrong if name.split(".")[0] in HEADS):
-        raise InputError(f"the checkpoint {source} lacks {len(wrong)} weights of its heads ({some(wrong)}); fetch or make it again")
-    return whole
-
-
-def head_options(source: str | Path) -> ContrastiveOptions | None:
-    """What the heads of a folder were trained with; None where it has none."""
-    heads = _heads(source, load_checkpoint(source)) if source else None
-    return _options(heads.config) if heads else None
-
-
-def _options(config: Wav2Vec2Config) -> ContrastiveOptions:
-    """What a config says; it has neither the feature penalty nor the gradient into the convolutions."""
-    return ContrastiveOptions(
-        codebooks=config.num_codevector_groups,
-        entries=config.num_codevectors_per_group,
-        width=config.proj_codevector_dim,
-        kappa=config.contrastive_logits_temperature,
-        diversity=config.diversity_loss_weight,
-        dropout=config.feat_quantizer_dropout,
-    )
-
-
-def _take(model: Wav2Vec2Pretraining, heads: Wav2Vec2ForPreTraining) -> list[str]:
-    """Load the heads that have the shape of the model's. Returns the names of those that have another."""
-    new = []
-    for name in HEADS:
-        own, theirs = getattr(model, name), getattr(heads, name)
-        if _shape(own) == _shape(theirs):
-            own.load_state_dict(theirs.state_dict())
-        else:
-            new.append(name)
-    return new
-
-
-def _shape(head: nn.Module) -> list[Any]:
-    """Of all weights; of a quantiser V too, for the same number of entries in all can be divided otherwise."""
-    entries = getattr(head, "entries", getattr(head, "num_vars", None))
-    return [entries, *((name, weight.shape) for name, weight in head.named_parameters())]
-
-
-def _tell(name: str, new: list[str], heads: Wav2Vec2ForPreTraining | None) -> None:
-    """On stderr: which heads go on, and which are random again."""
-    kept = [HEADS[head] for head in HEADS if head not in new]
-    parts = [f"{', '.join(HEADS[head] for head in new)} made anew"] if new else []
-    parts += [f"{', '.join(kept)} as trained"] if kept else []
-    because = "" if heads else ", for the checkpoint has none that can be read"
-    if is_main():
-        tqdm.write(f"{name}, heads of pre-training: {'; '.join(parts)}{because}", file=sys.stderr)
-
-
-States = Callable[[Any, torch.Tensor, torch.Tensor | None], tuple[torch.Tensor, list[torch.Tensor]]]
-
 COLLAPSED = 1.5  # code perplexity of a codebook of which only one entry is used, or hardly more
 
 
@@ -246,7 +128,7 @@ class ContrastiveOptions:
 class Wav2Vec2Pretraining(nn.Module):
     """Encoder, quantiser and projections; in training mode with noise and dropout, in eval mode without either.
 
-    normalise: whether the encoder hears normalised samples, which is saved with it. states: how the encoder is computed.
+    normalise: whether the encoder's input is normalised, which is saved with it.
     """
 
     def __init__(
@@ -254,16 +136,15 @@ class Wav2Vec2Pretraining(nn.Module):
         encoder: Wav2Vec2Model,
         options: ContrastiveOptions = ContrastiveOptions(),
         normalise: bool = True,
-        states: States = training_states,
     ) -> None:
         super().__init__()
-        self.encoder, self.options, self.normalise, self.states = encoder, options, normalise, states
+        self.encoder, self.options, self.normalise = encoder, options, normalise
         config: Any = encoder.config
         self.quantizer = GumbelQuantiser(config.conv_dim[-1], options.codebooks, options.entries, options.width)
         self.project_hid = nn.Linear(config.hidden_size, options.width)
         self.project_q = nn.Linear(options.width, options.width)
         self.guard = CollapseGuard(options.entries)
-        self.extras = nn.ModuleList()  # what adds to the loss: modules that take the layers, the mask and the batch
+        self.auxiliary = nn.ModuleList()  # modules that add to the loss (`distil.auxiliary_losses`)
         scale_gradients(encoder.feature_extractor, options.feature_gradient)
 
     def forward(
@@ -275,38 +156,43 @@ class Wav2Vec2Pretraining(nn.Module):
         clean_samples: torch.Tensor | None = None,
         **batch: torch.Tensor,
     ) -> Batch:
-        """Loss and what to watch, from a batch of `ContrastiveBatches`.
+        """Loss and scalars to be logged, from a batch of `ContrastiveBatches`.
 
         samples: (B, N), normalised where the encoder wants it, unpadded. mask: (B, T) bool, M in every row. negatives: (B, M, K)
-        int, of every hidden frame the places among the M of those it is told from. temperature: of the quantiser, one number.
-        clean_samples: (B, N), the same speech before it was distorted; given, what is to be told apart is quantised from it, while
-        the context network hears `samples`, which the feature penalty is of too. As without it the targets are learnt: their
-        gradient goes into the convolutions, which the paper does not stop either.
+        int, for every hidden frame the places of its negatives among the M. temperature: of the quantiser, one number.
+        clean_samples: (B, N), the same speech before it was distorted; given, the targets are quantised from it, while the context
+        network gets `samples`, of which the feature penalty is too. As without it the targets are learnt: their gradient goes into
+        the convolutions, which the paper does not stop either.
         """
-        features, layers = self.states(self.encoder, samples, mask)
+        features, layers = training_states(self.encoder, samples, mask)
         source = features if clean_samples is None else self.encoder.feature_extractor(clean_samples).transpose(1, 2)
         quantised = self.quantise(source[mask].unflatten(0, (len(samples), -1)), temperature)
-        predicted = self.project_hid(self._context(layers[-1])[mask]).unflatten(0, (len(samples), -1))
+        predicted = self.project_hid(final(self.encoder, layers[-1])[mask]).unflatten(0, (len(samples), -1))
         logits = self._logits(predicted, quantised, negatives)
-        losses = -logits.log_softmax(-1)[..., 0]
-        contrastive = _mean(losses)
-        used, penalty = perplexity(quantised.likely).mean(), features.float().square().mean()
-        diversity = (self.options.entries - used) / self.options.entries
-        loss = contrastive + self.options.diversity * diversity + self.options.penalty * penalty
-        found = {"loss": loss} | self._watched(logits, quantised, contrastive, penalty, temperature)
+        contrastive = _mean(-logits.log_softmax(-1)[..., 0])
+        penalty = features.float().square().mean()
+        diversity = (self.options.entries - perplexity(quantised.likely).mean()) / self.options.entries
+        found = {"loss": contrastive + self.options.diversity * diversity + self.options.penalty * penalty}
+        # A frame counts as found where its own cosine is above all others; with no other left it does not, unlike in fairseq.
+        best = logits[..., 1:].amax(-1).detach()
+        right = (logits[..., 0] > best) & best.isfinite()
+        used = perplexity(functional.one_hot(quantised.likely.argmax(-1), self.options.entries).float()).detach()
+        if self.training:
+            self.guard(float(used.min()))
+        found |= {
+            "contrastive_loss": contrastive.detach(),
+            "contrastive_accuracy": _mean(right.float()),
+            "code_perplexity": used.mean(),
+            "feature_penalty": penalty.detach(),
+            "gumbel_temperature": torch.as_tensor(temperature),
+        }
         rest = batch if clean_samples is None else batch | {"clean_samples": clean_samples}
-        for extra in self.extras:
-            added = extra(layers, mask, rest)
-            found |= {"loss": found["loss"] + added.pop("loss")} | added
-        return found
+        return add_auxiliary(found, self.auxiliary, layers, mask, rest)
 
     def quantise(self, features: torch.Tensor, temperature: torch.Tensor | float = 1.0) -> Quantised:
         """What the convolutions give, (..., C), after the layer norm, never masked, as the paper's Z."""
         normed = self.encoder.feature_projection.layer_norm(features)
         return self.quantizer(functional.dropout(normed, self.options.dropout, self.training), temperature)
-
-    def _context(self, last: torch.Tensor) -> torch.Tensor:
-        return self.encoder.encoder.layer_norm(last) if self.encoder.config.do_stable_layer_norm else last
 
     def _logits(self, predicted: torch.Tensor, quantised: Quantised, negatives: torch.Tensor) -> torch.Tensor:
         """(B, M, 1 + K): cosines over kappa, the right one first. A negative of the same entries as the right one counts for none.
@@ -323,29 +209,6 @@ class Wav2Vec2Pretraining(nn.Module):
         others = cosines.masked_fill(same, -torch.inf).gather(-1, negatives.long())
         return torch.cat([right, others], dim=-1)
 
-    def _watched(
-        self,
-        logits: torch.Tensor,
-        quantised: Quantised,
-        contrastive: torch.Tensor,
-        penalty: torch.Tensor,
-        temperature: torch.Tensor | float,
-    ) -> Batch:
-        """A frame is found where its own cosine is above all others; with no other left it is not found, unlike in fairseq."""
-        best = logits[..., 1:].amax(-1).detach()
-        found = (logits[..., 0] > best) & best.isfinite()
-        codes = functional.one_hot(quantised.likely.argmax(-1), self.options.entries).float()
-        used = perplexity(codes).detach()
-        if self.training:
-            self.guard(float(used.min()))
-        return {
-            "contrastive_loss": contrastive.detach(),
-            "contrastive_accuracy": _mean(found.float()),
-            "code_perplexity": used.mean(),
-            "feature_penalty": penalty.detach(),
-            "gumbel_temperature": torch.as_tensor(temperature),
-        }
-
 
 def _mean(values: torch.Tensor) -> torch.Tensor:
     """Over the batch, of which this may be one process's share: the mean of all shares' results is the mean over all of it."""
@@ -354,7 +217,7 @@ def _mean(values: torch.Tensor) -> torch.Tensor:
 
 
 class CollapseGuard:
-    """Says on stderr, for as long as it lasts, that one entry is all that a codebook uses: then there is nothing to tell apart."""
+    """Warns on stderr, for as long as it lasts, that a codebook uses one entry only: then all targets are alike."""
 
     def __init__(self, entries: int, patience: int = 100) -> None:
         self.entries, self.patience, self.in_a_row = entries, patience, 0
@@ -385,10 +248,10 @@ class ContrastiveBatches:
     accumulation: int = 1  # batches an update, which the temperature counts
 
     def __call__(self, step: int) -> Batch:
-        """Raises InputError where there is nothing to tell a hidden frame from."""
+        """Raises InputError where a hidden frame has no negative."""
         batch = self.crop(step)
         rng = np.random.default_rng([self.seed, step, 0x77326])  # not the numbers that the crop is drawn with
-        mask = equal_masks(rng, batch["mask"].numpy())
+        mask = cut_to_same(rng, batch["mask"].numpy())
         hidden = int(mask[0].sum())
         if hidden < 2:
             raise InputError(f"a crop hides {hidden} frames, too few to tell one from others; give a longer --crop-seconds")
@@ -400,21 +263,97 @@ class ContrastiveBatches:
         }
 
 
-def equal_masks(rng: np.random.Generator, mask: np.ndarray) -> np.ndarray:
-    """(B, T) bool, all rows with as many frames as the row with the fewest; which others are given up is drawn."""
-    fewest, found = mask.sum(1).min(), np.zeros_like(mask)
-    for row, old in zip(found, mask, strict=True):
-        row[rng.choice(np.flatnonzero(old), fewest, replace=False)] = True
-    return found
-
-
 def draw_negatives(rng: np.random.Generator, rows: int, hidden: int, count: int) -> np.ndarray:
     """(rows, hidden, count) int64: for every hidden frame `count` of the others, any of them alike, with replacement."""
     drawn = rng.integers(hidden - 1, size=(rows, hidden, count))
     return drawn + (drawn >= np.arange(hidden)[:, None])
 
 
-def unlabelled(samples: np.ndarray, bounds: np.ndarray, grid: FrameGrid) -> LabelledAudio:
-    """Audio that `Cropper` can cut without labels. samples: (S,) int16; bounds: (utterances + 1,), as `pack_audio` writes them."""
-    frames = np.cumsum([0] + [grid.frames(int(n)) for n in np.diff(bounds)])
-    return LabelledAudio(samples, bounds, np.broadcast_to(np.int16(0), frames[-1:]), frames)
+# ---- as a folder of transformers' `Wav2Vec2ForPreTraining`, from which quantiser and projections go on
+
+HEADS = {"quantizer": "quantiser", "project_q": "projection of its vectors", "project_hid": "projection of the encoder's output"}
+
+
+def save_pretraining(model: Wav2Vec2Pretraining, folder: Path) -> None:
+    """Write an ordinary Hugging Face folder of all that is trained; encoders can be loaded from it too. A card is the caller's."""
+    config, options = copy.deepcopy(model.encoder.config), model.options
+    config.num_codevector_groups, config.num_codevectors_per_group = options.codebooks, options.entries
+    config.codevector_dim = config.proj_codevector_dim = options.width
+    config.contrastive_logits_temperature, config.diversity_loss_weight = options.kappa, options.diversity
+    config.feat_quantizer_dropout = options.dropout
+    with torch.device("meta"):
+        whole = Wav2Vec2ForPreTraining(config)
+    weights = {  # without those of auxiliary losses
+        re.sub(r"^encoder\.", "wav2vec2.", name): weight
+        for name, weight in model.state_dict().items()
+        if not name.startswith("auxiliary.")
+    }
+    whole.load_state_dict(weights, assign=True)
+    whole.save_pretrained(folder)
+    save_extractor(model.encoder.config, folder, model.normalise)
+
+
+def load_pretraining(source: str | Path, options: ContrastiveOptions | None = None) -> Wav2Vec2Pretraining:
+    """Go on from any wav2vec 2.0: with the heads of a Hugging Face folder that has them, else with new ones; reported on stderr.
+
+    options: None for those of the folder. Where G, V or D are others, what they change is made anew, which is reported too.
+    Raises InputError for an encoder that is not a wav2vec 2.0, and for heads of which a part is missing.
+    """
+    checkpoint = load_checkpoint(source)
+    encoder = checkpoint.model
+    if not isinstance(encoder, Wav2Vec2Model) or encoder.adapter is not None:
+        kind: Any = encoder.config
+        raise InputError(
+            f"{source} is a {kind.model_type} encoder; contrastive pre-training goes on from plain wav2vec 2.0 encoders"
+        )
+    heads = _heads(source, checkpoint)
+    options = options or (_options(heads.config) if heads else ContrastiveOptions())
+    model = Wav2Vec2Pretraining(encoder.train().requires_grad_(True), options, checkpoint.normalise)
+    kept = [name for name in HEADS if heads and _shape(getattr(model, name)) == _shape(getattr(heads, name))]
+    for name in kept:
+        getattr(model, name).load_state_dict(getattr(heads, name).state_dict())
+    anew = [HEADS[name] for name in HEADS if name not in kept]
+    parts = [f"{', '.join(anew)} made anew"] if anew else []
+    parts += [f"{', '.join(HEADS[name] for name in kept)} as trained"] if kept else []
+    because = "" if heads else ", for the checkpoint has none that can be read"
+    if is_main():
+        tqdm.write(f"{checkpoint.name}, heads of pre-training: {'; '.join(parts)}{because}", file=sys.stderr)
+    return model
+
+
+def head_options(source: str | Path) -> ContrastiveOptions | None:
+    """What the heads of a folder were trained with; None where it has none."""
+    heads = _heads(source, load_checkpoint(source)) if source else None
+    return _options(heads.config) if heads else None
+
+
+def _heads(source: str | Path, checkpoint: Checkpoint) -> Wav2Vec2ForPreTraining | None:
+    """The folder's own model, whose heads are wanted; None where it has none."""
+    there = [name for name in checkpoint.left_out if name.split(".")[0] in HEADS]
+    if checkpoint.kind != "huggingface" or not there:
+        return None
+    whole, info = Wav2Vec2ForPreTraining.from_pretrained(
+        checkpoint_folder(source, "speech encoder"), dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
+    )
+    wrong = [*info["missing_keys"], *(key[0] for key in info["mismatched_keys"])]
+    if wrong := sorted(name for name in wrong if name.split(".")[0] in HEADS):
+        raise InputError(f"the checkpoint {source} lacks {len(wrong)} weights of its heads ({some(wrong)}); fetch or make it again")
+    return whole
+
+
+def _options(config: Wav2Vec2Config) -> ContrastiveOptions:
+    """From a config, which has neither the feature penalty nor the gradient into the convolutions."""
+    return ContrastiveOptions(
+        codebooks=config.num_codevector_groups,
+        entries=config.num_codevectors_per_group,
+        width=config.proj_codevector_dim,
+        kappa=config.contrastive_logits_temperature,
+        diversity=config.diversity_loss_weight,
+        dropout=config.feat_quantizer_dropout,
+    )
+
+
+def _shape(head: nn.Module) -> list[Any]:
+    """Of all weights; of a quantiser V too, for the same number of entries in all can be divided otherwise."""
+    entries = getattr(head, "entries", getattr(head, "num_vars", None))
+    return [entries, *((name, weight.shape) for name, weight in head.named_parameters())]

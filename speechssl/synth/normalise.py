@@ -1,9 +1,13 @@
-"""Written text as a synthesiser can say it, token by token: what is spoken changes, the text never does.
+"""Text normalisation for synthesis, token by token: what is spoken changes, the written text never does.
 
-Numbers, symbols and abbreviations are spelt out. Brackets and quotation marks are left unsaid, and letters of other scripts too
-(one alone is said by its name: "α" alpha). espeak-ng's Mandarin reads traditional characters as it does simplified ones (every one
-in the blocks CJK Unified Ideographs and Extension A has a syllable), so nothing is converted; but it spells the syllables xiong,
-qiong and jiong and 兒 in English letters: `_MISREAD` gives it what sounds like them.
+Numbers, symbols and abbreviations are spelt out; espeak-ng reads no years (1922 as nineteen hundred twenty two), and % in English
+in the middle of Mandarin. Brackets and quotation marks are not spoken, and letters of other scripts neither (one alone is spoken by
+its name: "α" alpha). English numerals are those of num2words without "and", commas and hyphens. Mandarin's are our own: from 10^8
+on cn2an leaves out the 零 of a gap (100001001) and reads 万亿 as 万, so that spoken corpora would change.
+
+espeak-ng's Mandarin reads traditional characters as it does simplified ones (every one in the blocks CJK Unified Ideographs and
+Extension A has a syllable), so nothing is converted; but it spells the syllables xiong, qiong and jiong and 兒 in English letters:
+`_MISREAD` gives it what sounds like them.
 """
 
 from __future__ import annotations
@@ -12,40 +16,33 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
-# Numbers as they are said, English and Mandarin.
-#
-# espeak-ng knows no years (it reads 1922 as nineteen hundred twenty two), and says % in English in the middle of Mandarin.
+from speechssl.errors import MissingExtra
 
-_ONES = (
-    "zero one two three four five six seven eight nine ten "
-    "eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
-).split()
-_TENS = "_ _ twenty thirty forty fifty sixty seventy eighty ninety".split()
-_SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"), (1000, "thousand"), (100, "hundred"))
-_ORDINALS = {
-    "one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth", "nine": "ninth", "twelve": "twelfth"
-}  # fmt: skip
 _DIGITS = "零一二三四五六七八九"
-_UNITS = ((1000, "千"), (100, "百"), (10, "十"))
 LONGEST = 15  # digits that are still read as a number
 
 
 def cardinal(digits: str) -> str:
     """ "1024" -> "one thousand twenty four". A leading zero, or more than LONGEST digits: digit by digit."""
     if len(digits) > LONGEST or (len(digits) > 1 and digits[0] == "0"):
-        return " ".join(_ONES[int(d)] for d in digits)
-    return _cardinal(int(digits))
+        return _digit_by_digit(digits)
+    return _numeral(int(digits), "cardinal")
 
 
-def _cardinal(number: int) -> str:
-    if number < 20:
-        return _ONES[number]
-    if number < 100:
-        return _TENS[number // 10] + (f" {_ONES[number % 10]}" if number % 10 else "")
-    size, name = next((size, name) for size, name in _SCALES if number >= size)
-    rest = number % size
-    return f"{_cardinal(number // size)} {name}" + (f" {_cardinal(rest)}" if rest else "")
+def _digit_by_digit(digits: str) -> str:
+    return " ".join(_numeral(int(d), "cardinal") for d in digits)
+
+
+@cache
+def _numeral(number: int, to: str) -> str:
+    """Raises MissingExtra without num2words."""
+    try:
+        from num2words import num2words  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingExtra("reading numbers aloud", "synth") from error
+    return str(num2words(number, to=to)).replace(" and ", " ").replace(",", "").replace("-", " ")
 
 
 def year(digits: str) -> str:
@@ -54,8 +51,8 @@ def year(digits: str) -> str:
     if len(digits) != 4 or not 11 <= first <= 20 or (first == 20 and last < 10):
         return cardinal(digits)
     if last == 0:
-        return f"{_cardinal(first)} hundred"
-    return f"{_cardinal(first)} {'oh ' if last < 10 else ''}{_cardinal(last)}"
+        return f"{cardinal(digits[:2])} hundred"
+    return f"{cardinal(digits[:2])} {'oh ' if last < 10 else ''}{_numeral(last, 'cardinal')}"
 
 
 def plural(words: str) -> str:
@@ -65,14 +62,15 @@ def plural(words: str) -> str:
 
 def ordinal(digits: str) -> str:
     """ "19" -> "nineteenth"."""
-    *before, last = cardinal(digits).split()
-    last = _ORDINALS.get(last) or (last[:-1] + "ieth" if last.endswith("ty") else last + "th" * (last[-2:] != "th"))
-    return " ".join([*before, last])
+    if len(digits) > LONGEST or (len(digits) > 1 and digits[0] == "0"):
+        *before, last = digits
+        return f"{_digit_by_digit(''.join(before))} {_numeral(int(last), 'ordinal')}"
+    return _numeral(int(digits), "ordinal")
 
 
 def decimal(digits: str, places: str) -> str:
     """ "3", "14" -> "three point one four"."""
-    return f"{cardinal(digits or '0')} point {' '.join(_ONES[int(d)] for d in places)}"
+    return f"{cardinal(digits or '0')} point {_digit_by_digit(places)}"
 
 
 def mandarin_digits(digits: str) -> str:
@@ -84,8 +82,8 @@ def mandarin(digits: str) -> str:
     """ "1024" -> "一千零二十四". A leading zero, or more than LONGEST digits: digit by digit."""
     if len(digits) > LONGEST or (len(digits) > 1 and digits[0] == "0"):
         return mandarin_digits(digits)
-    said = _mandarin(int(digits))
-    return said[1:] if said.startswith("一十") else said
+    spoken = _mandarin(int(digits))
+    return spoken[1:] if spoken.startswith("一十") else spoken
 
 
 def _mandarin(number: int) -> str:
@@ -95,19 +93,14 @@ def _mandarin(number: int) -> str:
             rest = number % size
             gap = "零" if 0 < rest < size // 10 else ""
             return _mandarin(number // size) + name + gap + (_mandarin(rest) if rest else "")
-    return _below_ten_thousand(number)
-
-
-def _below_ten_thousand(number: int) -> str:
-    said, gap = "", False
-    for size, name in _UNITS:
+    spoken, gap = "", ""
+    for size, name in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
         digit, number = divmod(number, size)
         if digit:
-            said += ("零" if gap else "") + _DIGITS[digit] + name
-        gap = bool(said) and not digit if digit or said else False
-    if number:
-        said += ("零" if gap else "") + _DIGITS[number]
-    return said or _DIGITS[0]
+            spoken, gap = spoken + gap + _DIGITS[digit] + name, ""
+        elif spoken:
+            gap = "零"
+    return spoken or _DIGITS[0]
 
 
 HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -125,7 +118,7 @@ _ABBREVIATIONS = {
 _WORDS_TOO = ("no", "gen", "col", "sen", "st", "ft", "mt", "ca")  # words as well: abbreviations only with a capital before more
 _ROMAN = {"II": "two", "III": "three", "IV": "four", "VI": "six", "VII": "seven", "VIII": "eight", "IX": "nine"}
 _CURRENCIES = {"$": "dollars", "£": "pounds", "€": "euros", "¥": "yen"}
-_SCALES_OF_SAYABLE = ("hundred", "thousand", "million", "billion", "trillion")
+_SCALES = ("hundred", "thousand", "million", "billion", "trillion")
 _SYMBOLS = {
     "&": "and", "+": "plus", "=": "equals", "×": "times", "÷": "divided by", "°": "degrees", "@": "at", "#": "number",
     "%": "percent", "‰": "per mille", "<": "less than", ">": "greater than", "±": "plus or minus", "√": "root", "∞": "infinity",
@@ -159,16 +152,16 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True)
 class Word:
-    """A token of the written text. said: what the synthesiser is given for it, "" where nothing can be said."""
+    """A token of the written text. spoken: what the synthesiser is given for it, "" where nothing can be spoken."""
 
     text: str
     start: int  # offset in the written text
-    said: str
-    pause: str = ""  # punctuation to say after it
+    spoken: str
+    pause: str = ""  # punctuation to speak after it
     ends: bool = False  # a sentence
 
 
-def sayable(text: str, language: str) -> list[Word]:
+def normalise(text: str, language: str) -> list[Word]:
     """Every token of a text, en or zh. en: what white space separates; zh: characters, Latin runs, punctuation.
 
     A sentence ends at . ! ? … ; and at a line break, but not at an abbreviation.
@@ -176,20 +169,15 @@ def sayable(text: str, language: str) -> list[Word]:
     chinese = language == "zh"
     found = [(m.start(), m.group()) for m in (_ZH_TOKEN if chinese else _EN_TOKEN).finditer(text)]
     plain = [unicodedata.normalize("NFKC", token).translate(_PLAIN) for _, token in found]
-    said = [(_say_zh if chinese else _say_en)(plain, i) for i in range(len(plain))]
     following = [*(start for start, _ in found), len(text)][1:]
     words: list[Word] = []
-    for i, ((start, token), speech, after) in enumerate(zip(found, said, following, strict=True)):
-        short = _is_short(plain, i)
+    for i, ((start, token), after) in enumerate(zip(found, following, strict=True)):
+        core = plain[i].strip("\"'()[]")  # Dr., J. or U.S., whose points end no sentence
+        short = core.endswith(".") and (_expanded(plain, i) != "" or re.fullmatch(r"(?:[A-Za-z]\.)+", core) is not None)
         ends = "\n" in text[start + len(token) : after] or (_ENDS.search(plain[i]) is not None and not short)
-        words.append(Word(token, start, speech, "" if short else _pause(plain[i], chinese), ends))
+        spoken = (_mandarin_token if chinese else _english_token)(plain, i)
+        words.append(Word(token, start, spoken, "" if short else _pause(plain[i], chinese), ends))
     return words
-
-
-def _is_short(tokens: Sequence[str], i: int) -> bool:
-    """Whether the token is Dr., J. or U.S., whose points end no sentence."""
-    core = tokens[i].strip("\"'()[]")
-    return core.endswith(".") and (_expanded(tokens, i) != "" or re.fullmatch(r"(?:[A-Za-z]\.)+", core) is not None)
 
 
 def _expanded(tokens: Sequence[str], i: int) -> str:
@@ -204,7 +192,7 @@ def _expanded(tokens: Sequence[str], i: int) -> str:
 
 
 def _pause(token: str, chinese: bool) -> str:
-    """The punctuation that a voice heeds, of a token that ends in some."""
+    """The punctuation that changes how it is spoken, of a token that ends in some."""
     tail = re.search(r"[^\w%]*$", token)
     marks = tail.group() if tail else ""
     for mark, plain in (("?？", "?"), ("!！", "!"), (".。…;；", "."), (",，、:：-()", ",")):
@@ -213,7 +201,7 @@ def _pause(token: str, chinese: bool) -> str:
     return ""
 
 
-def _say_en(tokens: Sequence[str], i: int) -> str:
+def _english_token(tokens: Sequence[str], i: int) -> str:
     token = tokens[i].strip('"()[]{}*_|~^`\\')
     before, after = (tokens[i - 1] if i else ""), (tokens[i + 1] if i + 1 < len(tokens) else "")
     core = token.strip(".,;:?!…-").lower()
@@ -221,14 +209,14 @@ def _say_en(tokens: Sequence[str], i: int) -> str:
         return expanded
     if token.strip(".,;:?!'") in _ROMAN:
         return _ROMAN[token.strip(".,;:?!'")]
-    if core in _SCALES_OF_SAYABLE and before[:1] in _CURRENCIES and any(map(str.isdigit, before)):
+    if core in _SCALES and before[:1] in _CURRENCIES and any(map(str.isdigit, before)):
         return f"{core} {_CURRENCIES[before[0]]}"  # $25 million
     if re.fullmatch(r"(?:[A-Za-z]\.)+[A-Za-z]?", token.rstrip(",;:?!")):
         return " ".join(re.findall("[A-Za-z]", token))
     token = re.sub(r"^-(?=\d)", "minus ", token.replace("--", " "))
     token = re.sub(r"(?<=\d)-(?=\d)", " to ", token)
     token = re.sub(r"(?<=\d):(?=\d)|[/\\]", " ", token)
-    scaled = after.strip(".,;:?!").lower() in _SCALES_OF_SAYABLE
+    scaled = after.strip(".,;:?!").lower() in _SCALES
     return _letters(_NUMBER.sub(lambda m: _number(m, scaled), token))
 
 
@@ -237,15 +225,15 @@ def _number(found: re.Match[str], scaled: bool) -> str:
     if not digits and not places:
         return found.group()
     if places:
-        said = decimal(digits, places)
+        spoken = decimal(digits, places)
     elif found["ordinal"]:
-        said = ordinal(digits)
+        spoken = ordinal(digits)
     else:
-        said = year(digits) if len(found["digits"]) == 4 and not found["money"] and not found["percent"] else cardinal(digits)
+        spoken = year(digits) if len(found["digits"]) == 4 and not found["money"] and not found["percent"] else cardinal(digits)
     if found["decade"]:
-        said = plural(said) if digits.endswith("0") else f"{said}'s"
+        spoken = plural(spoken) if digits.endswith("0") else f"{spoken}'s"
     money = "" if scaled or not found["money"] else _CURRENCIES[found["money"]]
-    return f" {said} {'percent' if found['percent'] else ''} {money} "
+    return f" {spoken} {'percent' if found['percent'] else ''} {money} "
 
 
 def _letters(text: str) -> str:
@@ -256,7 +244,7 @@ def _letters(text: str) -> str:
 
 
 def _latin(character: str) -> str:
-    """Without the accents that Latin-1 lacks: espeak-ng's English says é, and names ş."""
+    """Without the accents that Latin-1 lacks: espeak-ng's English reads é, and names ş."""
     return character if character < "\u0100" else "".join(c for c in unicodedata.normalize("NFKD", character) if c.isalnum())
 
 
@@ -272,7 +260,7 @@ def _word(piece: str) -> str:
     return ""
 
 
-def _say_zh(tokens: Sequence[str], i: int) -> str:
+def _mandarin_token(tokens: Sequence[str], i: int) -> str:
     token, after = tokens[i], tokens[i + 1] if i + 1 < len(tokens) else ""
     if re.fullmatch(rf"[{HAN}]", token):
         return "" if token > "\uffff" else _MISREAD.get(token, token)

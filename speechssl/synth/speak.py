@@ -27,7 +27,7 @@ from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.io import hash_json, read_json, write_json
 from speechssl.synth.espeak import Spoken, Voice, speak
 from speechssl.synth.minisqa import LANGUAGES, PAUSE, speakers
-from speechssl.synth.normalise import Word, sayable
+from speechssl.synth.normalise import Word, normalise
 
 # A text of any length read by one voice, sentence by sentence, with the time of every token that is written.
 
@@ -61,14 +61,14 @@ class Reading:
 
 def read_aloud(text: str, voice: Voice, language: str) -> Reading:
     """Read a text, PAUSE seconds between its sentences. Raises ValueError where nothing in it can be said."""
-    words = sayable(text, language)
-    if not any(word.said for word in words):
+    words = normalise(text, language)
+    if not any(word.spoken for word in words):
         raise ValueError("nothing in it can be said" if text.strip() else "it is empty")
     pieces: list[np.ndarray] = []
     marks: list[tuple[int, int]] = []
     position, rate = 0, 1
     for part in _parts(words):
-        if not any(word.said for word in part):
+        if not any(word.spoken for word in part):
             marks += [(position, position)] * len(part)
             continue
         spoken, times = _say(part, voice, language)
@@ -85,7 +85,7 @@ def _parts(words: Sequence[Word]) -> Iterator[list[Word]]:
     """Sentences; one that is too long is cut after a comma where it has one in its second half, else between words."""
     part: list[Word] = []
     for word in words:
-        if part and _length(part) + len(word.said) > LONGEST:
+        if part and _length(part) + len(word.spoken) > LONGEST:
             cut = max((i for i, w in enumerate(part, 1) if w.pause and i > len(part) // 2), default=len(part))
             yield part[:cut]
             part = part[cut:]
@@ -98,7 +98,7 @@ def _parts(words: Sequence[Word]) -> Iterator[list[Word]]:
 
 
 def _length(part: Sequence[Word]) -> int:
-    return sum(len(word.said) + 2 for word in part)
+    return sum(len(word.spoken) + 2 for word in part)
 
 
 def _say(part: Sequence[Word], voice: Voice, language: str) -> tuple[Spoken, list[tuple[int, int]]]:
@@ -130,13 +130,13 @@ def _script(part: Sequence[Word], language: str) -> tuple[str, list[int | None]]
     text = ""
     places: list[int | None] = []
     for word in part:
-        if not word.said:
+        if not word.spoken:
             text += word.pause if text and text[-1].isalnum() else ""
             places.append(None)
             continue
-        apart = " " if text and not (language == "zh" and _han(text[-1]) and _han(word.said[0])) else ""
+        apart = " " if text and not (language == "zh" and _han(text[-1]) and _han(word.spoken[0])) else ""
         places.append(len(text) + len(apart))
-        text += apart + word.said + word.pause
+        text += apart + word.spoken + word.pause
     return text, places
 
 

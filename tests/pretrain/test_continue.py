@@ -12,13 +12,12 @@ from transformers import HubertModel, Wav2Vec2Config, Wav2Vec2ForPreTraining, Wa
 from speechssl.augment.training import parse_distortions
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
-from speechssl.pretrain import hubert as iteration
-from speechssl.pretrain import targets
+from speechssl.pretrain import run as iteration
 from speechssl.pretrain.adversarial import AdversaryOptions
 from speechssl.pretrain.data import Cropper, MaskOptions
 from speechssl.pretrain.distil import DistilOptions
-from speechssl.pretrain.hubert import NAME, IterationOptions, pretrain
-from speechssl.pretrain.run import ContrastiveRun, pretrain_wav2vec2
+from speechssl.pretrain.hubert import NAME
+from speechssl.pretrain.run import HubertOptions, Wav2Vec2Options, pretrain
 from speechssl.pretrain.wav2vec2 import ContrastiveOptions, Wav2Vec2Pretraining, save_pretraining
 from speechssl.trainer import TrainingOptions
 from speechssl.units.kmeans import load_codebook
@@ -54,11 +53,11 @@ def wav2vec2(tmp_path_factory):
 
 def hubert_options(encoder, **changes):
     made = {"teacher": encoder, "start": encoder, "layer": 1, "clusters": 6, "mask": MaskOptions(0.5, 4, 1.0), "projection": 8}
-    return IterationOptions(**COMMON | made | changes)
+    return HubertOptions(**COMMON | made | changes)
 
 
 def wav2vec2_options(encoder, **changes):
-    return ContrastiveRun(**COMMON | {"start": encoder, "mask": MaskOptions(0.5, 4), "negatives": 5} | changes)
+    return Wav2Vec2Options(**COMMON | {"start": encoder, "mask": MaskOptions(0.5, 4), "negatives": 5} | changes)
 
 
 def curve(out):
@@ -105,7 +104,7 @@ def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(kind, reques
         return made
 
     monkeypatch.setattr(Cropper, "__call__", heard)
-    run, options = (pretrain, hubert_options) if kind == "hubert" else (pretrain_wav2vec2, wav2vec2_options)
+    run, options = (pretrain, hubert_options) if kind == "hubert" else (pretrain, wav2vec2_options)
     mixed = {"seconds": 4.0, "silence": 0.5, "training": replace(TRAINING, accumulation=2)} | BOTH
     run(mini_corpus((70_000, 33_000, 35_000, 5_000, 55_000)), tmp_path / "out", options(start, **mixed))
     assert "1 of 5 recordings are too short for a crop of 2 s, the shortest" in capsys.readouterr().err
@@ -131,9 +130,10 @@ KINDS = {
 def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_weights(name, request, mini_corpus, tmp_path, monkeypatch):
     kind, changes, at = KINDS[name]
     start, root = request.getfixturevalue(kind), mini_corpus()
-    run, options = (pretrain, hubert_options) if kind == "hubert" else (pretrain_wav2vec2, wav2vec2_options)
+    run, options = (pretrain, hubert_options) if kind == "hubert" else (pretrain, wav2vec2_options)
     if name == "hubert":
-        monkeypatch.setattr(iteration, "_scratch", lambda size: (HubertModel(HubertModel.from_pretrained(start).config), True))
+        config = HubertModel.from_pretrained(start).config
+        monkeypatch.setattr(iteration, "_hubert_encoder", lambda options: (HubertModel(config), True))
     whole, killed = tmp_path / "whole", tmp_path / "apart" / "killed"
     run(root, whole, options(start, **changes))
     killed_at(monkeypatch, at, lambda: run(root, killed, options(start, **changes)))
@@ -177,8 +177,8 @@ def test_what_continues_is_a_folder_of_its_own_that_says_what_it_heard(hubert, m
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert all(torch.equal(p, p.bfloat16().float()) for p in load_checkpoint(out).model.parameters())
     state = load_file(tmp_path / "one/checkpoints/checkpoint-5/model.safetensors")
-    assert {name.split(".")[0] for name in state} == {"encoder", "project", "labels", "extras"}
-    assert all(".classifiers." in name for name in state if name.startswith("extras"))  # nothing of the teacher
+    assert {name.split(".")[0] for name in state} == {"encoder", "project", "labels", "auxiliary"}
+    assert all(".classifiers." in name for name in state if name.startswith("auxiliary"))  # nothing of the teacher
     text = (out / "card.json").read_text()
     card = json.loads(text)
     assert card["options"]["distort"] == NOISE.card and card["options"]["distil"] == {"weight": 2.0, "layers": [1, 2]}
@@ -225,11 +225,9 @@ def test_what_cannot_be_added_is_said_before_any_work_and_nothing_is_left(hubert
     def working(*_, **__):
         raise AssertionError("work was done")
 
-    for module in (iteration, targets):
-        monkeypatch.setattr(module, "pack_audio", working)
-    monkeypatch.setattr("speechssl.pretrain.run.pack_audio", working)
+    monkeypatch.setattr(iteration, "pack_audio", working)
     root, wrong = mini_corpus(), {"distil": DistilOptions(1.0, (7,))}
-    for run, options in ((pretrain, hubert_options(hubert, **wrong)), (pretrain_wav2vec2, wav2vec2_options(wav2vec2, **wrong))):
+    for run, options in ((pretrain, hubert_options(hubert, **wrong)), (pretrain, wav2vec2_options(wav2vec2, **wrong))):
         with pytest.raises(InputError, match="the encoder has the layers 0 to 2, not 7"):
             run(root, tmp_path / "out", options)
         assert not (tmp_path / "out").exists()
@@ -269,7 +267,7 @@ def test_a_batch_with_a_gradient_that_is_not_finite_is_named_and_dropped(hubert,
 
 
 def test_a_wav2vec2_that_continued_is_transformers_own_folder(wav2vec2, mini_corpus, tmp_path, capsys):
-    found = pretrain_wav2vec2(mini_corpus(), tmp_path / "out", wav2vec2_options(wav2vec2, **BOTH))
+    found = pretrain(mini_corpus(), tmp_path / "out", wav2vec2_options(wav2vec2, **BOTH))
     folder = tmp_path / "out/encoder"
     said = capsys.readouterr().err
     assert "quantiser, projection of its vectors, projection of the encoder's output as trained" in said
@@ -283,7 +281,7 @@ def test_a_wav2vec2_that_continued_is_transformers_own_folder(wav2vec2, mini_cor
     assert card["what"] == "wav2vec 2.0 with its heads" and card["options"]["distort"] == NOISE.card
     assert str(tmp_path) not in (folder / "card.json").read_text()
     stamp = (folder / "model.safetensors").stat().st_mtime_ns
-    pretrain_wav2vec2(tmp_path / "corpus", tmp_path / "out", wav2vec2_options(wav2vec2, **BOTH))
+    pretrain(tmp_path / "corpus", tmp_path / "out", wav2vec2_options(wav2vec2, **BOTH))
     assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
 
 
@@ -298,10 +296,8 @@ def test_the_quantiser_hears_the_clean_signal_and_the_context_the_distorted(wav2
     monkeypatch.setattr(Wav2Vec2Pretraining, "forward", watched)
     root = mini_corpus()
     one = replace(TRAINING, steps=1)
-    pretrain_wav2vec2(
-        root, tmp_path / "noisy", wav2vec2_options(wav2vec2, training=one, distort=replace(NOISE, probability=(1, 1)))
-    )
-    pretrain_wav2vec2(root, tmp_path / "plain", wav2vec2_options(wav2vec2, training=one, distort=None))
+    pretrain(root, tmp_path / "noisy", wav2vec2_options(wav2vec2, training=one, distort=replace(NOISE, probability=(1, 1))))
+    pretrain(root, tmp_path / "plain", wav2vec2_options(wav2vec2, training=one, distort=None))
     (noisy, clean, batch), (plain, none, _) = seen
     assert none is None and torch.equal(clean, plain) and not torch.equal(noisy, clean)
     assert set(batch) == {"domains", "progress", "step"} and (batch["domains"] > 0).all()
@@ -309,5 +305,5 @@ def test_the_quantiser_hears_the_clean_signal_and_the_context_the_distorted(wav2
 
 def test_a_hubert_is_no_start_of_a_wav2vec2(hubert, mini_corpus, tmp_path):
     with pytest.raises(InputError, match="is a hubert encoder; contrastive pre-training goes on from plain wav2vec 2.0"):
-        pretrain_wav2vec2(mini_corpus(), tmp_path / "out", wav2vec2_options(hubert))
+        pretrain(mini_corpus(), tmp_path / "out", wav2vec2_options(hubert))
     assert not (tmp_path / "out").exists()

@@ -61,8 +61,8 @@ def test_hidden_frames_do_not_count(hubert):
 
 def test_the_teacher_is_no_part_of_the_student_and_is_not_trained(hubert):
     extra = CleanTeacher(hubert().train(), (0, 1, 2))
-    model = HubertPretraining(hubert(), 5, width=8, extras=[extra]).train()
-    assert len(model.extras) == 1 and not any("extras" in name for name in model.state_dict())
+    model = HubertPretraining(hubert(), 5, width=8, auxiliary=[extra]).train()
+    assert len(model.auxiliary) == 1 and not any("auxiliary" in name for name in model.state_dict())
     assert not list(extra.parameters()) and not extra.hidden[0].training
     before = {name: value.clone() for name, value in extra.hidden[0].state_dict().items()}
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)

@@ -1,16 +1,13 @@
 """What may be added to a training: of which layers, and what has to be there for it."""
 
-from types import SimpleNamespace
-
 import pytest
 from transformers import HubertModel
 
 from speechssl.augment.training import parse_distortions
 from speechssl.errors import InputError
 from speechssl.pretrain.adversarial import AdversaryOptions
-from speechssl.pretrain.distil import DistilOptions, extras, named, plain
-from speechssl.pretrain.hubert import IterationOptions
-from speechssl.pretrain.run import ContrastiveRun
+from speechssl.pretrain.distil import DistilOptions, auxiliary_losses
+from speechssl.pretrain.run import HubertOptions, Wav2Vec2Options, named, plain
 from speechssl.trainer import TrainingOptions
 
 NOISE = parse_distortions("g+b")
@@ -23,7 +20,7 @@ def folder(hubert_folder):
 
 def added(folder, **options):
     everything = {"start": folder, "distort": NOISE, "distil": None, "adversary": None} | options
-    return extras(HubertModel.from_pretrained(folder), SimpleNamespace(**everything))
+    return auxiliary_losses(HubertModel.from_pretrained(folder), **everything)
 
 
 def test_nothing_is_added_that_was_not_asked_for(folder):
@@ -56,10 +53,10 @@ def test_layers_that_there_are_not_are_refused(folder, options):
 
 
 def test_a_card_names_what_was_used_and_not_where_it_lay():
-    options = IterationOptions(TrainingOptions(2, 1e-3), "/home/me/exp/one/encoder", codebook="k.safetensors", distort=NOISE)
+    options = HubertOptions(TrainingOptions(2, 1e-3), "/home/me/exp/one/encoder", codebook="k.safetensors", distort=NOISE)
     assert plain(options)["teacher"] == "/home/me/exp/one/encoder" and plain(options)["distort"] == NOISE.card
     found = named(options)
     assert found["teacher"] == "one/encoder" and found["codebook"] == "k.safetensors" and "start" not in found
     assert not {"distil", "adversary", "size"} & set(found)
-    assert named(IterationOptions(TrainingOptions(2, 1e-3)))["teacher"] == "mfcc"
-    assert named(ContrastiveRun(TrainingOptions(2, 1e-3), start="facebook/wav2vec2-base"))["start"] == "facebook/wav2vec2-base"
+    assert named(HubertOptions(TrainingOptions(2, 1e-3)))["teacher"] == "mfcc"
+    assert named(Wav2Vec2Options(TrainingOptions(2, 1e-3), start="facebook/wav2vec2-base"))["start"] == "facebook/wav2vec2-base"

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from speechssl.pretrain.adversarial import scale_gradients
+from speechssl.pretrain.hubert import scale_gradients
 
 
 def gradient(module, rest):

@@ -10,9 +10,9 @@ from speechssl.audio import write_flac
 from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_checkpoint, small_config
 from speechssl.errors import InputError
-from speechssl.pretrain import hubert as iteration
+from speechssl.pretrain import run as iteration
 from speechssl.pretrain.data import MaskOptions
-from speechssl.pretrain.hubert import IterationOptions, pretrain
+from speechssl.pretrain.run import HubertOptions, pretrain
 from speechssl.pretrain.targets import material, packed
 from speechssl.timing import FrameGrid
 from speechssl.trainer import TrainingOptions
@@ -23,7 +23,7 @@ from speechssl.units.kmeans import load_codebook
 def options(**changes):
     training = TrainingOptions(steps=2, learning_rate=1e-4, warmup_steps=1, save_every=1, bf16=False)
     common = {"training": training, "clusters": 6, "mask": MaskOptions(0.5, 4, 1.0), "crops": 2, "seconds": 0.5}
-    return IterationOptions(**common | changes)
+    return HubertOptions(**common | changes)
 
 
 @pytest.fixture

@@ -113,9 +113,9 @@ def test_what_cannot_be_said_is_refused(text, why):
 @pytest.mark.parametrize("letter", "儿兒雄兄瓊窮炯匈龍龙灣湾髮发䶮龘鑫")
 def test_characters_have_mandarin_syllables(letter):
     from speechssl.synth.espeak import speak
-    from speechssl.synth.normalise import sayable
+    from speechssl.synth.normalise import normalise
 
-    spoken = speak(sayable(letter, "zh")[0].said, Voice("x", "cmn", ""))
+    spoken = speak(normalise(letter, "zh")[0].spoken, Voice("x", "cmn", ""))
     assert "(en)" not in spoken.said and 0.1 < len(spoken.samples) / spoken.sample_rate < 1.2
 
 

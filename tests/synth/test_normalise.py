@@ -2,11 +2,11 @@
 
 import pytest
 
-from speechssl.synth.normalise import cardinal, mandarin, mandarin_digits, ordinal, plural, sayable, year
+from speechssl.synth.normalise import cardinal, mandarin, mandarin_digits, normalise, ordinal, plural, year
 
 
 def said(text, language):
-    return " ".join(f"{w.said}{w.pause}" for w in sayable(text, language) if w.said)
+    return " ".join(f"{w.spoken}{w.pause}" for w in normalise(text, language) if w.spoken)
 
 
 @pytest.mark.parametrize(
@@ -106,18 +106,18 @@ def test_english(written, spoken):
     ],
 )
 def test_mandarin(written, spoken):
-    assert " ".join(w.said for w in sayable(written, "zh") if w.said) == spoken
+    assert " ".join(w.spoken for w in normalise(written, "zh") if w.spoken) == spoken
 
 
 def test_sentences_end_where_they_do():
     text = "Mr. J. Smith, of the U.S. Army, left... He did! Did he?\nno stop here\nlast"
-    assert [w.text for w in sayable(text, "en") if w.ends] == ["left...", "did!", "he?", "here"]
-    assert [w.text for w in sayable("他說：「好。」然後？走了；", "zh") if w.ends] == ["。」", "？", "；"]
+    assert [w.text for w in normalise(text, "en") if w.ends] == ["left...", "did!", "he?", "here"]
+    assert [w.text for w in normalise("他說：「好。」然後？走了；", "zh") if w.ends] == ["。」", "？", "；"]
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_tokens_are_those_of_the_text_at_their_places(language):
     text = " 1990年，「iPhone」 costs $5;\n\n x\u3000y "
-    words = sayable(text, language)
+    words = normalise(text, language)
     assert "".join(w.text for w in words) == "".join(text.split())
     assert all(text[w.start :].startswith(w.text) for w in words)

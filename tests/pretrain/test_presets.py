@@ -1,24 +1,161 @@
-"""Plans: the published settings where nothing is typed, what is typed where it is, and no word of what would change nothing."""
+"""Presets: the published sizes and settings, the options that replace them, and errors for options that would change nothing."""
 
 import json
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, asdict, replace
 
 import pytest
 import torch
-from transformers import Wav2Vec2Config, Wav2Vec2Model, WavLMConfig, WavLMModel
+from transformers import Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model, WavLMConfig, WavLMModel
+from transformers.optimization import get_scheduler
 
 from speechssl.cli import main
+from speechssl.encoders.load import small_config
 from speechssl.errors import InputError
 from speechssl.pretrain.data import MaskOptions
-from speechssl.pretrain.hubert import IterationOptions, pretrain
-from speechssl.pretrain.presets import HUBERT, WAV2VEC2
-from speechssl.pretrain.run import CONTINUED, ContrastiveRun, continued_plan, hubert_plan, pretrain_wav2vec2, wav2vec2_plan
-from speechssl.pretrain.wav2vec2 import ContrastiveOptions, Wav2Vec2Pretraining, save_pretraining
+from speechssl.pretrain.presets import HUBERT, WAV2VEC2, size_of
+from speechssl.pretrain.run import (
+    CONTINUED,
+    HubertOptions,
+    Wav2Vec2Options,
+    continued_preset,
+    hubert_preset,
+    wav2vec2_preset,
+    with_options,
+)
+from speechssl.pretrain.wav2vec2 import ContrastiveBatches, ContrastiveOptions, Wav2Vec2Pretraining, save_pretraining
 
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (16,) * 7}
 TINY |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
 STABLE = {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
 HEADS = ContrastiveOptions(codebooks=2, entries=6, width=12, diversity=0.3)
+
+
+# ---- sizes
+
+ALL = [*HUBERT.values(), *WAV2VEC2.values()]
+
+
+def parameters(make):
+    with torch.device("meta"):
+        return sum(p.numel() for p in make().parameters()) / 1e6
+
+
+def of_pretraining(size):
+    """Encoder, quantiser and projections."""
+    return parameters(lambda: Wav2Vec2Pretraining(size.model(), size.contrastive))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "millions"),
+    [("hubert", "base", 94.4), ("hubert", "large", 315.4), ("hubert", "small", 4.7)]
+    + [("wav2vec2", "base", 94.4), ("wav2vec2", "large", 315.4), ("wav2vec2", "small", 4.7)],
+)
+def test_encoders_have_as_many_parameters_as_published(kind, name, millions):
+    assert parameters(size_of(kind, name).model) == pytest.approx(millions, abs=0.06)
+
+
+@pytest.mark.parametrize(("name", "millions"), [("base", 95.0), ("large", 317.4)])
+def test_wav2vec_2_with_its_heads_has_as_many_parameters_as_published(name, millions):
+    assert of_pretraining(WAV2VEC2[name]) == pytest.approx(millions, abs=0.06)
+    assert of_pretraining(WAV2VEC2[name]) == parameters(lambda: Wav2Vec2ForPreTraining(WAV2VEC2[name].config()))
+
+
+TABLE = {  # kind, size: learning rate, warm-up, steps, clip, hours of audio an update, crop in samples, penalty, gradient, width
+    ("hubert", "base"): (5e-4, 32_000, 400_000, 10.0, 2_800 / 3_600, 250_000, 10.0, 0.1, 256),
+    ("hubert", "large"): (1.5e-3, 32_000, 400_000, 1.0, 2.0, 250_000, 10.0, 1.0, 768),
+    ("wav2vec2", "base"): (5e-4, 32_000, 400_000, 0.0, 1.556, 250_000, 10.0, 0.1, 256),
+    ("wav2vec2", "large"): (3e-4, 48_000, 600_000, 0.0, 2.667, 320_000, 0.0, 1.0, 768),
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), TABLE)
+def test_hyper_parameters_are_the_published(kind, name):
+    size, options = size_of(kind, name), size_of(kind, name).training
+    loss = size if kind == "hubert" else size.contrastive
+    found = (options.learning_rate, options.warmup_steps, options.steps, options.clip, size.batching.seconds / 3_600)
+    found += (size.batching.crop_samples, loss.penalty, loss.feature_gradient, loss.width)
+    assert found == pytest.approx(TABLE[kind, name], rel=1e-3)
+    assert (options.adam_betas, options.adam_epsilon, options.weight_decay) == ((0.9, 0.98), 1e-6, 0.01)
+    assert (size.mask.probability, size.mask.length) == ((0.80, 10) if kind == "hubert" else (0.65, 10))
+    assert size.mask.same_masks  # fairseq's require_same_masks, which neither of its models turns off
+    large = name == "large"
+    assert size.normalise is large and size.mask.visible_weight == 0
+
+
+@pytest.mark.parametrize(("kind", "name"), TABLE)
+def test_architectures_are_the_published(kind, name):
+    config, large = size_of(kind, name).config(), name == "large"
+    drops = {config.hidden_dropout, config.attention_dropout, config.feat_proj_dropout}
+    assert drops == {0.0 if large else 0.1} and config.activation_dropout == 0 and config.layerdrop == (0.0 if large else 0.05)
+    assert config.feat_extract_norm == ("layer" if large else "group") and config.do_stable_layer_norm is large
+    assert (config.conv_dim, config.conv_kernel) == ((512,) * 7, (10, 3, 3, 3, 3, 2, 2)) and config.num_conv_pos_embeddings == 128
+    assert config.conv_bias is (large and kind == "wav2vec2")
+
+
+def test_the_iterations_of_hubert():
+    base, large = HUBERT["base"], HUBERT["large"]
+    assert [(i.teacher, i.layer, i.clusters, i.steps) for i in base.iterations] == [
+        ("mfcc", 0, 100, 250_000),
+        ("base", 6, 500, 400_000),
+    ]
+    assert [(i.teacher, i.layer, i.clusters, i.steps) for i in large.iterations] == [("base", 9, 500, 400_000)]
+    assert [base.options(n).steps for n in (1, 2)] == [250_000, 400_000] and base.options(1).learning_rate == 5e-4
+    warmups = [(size.options(n).warmup_steps, 0.08 * size.options(n).steps) for size, n in ((base, 1), (base, 2), (large, 1))]
+    assert warmups == [(20_000, 20_000), (32_000, 32_000), (32_000, 32_000)]  # the first 8 % of each iteration's own steps
+    with pytest.raises(InputError, match="HuBERT large has iterations 1 to 1; give one of them instead of 2"):
+        large.options(2)
+
+
+def test_the_quantisers_of_wav2vec_2():
+    base, large = WAV2VEC2["base"], WAV2VEC2["large"]
+    for size in (base, large):
+        assert (size.contrastive.codebooks, size.contrastive.entries, size.negatives) == (2, 320, 100)
+        assert (size.contrastive.kappa, size.contrastive.diversity) == (0.1, 0.1)
+    assert asdict(base.temperature) == {"start": 2.0, "decay": 0.999995, "floor": 0.5} and large.temperature.floor == 0.1
+    assert ContrastiveBatches(lambda step: {}).temperature == base.temperature
+
+
+def test_the_schedule_rises_and_falls_to_nothing_in_a_line():
+    """fairseq's polynomial decay: transformers' polynomial of power 1 is the same but for an end of 1e-7."""
+    options, weight = HUBERT["base"].training, torch.nn.Parameter(torch.zeros(1))
+    for name, end in ((options.schedule, 0.0), ("polynomial", 1e-7)):
+        optimiser = torch.optim.AdamW([weight], lr=options.learning_rate)
+        at = get_scheduler(name, optimiser, options.warmup_steps, options.steps).lr_lambdas[0]
+        rates = [options.learning_rate * at(step) for step in (0, 16_000, 32_000, 216_000, 400_000)]
+        assert rates == pytest.approx([0, 2.5e-4, 5e-4, 2.5e-4, end], abs=1e-7)
+
+
+@pytest.mark.parametrize("size", ALL, ids=lambda size: f"{type(size).__name__}-{size.name}")
+def test_sizes_are_frozen_and_hold_together(size):
+    with pytest.raises(FrozenInstanceError):
+        size.name = "other"
+    assert size.config() is not size.config()
+    assert abs(size.batching.crops * size.batching.crop_seconds - size.batching.seconds) < size.batching.crop_seconds
+    if size in WAV2VEC2.values():
+        config, options = size.config(), size.contrastive
+        assert (config.num_codevector_groups, config.num_codevectors_per_group) == (options.codebooks, options.entries)
+        assert (
+            config.codevector_dim == config.proj_codevector_dim == options.width
+            and config.feat_quantizer_dropout == options.dropout
+        )
+
+
+def test_the_small_ones_share_an_architecture(tmp_path):
+    theirs, ours = small_config().to_dict(), WAV2VEC2["small"].config().to_dict()
+    shared = (theirs.keys() & ours.keys()) - {"model_type", "architectures"}
+    assert {name for name in shared if theirs[name] != ours[name]} == set() and ours["hidden_size"] == 256
+    size = WAV2VEC2["small"]
+    save_pretraining(Wav2Vec2Pretraining(size.model(), size.contrastive), tmp_path)
+    assert Wav2Vec2ForPreTraining.from_pretrained(tmp_path).config.num_codevectors_per_group == 64
+
+
+def test_an_unknown_size_is_refused():
+    for kind, name in (("hubert", "huge"), ("wavlm", "base")):
+        with pytest.raises(InputError, match=rf"there is no {kind} of size {name}; choose hubert or wav2vec2"):
+            size_of(kind, name)
+
+
+# ---- fixtures of checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +178,7 @@ def hubert(hubert_folder):
 @pytest.mark.parametrize("size", ["small", "base"])
 @pytest.mark.parametrize("teacher", [None, "mfcc", "some/encoder"])
 def test_hubert_has_the_settings_of_its_size_and_iteration(size, teacher):
-    chosen, options = HUBERT[size], hubert_plan(size, teacher).with_options({}).options
+    chosen, options = HUBERT[size], with_options(hubert_preset(size, teacher), {})
     iteration = chosen.iterations[-1 if teacher == "some/encoder" else 0]
     assert (options.layer, options.clusters, options.training.steps) == (iteration.layer, iteration.clusters, iteration.steps)
     assert (options.mask, options.penalty, options.gradient_scale) == (chosen.mask, chosen.penalty, chosen.feature_gradient)
@@ -52,55 +189,54 @@ def test_hubert_has_the_settings_of_its_size_and_iteration(size, teacher):
 
 def test_large_learns_from_another_hubert():
     with pytest.raises(InputError, match="large learns from another HuBERT; name one with --teacher"):
-        hubert_plan("large")
-    assert hubert_plan("large", "facebook/hubert-base-ls960").options.layer == 9
+        hubert_preset("large")
+    assert hubert_preset("large", "facebook/hubert-base-ls960").layer == 9
 
 
 @pytest.mark.parametrize("size", WAV2VEC2)
 def test_wav2vec2_has_the_settings_of_its_size(size):
-    chosen, options = WAV2VEC2[size], wav2vec2_plan(size).with_options({}).options
+    chosen, options = WAV2VEC2[size], with_options(wav2vec2_preset(size), {})
     assert (options.training, options.contrastive, options.mask) == (chosen.training, chosen.contrastive, chosen.mask)
     assert (options.negatives, options.temperature, options.seconds) == (100, chosen.temperature, chosen.batching.crop_seconds)
 
 
 @pytest.mark.parametrize("divided", [(8, 2), (4, 4), (2, 8), (16, 1), (1, 16)])
-@pytest.mark.parametrize("plan", [hubert_plan("base"), hubert_plan("large", "t"), wav2vec2_plan("base"), wav2vec2_plan("large")])
-def test_a_published_batch_can_be_divided(plan, divided):
+@pytest.mark.parametrize(
+    "preset", [hubert_preset("base"), hubert_preset("large", "t"), wav2vec2_preset("base"), wav2vec2_preset("large")]
+)
+def test_a_published_batch_can_be_divided(preset, divided):
     processes, accumulation = divided
-    crops = plan.with_options({"accumulation": accumulation}).options.crops
-    assert crops % processes == 0 and crops * accumulation == plan.options.crops
+    crops = with_options(preset, {"accumulation": accumulation}).crops
+    assert crops % processes == 0 and crops * accumulation == preset.crops
 
 
 @pytest.mark.parametrize("chosen", [*HUBERT.values(), *WAV2VEC2.values()])
 def test_a_batch_is_as_long_as_published(chosen):
-    plan = hubert_plan(chosen.name, "t") if chosen in HUBERT.values() else wav2vec2_plan(chosen.name)
-    assert plan.options.crops * plan.options.seconds == pytest.approx(chosen.batching.seconds, rel=0.02)
+    preset = hubert_preset(chosen.name, "t") if chosen in HUBERT.values() else wav2vec2_preset(chosen.name)
+    assert preset.crops * preset.seconds == pytest.approx(chosen.batching.seconds, rel=0.02)
 
 
 def test_going_on_learns_the_starts_last_layer(hubert):
-    plan = continued_plan(hubert)
-    assert (plan.options, plan.function) == (
-        IterationOptions(CONTINUED, teacher=hubert, layer=2, mask=MaskOptions(0.65, 10, 1.0)),
-        pretrain,
-    )
+    preset = continued_preset(hubert)
+    assert preset == HubertOptions(CONTINUED, teacher=hubert, layer=2, mask=MaskOptions(0.65, 10, 1.0))
 
 
 def test_another_teachers_last_layer_is_its_own(hubert, hubert_folder):
     other = str(hubert_folder(num_hidden_layers=3))
-    assert (continued_plan(hubert, other).options.teacher, continued_plan(hubert, other).options.layer) == (other, 3)
-    assert (continued_plan(hubert, "mfcc").options.teacher, continued_plan(hubert, "mfcc").options.layer) == ("mfcc", 0)
+    assert (continued_preset(hubert, other).teacher, continued_preset(hubert, other).layer) == (other, 3)
+    assert (continued_preset(hubert, "mfcc").teacher, continued_preset(hubert, "mfcc").layer) == ("mfcc", 0)
 
 
 def test_going_on_with_wav2vec2_keeps_its_heads(wav2vec2):
-    plan = continued_plan(wav2vec2)
-    assert (plan.options, plan.function) == (ContrastiveRun(CONTINUED), pretrain_wav2vec2)
-    assert plan.with_options({"start": wav2vec2}).options.contrastive is None  # those of the folder
+    preset = continued_preset(wav2vec2)
+    assert preset == Wav2Vec2Options(CONTINUED)
+    assert with_options(preset, {"start": wav2vec2}).contrastive is None  # those of the folder
 
 
 def test_going_on_with_another_kind_is_refused(tmp_path):
     WavLMModel(WavLMConfig(**TINY)).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="is a wavlm encoder; this training goes on from a HuBERT or a wav2vec 2.0"):
-        continued_plan(str(tmp_path))
+        continued_preset(str(tmp_path))
 
 
 # ---- what is typed
@@ -108,19 +244,19 @@ def test_going_on_with_another_kind_is_refused(tmp_path):
 
 def test_what_is_typed_wins_wherever_it_belongs():
     typed = {"steps": 7, "crop_seconds": 2.0, "mask_probability": 0.3, "visible_weight": 0.5, "feature_penalty": 0.0, "clusters": 9}
-    options = hubert_plan("base").with_options(typed | {"gradient_scale": 1.0, "crops": 3, "accumulation": 2}).options
+    options = with_options(hubert_preset("base"), typed | {"gradient_scale": 1.0, "crops": 3, "accumulation": 2})
     assert (options.training.steps, options.training.accumulation, options.training.warmup_steps) == (7, 2, 20_000)
     assert (options.seconds, options.penalty, options.clusters, options.gradient_scale) == (2.0, 0.0, 9, 1.0)
     assert options.mask == MaskOptions(0.3, 10, 0.5, True) and options.crops == 3  # typed: not divided
-    assert hubert_plan("base").with_options({"same_masks": False}).options.mask == MaskOptions(0.8, 10, 0.0, False)
+    assert with_options(hubert_preset("base"), {"same_masks": False}).mask == MaskOptions(0.8, 10, 0.0, False)
 
 
 def test_what_is_typed_of_a_quantiser_replaces_that_of_the_size_or_of_the_start(wav2vec2):
     typed = {"entries": 8, "gradient_scale": 1.0, "feature_penalty": 0.5}
     wanted = {"entries": 8, "feature_gradient": 1.0, "penalty": 0.5}
-    assert wav2vec2_plan("base").with_options(typed).options.contrastive == replace(ContrastiveOptions(), **wanted)
-    for plan in (wav2vec2_plan("base", wav2vec2), continued_plan(wav2vec2)):
-        assert plan.with_options(typed | {"start": wav2vec2}).options.contrastive == replace(HEADS, **wanted)
+    assert with_options(wav2vec2_preset("base"), typed).contrastive == replace(ContrastiveOptions(), **wanted)
+    for preset in (wav2vec2_preset("base", wav2vec2), continued_preset(wav2vec2)):
+        assert with_options(preset, typed | {"start": wav2vec2}).contrastive == replace(HEADS, **wanted)
 
 
 # ---- what would change nothing
@@ -133,18 +269,18 @@ OF_HUBERT |= {"share": 0.5, "budget": 9, "starts": 1, "visible_weight": 0.0, "pr
 def test_what_is_of_hubert_is_refused_for_wav2vec2(name):
     flag = "--no-reference" if name == "reference" else f"--{name.replace('_', '-')}"
     with pytest.raises(InputError, match=f"^{flag} would change nothing, for w2v2 is a wav2vec 2.0; leave out"):
-        wav2vec2_plan("small").with_options({"start": "w2v2", name: OF_HUBERT[name]})
+        with_options(wav2vec2_preset("small"), {"start": "w2v2", name: OF_HUBERT[name]})
 
 
 @pytest.mark.parametrize("name", ["codebooks", "entries", "diversity", "negatives"])
 def test_what_is_of_wav2vec2_is_refused_for_hubert(name):
     with pytest.raises(InputError, match=f"^--{name} would change nothing, for what is trained is a HuBERT; leave out"):
-        hubert_plan("small").with_options({name: 2})
+        with_options(hubert_preset("small"), {name: 2})
 
 
 def test_a_switch_that_is_off_asks_for_nothing():
     off = {"reference": True, "save_bf16": False, "domain_adversary_frames": False}
-    assert wav2vec2_plan("small").with_options(off) == wav2vec2_plan("small")
+    assert with_options(wav2vec2_preset("small"), off) == wav2vec2_preset("small")
 
 
 @pytest.mark.parametrize(
@@ -164,10 +300,10 @@ def test_a_switch_that_is_off_asks_for_nothing():
         ),
     ],
 )
-@pytest.mark.parametrize("plan", [hubert_plan("small"), wav2vec2_plan("small")])
-def test_what_means_nothing_alone_is_refused(plan, typed, said):
+@pytest.mark.parametrize("preset", [hubert_preset("small"), wav2vec2_preset("small")])
+def test_what_means_nothing_alone_is_refused(preset, typed, said):
     with pytest.raises(InputError, match=said):
-        plan.with_options(typed)
+        with_options(preset, typed)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +317,7 @@ def test_what_means_nothing_alone_is_refused(plan, typed, said):
 )
 def test_what_the_teacher_leaves_open_to_nobody_is_refused(typed, said):
     with pytest.raises(InputError, match=said):
-        hubert_plan("small", typed.get("teacher")).with_options(typed)
+        with_options(hubert_preset("small", typed.get("teacher")), typed)
 
 
 # ---- the verbs, on almost nothing
