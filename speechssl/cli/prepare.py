@@ -453,8 +453,7 @@ def _add_minisuperb(what: Any) -> None:
 
 
 def _prepare_minisuperb(o: argparse.Namespace) -> None:
-    from speechssl.synth.minisuperb import Settings, prepare
-    from speechssl.synth.minisuperb_tasks import some_of
+    from speechssl.synth.minisuperb import Settings, prepare, some_of
 
     for task, card in prepare(o.out, Settings(some_of(o.tasks, o.share), o.seed), o.workers).items():
         print(f"{o.out / task}: {', '.join(f'{n} {split}' for split, n in card['sizes'].items())} utterances")

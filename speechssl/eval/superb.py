@@ -350,8 +350,7 @@ def _within(root: Path, wanted: Sequence[str], named: Sequence[str]) -> dict[str
 
 def _synthetic(root: Path, wanted: Sequence[str], share: float, seed: int, workers: int) -> dict[str, Path]:
     """Raises InputError where they were made with another share or seed."""
-    from speechssl.synth.minisuperb import Settings, prepare
-    from speechssl.synth.minisuperb_tasks import some_of
+    from speechssl.synth.minisuperb import Settings, prepare, some_of
 
     made = {task: next(iter(TASKS[task].folders), task) if task != QBE else task for task in wanted}
     if made:

@@ -74,7 +74,7 @@ class Spoken:
     sample_rate: int  # Hz
     words: tuple[Mark, ...]  # text is the piece of the input; for Mandarin a mark is one syllable
     phones: tuple[Mark, ...]  # text is the espeak-ng phone mnemonic, stress marks removed
-    said: tuple[str, ...] = ()  # the phones, those too that have no time of their own: an l may share that of the vowel before it
+    all_phones: tuple[str, ...] = ()  # those too that have no time of their own: an l may share that of the vowel before it
 
 
 @dataclass(frozen=True)

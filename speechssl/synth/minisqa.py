@@ -21,18 +21,18 @@ from speechssl.data.prepare_report import claim_settings, in_parallel, write_lin
 from speechssl.data.records import Answer, Passage, Question, Span, compact, data_hash
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
-from speechssl.synth.espeak import Mark, Spoken, Voice, speak
+from speechssl.synth.espeak import Voice, speak
 from speechssl.synth.minisqa_text import TextPassage, TextQuestion, generate_passage
 
-# The speakers of MiniSQA: espeak-ng variants, each with its own rate and pitch, disjoint between the splits.
-#
-# The split of a speaker is part of this table and does not depend on the seed of a corpus, so a model trained on one corpus has
-# never heard the test speakers of another. Variants that whisper, buzz or read as a robot are left out, and so are six (f2, f3, f5,
-# Alicia, sandro, victor) whose samples differ from run to run (espeak-ng reads uninitialised memory for them).
-
+VERSION = 2  # of the generator; part of the card, so that corpora of different generators are never mixed up
+PAUSE = 0.25  # seconds between sentences
+SPLITS = ("train", "dev", "test")
 LANGUAGES = {"en": "en-us", "zh": "cmn"}
-REFERENCE_VARIANT = ""  # espeak-ng's own voice; nobody's in the corpus
 
+# The speakers: espeak-ng variants, each with its own rate and pitch, disjoint between the splits. The split of a speaker does not
+# depend on the seed of a corpus, so that a model trained on one corpus never had the test speakers of another. Variants that
+# whisper, buzz or read as a robot are left out, and so are six (f2, f3, f5, Alicia, sandro, victor) whose samples differ from run
+# to run (espeak-ng reads uninitialised memory for them).
 _VARIANTS = {
     "train": (
         "Alex Andy Annie Denis Diogo Gene Henrique Hugo Jacky Lee Mario Michael Mike Nguyen Reed Storm adam announcer "
@@ -67,13 +67,8 @@ def speakers(language: str, split: str) -> tuple[Voice, ...]:
 
 
 def reference(voice: Voice) -> Voice:
-    """The one neutral voice, at this voice's rate: what a perfect voice converter would turn every speaker into."""
-    return Voice("reference", voice.language, REFERENCE_VARIANT, rate=voice.rate, pitch=50, range=50)
-
-
-VERSION = 2  # of the generator; part of the card, so that corpora of different generators are never mixed up
-PAUSE = 0.25  # seconds between sentences
-SPLITS = ("train", "dev", "test")
+    """espeak-ng's own voice at this voice's rate, which is nobody's in the corpus: what a perfect voice converter would give."""
+    return Voice("reference", voice.language, "", rate=voice.rate, pitch=50, range=50)
 
 
 @dataclass(frozen=True)
@@ -137,7 +132,7 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
 def _prepare_split(out: Path, split: str, settings: Settings, workers: int) -> None:
     folder, parts = out / split, out / split / "parts"
     if (folder / "questions.jsonl").is_file():
-        return _remove(parts)
+        return remove_parts(parts)
     todo = [i for i in range(settings.passages[split]) if not (parts / f"{i:06d}.json").is_file()]
     jobs = [(out, split, i, settings) for i in todo]
     for _ in tqdm(
@@ -149,11 +144,12 @@ def _prepare_split(out: Path, split: str, settings: Settings, workers: int) -> N
         write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
     write_lines(folder / "passages.jsonl", [r["passage"] for r in records])
     write_lines(folder / "questions.jsonl", [q for r in records for q in r["questions"]])
-    _remove(parts)
+    remove_parts(parts)
 
 
-def _remove(parts: Path) -> None:
-    for part in parts.glob("*.json"):
+def remove_parts(parts: Path) -> None:
+    """The records of single passages or recordings, once their manifest is written."""
+    for part in parts.glob("*.json*"):
         part.unlink()
     if parts.is_dir():
         parts.rmdir()
@@ -168,13 +164,36 @@ def _speak_passage(job: tuple[Path, str, int, Settings]) -> None:
     joiner = "" if settings.language == "zh" else " "
     reading = _read(text.sentences, voices[0], joiner)
     name = f"{split}-{index:06d}"
-    passage = _passage(name, split, text, reading, voices[0], settings.language, joiner)
+    passage = Passage(
+        id=name,
+        audio=f"{split}/audio/{name}.flac",
+        seconds=len(reading.samples) / SAMPLE_RATE,
+        text=joiner.join(text.sentences),
+        speaker=voices[0].name,
+        language=settings.language,
+        words=reading.words,
+        phones=reading.phones,
+    )
     write_flac(out / passage.audio, reading.samples)
     record: dict[str, Any] = {"passage": compact(asdict(passage)), "questions": []}
     for number, question in enumerate(text.questions):
         voice = voices[1 + number % (len(voices) - 1)]
         spoken = _read((question.text,), voice, joiner)
-        item = _question(name, number, split, text, question, passage, reading, spoken, voice, joiner)
+        item = Question(
+            id=f"{name}-{number}",
+            passage=name,
+            audio=f"{split}/audio/{name}-{number}.flac",
+            seconds=len(spoken.samples) / SAMPLE_RATE,
+            text=question.text,
+            speaker=voice.name,
+            language=settings.language,
+            answers=() if question.answer is None else (_answer(text, question, reading, joiner),),
+            options=question.options,
+            correct=(question.correct,) if question.options else (),
+            relation=question.relation,
+            words=spoken.words,
+            phones=spoken.phones,
+        )
         write_flac(out / item.audio, spoken.samples)
         record["questions"].append(compact(asdict(item)))
     if settings.reference and split == "train":
@@ -191,8 +210,8 @@ def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> Reading:
     position, offset = 0, 0  # samples, characters
     for sentence in sentences:
         spoken = speak(sentence, voice)
-        words += [_shift(m, position, spoken) for m in spoken.words]
-        phones += [_shift(m, position, spoken) for m in spoken.phones]
+        for spans, marks in ((words, spoken.words), (phones, spoken.phones)):
+            spans += [Span(m.text, *((position + place) / spoken.sample_rate for place in (m.start, m.end))) for m in marks]
         characters += [offset + m.position for m in spoken.words]
         silence = np.zeros(round(PAUSE * spoken.sample_rate), np.int16)
         pieces += [spoken.samples, silence]
@@ -200,53 +219,6 @@ def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> Reading:
         offset += len(sentence) + len(joiner)
     samples = np.concatenate(pieces).astype(np.float32) / 32768
     return Reading(resample(samples, spoken.sample_rate, SAMPLE_RATE), tuple(words), tuple(phones), tuple(characters))
-
-
-def _shift(mark: Mark, position: int, spoken: Spoken) -> Span:
-    return Span(mark.text, (position + mark.start) / spoken.sample_rate, (position + mark.end) / spoken.sample_rate)
-
-
-def _passage(name: str, split: str, text: TextPassage, reading: Reading, voice: Voice, language: str, joiner: str) -> Passage:
-    return Passage(
-        id=name,
-        audio=f"{split}/audio/{name}.flac",
-        seconds=len(reading.samples) / SAMPLE_RATE,
-        text=joiner.join(text.sentences),
-        speaker=voice.name,
-        language=language,
-        words=reading.words,
-        phones=reading.phones,
-    )
-
-
-def _question(
-    name: str,
-    number: int,
-    split: str,
-    text: TextPassage,
-    question: TextQuestion,
-    passage: Passage,
-    reading: Reading,
-    spoken: Reading,
-    voice: Voice,
-    joiner: str,
-) -> Question:
-    answers = () if question.answer is None else (_answer(text, question, reading, joiner),)
-    return Question(
-        id=f"{name}-{number}",
-        passage=name,
-        audio=f"{split}/audio/{name}-{number}.flac",
-        seconds=len(spoken.samples) / SAMPLE_RATE,
-        text=question.text,
-        speaker=voice.name,
-        language=passage.language,
-        answers=answers,
-        options=question.options,
-        correct=(question.correct,) if question.options else (),
-        relation=question.relation,
-        words=spoken.words,
-        phones=spoken.phones,
-    )
 
 
 def _answer(text: TextPassage, question: TextQuestion, reading: Reading, joiner: str) -> Answer:

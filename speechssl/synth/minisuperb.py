@@ -1,24 +1,565 @@
-"""The spoken MiniSUPERB: a folder of utterances for every task of SUPERB."""
+"""MiniSUPERB: a folder of utterances for every task of SUPERB, drawn and spoken here.
+
+Every task has a generator of recordings (`Draw`, `Conversation`, `Overlap`, `Noisy`), which are decided by (task, split, seed)
+alone, and made by any number of workers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import Field, asdict, dataclass, field, replace
+from itertools import combinations, cycle, islice, pairwise
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, ClassVar, Protocol, TypeVar
 
+import numpy as np
+from scipy import signal
 from tqdm import tqdm
 
+from speechssl.audio import SAMPLE_RATE, duration, resample, to_int16, write_flac
+from speechssl.augment import NoiseBank, active_level
 from speechssl.data.prepare_report import claim_settings, in_parallel, write_lines
-from speechssl.data.utterances import Utterance, to_record
+from speechssl.data.utterances import DOCUMENTS, SPLITS, SPLITS_OF, TOGETHER, Slot, Trial, Turn, Utterance, to_record
+from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json, write_text
-from speechssl.synth import minisuperb_tasks as reading
-from speechssl.synth.minisuperb_tasks import NAMES, USUAL, check_sizes, splits_of
-from speechssl.synth.minisuperb_tasks import plan_of_tasks as plan
-from speechssl.synth.minisuperb_words import Draw, Planned
+from speechssl.signal import rms_level
+from speechssl.synth.espeak import Spoken, Voice, speak
+from speechssl.synth.minisqa import remove_parts, speakers
+from speechssl.synth.minisqa_text import generate_passage, load_language, occurrences
+from speechssl.synth.minisuperb_words import (
+    INTENTS,
+    INTENTS_OF_COMMANDS,
+    KEYWORDS,
+    SILENCE,
+    STYLES,
+    UNKNOWN,
+    UNKNOWN_WORDS,
+    fill,
+    phones_of,
+)
 
 VERSION = 1  # of the generator; part of the card
 NAME = "MiniSUPERB"
+
+# ---- a recording as it is drawn and as it is made
+
+SILENT = -45.0  # dB from the peak; what the synthesiser leaves before and after the speech is below
+
+
+class Planned(Protocol):
+    """A recording that is to be made: a frozen dataclass of all that decides its samples, `id` and `seed` among them."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def id(self) -> str: ...
+
+    def make(self, folder: Path) -> Utterance:
+        """Write its audio below the folder of its task, and return its line of the manifest."""
+
+
+P = TypeVar("P", bound=Planned)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One voice that speaks once."""
+
+    id: str
+    text: str  # "": nothing but faint background noise
+    voice: Voice
+    labels: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0  # the recording is at least so long, what is said anywhere in it
+    tilt: float = 0.0  # of the spectrum: more is brighter
+    gain: float = 0.0  # dB
+    seed: int = 0  # of where it lies in the recording, and of the noise
+    slots: tuple[Slot, ...] = ()
+    matches: tuple[str, ...] = ()
+    phones: bool = False  # are asked for
+    folder: str = "audio"  # where its audio goes, from the folder of its task
+
+    def make(self, folder: Path) -> Utterance:
+        """A recording that another task of the same recordings made is there already."""
+        path, phones = folder / self.folder / f"{self.id}.flac", ""
+        if self.phones or not path.is_file():
+            spoken = _speak(self)
+            phones = phones_of(spoken) if self.phones else ""
+            write_flac(path, _shape(self, spoken))
+        name, labels = self.voice.name, self.labels
+        return Utterance(
+            self.id, f"{self.folder}/{path.name}", duration(path), name, labels, self.text, phones, self.slots, matches=self.matches
+        )
+
+
+def numbered(found: Iterator[P], key: str, name: str, count: int) -> list[P]:
+    """The first of them, with ids and with seeds of their own. key: what they were drawn from."""
+    return [
+        replace(d, id=f"{name}-{number:05d}", seed=Random(f"{key}/{number}").getrandbits(32))
+        for number, d in enumerate(islice(found, count))
+    ]
+
+
+def render(drawn: Draw) -> np.ndarray:
+    """(N,) float32 at 16 kHz."""
+    return _shape(drawn, _speak(drawn))
+
+
+def _speak(drawn: Draw) -> Spoken | None:
+    return speak(drawn.text, drawn.voice) if drawn.text else None
+
+
+def _shape(drawn: Draw, spoken: Spoken | None) -> np.ndarray:
+    """spoken: None where there is no text."""
+    rng = np.random.default_rng(drawn.seed)
+    if spoken is not None:
+        samples = resample(spoken.samples.astype(np.float32) / 32768, spoken.sample_rate, SAMPLE_RATE)
+    else:
+        samples = rng.standard_normal(round(drawn.seconds * SAMPLE_RATE)).astype(np.float32)
+    # brighter (tilt above 0) or darker (below 0) by a filter of one zero
+    coloured = np.asarray(signal.lfilter([1.0, -max(min(drawn.tilt, 0.9), -0.9)], [1.0], samples))
+    missing = max(round(drawn.seconds * SAMPLE_RATE) - len(coloured), 0)
+    before = int(rng.integers(missing + 1))
+    padded = np.pad(coloured, (before, missing - before))
+    return np.asarray(padded / np.abs(padded).max() * 10 ** (drawn.gain / 20), np.float32)
+
+
+def trimmed(samples: np.ndarray) -> np.ndarray:
+    """From the first sample that is loud enough for speech to the last. samples: (N,)."""
+    loud = np.flatnonzero(np.abs(samples) > np.abs(samples).max() * 10 ** (SILENT / 20))
+    return samples[int(loud[0]) : int(loud[-1]) + 1]
+
+
+# ---- voices of a split, and sentences of MiniSQA, which every task draws alike
+
+LANGUAGE = "en"
+SENTENCE = range(6, 11)  # words; 2 to 4 seconds
+
+
+def anyone(rng: Random, split: str) -> Voice:
+    return rng.choice(speakers(LANGUAGE, split))
+
+
+def varied(rng: Random, voice: Voice) -> Voice:
+    """The voice on another day: no two recordings of it are alike."""
+    return with_(voice, voice.rate * rng.uniform(0.85, 1.2), voice.pitch + rng.uniform(-12, 12), voice.range + rng.uniform(-15, 15))
+
+
+def with_(voice: Voice, rate: float, pitch: float, spread: float) -> Voice:
+    """Within what espeak-ng takes."""
+    low, high = 0, 99
+    rate, pitch, spread = min(max(rate, 80), 450), min(max(pitch, low), high), min(max(spread, low), high)
+    return replace(voice, rate=round(rate), pitch=round(pitch), range=round(spread))
+
+
+def sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
+    """Different sentences of a split of MiniSQA, without end; those about people only, which no other split has."""
+    seen, index = set(load_language(LANGUAGE).fillers), 0
+    while True:
+        for sentence in generate_passage(LANGUAGE, split, index, seed).sentences:
+            if len(sentence.split()) in words and sentence not in seen:
+                seen.add(sentence)
+                yield sentence
+        index += 1
+
+
+# ---- labelled utterances: keywords, commands, speakers and styles
+
+SPEAKERS = 40  # that are to be identified, of the training voices
+CLIP = 1.0  # seconds that a keyword lies in
+
+
+def keywords(rng: Random, split: str, seed: int) -> Iterator[Draw]:
+    """The twelve classes in turn: ten keywords, other words, and background noise."""
+    while True:
+        for label in (*KEYWORDS, UNKNOWN, SILENCE):
+            text = {UNKNOWN: rng.choice(UNKNOWN_WORDS), SILENCE: ""}.get(label, label)
+            gain = rng.uniform(-40, -20) if label == SILENCE else rng.uniform(-12, 0)
+            yield Draw("", text, varied(rng, anyone(rng, split)), {"keyword": label}, CLIP, rng.gauss(0, 0.1), gain)
+
+
+def intents(rng: Random, split: str, seed: int) -> Iterator[Draw]:
+    """The intents in turn. Training leaves the last phrase of each out."""
+    while True:
+        for intent in INTENTS:
+            text = rng.choice(intent.phrases[:-1] if split == "train" else intent.phrases)
+            labels = {"action": intent.action, "object": intent.object, "location": intent.location}
+            yield Draw("", text, varied(rng, anyone(rng, split)), labels, tilt=rng.gauss(0, 0.1), gain=rng.uniform(-12, 0))
+
+
+def identities(rng: Random, split: str, seed: int) -> Iterator[Draw]:
+    """The speakers in turn, who are the same in every split, and every sentence once. How and through what they speak varies."""
+    texts = sentences(split, seed)
+    while True:
+        for voice in speakers(LANGUAGE, "train")[:SPEAKERS]:
+            labels = {"speaker": voice.name}
+            yield Draw("", next(texts), varied(rng, voice), labels, tilt=rng.gauss(0, 0.2), gain=rng.uniform(-12, 0))
+
+
+def styles(rng: Random, split: str, seed: int) -> Iterator[Draw]:
+    """Every sentence by one voice in every style: neither the words nor the voice tells which. Styles overlap."""
+    for text in sentences(split, seed):
+        voice = anyone(rng, split)
+        for name, style in STYLES.items():
+            rate = voice.rate * style.rate * rng.gauss(1, 0.07)
+            pitch, spread = voice.pitch + style.pitch + rng.gauss(0, 8), voice.range + style.range + rng.gauss(0, 10)
+            tilt, gain = style.tilt + rng.gauss(0, 0.15), style.gain + rng.gauss(0, 3)
+            yield Draw("", text, with_(voice, rate, pitch, spread), {"style": name}, tilt=tilt, gain=min(gain, 0.0))
+
+
+def commands(rng: Random, split: str, seed: int) -> Iterator[Draw]:
+    """The intents in turn, each phrase as often, by anyone of the split."""
+    while True:
+        for phrases in INTENTS_OF_COMMANDS.values():
+            text, slots = fill(rng, rng.choice(phrases.split("/")), split)
+            voice = varied(rng, anyone(rng, split))
+            yield Draw("", text, voice, tilt=rng.gauss(0, 0.1), gain=rng.uniform(-12, 0), slots=slots)
+
+
+# ---- sentences read aloud: the recordings that PR and ASR share, and those of ASV with its trials
+
+SENTENCES = "sentences"  # the folder, beside those of the tasks, of the recordings that PR and ASR share
+WORDS = range(6, 14)  # of a sentence; 2 to 6 seconds
+SAME_DAY = 2  # recordings of one voice in a row: the fewest recordings make both kinds of trial
+TRIALS = 1000  # at most, of one speaker; as many of two
+
+
+def phonetic(rng: Random, split: str, seed: int) -> Iterator[Draw]:
+    """Every sentence once, by anyone of the split, with its phones."""
+    return transcribed(rng, split, seed, phones=True)
+
+
+def transcribed(rng: Random, split: str, seed: int, phones: bool = False) -> Iterator[Draw]:
+    """The same recordings without phones."""
+    for text in sentences(split, seed, WORDS):
+        voice, tilt, gain = varied(rng, anyone(rng, split)), rng.gauss(0, 0.1), rng.uniform(-12, 0)
+        yield Draw("", text, voice, tilt=tilt, gain=gain, phones=phones, folder=f"../{SENTENCES}/audio")
+
+
+def verified(rng: Random, split: str, seed: int) -> Iterator[Draw]:
+    """The voices of the split in turn, two recordings each time, and every sentence once."""
+    texts = sentences(split, seed)
+    while True:
+        for voice in speakers(LANGUAGE, split):
+            for _ in range(SAME_DAY):
+                rate = voice.rate * rng.uniform(0.8, 1.25)  # more than `varied`: espeak-ng's variants are easily told apart
+                pitch, spread = voice.pitch + rng.uniform(-18, 18), voice.range + rng.uniform(-25, 25)
+                yield Draw("", next(texts), with_(voice, rate, pitch, spread), tilt=rng.gauss(0, 0.45), gain=rng.uniform(-12, 0))
+
+
+def trials(split: str, drawn: Sequence[Draw], seed: int) -> list[Trial]:
+    """As many of one speaker as of two, in random order; no two recordings of a split have the same words.
+
+    Raises ValueError where not both kinds are possible.
+    """
+    rng = Random(f"minisuperb/asv/{split}/{seed}/trials")
+    pairs = list(combinations(drawn, 2))
+    kinds = {same: [p for p in pairs if (p[0].voice.name == p[1].voice.name) == same] for same in (True, False)}
+    count = min(TRIALS, *map(len, kinds.values()))
+    if not count:
+        raise ValueError(f"{len(drawn)} recordings make no trials of one speaker and of two")
+    found = [Trial(a.id, b.id, same) for same, of in kinds.items() for a, b in rng.sample(of, count)]
+    return rng.sample(found, len(found))
+
+
+# ---- QbE: documents that are searched, and queries, a word or two, spoken by voices that no document has
+
+SINGLE, PAIRED = 6, 4  # letters of a query of one word, and of each word of one of two, at least
+COMMON = 0.1  # of the documents match a query at most
+ENOUGH = 5  # matches; queries that have fewer are taken where there are no others
+
+
+def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[Draw]]:
+    """documents, dev and test. A word that a query of dev has is in none of test, and every query is another one.
+
+    Raises InputError where the documents do not hold so many queries that match some of them and not all.
+    """
+    key = f"minisuperb/qbe/{DOCUMENTS}/{seed}"
+    documents = numbered(_documents(Random(key), seed), key, f"qbe-{DOCUMENTS}", sizes[DOCUMENTS])
+    found: dict[str, list[Draw]] = {DOCUMENTS: documents}
+    for split, phrases in _phrases(documents, seed).items():
+        if len(phrases) < sizes[split]:
+            raise InputError(
+                f"{len(documents)} documents hold {len(phrases)} queries for {split}, not {sizes[split]}; ask for more documents"
+            )
+        key = f"minisuperb/qbe/{split}/{seed}"
+        found[split] = numbered(_queries(Random(key), split, phrases), key, f"qbe-{split}", sizes[split])
+    return found
+
+
+def _documents(rng: Random, seed: int) -> Iterator[Draw]:
+    """Every sentence once, by the voices of training."""
+    for text in sentences("train", seed):
+        yield Draw("", text, varied(rng, anyone(rng, "train")), tilt=rng.gauss(0, 0.1), gain=rng.uniform(-12, 0))
+
+
+def _queries(rng: Random, split: str, phrases: Mapping[str, Sequence[str]]) -> Iterator[Draw]:
+    for text, matches in phrases.items():
+        voice, tilt, gain = varied(rng, anyone(rng, split)), rng.gauss(0, 0.1), rng.uniform(-12, 0)
+        yield Draw("", text, voice, tilt=tilt, gain=gain, matches=tuple(matches))
+
+
+def _phrases(documents: Sequence[Draw], seed: int) -> dict[str, dict[str, list[str]]]:
+    """split -> phrase -> ids of the documents that have it, in random order but those with many matches first."""
+    holders = _holders(documents)
+    rng = Random(f"minisuperb/qbe/queries/{seed}")
+    words = sorted({word for phrase in holders for word in phrase.split()})
+    owner = dict(zip(rng.sample(words, len(words)), ("dev", "test") * len(words), strict=False))
+    order = sorted(rng.sample(sorted(holders), len(holders)), key=lambda phrase: -min(len(holders[phrase]), ENOUGH))
+    used: set[str] = set()
+    found: dict[str, dict[str, list[str]]] = {"dev": {}, "test": {}}
+    for phrase in order:
+        parts = phrase.split()
+        if len(owners := {owner[word] for word in parts}) == 1 and not used.intersection(parts):
+            used.update(parts)
+            found[owners.pop()][phrase] = holders[phrase]
+    return found
+
+
+def _holders(documents: Sequence[Draw]) -> dict[str, list[str]]:
+    """What may be searched for -> ids of the documents that have it.
+
+    A phrase that is part of other words in some document ("work" of "works") is left out: whether it matches is a matter of taste.
+    """
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for document in documents:
+        words = document.text.split()
+        long = [word for word in words if len(word) >= SINGLE]
+        pairs = [f"{a} {b}" for a, b in pairwise(words) if min(len(a), len(b)) >= PAIRED]
+        for phrase in dict.fromkeys(long + pairs):
+            found[phrase].append(document.id)
+    most = max(round(COMMON * len(documents)), 1)
+    rare = {phrase: ids for phrase, ids in found.items() if len(ids) <= most and len(ids) < len(documents)}
+
+    def inside_words(phrase: str) -> bool:
+        return any(d.text.count(phrase) > occurrences(d.text, phrase, " ") for d in documents)
+
+    return {phrase: ids for phrase, ids in rare.items() if not inside_words(phrase)}
+
+
+# ---- SD: two people who talk with each other, and who speaks when, to the sample
+
+SECONDS = (8.0, 11.5)  # after which nobody begins to speak; a conversation lasts up to 15 s
+TURNS = 8  # more than fit
+INTERRUPTED = 0.7  # of the turns begin before the one before has ended,
+SHARES = (0.2, 0.45)  # by this share of the shorter of the two: less than half, so that no one speaks twice at once
+PAUSES = (0.1, 0.8)  # seconds, before the others
+EDGES = (0.0, 0.5)  # seconds of silence at the beginning and at the end
+LOUDER = 4.0  # dB that one is louder than the other, at most
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Sentences of two voices in turn."""
+
+    id: str
+    turns: tuple[Draw, ...]
+    seconds: float  # nobody begins to speak after that
+    seed: int = 0  # of pauses and overlaps
+
+    def make(self, folder: Path) -> Utterance:
+        samples, turns = self.render()
+        write_flac(folder / "audio" / f"{self.id}.flac", samples)
+        return Utterance(self.id, f"audio/{self.id}.flac", len(samples) / SAMPLE_RATE, turns=turns)
+
+    def render(self) -> tuple[np.ndarray, tuple[Turn, ...]]:
+        """(N,) float32 at 16 kHz, silent but for the turns."""
+        rng = np.random.default_rng(self.seed)
+
+        def samples(seconds: tuple[float, float]) -> int:
+            return round(rng.uniform(*seconds) * SAMPLE_RATE)
+
+        spoken: list[tuple[int, np.ndarray]] = []  # where it begins
+        turns: list[Turn] = []
+        for drawn in self.turns:
+            speech = trimmed(render(drawn))
+            if not spoken:
+                start = samples(EDGES)
+            else:
+                end = spoken[-1][0] + len(spoken[-1][1])
+                if rng.random() < INTERRUPTED:
+                    start = end - round(rng.uniform(*SHARES) * min(len(spoken[-1][1]), len(speech)))
+                else:
+                    start = end + samples(PAUSES)
+            if start > self.seconds * SAMPLE_RATE:
+                break
+            spoken.append((start, speech))
+            turns.append(Turn(drawn.voice.name, start / SAMPLE_RATE, (start + len(speech)) / SAMPLE_RATE))
+        total = np.zeros(max(start + len(speech) for start, speech in spoken) + samples(EDGES), np.float32)
+        for start, speech in spoken:
+            total[start : start + len(speech)] += speech
+        quieter = max(1.0, float(np.abs(total).max()))  # as a whole, where it would be beyond full scale
+        return np.asarray(total / quieter, np.float32), tuple(turns)
+
+
+def conversations(rng: Random, split: str, seed: int) -> Iterator[Conversation]:
+    """Two voices of the split each, either may begin; and every sentence once."""
+    texts = sentences(split, seed)
+    while True:
+        voices = [varied(rng, voice) for voice in rng.sample(speakers(LANGUAGE, split), 2)]
+        gain, tilts = rng.uniform(-12, -LOUDER), [rng.gauss(0, 0.1) for _ in voices]
+        gains = [gain, gain + rng.uniform(-LOUDER, LOUDER)]
+        turns = tuple(Draw("", next(texts), voices[i % 2], tilt=tilts[i % 2], gain=gains[i % 2]) for i in range(TURNS))
+        yield Conversation("", turns, rng.uniform(*SECONDS))
+
+
+# ---- SS: two voices at once; SE: a voice in noise; with what they were mixed of
+
+PEAK = 0.99  # of full scale: no mixture is louder
+PAIR_WORDS, NOISY_WORDS = range(10, 15), range(5, 8)  # of a sentence; 3 to 4 seconds, 2 to 3 seconds
+RATIOS = (0.0, 5.0)  # dB of the one voice over the other
+SEEN, UNSEEN = "stand-in", "held-out"  # generated noises: of train and dev, of test
+SNRS: Mapping[str, tuple[float, ...]] = {  # dB; those of VoiceBank-DEMAND (Valentini-Botinhao et al., SSW 2016)
+    "train": (15, 10, 5, 0),
+    "dev": (15, 10, 5, 0),
+    "test": (17.5, 12.5, 7.5, 2.5),
+}
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Two voices that begin together and end with the shorter one, as in mode "min" of Libri2Mix."""
+
+    id: str
+    first: Draw
+    second: Draw
+    ratio: float  # dB, active level of the first over that of the second
+    seed: int = 0
+
+    def make(self, folder: Path) -> Utterance:
+        first, second = trimmed(render(self.first)), trimmed(render(self.second))
+        n = min(len(first), len(second))
+        parts = first[:n], at_ratio(second[:n], active_level(first[:n]) - self.ratio)
+        return _write(folder, self.id, parts, kept=2, speaker=TOGETHER.join((self.first.voice.name, self.second.voice.name)))
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """A voice in generated noise."""
+
+    id: str
+    clean: Draw
+    noise: str  # SEEN or UNSEEN
+    snr: float  # dB, active level of the speech over RMS of the noise
+    seed: int = 0
+
+    def make(self, folder: Path) -> Utterance:
+        clean = render(self.clean)
+        noise = NoiseBank.of(self.noise, seed=self.seed).sample(self.id, len(clean))
+        gain = active_level(clean) - self.snr - rms_level(noise)
+        return _write(folder, self.id, (clean, noise * 10 ** (gain / 20)), kept=1, speaker=self.clean.voice.name)
+
+
+def at_ratio(samples: np.ndarray, level: float) -> np.ndarray:
+    """samples (N,) at this active level in dB."""
+    return np.asarray(samples * 10 ** ((level - active_level(samples)) / 20))
+
+
+def _write(folder: Path, name: str, parts: tuple[np.ndarray, np.ndarray], kept: int, speaker: str = "") -> Utterance:
+    """The sum of two parts (N,), and the first of them by themselves. They are rounded before they are added: the sum is exact."""
+    scale = min(1.0, PEAK / float(np.abs(parts[0] + parts[1]).max()), *(PEAK / float(np.abs(part).max()) for part in parts))
+    rounded = [to_int16(part * scale) for part in parts]
+    sources = tuple(f"sources/{name}-{number}.flac" for number in range(1, kept + 1))
+    for source, part in zip(sources, rounded, strict=False):
+        write_flac(folder / source, part)
+    write_flac(folder / "audio" / f"{name}.flac", rounded[0] + rounded[1])
+    return Utterance(name, f"audio/{name}.flac", len(parts[0]) / SAMPLE_RATE, speaker, sources=sources)
+
+
+def overlaps(rng: Random, split: str, seed: int) -> Iterator[Overlap]:
+    """Two voices of the split, and every sentence once."""
+    texts = sentences(split, seed, PAIR_WORDS)
+    while True:
+        voices = rng.sample(speakers(LANGUAGE, split), 2)
+        first, second = (Draw("", next(texts), varied(rng, v), tilt=rng.gauss(0, 0.1), gain=rng.uniform(-12, -3)) for v in voices)
+        yield Overlap("", first, second, rng.uniform(*RATIOS))
+
+
+def noisy(rng: Random, split: str, seed: int) -> Iterator[Noisy]:
+    """Every sentence once, by anyone of the split, and the SNRs in turn."""
+    for text, snr in zip(sentences(split, seed, NOISY_WORDS), cycle(SNRS[split]), strict=False):
+        clean = Draw("", text, varied(rng, anyone(rng, split)), tilt=rng.gauss(0, 0.1), gain=rng.uniform(-12, -3))
+        yield Noisy("", clean, UNSEEN if split == "test" else SEEN, snr)
+
+
+# ---- tasks and sizes
+
+DRAWN: dict[str, Callable[[Random, str, int], Iterator[Planned]]] = {  # of the generator, a split and the seed
+    "pr": phonetic,
+    "asr": transcribed,
+    "ks": keywords,
+    "sid": identities,
+    "asv": verified,
+    "sd": conversations,
+    "ic": intents,
+    "sf": commands,
+    "style": styles,
+    "se": noisy,
+    "ss": overlaps,
+}
+SHARED = {"pr": SENTENCES, "asr": SENTENCES}  # task -> whose recordings it has, where they are not its own
+USUAL = {  # task -> utterances in train (qbe: documents), dev and test
+    "pr": (900, 100, 200),
+    "asr": (900, 100, 200),
+    "ks": (2400, 300, 600),
+    "qbe": (300, 40, 40),
+    "sid": (1200, 240, 600),
+    "asv": (800, 160, 160),
+    "sd": (250, 40, 60),
+    "ic": (1500, 300, 600),
+    "sf": (1200, 150, 300),
+    "style": (1200, 240, 480),
+    "se": (300, 40, 60),
+    "ss": (300, 40, 60),
+}
+LEAST = {  # utterances in each split, where one is too few
+    "asv": (3, 3, 3),  # two of one voice, and one of another
+    "qbe": (8, 1, 1),  # documents that match, and others
+}
+ONE = (1, 1, 1)
+
+
+def splits_of(task: str) -> tuple[str, ...]:
+    return SPLITS_OF.get(task, SPLITS)
+
+
+def some_of(tasks: Sequence[str], share: float) -> dict[str, tuple[int, int, int]]:
+    """Sizes for `Settings`: this share of the usual numbers, the fewest that will do at least. InputError for an unknown task."""
+    if unknown := [task for task in tasks if task not in USUAL]:
+        raise InputError(f"there is no set {unknown[0]}; choose from {', '.join(USUAL)}")
+    found = {}
+    for task in tasks:
+        train, dev, test = (max(round(share * n), least) for n, least in zip(USUAL[task], LEAST.get(task, ONE), strict=True))
+        found[task] = train, dev, test
+    return found
+
+
+def check_sizes(sizes: Mapping[str, Sequence[int]]) -> None:
+    """Raises InputError for an unknown task, or numbers of utterances that cannot be made."""
+    for task, counts in sizes.items():
+        least = LEAST.get(task, ONE)
+        if task not in USUAL or len(counts) != len(least) or any(n < m for n, m in zip(counts, least, strict=True)):
+            raise InputError(
+                f"cannot make {task} of {counts} utterances; give {', '.join(USUAL)} three numbers from {' '.join(map(str, least))}"
+            )
+
+
+def plan(task: str, sizes: Mapping[str, int], seed: int) -> Mapping[str, Sequence[Planned]]:
+    """The recordings of each split, decided by (task, split, seed) alone; of queries by the number of documents too."""
+    if task == "qbe":
+        return plan_queries(sizes, seed)
+    return {split: draw(task, split, count, seed) for split, count in sizes.items()}
+
+
+def draw(task: str, split: str, count: int, seed: int) -> list[Planned]:
+    """The recordings of a split, `count` of them. Raises KeyError for an unknown task, and for qbe, which is planned as a whole."""
+    name = SHARED.get(task, task)
+    key = f"minisuperb/{name}/{split}/{seed}"
+    return numbered(DRAWN[task](Random(key), split, seed), key, f"{name}-{split}", count)
+
+
+# ---- the corpus
 
 
 @dataclass(frozen=True)
@@ -43,55 +584,37 @@ def _prepare_task(out: Path, task: str, settings: Settings, workers: int) -> dic
     sizes = dict(zip(splits_of(task), settings.sizes[task], strict=True))
     made_from = {"corpus": "minisuperb", "version": VERSION, "seed": settings.seed}
     wanted = made_from | {"task": task, "sizes": sizes}
-    if task in NAMES:
-        claim_settings(out.parent / NAMES[task], made_from | {"recordings": NAMES[task]}, NAME)
+    if task in SHARED:
+        claim_settings(out.parent / SHARED[task], made_from | {"recordings": SHARED[task]}, NAME)
     claim_settings(out, wanted, NAME)
     if not (out / "card.json").is_file():
         planned = plan(task, sizes, settings.seed)
-        _make_all(out, [p for split in sizes for p in planned[split]], workers)
-        manifests = _write_manifests(out, task, planned, settings.seed)
+        jobs = [(out, p) for split in sizes for p in planned[split] if not _part(out, p).is_file()]
+        made = in_parallel(_make, jobs, workers)
+        for _ in tqdm(made, f"speaking {out.name}", total=len(jobs), unit="file", disable=not jobs):
+            pass
+        for split, found in planned.items():
+            write_text(out / f"{split}.jsonl", "".join(_part(out, p).read_text() for p in found))
+        names = list(planned)
+        if task == "asv":
+            for split in names[1:]:
+                drawn = [p for p in planned[split] if isinstance(p, Draw)]
+                write_lines(out / f"{split}.trials.jsonl", (asdict(trial) for trial in trials(split, drawn, settings.seed)))
+            names += [f"{split}.trials" for split in names[1:]]
+        manifests = {name: hash_files([out / f"{name}.jsonl"]) for name in names}
         write_json(out / "card.json", wanted | {"manifests": manifests, "synthetic": "speech by espeak-ng"})
-    _remove(out / "parts")
+    remove_parts(out / "parts")
     card: dict[str, Any] = read_json(out / "card.json")
     return card
 
 
-def _make_all(out: Path, planned: Sequence[Planned], workers: int) -> None:
-    """Their recordings, and a line of the manifest for each in a file of its own, which is written last: what has one is done."""
-    jobs = [(out, p) for p in planned if not _part(out, p).is_file()]
-    for _ in tqdm(in_parallel(_make, jobs, workers), f"speaking {out.name}", total=len(jobs), unit="file", disable=not jobs):
-        pass
-
-
 def _make(job: tuple[Path, Planned]) -> None:
+    """One recording, and its line of the manifest in a file of its own, which is written last: what has one is done."""
     out, planned = job
-    write_lines(_part(out, planned), [_line(planned.make(out))])
+    utterance = planned.make(out)
+    text = {"text": utterance.text} if utterance.labels else {}  # labelled utterances have a text even where it is empty
+    write_lines(_part(out, planned), [to_record(utterance) | text])
 
 
 def _part(out: Path, planned: Planned) -> Path:
     return out / "parts" / f"{planned.id}.jsonl"
-
-
-def _line(utterance: Utterance) -> dict[str, Any]:
-    """Labelled utterances tell what is said even where that is nothing."""
-    return to_record(utterance) | ({"text": utterance.text} if utterance.labels else {})
-
-
-def _write_manifests(out: Path, task: str, planned: Mapping[str, Sequence[Planned]], seed: int) -> dict[str, str]:
-    """Returns their hashes."""
-    for split, found in planned.items():
-        write_text(out / f"{split}.jsonl", "".join(_part(out, p).read_text() for p in found))
-    names = list(planned)
-    if task == "asv":
-        for split in names[1:]:
-            drawn = [p for p in planned[split] if isinstance(p, Draw)]
-            write_lines(out / f"{split}.trials.jsonl", (asdict(trial) for trial in reading.trials(split, drawn, seed)))
-        names += [f"{split}.trials" for split in names[1:]]
-    return {name: hash_files([out / f"{name}.jsonl"]) for name in names}
-
-
-def _remove(parts: Path) -> None:
-    for part in parts.glob("*.jsonl"):
-        part.unlink()
-    if parts.is_dir():
-        parts.rmdir()

@@ -1,34 +1,26 @@
-"""Commands with slots, after SNIPS (arXiv 1805.10190): its intents and names of slots, our own phrases and values.
+"""What is spoken in MiniSUPERB: keywords, commands, commands with slots, speaking styles, and the names of phones.
 
-The values of the open slots (OPEN) belong to splits, by the hash that MiniSQA uses: training has about 70 % of them; dev and test
-have those and new ones (10 % and 20 % of all). The values of the other slots, and the phrases, are the same in all splits.
+The keywords and the unknown words are those of Speech Commands v1 (arXiv 1804.03209). Actions, objects and locations, with their
+31 combinations, are those of Fluent Speech Commands (arXiv 1904.03670, table 1), the phrases are our own. Commands with slots are
+after SNIPS (arXiv 1805.10190): its intents and names of slots, our own phrases and values. The values of the open slots (OPEN)
+belong to splits, by the hash that MiniSQA uses: training has about 70 % of them; dev and test have those and new ones (10 % and
+20 % of all). The values of the other slots, and the phrases, are the same in all splits.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import Field, dataclass, field, replace
-from itertools import islice
-from pathlib import Path
+from dataclasses import dataclass
 from random import Random
-from typing import Any, ClassVar, Protocol, TypeVar
 
-import numpy as np
-from scipy import signal
-
-from speechssl.audio import SAMPLE_RATE, duration, resample, write_flac
-from speechssl.data.utterances import Slot, Utterance
-from speechssl.synth.espeak import Spoken, Voice, speak
-from speechssl.synth.minisqa import speakers
-from speechssl.synth.minisqa_text import generate_passage, load_language, split_of
+from speechssl.data.utterances import Slot
+from speechssl.synth.espeak import Spoken
+from speechssl.synth.minisqa_text import split_of
 
 # The phones of PR: those that espeak-ng spoke, named as in the CMU dictionary (39, as LibriSpeech's are without stress).
-#
 # espeak-ng distinguishes 66 in English. Variants of one phone have one name here: the flap and the unreleased t are T, a vowel that
 # is short where it has no stress is that vowel, and every schwa is AH. A vowel with an r in it is two phones, as in the dictionary;
 # the r that links it to a vowel after it is no further one. Pauses and the glide between two vowels (`;`) are left out.
-
 _CONSONANTS = (
     "p P, b B, t T, t# T, t2 T, ? T, d D, k K, g G, f F, v V, T TH, D DH, s S, z Z, S SH, Z ZH, h HH, tS CH, dZ JH, "
     "m M, n N, n- AH N, N NG, l L, r R, r- R, w W, j Y"
@@ -47,145 +39,14 @@ PHONES = tuple(sorted({name for names in NAMES.values() for name in names}))
 
 
 def phones_of(spoken: Spoken | None) -> str:
-    """What was said in English, "HH AH L OW". Raises KeyError for a phone that no English word has."""
-    said: list[str] = []
-    for phone in spoken.said if spoken else ():
+    """The phones of English speech, "HH AH L OW". Raises KeyError for a phone that no English word has."""
+    found: list[str] = []
+    for phone in spoken.all_phones if spoken else ():
         names = NAMES[phone]
-        linking = names == ("R",) and said[-1:] in (["R"], ["ER"])
-        said += () if linking else names
-    return " ".join(said)
+        linking = names == ("R",) and found[-1:] in (["R"], ["ER"])
+        found += () if linking else names
+    return " ".join(found)
 
-
-# A recording as it is drawn and as it is made. Most are of one voice that speaks once: `Draw`.
-
-SILENT = -45.0  # dB from the peak; what the synthesiser leaves before and after the speech is below
-
-
-class Planned(Protocol):
-    """A recording that is to be made: a frozen dataclass of all that decides its samples, `id` and `seed` among them."""
-
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-    @property
-    def id(self) -> str: ...
-
-    def make(self, folder: Path) -> Utterance:
-        """Write its audio below the folder of its task, and return its line of the manifest."""
-
-
-P = TypeVar("P", bound=Planned)
-
-
-@dataclass(frozen=True)
-class Draw:
-    """One voice that speaks once."""
-
-    id: str
-    text: str  # "": nothing but faint background noise
-    voice: Voice
-    labels: dict[str, str] = field(default_factory=dict)
-    seconds: float = 0.0  # the recording is at least so long, what is said anywhere in it
-    tilt: float = 0.0  # of the spectrum: more is brighter
-    gain: float = 0.0  # dB
-    seed: int = 0  # of where it lies in the recording, and of the noise
-    slots: tuple[Slot, ...] = ()
-    matches: tuple[str, ...] = ()
-    phones: bool = False  # are asked for
-    folder: str = "audio"  # where its audio goes, from the folder of its task
-
-    def make(self, folder: Path) -> Utterance:
-        """A recording that another task of the same recordings made is there already."""
-        path, phones = folder / self.folder / f"{self.id}.flac", ""
-        if self.phones or not path.is_file():
-            spoken = _speak(self)
-            phones = phones_of(spoken) if self.phones else ""
-            write_flac(path, _shape(self, spoken))
-        name, labels = self.voice.name, self.labels
-        return Utterance(
-            self.id, f"{self.folder}/{path.name}", duration(path), name, labels, self.text, phones, self.slots, matches=self.matches
-        )
-
-
-def numbered(found: Iterator[P], key: str, name: str, count: int) -> list[P]:
-    """The first of them, with ids and with seeds of their own. key: what they were drawn from."""
-    return [
-        replace(d, id=f"{name}-{number:05d}", seed=Random(f"{key}/{number}").getrandbits(32))
-        for number, d in enumerate(islice(found, count))
-    ]
-
-
-def render(drawn: Draw) -> np.ndarray:
-    """(N,) float32 at 16 kHz."""
-    return _shape(drawn, _speak(drawn))
-
-
-def _speak(drawn: Draw) -> Spoken | None:
-    return speak(drawn.text, drawn.voice) if drawn.text else None
-
-
-def _shape(drawn: Draw, spoken: Spoken | None) -> np.ndarray:
-    """spoken: None where there is no text."""
-    rng = np.random.default_rng(drawn.seed)
-    if spoken is not None:
-        samples = resample(spoken.samples.astype(np.float32) / 32768, spoken.sample_rate, SAMPLE_RATE)
-    else:
-        samples = rng.standard_normal(round(drawn.seconds * SAMPLE_RATE)).astype(np.float32)
-    coloured = _tilted(samples, drawn.tilt)
-    missing = max(round(drawn.seconds * SAMPLE_RATE) - len(coloured), 0)
-    before = int(rng.integers(missing + 1))
-    padded = np.pad(coloured, (before, missing - before))
-    return np.asarray(padded / np.abs(padded).max() * 10 ** (drawn.gain / 20), np.float32)
-
-
-def _tilted(samples: np.ndarray, tilt: float) -> np.ndarray:
-    """Brighter (above 0) or darker (below 0) by a filter of one zero."""
-    return np.asarray(signal.lfilter([1.0, -max(min(tilt, 0.9), -0.9)], [1.0], samples))
-
-
-def trimmed(samples: np.ndarray) -> np.ndarray:
-    """From the first sample that is loud enough for speech to the last. samples: (N,)."""
-    loud = np.flatnonzero(np.abs(samples) > np.abs(samples).max() * 10 ** (SILENT / 20))
-    return samples[int(loud[0]) : int(loud[-1]) + 1]
-
-
-# Who speaks and what is said, where every task chooses alike: voices of a split, and sentences of MiniSQA.
-
-LANGUAGE = "en"
-SENTENCE = range(6, 11)  # words; 2 to 4 seconds
-
-
-def anyone(rng: Random, split: str) -> Voice:
-    return rng.choice(speakers(LANGUAGE, split))
-
-
-def varied(rng: Random, voice: Voice) -> Voice:
-    """The voice on another day: no two recordings of it are alike."""
-    return with_(voice, voice.rate * rng.uniform(0.85, 1.2), voice.pitch + rng.uniform(-12, 12), voice.range + rng.uniform(-15, 15))
-
-
-def with_(voice: Voice, rate: float, pitch: float, spread: float) -> Voice:
-    """Within what espeak-ng takes."""
-    low, high = 0, 99
-    rate, pitch, spread = min(max(rate, 80), 450), min(max(pitch, low), high), min(max(spread, low), high)
-    return replace(voice, rate=round(rate), pitch=round(pitch), range=round(spread))
-
-
-def sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
-    """Different sentences of a split of MiniSQA, without end; those about people only, which no other split has."""
-    seen, index = set(load_language(LANGUAGE).fillers), 0
-    while True:
-        for sentence in generate_passage(LANGUAGE, split, index, seed).sentences:
-            if len(sentence.split()) in words and sentence not in seen:
-                seen.add(sentence)
-                yield sentence
-        index += 1
-
-
-# What is said in MiniSUPERB: the words of Speech Commands, commands after Fluent Speech Commands, and speaking styles.
-#
-# The keywords and the unknown words are those of Speech Commands v1 (arXiv 1804.03209); actions, objects and locations, with
-# their 31
-# combinations, are those of Fluent Speech Commands (arXiv 1904.03670, table 1), the phrases are our own.
 
 KEYWORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
 UNKNOWN_WORDS = (
@@ -197,7 +58,7 @@ UNKNOWN, SILENCE = "unknown", "silence"
 
 @dataclass(frozen=True)
 class Intent:
-    """What a command wants, and the ways to say it. The last of them is never said in the training data."""
+    """What a command asks for, and its phrases. The last of them does not occur in the training data."""
 
     action: str
     object: str
@@ -276,13 +137,13 @@ _ANYWHERE = {
 }  # fmt: skip
 
 
-def _phrases(text: str, where: str) -> tuple[str, ...]:
-    return tuple(phrase.format(where) for phrase in text.split("; "))
-
-
 INTENTS = (
-    *(Intent(*k, where, _phrases(t, said)) for k, t in _IN_ROOMS.items() for where, said in _LOCATIONS.items()),
-    *(Intent(*k, "none", tuple(text.split("; "))) for k, text in _ANYWHERE.items()),
+    *(
+        Intent(*k, where, tuple(t.replace("{}", words).split("; ")))
+        for k, t in _IN_ROOMS.items()
+        for where, words in _LOCATIONS.items()
+    ),
+    *(Intent(*wish, "none", tuple(text.split("; "))) for wish, text in _ANYWHERE.items()),
 )
 
 
@@ -373,17 +234,8 @@ INTENTS_OF_COMMANDS = {
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
-def commands(rng: Random, split: str, seed: int) -> Iterator[Draw]:
-    """The intents in turn, each phrase as often, by anyone of the split."""
-    while True:
-        for phrases in INTENTS_OF_COMMANDS.values():
-            text, slots = fill(rng, rng.choice(phrases.split("/")), split)
-            voice = varied(rng, anyone(rng, split))
-            yield Draw("", text, voice, tilt=rng.gauss(0, 0.1), gain=rng.uniform(-12, 0), slots=slots)
-
-
 def fill(rng: Random, phrase: str, split: str) -> tuple[str, tuple[Slot, ...]]:
-    """What is said, and the slots in their order."""
+    """The words of a phrase, and its slots in their order."""
     slots = tuple(Slot(name, value(rng, name, split)) for name in _PLACE.findall(phrase))
     values = iter(slots)
     return _PLACE.sub(lambda _: next(values).value, phrase), slots
@@ -393,11 +245,7 @@ def value(rng: Random, slot: str, split: str) -> str:
     """One that the split may have: of an open slot in training its own, in dev and test those of training as well."""
     while True:
         pattern = rng.choice(_VALUES[slot])
-        found = " ".join(rng.choice(_choices(place)) for place in pattern.split(" | "))
+        places = [place.split("/") if "/" in place else place.split() for place in pattern.split(" | ")]  # of phrases, or of words
+        found = " ".join(map(rng.choice, places))
         if slot not in OPEN or split_of(found) in ("train", split):
             return found
-
-
-def _choices(place: str) -> list[str]:
-    """What may stand in a place: phrases between slashes, or words."""
-    return place.split("/") if "/" in place else place.split()

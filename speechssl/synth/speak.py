@@ -1,7 +1,7 @@
 """`--speak`: passages, questions and options that have no audio are read by synthetic voices, and marked as synthetic.
 
-Everything is spoken by espeak-ng (`corpora/espeak.py`) with the voices of MiniSQA; those of train, dev and test are kept apart.
-One voice reads a passage, sentence by sentence; another reads a question and its options. Who reads depends on the seed and the
+Everything is spoken by espeak-ng (`espeak.py`) with the voices of MiniSQA; those of train, dev and test are kept apart.
+One voice reads a passage, sentence by sentence; another reads a question and its options. The voice depends on the seed and the
 names of passage and question alone, so a slice of a corpus sounds as the whole does. Words get times, phones do not: they would be
 most of a manifest.
 """
@@ -29,41 +29,45 @@ from speechssl.synth.espeak import Spoken, Voice, speak
 from speechssl.synth.minisqa import LANGUAGES, PAUSE, speakers
 from speechssl.synth.normalise import Word, normalise
 
-# A text of any length read by one voice, sentence by sentence, with the time of every token that is written.
+LONGEST = 300  # characters spoken at once: espeak-ng keeps the place of a word in a clause in 11 bits
+VERSION = 1  # of how texts are read; parts of another version are spoken again
+SPOKEN = "spoken by espeak-ng (synthetic)"
+UNTIMED = "no times; scored by text only"
+Voices = Callable[[str, str], Sequence[Voice]]  # (language, split of MiniSQA) -> who may read
 
-LONGEST = 300  # characters said at once: espeak-ng keeps the place of a word in a clause in 11 bits
+# ---- a text of any length read by one voice, sentence by sentence, with the time of every token that is written
 
 
 @dataclass(frozen=True)
 class Reading:
-    """samples: (N,) float32 at 16 kHz. words, offsets and said are of the same tokens, in order."""
+    """samples: (N,) float32 at 16 kHz. words, offsets and spoken are of the same tokens, in order."""
 
     samples: np.ndarray
-    words: tuple[Span, ...]  # what is not said takes no time: start = end
+    words: tuple[Span, ...]  # what is not spoken takes no time: start = end
     offsets: tuple[int, ...]  # of every token in the written text
-    said: tuple[bool, ...]
+    spoken: tuple[bool, ...]
 
     @property
     def seconds(self) -> float:
         return len(self.samples) / SAMPLE_RATE
 
     @property
-    def unsaid(self) -> int:
-        """Tokens with letters or digits that no voice said."""
-        return sum(not said and any(map(str.isalnum, w.text)) for w, said in zip(self.words, self.said, strict=True))
+    def skipped(self) -> int:
+        """Tokens with letters or digits that no voice can read."""
+        return sum(not spoken and any(map(str.isalnum, w.text)) for w, spoken in zip(self.words, self.spoken, strict=True))
 
     def times(self, start: int, end: int) -> tuple[float, float] | None:
-        """Seconds from the first to the last token said of the characters [start, end); None where none is."""
-        tokens = zip(self.words, self.offsets, self.said, strict=True)
-        inside = [w for w, offset, said in tokens if said and start < offset + len(w.text) and offset < end]
+        """Seconds from the first to the last token spoken of the characters [start, end); None where none is."""
+        tokens = zip(self.words, self.offsets, self.spoken, strict=True)
+        inside = [w for w, offset, spoken in tokens if spoken and start < offset + len(w.text) and offset < end]
         return (round(inside[0].start, 5), round(inside[-1].end, 5)) if inside else None
 
 
 def read_aloud(text: str, voice: Voice, language: str) -> Reading:
-    """Read a text, PAUSE seconds between its sentences. Raises ValueError where nothing in it can be said."""
+    """Read a text, PAUSE seconds between its sentences. Raises ValueError where nothing in it can be spoken."""
     words = normalise(text, language)
     if not any(word.spoken for word in words):
-        raise ValueError("nothing in it can be said" if text.strip() else "it is empty")
+        raise ValueError("nothing in it can be spoken" if text.strip() else "it is empty")
     pieces: list[np.ndarray] = []
     marks: list[tuple[int, int]] = []
     position, rate = 0, 1
@@ -71,21 +75,21 @@ def read_aloud(text: str, voice: Voice, language: str) -> Reading:
         if not any(word.spoken for word in part):
             marks += [(position, position)] * len(part)
             continue
-        spoken, times = _say(part, voice, language)
+        spoken, times = _speak_part(part, voice, language)
         marks += [(position + a, position + b) for a, b in times]
         rest = round(PAUSE * spoken.sample_rate) if part[-1].ends or part[-1] is words[-1] else 0
         pieces += [spoken.samples, np.zeros(rest, np.int16)]
         position, rate = position + len(spoken.samples) + rest, spoken.sample_rate
     samples = resample(np.concatenate(pieces).astype(np.float32) / 32768, rate, SAMPLE_RATE)
     spans = tuple(Span(word.text, a / rate, b / rate) for word, (a, b) in zip(words, marks, strict=True))
-    return Reading(samples, spans, tuple(w.start for w in words), tuple(bool(w.said) for w in words))
+    return Reading(samples, spans, tuple(w.start for w in words), tuple(bool(w.spoken) for w in words))
 
 
 def _parts(words: Sequence[Word]) -> Iterator[list[Word]]:
     """Sentences; one that is too long is cut after a comma where it has one in its second half, else between words."""
     part: list[Word] = []
     for word in words:
-        if part and _length(part) + len(word.spoken) > LONGEST:
+        if part and sum(len(w.spoken) + 2 for w in part) + len(word.spoken) > LONGEST:
             cut = max((i for i, w in enumerate(part, 1) if w.pause and i > len(part) // 2), default=len(part))
             yield part[:cut]
             part = part[cut:]
@@ -97,36 +101,12 @@ def _parts(words: Sequence[Word]) -> Iterator[list[Word]]:
         yield part
 
 
-def _length(part: Sequence[Word]) -> int:
-    return sum(len(word.spoken) + 2 for word in part)
-
-
-def _say(part: Sequence[Word], voice: Voice, language: str) -> tuple[Spoken, list[tuple[int, int]]]:
+def _speak_part(part: Sequence[Word], voice: Voice, language: str) -> tuple[Spoken, list[tuple[int, int]]]:
     """Speak one part. Returns the speech and the half-open time of every token, in samples of the synthesiser.
 
     A token begins with its first word event, and ends with its last phone before the next token begins.
     """
-    text, places = _script(part, language)
-    spoken = speak(text, voice)
-    begins = [place for place in places if place is not None]
-    starts: dict[int, int] = {}
-    for mark in spoken.words:  # in the order of the text: the first counts
-        starts.setdefault(bisect_right(begins, mark.position) - 1, mark.start)
-    edges = _in_order([starts.get(i) for i in range(len(begins))], len(spoken.samples))
-    ends = _ends(edges, spoken)
-    times: list[tuple[int, int]] = []
-    last, number = 0, 0
-    for place in places:
-        if place is None:
-            times.append((last, last))
-            continue
-        times.append((edges[number], ends[number]))
-        last, number = ends[number], number + 1
-    return spoken, times
-
-
-def _script(part: Sequence[Word], language: str) -> tuple[str, list[int | None]]:
-    """What the synthesiser is given, and where in it each token begins; None for tokens that are not said."""
+    # what the synthesiser is given, and where in it each token begins; None for tokens that are not spoken
     text = ""
     places: list[int | None] = []
     for word in part:
@@ -134,38 +114,37 @@ def _script(part: Sequence[Word], language: str) -> tuple[str, list[int | None]]
             text += word.pause if text and text[-1].isalnum() else ""
             places.append(None)
             continue
-        apart = " " if text and not (language == "zh" and _han(text[-1]) and _han(word.spoken[0])) else ""
+        chinese = language == "zh" and text[-1:] >= "\u3000" and word.spoken[0] >= "\u3000"  # with its punctuation
+        apart = " " if text and not chinese else ""
         places.append(len(text) + len(apart))
         text += apart + word.spoken + word.pause
-    return text, places
-
-
-def _han(character: str) -> bool:
-    return character >= "\u3000"  # with its punctuation
-
-
-def _in_order(starts: Sequence[int | None], total: int) -> list[int]:
-    """Starts that never go back; a token without an event of its own begins half-way to the next that has one."""
-    found, last = [], 0
-    for i, start in enumerate(starts):
-        if start is None:
-            later = next((s for s in starts[i + 1 :] if s is not None), total)
+    spoken = speak(text, voice)
+    total, begins = len(spoken.samples), [place for place in places if place is not None]
+    starts: dict[int, int] = {}
+    for mark in spoken.words:  # in the order of the text: the first counts
+        starts.setdefault(bisect_right(begins, mark.position) - 1, mark.start)
+    # starts that never go back; a token without an event of its own begins half-way to the next that has one
+    edges: list[int] = []
+    last = 0
+    for i in range(len(begins)):
+        if (start := starts.get(i)) is None:
+            later = next((starts[k] for k in range(i + 1, len(begins)) if k in starts), total)
             start = (last + max(later, last)) // 2
         last = min(max(start, last), total)
-        found.append(last)
-    return found
-
-
-def _ends(edges: Sequence[int], spoken: Spoken) -> list[int]:
-    """The end of the last phone that begins in a token, and before the next one begins."""
+        edges.append(last)
+    # ends: of the last phone that begins in a token, and before the next one begins
     phones = [p for p in spoken.phones if p.text != "_" and not p.text.startswith("(")]  # "(en)": a change of language
-    begins = [p.start for p in phones]
-    ends = []
-    for start, after in zip(edges, [*edges[1:], len(spoken.samples)], strict=True):
-        last = bisect_right(begins, after - 1) - 1
-        end = phones[last].end if last >= 0 and phones[last].end > start else after
-        ends.append(max(start, min(end, after)))
-    return ends
+    phone_starts = [p.start for p in phones]
+    own: list[tuple[int, int]] = []
+    for start, after in zip(edges, [*edges[1:], total], strict=True):
+        number = bisect_right(phone_starts, after - 1) - 1
+        end = phones[number].end if number >= 0 and phones[number].end > start else after
+        own.append((start, max(start, min(end, after))))
+    times: list[tuple[int, int]] = []
+    for place in places:
+        last = times[-1][1] if times else 0
+        times.append((last, last) if place is None else own.pop(0))
+    return spoken, times
 
 
 def timed(answer: Answer, written: str, reading: Reading, language: str) -> tuple[tuple[float, float] | None, str]:
@@ -183,29 +162,24 @@ def timed(answer: Answer, written: str, reading: Reading, language: str) -> tupl
             return None, "answers without offset that occur several times" if places else "answers that do not occur in the passage"
         start = places[0]
     times = reading.times(start, start + len(answer.text if answer.char_start == start else text))
-    return (times, "") if times and times[1] > times[0] else (None, "answers of which nothing can be said")
+    return (times, "") if times and times[1] > times[0] else (None, "answers of which nothing can be spoken")
 
 
 def occurrences(written: str, text: str, language: str) -> list[int]:
     """Offsets of a text, those that overlap too; in English not within words."""
+
+    def within_word(place: int) -> bool:
+        return 0 < place < len(written) and written[place - 1].isalnum() and written[place].isalnum()
+
     found, start = [], written.find(text)
     while start >= 0:
-        end = start + len(text)
-        if language == "zh" or not (_within_word(written, start) or _within_word(written, end)):
+        if language == "zh" or not (within_word(start) or within_word(start + len(text))):
             found.append(start)
         start = written.find(text, start + 1)
     return found
 
 
-def _within_word(text: str, place: int) -> bool:
-    """Whether letters or digits stand on both sides of a place."""
-    return 0 < place < len(text) and text[place - 1].isalnum() and text[place].isalnum()
-
-
-VERSION = 1  # of how texts are read; parts of another version are spoken again
-SPOKEN = "spoken by espeak-ng (synthetic)"
-UNTIMED = "no times; scored by text only"
-Voices = Callable[[str, str], Sequence[Voice]]  # (language, split of MiniSQA) -> who may read
+# ---- corpora: what is to be spoken, a passage with its questions at a time
 
 
 @dataclass(frozen=True)
@@ -242,12 +216,12 @@ def speak_drafts(
 ) -> dict[str, Draft]:
     """Give audio to every passage, question and option of the drafts that has none; what cannot be spoken is set aside.
 
-    Spoken is the text, or the transcript where there is none. Answers in passages that are spoken get times. The recordings go to
+    The text is spoken, or the transcript where there is none. Answers in passages that are spoken get times. The recordings go to
     out/<split>/spoken; the same seed gives the same bytes on any number of workers, and a killed run goes on where it was.
     voices: who may read, MiniSQA's if None. Raises MissingExtra without espeak-ng.
     """
     choose = voices or speakers
-    speak("a", next(iter(choose("en", "train"))))  # says at once, and not in every worker, that there is no synthesiser
+    speak("a", next(iter(choose("en", "train"))))  # raises at once, and not in every worker, where there is no synthesiser
     groups = {split: list(_groups(out, split, draft, seed, choose)) for split, draft in drafts.items()}
     jobs = [(group,) for some in groups.values() for group in some if not _is_done(group)]
     for _ in tqdm(in_parallel(_speak_group, jobs, workers), total=len(jobs), desc="speaking", unit="passage", disable=not jobs):
@@ -262,15 +236,12 @@ def _groups(out: Path, split: str, draft: Draft, seed: int, choose: Voices) -> I
         asked.setdefault(question.passage, []).append(question)
     records: list[Passage | Question] = [*draft.passages, *draft.questions]
     languages = sorted({_language(r) for r in records} & set(LANGUAGES))
-    voices = {language: tuple(choose(language, heard_in(split))) for language in languages}
+    voices = {language: tuple(choose(language, voices_of(split))) for language in languages}
     for passage in draft.passages:
-        questions = tuple(q for q in asked.get(passage.id, ()) if not passage.audio or _is_silent(q))
+        own = asked.get(passage.id, ())
+        questions = tuple(q for q in own if not passage.audio or not q.audio or (q.options and not q.option_audio))
         if not passage.audio or questions:
             yield _Group(out, split, passage, questions, voices, seed)
-
-
-def _is_silent(question: Question) -> bool:
-    return not question.audio or (bool(question.options) and not question.option_audio)
 
 
 def _language(record: Passage | Question) -> str:
@@ -278,15 +249,15 @@ def _language(record: Passage | Question) -> str:
     return re.split("[-_]", record.language.lower())[0]
 
 
-def heard_in(split: str) -> str:
-    """Whose voices speak a split: those of train, dev or test. Whatever is neither train nor dev is a test."""
+def voices_of(split: str) -> str:
+    """The split of MiniSQA whose voices speak a split: train, dev or test. Whatever is neither train nor dev is a test."""
     for name, prefixes in (("train", ("train",)), ("dev", ("dev", "val"))):
         if split.lower().startswith(prefixes):
             return name
     return "test"
 
 
-# ---- speaking, in one of many processes ----------------------------------------------------------
+# ---- speaking, in one of many processes
 
 
 def _is_done(group: _Group) -> bool:
@@ -335,7 +306,7 @@ def _speak_question(group: _Group, question: Question, passage: str, reading: Re
         record["option_audio"] = [f"{group.split}/spoken/{name}.option-{i}.flac" for i in range(len(options))]
         for audio, option in zip(record["option_audio"], options, strict=True):
             write_flac(group.out / audio, option.samples)
-        record["unsaid"] = record.get("unsaid", 0) + sum(option.unsaid for option in options)
+        record["skipped"] = record.get("skipped", 0) + sum(option.skipped for option in options)
     if reading is not None:
         written, language = group.passage.written, _language(group.passage)
         record["answers"] = [timed(answer, written, reading, language) for answer in question.answers]
@@ -346,10 +317,10 @@ def _recorded(group: _Group, reading: Reading, voice: Voice, name: str) -> dict[
     audio = f"{group.split}/spoken/{name}.flac"
     write_flac(group.out / audio, reading.samples)
     words = [[w.text, round(w.start, 5), round(w.end, 5)] for w in reading.words]
-    return {"audio": audio, "seconds": reading.seconds, "speaker": voice.name, "words": words, "unsaid": reading.unsaid}
+    return {"audio": audio, "seconds": reading.seconds, "speaker": voice.name, "words": words, "skipped": reading.skipped}
 
 
-# ---- what became of it ---------------------------------------------------------------------------
+# ---- the drafts with audio, and the report
 
 
 def _spoken(split: str, draft: Draft, groups: Sequence[_Group], ledger: Ledger) -> Draft:
@@ -370,8 +341,22 @@ def _spoken(split: str, draft: Draft, groups: Sequence[_Group], ledger: Ledger) 
         if reason:
             ledger.set_aside(split, "questions", question.id, reason)
         else:
-            questions.append(replace(question, **_changed(spoken), answers=_answered(question, spoken)))
-    _tell(split, [*readings.values(), *askings.values()], ledger)
+            answers = question.answers
+            if "answers" in spoken:  # with the times they have in the passage, where that was spoken
+                times = [time or (None, None) for time, _ in spoken["answers"]]
+                answers = tuple(replace(a, start=b, end=e) for a, (b, e) in zip(answers, times, strict=True))
+            questions.append(replace(question, **_changed(spoken), answers=answers))
+    counts: Counter[tuple[str, str]] = Counter()
+    for record in [*readings.values(), *askings.values()]:
+        kind = "passages" if "/passages/" in record.get("audio", "") else "questions"
+        counts[f"{kind} without audio", SPOKEN] += "audio" in record
+        counts["options without audio", SPOKEN] += len(record.get("option_audio", ()))
+        counts["words that no voice can read", "kept in the text, not spoken"] += record.get("skipped", 0)
+        for _, why in record.get("answers", ()):
+            counts[why, UNTIMED] += bool(why)
+    for (what, done), number in counts.items():
+        if number:
+            ledger.remark(split, what, done, number)
     return Draft(passages, questions)
 
 
@@ -383,25 +368,3 @@ def _changed(spoken: Mapping[str, Any]) -> dict[str, Any]:
     if "option_audio" in spoken:
         fields["option_audio"] = tuple(spoken["option_audio"])
     return fields | ({"synthetic": True} if fields else {})
-
-
-def _answered(question: Question, spoken: Mapping[str, Any]) -> tuple[Answer, ...]:
-    """Answers, with the times they have in the passage where that was spoken."""
-    if "answers" not in spoken:
-        return question.answers
-    times = [time or (None, None) for time, _ in spoken["answers"]]
-    return tuple(replace(a, start=b, end=e) for a, (b, e) in zip(question.answers, times, strict=True))
-
-
-def _tell(split: str, spoken: Sequence[Mapping[str, Any]], ledger: Ledger) -> None:
-    told: Counter[tuple[str, str]] = Counter()
-    for record in spoken:
-        kind = "passages" if "/passages/" in record.get("audio", "") else "questions"
-        told[f"{kind} without audio", SPOKEN] += "audio" in record
-        told["options without audio", SPOKEN] += len(record.get("option_audio", ()))
-        told["words that no voice can read", "kept in the text, left unsaid"] += record.get("unsaid", 0)
-        for _, why in record.get("answers", ()):
-            told[why, UNTIMED] += bool(why)
-    for (what, done), number in told.items():
-        if number:
-            ledger.remark(split, what, done, number)

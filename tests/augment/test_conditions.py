@@ -1,11 +1,17 @@
-"""Conditions are read, named and refused."""
+"""Conditions: their syntax, their names, and what the distorter applies."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from speechssl.augment import Condition, distort, parse_condition
+from speechssl.audio import SAMPLE_RATE, write_flac
+from speechssl.augment import Condition, Distorter, NoiseBank, distort, parse_condition
 from speechssl.augment.conditions import is_drawn
 from speechssl.errors import InputError
 
@@ -103,3 +109,122 @@ def test_what_a_seed_decides(text: str, drawn: bool) -> None:
 
 def test_a_noise_is_drawn_whatever_its_file_is_called() -> None:
     assert is_drawn("clean", 5.0) and is_drawn("rir hall", None) and is_drawn("kitchen", 0.0)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def steady(n: int = SAMPLE_RATE, seed: int = 0, level: float = 0.05) -> np.ndarray:
+    """Something as loud everywhere, so that its active level is its RMS level."""
+    return (level * np.random.default_rng(seed).standard_normal(n)).astype(np.float32)
+
+
+CONDITIONS = ["pink@10", "gaussian@0", "babble@5", "reverb@0.4", "pitch@3", "band@500-1500", "coloured:3@5", "m+g+r@5"]
+CONDITIONS += ["held-out@5", "r", "codec@mp3:16", "codec@opus:12", "reverb@0.3+pink@5+codec@opus:24"]
+
+
+@pytest.mark.parametrize("text", CONDITIONS)
+@pytest.mark.parametrize("n", [800, 16_001])
+def test_length_and_type_are_kept_and_the_input_is_not_touched(text: str, n: int, voices: tuple[Path, ...]) -> None:
+    samples = steady(n)
+    before = samples.copy()
+    distorted = Distorter(0, voices).apply(samples, parse_condition(text), "u1")
+    assert distorted.shape == (n,) and distorted.dtype == np.float32 and np.abs(distorted).max() <= 1
+    np.testing.assert_array_equal(samples, before)
+    assert not np.array_equal(distorted, samples)
+
+
+def test_clean_is_the_input() -> None:
+    samples = steady()
+    assert distort(samples, Condition("clean"), "u1") is samples
+
+
+def test_order_and_workers_do_not_matter(voices: tuple[Path, ...]) -> None:
+    distorter, jobs = Distorter(3, voices), [(parse_condition(c), f"u{i}") for c in CONDITIONS for i in range(3)]
+    samples = steady(4000)
+    forwards = [distorter.apply(samples, *job) for job in jobs]
+    backwards = [Distorter(3, voices).apply(samples, *job) for job in reversed(jobs)][::-1]
+    with ThreadPoolExecutor(2) as pool:
+        parallel = list(pool.map(lambda job: distorter.apply(samples, *job), jobs))
+    for one, two, three in zip(forwards, backwards, parallel, strict=True):
+        np.testing.assert_array_equal(one, two)
+        np.testing.assert_array_equal(one, three)
+
+
+def test_another_process_draws_the_same() -> None:
+    program = "from speechssl.augment import NoiseBank; print(NoiseBank('pink', seed=7).sample('u1', 5).tolist())"
+    printed = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert printed.stdout.strip() == str(NoiseBank("pink", seed=7).sample("u1", 5).tolist())
+
+
+@pytest.mark.parametrize("text", ["pink@10", "babble@5", "reverb@0.4"])
+def test_utterances_and_seeds_differ(text: str, voices: tuple[Path, ...]) -> None:
+    samples, condition = steady(4000), parse_condition(text)
+    results = [Distorter(s, voices).apply(samples, condition, u) for s, u in [(0, "u1"), (0, "u2"), (1, "u1")]]
+    assert len({r.tobytes() for r in results}) == 3
+
+
+def test_every_snr_has_the_same_noise() -> None:
+    samples = steady(8000, 0, 0.01)
+    added = [distort(samples, parse_condition(f"pink@{snr}"), "u1").astype(np.float64) - samples for snr in (0, 10)]
+    np.testing.assert_allclose(added[0], added[1] * np.sqrt(10), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["m", "held-out", "coloured:-12", "g"])
+def test_every_noise_has_the_asked_snr(kind: str) -> None:
+    samples = steady(16_000, 0, 0.003)
+    added = distort(samples, parse_condition(f"{kind}@5"), "u1").astype(np.float64) - samples
+    assert 10 * np.log10(np.mean(samples.astype(np.float64) ** 2) / np.mean(added**2)) == pytest.approx(5, abs=0.1)
+
+
+def test_a_set_gives_each_utterance_one_member() -> None:
+    condition, distorter = parse_condition("m+g+r@5"), Distorter(1)
+    members = [distorter.steps(condition, f"u{i}")[0] for i in range(2000)]
+    shares = {text: np.mean([member.text == text for member in members]) for text in ("m@5", "g@5", "r")}
+    assert shares == pytest.approx({"m@5": 0.3, "g@5": 0.4, "r": 0.3}, abs=0.04)
+    samples = steady(4000)
+    for i in range(6):
+        np.testing.assert_array_equal(distorter.apply(samples, condition, f"u{i}"), distorter.apply(samples, members[i], f"u{i}"))
+    at_zero = [distorter.steps(parse_condition("m+g+r@0"), f"u{i}")[0].kind for i in range(50)]
+    assert at_zero == [member.kind for member in members[:50]]  # the same at every SNR
+
+
+def test_a_chain_is_its_steps_in_order() -> None:
+    samples, distorter = steady(8000), Distorter(2)
+    room, noise = parse_condition("reverb@0.5"), parse_condition("pink@5")
+    expected = distorter.apply(distorter.apply(samples, room, "u1"), noise, "u1")
+    np.testing.assert_array_equal(distorter.apply(samples, parse_condition("reverb@0.5+pink@5"), "u1"), expected)
+    assert not np.array_equal(distorter.apply(samples, parse_condition("pink@5+reverb@0.5"), "u1"), expected)
+
+
+@pytest.mark.parametrize(
+    "text", ["pink@30", "babble@30", "m@30", "held-out@30", "reverb@0.4", "r", "band@500-1500", "reverb@0.3+pink@30"]
+)
+def test_nothing_moves_in_time(text: str, voices: tuple[Path, ...]) -> None:
+    samples = np.zeros(16_000, np.float32)
+    samples[6000:8000] = steady(2000, 5)
+    heard = Distorter(0, voices).apply(samples, parse_condition(text), "u3")
+    lag = int(np.argmax(np.correlate(heard, samples, "full"))) - (len(samples) - 1)
+    assert abs(lag) < SAMPLE_RATE // 1000
+
+
+def test_measured_rooms(tmp_path: Path) -> None:
+    for name, echo in (("a", 400), ("b", 900)):
+        impulse = np.zeros(1600)
+        impulse[[50, 50 + echo]] = 0.9, 0.45
+        write_flac(tmp_path / f"{name}.flac", impulse)
+    samples = np.zeros(4000, np.float32)
+    samples[1000] = 0.5
+    condition = parse_condition(f"rir={tmp_path}")
+    heard = [Distorter().apply(samples, condition, f"u{i}") for i in range(12)]
+    assert {int(np.argsort(np.abs(h))[-2]) for h in heard} == {1400, 1900} and all(np.argmax(np.abs(h)) == 1000 for h in heard)
+    named = Distorter(folders={"hall": tmp_path}).sources(parse_condition("rir=hall"))
+    assert [name for name, _ in named] == ["a.flac", "b.flac"]
+    with pytest.raises(InputError, match="no impulse responses"):
+        Distorter().check(parse_condition("rir=missing"))
+
+
+def test_sources_name_what_generates() -> None:
+    assert [name for name, _ in Distorter().sources(parse_condition("m+g+r@5"))] == ["generated: stand-in"]
+    assert Distorter().sources(parse_condition("reverb+held-out@5"))[0][0] == "generated: held-out"
+    assert Distorter().sources(parse_condition("pink@5")) == []

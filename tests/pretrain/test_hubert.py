@@ -1,17 +1,20 @@
-"""HuBERT pre-training: masks, crops that fit their labels to the sample, and the loss against transformers' own forward."""
+"""HuBERT pre-training: masks, crops, the loss against transformers' own forward, and the label head beside the encoder."""
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from torch import nn
 from torch.nn import functional
 from transformers import AutoFeatureExtractor, HubertModel
 
 from speechssl.encoders.export import save_encoder
 from speechssl.encoders.training import training_states
+from speechssl.errors import InputError
 from speechssl.pretrain.data import Cropper, LabelledAudio, MaskOptions, cut_to_same, span_mask
-from speechssl.pretrain.hubert import HubertPretraining, final
+from speechssl.pretrain.hubert import NAME, HubertPretraining, final, restore_label_head, save_label_head, scale_gradients
 from speechssl.timing import FrameGrid
 
 GRID = FrameGrid(16_000, 320, 400)
@@ -199,3 +202,102 @@ def test_transformers_is_told_to_leave_padding_out_where_the_encoder_can(hubert_
         with torch.no_grad():
             apart, together = (encoder.eval()(**x).last_hidden_state for x in (alone, batch))
         torch.testing.assert_close(together[0, : apart.shape[1]], apart[0], atol=1e-4, rtol=1e-4)
+
+
+class Model(nn.Module):
+    """As much of a `HubertPretraining` as has to do with it."""
+
+    def __init__(self, clusters=5, width=4, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.project, self.labels = nn.Linear(8, width), nn.Parameter(torch.randn(clusters, width))
+
+
+def same(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+@pytest.fixture
+def start(tmp_path):
+    save_label_head(Model(), tmp_path, "cafe")
+    return tmp_path
+
+
+def test_the_head_of_the_same_codebook_goes_on_exactly(start, capsys):
+    model = Model(seed=1)
+    assert restore_label_head(model, str(start), "cafe") is True
+    assert same(model, Model()) and all(weight.requires_grad for weight in model.parameters())
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("clusters", "width", "codebook"), [(7, 4, "cafe"), (5, 4, "beef"), (5, 6, "cafe")], ids=["clusters", "codebook", "width"]
+)
+def test_another_head_is_made_anew_and_said(start, capsys, clusters, width, codebook):
+    model = Model(clusters, width, seed=1)
+    assert restore_label_head(model, str(start), codebook) is False
+    assert same(model, Model(clusters, width, seed=1))
+    said = (
+        f"is 5 clusters in 4 dimensions for codebook cafe; it was re-made: {clusters} clusters in {width} dimensions for {codebook}"
+    )
+    assert said in capsys.readouterr().err
+
+
+def test_an_encoder_without_a_head_gets_one_and_it_is_said(tmp_path, capsys):
+    assert restore_label_head(Model(), str(tmp_path), "cafe") is False
+    assert f"{tmp_path} has no label head; one for 5 clusters was made" in capsys.readouterr().err
+
+
+def test_a_shipped_encoder_is_not_given_the_head_of_a_folder_of_its_name(tmp_path, monkeypatch, capsys):
+    save_label_head(Model(), tmp_path / "minisqa-en/encoder", "cafe")
+    monkeypatch.chdir(tmp_path)
+    assert restore_label_head(Model(seed=1), "minisqa-en/encoder", "cafe") is False
+    assert "re-made" in (said := capsys.readouterr().err) or "has no label head" in said
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:40])
+
+
+def without(name):
+    def damage(path):
+        save_file({k: v for k, v in load_file(path).items() if k != name}, path, {"codebook": "cafe"})
+
+    return damage
+
+
+def flat(path):
+    save_file(load_file(path) | {"labels": torch.zeros(5)}, path, {"codebook": "cafe"})
+
+
+@pytest.mark.parametrize("damage", [cut, without("labels"), without("project.weight"), flat])
+def test_a_damaged_head_is_one_sentence(start, damage):
+    damage(start / NAME)
+    with pytest.raises(
+        InputError, match=rf"^cannot read the label head .*{NAME} \(.+\); delete it and a new one is made$"
+    ) as caught:
+        restore_label_head(Model(), str(start), "cafe")
+    assert "\n" not in str(caught.value)
+
+
+def gradient(module, rest):
+    for weight in (*module.parameters(), *rest.parameters()):
+        weight.grad = None
+    rest(module(torch.ones(2, 3))).square().sum().backward()
+    return [weight.grad for weight in (*module.parameters(), *rest.parameters())]
+
+
+def test_a_factor_replaces_the_one_before():
+    torch.manual_seed(0)
+    module, rest = nn.Linear(3, 3), nn.Linear(3, 1)
+    full = gradient(module, rest)
+    for factor in (0.1, 0.5, 1.0, 0.1):
+        scale_gradients(module, factor)
+        for place, (found, before) in enumerate(zip(gradient(module, rest), full, strict=True)):
+            torch.testing.assert_close(found, before * (factor if place < 2 else 1.0))
+
+
+def test_frozen_weights_stay_as_they_are():
+    module, rest = nn.Linear(3, 3).requires_grad_(False), nn.Linear(3, 1)
+    scale_gradients(module, 0.1)
+    assert gradient(module, rest)[:2] == [None, None]

@@ -152,7 +152,7 @@ def test_an_unknown_language_or_split_names_the_known(where, known):
 
 def test_a_phone_without_time_of_its_own_is_said():
     spoken = speak("a hill", Voice("v", "en-us", "m3"))
-    assert "l" not in [p.text for p in spoken.phones] and [p for p in spoken.said if p != "_"] == ["a#", "h", "I", "l"]
+    assert "l" not in [p.text for p in spoken.phones] and [p for p in spoken.all_phones if p != "_"] == ["a#", "h", "I", "l"]
 
 
 def test_words_are_pronounced_one_by_one_without_a_sound():

@@ -12,9 +12,8 @@ from speechssl.errors import InputError
 from speechssl.io import hash_json
 from speechssl.synth import minisuperb as speech
 from speechssl.synth.minisqa import speakers
-from speechssl.synth.minisuperb import Settings, prepare
-from speechssl.synth.minisuperb_tasks import SPEAKERS, draw
-from speechssl.synth.minisuperb_words import INTENTS, KEYWORDS, STYLES, Draw, render
+from speechssl.synth.minisuperb import SPEAKERS, Draw, Settings, draw, prepare, render
+from speechssl.synth.minisuperb_words import INTENTS, KEYWORDS, STYLES
 
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
 

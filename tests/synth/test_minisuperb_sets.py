@@ -13,12 +13,12 @@ from speechssl.augment import active_level
 from speechssl.data.utterances import DOCUMENTS, SPLITS
 from speechssl.errors import InputError
 from speechssl.signal import rms_level
-from speechssl.synth import minisuperb_tasks as search
+from speechssl.synth import minisuperb as search
 from speechssl.synth import minisuperb_words as commands
 from speechssl.synth.espeak import Voice, speak
 from speechssl.synth.minisqa_text import load_language, occurrences, split_of
-from speechssl.synth.minisuperb_tasks import INTERRUPTED, RATIOS, SEEN, SNRS, UNSEEN, draw, trials
-from speechssl.synth.minisuperb_words import NAMES, PHONES, phones_of, render, trimmed
+from speechssl.synth.minisuperb import INTERRUPTED, RATIOS, SEEN, SNRS, UNSEEN, draw, render, trials, trimmed
+from speechssl.synth.minisuperb_words import NAMES, PHONES, phones_of
 
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
 
@@ -99,7 +99,7 @@ def test_slots_stand_in_the_text_in_their_order(split):
 def test_slots_are_found_where_they_were_filled_in():
     """The first place of a value after the slots before it is its own, for every phrase."""
     for number in range(40):
-        for phrases in commands.INTENTS.values():
+        for phrases in commands.INTENTS_OF_COMMANDS.values():
             for phrase in phrases.split("/"):
                 text, slots = commands.fill(Random(number), phrase, "test")
                 at, filled = 0, phrase
@@ -124,7 +124,7 @@ def test_some_values_of_open_slots_are_new_in_the_test():
 
 
 def test_matches_are_the_documents_that_have_the_words():
-    found = search.plan({DOCUMENTS: 120, "dev": 15, "test": 15}, 2)
+    found = search.plan_queries({DOCUMENTS: 120, "dev": 15, "test": 15}, 2)
     documents = found[DOCUMENTS]
     for split in ("dev", "test"):
         for query in found[split]:
@@ -136,7 +136,7 @@ def test_matches_are_the_documents_that_have_the_words():
 
 
 def test_queries_of_dev_and_test_have_no_word_in_common():
-    found = search.plan({DOCUMENTS: 300, "dev": 40, "test": 40}, 0)
+    found = search.plan_queries({DOCUMENTS: 300, "dev": 40, "test": 40}, 0)
     words = {split: [w for q in found[split] for w in q.text.split()] for split in ("dev", "test")}
     assert not set(words["dev"]) & set(words["test"])
     assert all(len(set(of)) == len(of) for of in words.values())
@@ -147,7 +147,7 @@ def test_queries_of_dev_and_test_have_no_word_in_common():
 
 def test_too_few_documents_are_refused():
     with pytest.raises(InputError, match="8 documents hold .* queries for dev, not 100; ask for more documents"):
-        search.plan({DOCUMENTS: 8, "dev": 100, "test": 1}, 0)
+        search.plan_queries({DOCUMENTS: 8, "dev": 100, "test": 1}, 0)
 
 
 # ---- sd

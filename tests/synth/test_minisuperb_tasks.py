@@ -13,9 +13,7 @@ from speechssl.data.voices import speakers_of
 from speechssl.errors import InputError
 from speechssl.synth import minisuperb as speech
 from speechssl.synth.minisqa import speakers
-from speechssl.synth.minisuperb import Settings, prepare
-from speechssl.synth.minisuperb_tasks import DRAWN, LEAST, USUAL, draw, some_of, splits_of
-from speechssl.synth.minisuperb_tasks import plan_of_tasks as plan
+from speechssl.synth.minisuperb import DRAWN, LEAST, USUAL, Settings, draw, plan, prepare, some_of, splits_of
 
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
 

@@ -1,15 +1,20 @@
-"""wav2vec 2.0's loss against transformers' own, batches that depend on seed and step only, and what a user is told."""
+"""wav2vec 2.0's loss against transformers' own, batches that depend on seed and step only, the quantiser, and saved heads."""
 
 import copy
+import json
+import math
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from torch.nn import functional
-from transformers import Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
+from transformers import HubertModel, Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
+from speechssl.encoders.export import save_encoder
+from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
 from speechssl.pretrain import wav2vec2
 from speechssl.pretrain.data import Cropper, MaskOptions, unlabelled
@@ -17,9 +22,13 @@ from speechssl.pretrain.wav2vec2 import (
     CollapseGuard,
     ContrastiveBatches,
     ContrastiveOptions,
+    GumbelQuantiser,
     Temperature,
     Wav2Vec2Pretraining,
     draw_negatives,
+    load_pretraining,
+    perplexity,
+    save_pretraining,
 )
 from speechssl.timing import FrameGrid
 
@@ -336,3 +345,158 @@ def test_a_few_steps_learn_to_tell_frames_apart():
     assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:10])
     assert np.mean(accuracies[-10:]) > np.mean(accuracies[:10]) + 0.1
     assert found["code_perplexity"] > 1.5
+
+
+@pytest.fixture
+def quantiser():
+    torch.manual_seed(0)
+    return GumbelQuantiser(8, codebooks=2, entries=5, width=6)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_vectors_are_entries_of_the_codebooks_side_by_side(quantiser, training):
+    found = quantiser.train(training)(torch.randn(4, 7, 8), 0.7)
+    books = quantiser.codevectors.view(2, 5, 3)
+    assert found.vectors.shape == (4, 7, 6) and found.codes.shape == (4, 7, 2)
+    expected = torch.cat([books[g][found.codes[..., g]] for g in (0, 1)], dim=-1)
+    assert torch.equal(found.vectors, expected)  # to the bit, while training too
+
+
+def test_noise_is_drawn_while_training_only(quantiser):
+    x = torch.randn(200, 8) / 10
+    likely = quantiser.eval()(x, 1.0)
+    assert torch.equal(likely.codes, likely.likely.argmax(-1)) and torch.equal(likely.codes, quantiser(x, 9.0).codes)
+    first, second = quantiser.train()(x, 1.0), quantiser(x, 1.0)
+    assert not torch.equal(first.codes, second.codes) and torch.equal(first.likely, likely.likely)
+
+
+def test_the_gradient_is_that_of_the_soft_choice(quantiser, monkeypatch):
+    monkeypatch.setattr(torch.nn.functional, "gumbel_softmax", lambda logits, tau: (logits / tau).softmax(-1))
+    x, wanted = torch.randn(3, 8), torch.randn(3, 6)
+    (quantiser(x, 2.0).vectors * wanted).sum().backward()
+    found = quantiser.weight_proj.weight.grad.clone()
+    quantiser.zero_grad()
+    soft = (quantiser.weight_proj(x).view(3, 2, 5) / 2.0).softmax(-1)
+    (torch.einsum("ngv,gvd->ngd", soft, quantiser.codevectors.view(2, 5, 3)).flatten(1) * wanted).sum().backward()
+    torch.testing.assert_close(found, quantiser.weight_proj.weight.grad)
+
+
+def test_choices_are_made_in_full_precision_under_bf16(quantiser):
+    with torch.autocast("cpu", torch.bfloat16):
+        found = quantiser(torch.randn(9, 8), torch.tensor(0.5))
+    assert found.vectors.dtype == found.likely.dtype == torch.float32
+
+
+@given(st.integers(1, 6), st.integers(1, 4))
+def test_perplexity_counts_the_entries_that_are_used_alike(used, more):
+    one_hot = torch.eye(used + more)[:used]
+    probabilities = torch.stack([one_hot, torch.eye(used + more)[:1].expand(used, -1)], dim=1)  # the second codebook uses one
+    assert perplexity(probabilities).tolist() == pytest.approx([used, 1.0], rel=1e-4)
+
+
+def test_perplexity_is_of_the_mean_distribution_and_has_finite_gradients():
+    logits = torch.tensor([[[200.0, -200.0, 0.0]], [[-200.0, 200.0, 0.0]]], requires_grad=True)
+    found = perplexity(logits.softmax(-1))
+    found.sum().backward()
+    assert found.item() == pytest.approx(2.0, rel=1e-4) and logits.grad.isfinite().all()
+    third = torch.full((1, 3, 4), 0.25)
+    assert perplexity(third).tolist() == pytest.approx([4.0] * 3) and math.isclose(float(third.sum()), 3.0)
+
+
+HEAD_OPTIONS = ContrastiveOptions(codebooks=2, entries=6, width=12, kappa=0.2, diversity=0.3, dropout=0.05)
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (16,) * 7}
+FRONT = {
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 4,
+    "feat_extract_norm": "layer",
+    "do_stable_layer_norm": True,
+}
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return Wav2Vec2Pretraining(Wav2Vec2Model(Wav2Vec2Config(**SIZES, **FRONT)), HEAD_OPTIONS, normalise=False)
+
+
+@pytest.fixture
+def folder(model, tmp_path):
+    save_pretraining(model, tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def equal(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+def test_transformers_reads_what_is_saved(model, folder):
+    theirs, info = Wav2Vec2ForPreTraining.from_pretrained(folder, output_loading_info=True)
+    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert equal(theirs.wav2vec2, model.encoder) and equal(theirs.project_q, model.project_q)
+    for name, value in model.quantizer.state_dict().items():
+        assert torch.equal(theirs.quantizer.state_dict()[name], value)
+    assert theirs.config.num_codevectors_per_group == 6 and theirs.config.contrastive_logits_temperature == 0.2
+    assert json.loads((folder / "preprocessor_config.json").read_text())["do_normalize"] is False
+
+
+def test_an_encoder_is_loaded_from_it_too(model, folder):
+    assert equal(load_checkpoint(folder).model, model.encoder) and load_encoder(folder).normalise is False
+
+
+def test_the_encoder_alone_is_saved_as_any_other(model, tmp_path):
+    save_encoder(model.encoder, tmp_path / "encoder", model.normalise)
+    assert equal(load_checkpoint(tmp_path / "encoder").model, model.encoder) and load_encoder(tmp_path / "encoder").layers == 2
+
+
+def test_pre_training_goes_on_with_its_heads(model, folder, capsys):
+    again = load_pretraining(folder)
+    assert equal(again, model) and again.normalise is False
+    assert again.options == HEAD_OPTIONS
+    assert all(weight.requires_grad for weight in again.parameters()) and again.training
+    told = capsys.readouterr().err
+    assert (
+        "saved, heads of pre-training: quantiser, projection of its vectors, projection of the encoder's output as trained" in told
+    )
+
+
+@pytest.mark.parametrize(("codebooks", "entries"), [(2, 9), (4, 6), (4, 3)])  # the last: as many entries in all
+def test_another_quantiser_is_made_anew_and_said(model, folder, capsys, codebooks, entries):
+    again = load_pretraining(folder, ContrastiveOptions(codebooks, entries, 12))
+    assert (
+        equal(again.encoder, model.encoder)
+        and equal(again.project_q, model.project_q)
+        and equal(again.project_hid, model.project_hid)
+    )
+    assert again.quantizer.codevectors.shape == (1, codebooks * entries, 12 // codebooks)
+    assert (
+        "quantiser made anew; projection of its vectors, projection of the encoder's output as trained" in capsys.readouterr().err
+    )
+
+
+def test_another_width_makes_all_anew(folder, capsys):
+    assert load_pretraining(folder, ContrastiveOptions(2, 6, 8)).project_hid.out_features == 8
+    told = capsys.readouterr().err
+    assert (
+        "quantiser, projection of its vectors, projection of the encoder's output made anew\n" in told and "as trained" not in told
+    )
+
+
+def test_an_encoder_without_heads_gets_new_ones_and_says_so(model, tmp_path, capsys):
+    model.encoder.save_pretrained(tmp_path / "plain")
+    again = load_pretraining(tmp_path / "plain")
+    assert equal(again.encoder, model.encoder) and again.options == ContrastiveOptions()
+    assert "made anew, for the checkpoint has none that can be read" in capsys.readouterr().err
+
+
+def test_heads_of_which_a_part_is_missing_are_refused(folder):
+    weights = load_file(folder / "model.safetensors")
+    del weights["quantizer.codevectors"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=r"saved lacks 1 weights of its heads \(quantizer.codevectors\); fetch or make it again"):
+        load_pretraining(folder)
+
+
+def test_an_encoder_of_another_kind_is_refused(hubert_folder):
+    assert isinstance(load_checkpoint(hubert_folder()).model, HubertModel)
+    with pytest.raises(InputError, match="is a hubert encoder; contrastive pre-training goes on from plain wav2vec 2.0 encoders"):
+        load_pretraining(hubert_folder())

@@ -1,4 +1,4 @@
-"""Noise of recordings: every file is used, wherever it lies; what is bad is named."""
+"""Noise: the bank, its files, and generated noise."""
 
 from __future__ import annotations
 
@@ -7,10 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
-from speechssl.augment import Distorter, NoiseBank, active_level, distort, parse_condition
-from speechssl.augment.noise import replay
+from speechssl.augment import (
+    Distorter,
+    NoiseBank,
+    active_level,
+    babble,
+    coloured,
+    distort,
+    gaussian,
+    generator,
+    parse_condition,
+    pink,
+)
+from speechssl.augment.noise import noise_files, replay
 from speechssl.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -142,3 +154,85 @@ def test_unusable_recordings_are_named(tmp_path: Path, samples: np.ndarray) -> N
     soundfile.write(tmp_path / "bad.wav", samples, SAMPLE_RATE, subtype="FLOAT")
     with pytest.raises(InputError, match=r"bad\.wav"):
         NoiseBank.of(str(tmp_path / "bad.wav")).sample("u1", 100)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("b.wav", "a.FLAC", "sub/c.ogg", "sub/notes.txt", ".hidden.wav"):
+        (tmp_path / "n" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "n" / name).touch()
+    return tmp_path / "n"
+
+
+def test_a_folder_a_file_and_nothing(folder: Path) -> None:
+    assert [p.name for p in noise_files(folder)] == ["a.FLAC", "b.wav", "c.ogg"]
+    assert noise_files(folder / "b.wav") == [folder / "b.wav"]
+    assert noise_files(folder / "missing") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("list.txt", "b.wav\n\nsub/c.ogg\n"),
+        ("list.tsv", "b.wav\t100\nsub/c.ogg\t7\n"),
+        ("list.tsv", "./\nb.wav\t100\nsub/c.ogg\t7\n"),
+        ("list.jsonl", '{"audio": "b.wav"}\n{"audio": "sub/c.ogg", "seconds": 3}\n'),
+    ],
+)
+def test_manifests(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    assert [p.resolve() for p in noise_files(folder / name)] == [folder / "b.wav", folder / "sub" / "c.ogg"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("list.txt", b"", "is empty"),
+        ("list.txt", b"\xff\xfe", "UTF-8"),
+        ("list.jsonl", b"{", ":1 is not JSON"),
+        ("list.jsonl", b'{"audio": "b.wav"}\n{"path": "b.wav"}', ":2 has no `audio`"),
+        ("list.jsonl", b"[3]", ":1 has no `audio`"),
+    ],
+)
+def test_bad_manifests(folder: Path, name: str, content: bytes, message: str) -> None:
+    (folder / name).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        noise_files(folder / name)
+
+
+@pytest.mark.parametrize("n", [1, 2, 777, 16000, 16001])
+def test_generated_noise_has_its_length_and_power(n: int) -> None:
+    for noise in (gaussian(n, generator(0)), pink(n, generator(0))):
+        assert noise.shape == (n,) and np.isfinite(noise).all() and np.any(noise)
+    if n >= 16000:
+        assert rms_db(pink(n, generator(0))) == pytest.approx(0, abs=0.5)
+
+
+def test_pink_falls_by_three_decibels_an_octave() -> None:
+    frequency, density = signal.welch(pink(60 * SAMPLE_RATE, generator(1)), SAMPLE_RATE, nperseg=4096)
+    band = (frequency > 50) & (frequency < 7000)
+    slope = np.polyfit(np.log2(frequency[band]), 10 * np.log10(density[band]), 1)[0]
+    assert slope == pytest.approx(-3.01, abs=0.1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 9])
+def test_babble_mixes_every_talker_at_one_level(count: int) -> None:
+    time = np.arange(SAMPLE_RATE) / SAMPLE_RATE
+    voices = [10.0**-i * np.sin(2 * np.pi * 100 * (i + 1) * time) for i in range(count)]
+    spectrum = np.abs(np.fft.rfft(babble(voices, SAMPLE_RATE, generator(0), talkers=count)))
+    heights = spectrum[100 : 100 * count + 1 : 100]
+    np.testing.assert_allclose(heights, heights[0], rtol=1e-3)
+
+
+def test_babble_needs_voices() -> None:
+    with pytest.raises(ValueError, match="voices"):
+        babble([], 100, generator(0))
+
+
+@pytest.mark.parametrize("slope", [-12.0, -6.0, 0.0, 3.0, 6.0])
+def test_coloured_noise_has_its_slope(slope: float) -> None:
+    noise = coloured(60 * SAMPLE_RATE, generator(1), slope)
+    frequency, density = signal.welch(noise, SAMPLE_RATE, "blackmanharris", 4096)
+    band = (frequency > 100) & (frequency < 7000)
+    assert np.polyfit(np.log2(frequency[band]), 10 * np.log10(density[band]), 1)[0] == pytest.approx(slope, abs=0.15)
+    assert rms_db(noise) == pytest.approx(0, abs=0.5)
