@@ -1,10 +1,14 @@
-"""Where batches come from: hidden states that were computed once, or the encoder in the loop.
+"""Batches for heads: hidden states that were computed once and cached, or the encoder in the loop.
 
+A cache folder is named after its contents, so that tasks on the same recordings (PR and ASR) share it.
 Letters: B batch, S hidden states, T frames, D width, N samples.
 """
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -16,29 +20,25 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
 
 from speechssl.audio import read_audio
+from speechssl.augment import Condition, Distorter
+from speechssl.data.sources import Recording
 from speechssl.data.utterances import Utterance, UtteranceSet
 from speechssl.encoders.base import SpeechEncoder
-from speechssl.encoders.states import CachedStates
+from speechssl.encoders.states import CachedStates, CacheOptions, Hearing, Hears, cache_states, encoder_card, estimate
 from speechssl.errors import InputError
+from speechssl.io import hash_json
+from speechssl.signal import generator
 from speechssl.superb.task import Batch, Task
 
-# A random stretch of every recording of a batch, for heads that are trained on no more of it at a time.
+TRAINING = ("train", "dev")
+FREE_SHARE = 0.9  # of the free disk that caches may fill
 
 
-def random_stretches(batch: Batch, frames: int) -> tuple[Batch, list[int]]:
-    """At most so many frames of each, and the frame where each begins. Drawn from torch's generator; waves are left as they are."""
-    spare = (batch.lengths - frames).clamp(min=0).tolist()
-    starts = [int(torch.randint(n + 1, ())) for n in spare]
-    if batch.states.shape[2] <= frames:
-        return batch, starts
-    states = torch.stack([states[:, start : start + frames] for states, start in zip(batch.states, starts, strict=True)])
-    return replace(batch, states=states, lengths=batch.lengths.clamp(max=frames)), starts
-
-
-class Supply(Protocol):
-    """Recordings of one set, as an encoder heard them."""
+class Loader(Protocol):
+    """Batches of the recordings of one set."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -48,12 +48,12 @@ class Supply(Protocol):
         """Without those that are known to be unreadable."""
 
     def batch(self, utterances: Sequence[Utterance]) -> Batch | None:
-        """Those of them that can be heard, in their order; the encoder in the loop may find that some, or all, cannot (None)."""
+        """Those of them that can be encoded, in their order; None where an `OnlineLoader` finds that none of them can."""
 
 
 @dataclass(frozen=True)
-class Cached:
-    """From disk. folders: of `cache_states`, together they hold the set."""
+class CachedLoader:
+    """Hidden states from disk. folders: of `cache_states`; together they hold the set."""
 
     data: UtteranceSet
     folders: tuple[Path, ...]
@@ -77,7 +77,7 @@ class Cached:
         return first.shape[-2], first.shape[-1]
 
     def __getitem__(self, name: str) -> Tensor:
-        """(S, D) where pooled, else (T, S, D). Raises KeyError for what could not be heard."""
+        """(S, D) where pooled, else (T, S, D). Raises KeyError for a recording that is not in the cache."""
         for states in self.states:
             if name in states:
                 return states[name]
@@ -100,11 +100,11 @@ class Cached:
 
 
 @dataclass(frozen=True)
-class InTheLoop:
-    """From the encoder, every time anew. hear: (N,) float32 at 16 kHz of an utterance; it may raise InputError or ValueError."""
+class OnlineLoader:
+    """The encoder in the loop. read: (N,) float32 at 16 kHz of an utterance; it may raise InputError or ValueError."""
 
     encoder: SpeechEncoder
-    hear: Callable[[Utterance], np.ndarray]
+    read: Callable[[Utterance], np.ndarray]
     pooled: bool
     waves: bool
     pool: ThreadPoolExecutor
@@ -118,33 +118,151 @@ class InTheLoop:
         return [u for u in utterances if u.id not in self.failed]
 
     def batch(self, utterances: Sequence[Utterance]) -> Batch | None:
-        found = list(self.pool.map(self._one, utterances))
+        def encode(utterance: Utterance) -> tuple[np.ndarray, Tensor] | str:
+            """The wave with (S, D) or (T, S, D), or why there is none."""
+            try:
+                wave = self.read(utterance)
+                states = self.encoder.hidden_states(wave).cpu()
+            except (InputError, ValueError) as error:
+                return str(error)
+            return wave, states.mean(1).clone() if self.pooled else states.transpose(0, 1).clone()
+
+        found = list(self.pool.map(encode, utterances))
         self.failed.update({u.id: why for u, why in zip(utterances, found, strict=True) if isinstance(why, str)})
-        heard = [(u, *x) for u, x in zip(utterances, found, strict=True) if not isinstance(x, str)]
-        if not heard:
+        encoded = [(u, *x) for u, x in zip(utterances, found, strict=True) if not isinstance(x, str)]
+        if not encoded:
             return None
-        kept = tuple(u for u, _, _ in heard)
-        waves = tuple(wave for _, wave, _ in heard) if self.waves else ()
+        kept = tuple(u for u, _, _ in encoded)
+        waves = tuple(wave for _, wave, _ in encoded) if self.waves else ()
         if self.pooled:
-            return Batch(kept, torch.stack([states for _, _, states in heard]), torch.ones(len(kept)).long(), waves)
-        return padded(kept, [states for _, _, states in heard], waves)
-
-    def _one(self, utterance: Utterance) -> tuple[np.ndarray, Tensor] | str:
-        """What was heard, with (S, D) or (T, S, D); or why there is nothing."""
-        try:
-            wave = self.hear(utterance)
-            states = self.encoder.hidden_states(wave).cpu()
-        except (InputError, ValueError) as error:
-            return str(error)
-        return wave, states.mean(1).clone() if self.pooled else states.transpose(0, 1).clone()
-
-
-def supply_of(task: Task, folders: Sequence[Path]) -> Cached:
-    """Cached states of a task's data."""
-    return Cached(task.data, tuple(folders), task.pooled, task.wants_waves)
+            return Batch(kept, torch.stack([states for _, _, states in encoded]), torch.ones(len(kept)).long(), waves)
+        return padded(kept, [states for _, _, states in encoded], waves)
 
 
 def padded(utterances: Sequence[Utterance], states: Sequence[Tensor], waves: tuple[np.ndarray, ...]) -> Batch:
     """states: B of (T, S, D) float32."""
     together = pad_sequence(list(states), batch_first=True).transpose(1, 2)
     return Batch(tuple(utterances), together, torch.tensor([len(s) for s in states]), waves)
+
+
+def random_crops(batch: Batch, frames: int) -> tuple[Batch, list[int]]:
+    """At most so many frames of each recording, and where each crop begins. torch's generator draws them; waves stay whole."""
+    spare = (batch.lengths - frames).clamp(min=0).tolist()
+    starts = [int(torch.randint(n + 1, ())) for n in spare]
+    if batch.states.shape[2] <= frames:
+        return batch, starts
+    states = torch.stack([states[:, start : start + frames] for states, start in zip(batch.states, starts, strict=True)])
+    return replace(batch, states=states, lengths=batch.lengths.clamp(max=frames)), starts
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Training recordings are distorted by one of these conditions, or by none, drawn anew every time they are read.
+
+    How often a recording was read is not saved: a run that was killed and resumed draws other distortions than one that was not.
+    """
+
+    conditions: tuple[Condition, ...]
+    distorter: Distorter
+    times: Counter[str] = field(default_factory=Counter)  # reads by id; grows
+
+    def apply(self, samples: np.ndarray, name: str) -> np.ndarray:
+        """samples: (N,) float32 at 16 kHz. Raises InputError or ValueError as the distorter does."""
+        self.times[name] += 1
+        key = f"{name}, heard {self.times[name]} times"  # seeds the draw: the text stays as it is
+        drawn = generator(self.distorter.seed, "augmentation", key).integers(len(self.conditions) + 1)
+        return samples if drawn == len(self.conditions) else self.distorter.apply(samples, self.conditions[drawn], key)
+
+
+@dataclass
+class FeatureCache:
+    """The hidden states of one encoder for the tasks of a benchmark, in folders below `root`.
+
+    mode: cached, loop (the encoder in the loop), or auto: cached where it fits into limit_gb and the disk.
+    augmentation: of training recordings; it needs the encoder in the loop.
+    """
+
+    encoder: SpeechEncoder
+    root: Path
+    mode: str = "auto"
+    limit_gb: float = 50.0
+    workers: int = 2
+    augmentation: Augmentation | None = None
+    warned: set[str] = field(default_factory=set)  # tasks that were reported not to fit
+
+    @cached_property
+    def pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
+
+    def loader(self, task: Task, splits: Sequence[str] = TRAINING) -> Loader:
+        """Batches for the heads of a task. Raises InputError where mode is cached and there is no room."""
+        options = self.options(task.pooled)
+        folder = self.folder(task.data, splits, options)
+        augmented = self.augmentation is not None and "train" in splits
+        if augmented or self.mode == "loop" or not self.fits(task.name, task.data, splits, options):
+            return self.online(task)
+        self.states(task.data, splits, options)
+        return CachedLoader(task.data, (folder,), task.pooled, task.wants_waves)
+
+    def online(self, task: Task) -> OnlineLoader:
+        """With the encoder in the loop: clean recordings, but for training recordings where there is an augmentation."""
+        augmentation = self.augmentation
+        trained = {u.id for u in task.data.splits["train"]} if augmentation else set()
+
+        def read(u: Utterance) -> np.ndarray:
+            samples = read_audio(task.data.path(u))
+            return augmentation.apply(samples, u.id) if augmentation and u.id in trained else samples
+
+        return OnlineLoader(self.encoder, read, task.pooled, task.wants_waves, self.pool)
+
+    def options(self, pooled: bool) -> CacheOptions:
+        """Means over time are few and kept as they are; frames in two bytes a number."""
+        return CacheOptions(pooled, "float32" if pooled else "bfloat16", limit_gb=self.limit_gb)
+
+    def states(self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, hearing: Hears = Hearing()) -> CachedStates:
+        """Computed where they are not there. Raises InputError as `cache_states`."""
+        folder = self.folder(data, splits, options, hearing)
+        return cache_states(self.encoder, recordings_of(data, splits), folder, options, hearing, self.workers)
+
+    def folder(self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, hearing: Hears = Hearing()) -> Path:
+        """Named after encoder, recordings and options."""
+        files = [[r.id, str(r.path.resolve())] for r in recordings_of(data, splits)]
+        kept = [options.pooled, options.precision, options.shard_mb]
+        return self.root / hash_json([files, kept, encoder_card(self.encoder), hearing.card])
+
+    def room(self) -> float:
+        """GB that states may still take."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        return min(FREE_SHARE * shutil.disk_usage(self.root).free / 1e9, self.limit_gb - _gigabytes(self.root))
+
+    def fits(
+        self, name: str, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, hearing: Hears = Hearing()
+    ) -> bool:
+        """Whether there is room for what is not cached yet; where there is none, this is reported once a task. name: of the task."""
+        folder = self.folder(data, splits, options, hearing)
+        if (folder / "card.json").is_file():
+            return True
+        needed = estimate(self.encoder, recordings_of(data, splits), options) / 1e9 - _gigabytes(folder)
+        room = self.room()
+        if needed <= room or self.mode == "cached":  # then `cache_states` refuses
+            return True
+        if name not in self.warned:
+            self.warned.add(name)
+            tqdm.write(
+                f"{name}: its hidden states need {needed:.3g} GB and there is room for {max(room, 0):.3g} GB; "
+                f"the encoder stays in the loop, which is slower (--cache-gb, or another disk)",
+                file=sys.stderr,
+            )
+        return False
+
+
+def recordings_of(data: UtteranceSet, splits: Sequence[str]) -> list[Recording]:
+    """Raises InputError for a set without one of these splits."""
+    if missing := [split for split in splits if split not in data.splits]:
+        raise InputError(f"{data.root} has no {missing[0]}.jsonl; prepare the set with it")
+    return [Recording(u.id, data.path(u), u.seconds) for split in splits for u in data.splits[split]]
+
+
+def _gigabytes(folder: Path) -> float:
+    """Of the states in a folder; a killed run may have left some."""
+    return sum(f.stat().st_size for f in folder.rglob("*.safetensors")) / 1e9

@@ -1,4 +1,4 @@
-"""An encoder handed to s3prl's own runner: a folder with the encoder, the settings of every task of SUPERB, and a script.
+"""Exports an encoder for s3prl's own runner: a folder with the encoder, the settings of every task of SUPERB, and a script.
 
 OUT/encoder/       Hugging Face's format: s3prl's upstream `speechssl` takes it, and its `hf_hubert_custom` where that fits
 OUT/configs/       a file a task, for the runner's -c: s3prl's package leaves its own out
@@ -8,12 +8,12 @@ OUT/README.md, OUT/card.json
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,6 @@ from speechssl.errors import InputError
 from speechssl.io import hash_bytes, read_json, write_json, write_text
 from speechssl.superb.s3prl_tasks import TASKS, RunnerTask
 from speechssl.superb.upstream import SPECTRAL
-
-# What a folder for s3prl's runner says: its script and its README.
 
 VARIABLES = {
     "S3PRL": "clone of github.com/s3prl/s3prl at 0.4.18: word lists, lists of recordings, the corpora of PR and SF",
@@ -59,7 +57,7 @@ EXP=${EXP:-$here/exp} # where heads and scores go
 OVERRIDE=${OVERRIDE:-} # of the settings, e.g. "config.optimizer.lr=1.0e-3,,config.runner.total_steps=1000"
 last=LAST # layers of the encoder are 0 to this
 
-# Where sets lie; only those that a task reads must be said.
+# Where sets lie; only those that a task reads must be set.
 """
 
 RUNNER = """
@@ -103,23 +101,22 @@ def script(layers: int) -> str:
     """run.sh. layers: of the encoder."""
     known = "".join(f"{name}=${{{name}:-}} # {about}\n" for name, about in VARIABLES.items())
     names = "|".join(task.name for task in TASKS)
-    return HEAD.replace("LAST", str(layers)) + known + RUNNER + "".join(map(_function, TASKS)) + TAIL.replace("NAMES", names)
-
-
-def _function(task: RunnerTask) -> str:
-    """What the shell does for one task."""
-    body = "\n".join(f"  {line}" for line in [f"need {' '.join(variables(task))}", *_lines(task)])
-    return f"\n# {_about(task)}\n{task.name}() {{\n{body}\n}}\n"
+    functions = ""
+    for task in TASKS:
+        body = "\n".join(f"  {line}" for line in [f"need {' '.join(variables(task))}", *_commands(task)])
+        functions += f"\n# {task.title}: {_about(task)}\n{task.name}() {{\n{body}\n}}\n"
+    return HEAD.replace("LAST", str(layers)) + known + RUNNER + functions + TAIL.replace("NAMES", names)
 
 
 def _about(task: RunnerTask) -> str:
     if (s := task.settings) is None:
-        return f"{task.title}: nothing is trained; a run for every layer, the best on dev counts"
+        return "nothing is trained; a run for every layer, the best on dev counts"
     split = f"{s.batch // task.accumulation} x {task.accumulation}"
-    return f"{task.title}: {s.optimiser} {s.learning_rate:g}, {s.steps:,} steps of {split}, clip {s.clip:g}"
+    return f"{s.optimiser} {s.learning_rate:g}, {s.steps:,} steps of {split}, clip {s.clip:g}"
 
 
-def _lines(task: RunnerTask) -> list[str]:
+def _commands(task: RunnerTask) -> list[str]:
+    """The lines of a task's shell function."""
     paths = _overrides(task)
     if task.settings is None:
         call = f'in_s3prl -m evaluate -t "$split" -u speechssl -k "$here/encoder" -l "$layer" -d {task.downstream}'
@@ -127,33 +124,28 @@ def _lines(task: RunnerTask) -> list[str]:
         return ['for layer in $(seq 0 "$last"); do for split in dev test; do', f"  {call} \\", f"    {rest}", "done; done"]
     if task.folds:
         chosen = f"{paths},,config.downstream_expert.datarc.test_fold='$fold'"
-        trained = f'train "{task.name}-$fold" {task.name} {task.downstream} "{chosen}"'
         return [
             f"for fold in {' '.join(task.folds)}; do",
-            f"  {trained}",
+            f'  train "{task.name}-$fold" {task.name} {task.downstream} "{chosen}"',
             f'  test_head "{task.name}-$fold" {task.best} test',
             "done",
         ]
-    trained = f'train {task.name} {task.name} {task.downstream} "{paths}"'
+    train = f'train {task.name} {task.name} {task.downstream} "{paths}"'
     if "*" in task.best:  # no dev set: every checkpoint is tested
         each = f'for state in "$EXP/{task.name}"/{task.best}; do test_head {task.name} "$(basename "$state")" {task.test}; done'
-        return [trained, each]
-    return [trained, f"test_head {task.name} {task.best} {task.test}"]
+        return [train, each]
+    return [train, f"test_head {task.name} {task.best} {task.test}"]
 
 
 def _overrides(task: RunnerTask) -> str:
     """For the runner's -o, which evaluates values as Python."""
-    return ",,".join(f"config.downstream_expert.{key}={_literal(value)}" for key, value in task.paths.items())
-
-
-def _literal(value: str | tuple[str, ...]) -> str:
-    return f"'{value}'" if isinstance(value, str) else f"[{','.join(map(_literal, value))}]"
+    texts = {key: f"'{v}'" if isinstance(v, str) else "[" + ",".join(f"'{x}'" for x in v) + "]" for key, v in task.paths.items()}
+    return ",,".join(f"config.downstream_expert.{key}={text}" for key, text in texts.items())
 
 
 def variables(task: RunnerTask) -> list[str]:
-    """What must be set for a task."""
-    found = re.findall(r"\$([A-Z0-9_]+)", _overrides(task))
-    return list(dict.fromkeys(found))
+    """The shell variables of a task's paths."""
+    return list(dict.fromkeys(re.findall(r"\$([A-Z0-9_]+)", _overrides(task))))
 
 
 README = """# {name}, for s3prl's runner
@@ -182,8 +174,8 @@ second versions (`_stft2`). KS, IC and ER are run by speechssl's own tests; the 
 {native}"""
 
 SAME = """The upstream `{upstream}` of s3prl reads the folder, too: `-u {upstream} -k encoder`, or
-`S3PRLUpstream("{upstream}", path_or_url="encoder")`. It pads a batch before the encoder hears it, so that with a group norm an
-utterance depends on its batch mates; `speechssl` encodes every utterance by itself.
+`S3PRLUpstream("{upstream}", path_or_url="encoder")`. It pads a batch before encoding it, so that with a group norm an
+utterance depends on the rest of its batch; `speechssl` encodes every utterance by itself.
 """
 OTHER = """s3prl has no upstream of its own that reads this architecture: use `speechssl`.
 """
@@ -192,21 +184,19 @@ OTHER = """s3prl has no upstream of its own that reads this architecture: use `s
 def readme(card: Mapping[str, Any]) -> str:
     """README.md. card: that of the folder."""
     facts, native = card["encoder"], card["upstreams"][1:]
+    rows = []
+    for task in TASKS:
+        wanted = ", ".join([*task.packages, *(["clone"] if task.clone else [])]) or "-"
+        places = ", ".join(f"`{name}`" for name in variables(task) if name != "S3PRL")
+        rows.append(f"| {task.name} | `{task.downstream}` | {_about(task)} | {places} | {wanted} |")
     return README.format(
         **facts,
         name=card["made_from"]["name"],
         hash=card["made_from"]["hash"],
         normalised="normalised" if facts["normalise"] else "as it is",
-        rows="\n".join(map(_row, TASKS)),
+        rows="\n".join(rows),
         native=SAME.format(upstream=native[0]) if native else OTHER,
     )
-
-
-def _row(task: RunnerTask) -> str:
-    settings = _about(task).removeprefix(f"{task.title}: ")
-    wanted = ", ".join([*task.packages, *(["clone"] if task.clone else [])]) or "-"
-    places = ", ".join(f"`{name}`" for name in variables(task) if name != "S3PRL")
-    return f"| {task.name} | `{task.downstream}` | {settings} | {places} | {wanted} |"
 
 
 KIND = "encoder for s3prl's runner"
@@ -217,62 +207,41 @@ NATIVE = {"hubert": "hf_hubert_custom", "wav2vec2": "hf_wav2vec2_custom"}  # s3p
 def export_upstream(encoder: str | Path, out: Path) -> dict[str, Any]:
     """Write the folder, whole or not at all, and return its card. encoder: what `load_encoder` takes and has weights of its own.
 
-    The encoder is proven as `convert` proves it: the same weights to the bit, every layer within 1e-5. Where the folder is there
-    already and holds the same weights, only files that are missing are written: a script that was changed stays as it is.
-    Raises InputError where the encoder has no weights to hand over or cannot be loaded, and where `out` is something else.
+    The encoder is checked as `convert` checks it: the same weights to the bit, every layer within 1e-5. Where the folder exists
+    already and holds the same weights, only missing files are written: a script that was changed stays as it is.
+    Raises InputError where the encoder has no weights to export or cannot be loaded, and where `out` is something else.
     """
-    _check_source(str(encoder))
-    if (there := _card_there(out)) is not None:
+    name = str(encoder)
+    if name in SPECTRAL:
+        raise InputError(f"{name} has no weights to hand over; s3prl computes such features itself: run it there with -u {name}")
+    if name.startswith(PREFIX):
+        upstream, _, path = name.removeprefix(PREFIX).partition("@")
+        given = f"-u {upstream} -k {path}" if path else f"-u {upstream}"
+        raise InputError(f"{name} is s3prl's already; run it there with {given}")
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        found = read_json(out / "card.json") if (out / "card.json").is_file() else None
+        if not isinstance(found, dict) or found.get("what") != KIND:
+            raise InputError(f"{out} is there already and is no export of an encoder; choose another folder or delete it")
         convert(encoder, out / "encoder", "huggingface")
-        _write(out, there)
-        return there
-    with _folder_beside(out) as folder:
-        converted = convert(encoder, folder / "encoder", "huggingface")
-        card = _card("/".join(Path(encoder).parts[-2:]), converted, folder / "encoder")
-        _write(folder, card)
-        write_json(folder / "card.json", card)
-        os.replace(folder, out)
-    return card
-
-
-def _check_source(encoder: str) -> None:
-    if encoder in SPECTRAL:
-        raise InputError(
-            f"{encoder} has no weights to hand over; s3prl computes such features itself: run it there with -u {encoder}"
-        )
-    if encoder.startswith(PREFIX):
-        name, _, path = encoder.removeprefix(PREFIX).partition("@")
-        given = f"-u {name} -k {path}" if path else f"-u {name}"
-        raise InputError(f"{encoder} is s3prl's already; run it there with {given}")
-
-
-def _card_there(out: Path) -> dict[str, Any] | None:
-    """The card of an earlier export; None for a place where one can be made."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return None
-    card = read_json(out / "card.json") if (out / "card.json").is_file() else None
-    if not isinstance(card, dict) or card.get("what") != KIND:
-        raise InputError(f"{out} is there already and is no export of an encoder; choose another folder or delete it")
-    return card
-
-
-@contextmanager
-def _folder_beside(out: Path) -> Iterator[Path]:
-    """A folder in the same file system, for what is not whole yet; gone if it never is."""
+        _write_texts(out, found)
+        return found
     out.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
+    folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))  # in the same file system
     folder.chmod(0o755)
     try:
-        yield folder
+        converted = convert(encoder, folder / "encoder", "huggingface")
+        card = _card("/".join(Path(encoder).parts[-2:]), converted, folder / "encoder")
+        _write_texts(folder, card)
+        write_json(folder / "card.json", card)
+        os.replace(folder, out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    return card
 
 
 def _card(name: str, converted: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     config: Any = load_checkpoint(folder).model.config
-    hop = 1
-    for stride in config.conv_stride:
-        hop *= stride
+    hop = math.prod(config.conv_stride)
     made_from = {"name": name} | {key: converted["made_from"][key] for key in ("kind", "hash")}
     facts = {"model_type": config.model_type, "layers": config.num_hidden_layers, "width": config.hidden_size, "hop": hop}
     native = [NATIVE[config.model_type]] if config.model_type in NATIVE and hop == HOP else []
@@ -286,8 +255,8 @@ def _card(name: str, converted: Mapping[str, Any], folder: Path) -> dict[str, An
     }
 
 
-def _write(folder: Path, card: Mapping[str, Any]) -> None:
-    """All that is not there yet, beside the encoder and the card."""
+def _write_texts(folder: Path, card: Mapping[str, Any]) -> None:
+    """All missing files beside the encoder and the card."""
     texts = {f"configs/{task.name}.yaml": _yaml(task.config()) for task in TASKS}
     texts |= {"run.sh": script(card["encoder"]["layers"]), "README.md": readme(card)}
     for name, text in texts.items():

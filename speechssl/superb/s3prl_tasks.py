@@ -1,8 +1,7 @@
-"""The tasks of SUPERB as s3prl's runner has them: its experts, its published settings, and what each wants of the machine.
+"""The tasks of SUPERB for s3prl's runner: its experts, their config files, and the files that each needs.
 
-The settings are those of s3prl's own config files, which its package on PyPI leaves out (as it leaves out word lists, lists of
-recordings and, of PR and SF, code: for these a clone is needed). Paths are of
-the shell, and not in a config. s3prl counts a step after its accumulation, as we do.
+The configs are s3prl's own, which its package on PyPI leaves out (as it leaves out word lists, lists of recordings and, of PR and SF,
+code: for these a clone is needed). Paths are set by the shell, not in a config. s3prl counts a step after its accumulation, as we do.
 """
 
 from __future__ import annotations
@@ -11,26 +10,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from speechssl.superb.catalogue import TASKS as PUBLISHED
 from speechssl.superb.task import Settings
-
-HIGHEST = 1000.0  # ASV's gradients are all but left alone
 
 
 @dataclass(frozen=True)
 class RunnerTask:
-    """One task, and how the runner is told of it. paths: what is set under `downstream_expert` -> where, as the shell says."""
+    """A task as the runner needs it. paths: key under `downstream_expert` -> path, with variables of the shell."""
 
     name: str  # ours
     title: str
     downstream: str  # s3prl's expert
-    settings: Settings | None  # None: nothing is trained
     expert: Mapping[str, Any]  # sizes and loaders, as the expert reads them
     paths: Mapping[str, str | tuple[str, ...]]
     accumulation: int = 1  # backward passes in a step
     log: int = 100  # steps
     save: int = 1000  # steps
     keep: int = 1  # checkpoints
-    looks: tuple[str, ...] = ("dev", "test")  # splits that are judged while it trains
+    evaluated: tuple[str, ...] = ("dev", "test")  # splits that are evaluated during training
     best: str = "dev-best.ckpt"
     test: str = "test"  # the split of the score
     packages: tuple[str, ...] = ()  # beside speechssl[s3prl]
@@ -38,8 +35,13 @@ class RunnerTask:
     specaug: Mapping[str, Any] = field(default_factory=dict)
     folds: tuple[str, ...] = ()
 
+    @property
+    def settings(self) -> Settings | None:
+        """The published ones; None: nothing is trained."""
+        return PUBLISHED[self.name].published if self.name in PUBLISHED else None
+
     def config(self) -> dict[str, Any]:
-        """What its config file says, without the paths, which the command line gives."""
+        """Its config file without the paths, which the command line gives."""
         expert = {"downstream_expert": dict(self.expert)}
         if self.settings is None:
             return {"runner": {}} | expert
@@ -51,7 +53,7 @@ class RunnerTask:
             "eval_step": self.settings.every,
             "save_step": self.save,
             "max_keep": self.keep,
-            "eval_dataloaders": list(self.looks),
+            "eval_dataloaders": list(self.evaluated),
         }
         optimiser = {"name": "TorchOptim", "torch_optim_name": self.settings.optimiser, "lr": self.settings.learning_rate}
         if self.name in ("se", "ss"):  # s3prl's own AdamW, whose decay is 0; torch's is 0.01
@@ -60,7 +62,7 @@ class RunnerTask:
         return {"runner": runner, "optimizer": optimiser} | masked | expert
 
 
-# ---- what several of them share
+# ---- parts that several tasks share
 
 
 def _classified(**data: Any) -> dict[str, Any]:
@@ -166,12 +168,11 @@ TASKS: tuple[RunnerTask, ...] = (
         "pr",
         "phone recognition, LibriSpeech",
         "ctc",
-        Settings(1e-2, 100_000, 32, 1000),
         _pr(),
         {"corpus.path": "$LIBRISPEECH", "corpus.lexicon": LEXICONS, "text.vocab_file": f"{LISTS}/ctc/vocab/phoneme.txt"},
         accumulation=2,
         save=100,
-        looks=("dev",),
+        evaluated=("dev",),
         packages=("pandas", "joblib"),
         clone=True,
     ),
@@ -179,7 +180,6 @@ TASKS: tuple[RunnerTask, ...] = (
         "asr",
         "recognition, LibriSpeech, greedy",
         "asr",
-        Settings(1e-4, 200_000, 32, 2000),
         _asr(),
         {
             "datarc.libri_root": "$LIBRISPEECH",
@@ -187,7 +187,7 @@ TASKS: tuple[RunnerTask, ...] = (
             "datarc.dict_path": f"{LISTS}/asr/char.dict",
         },
         save=500,
-        looks=("dev-clean",),
+        evaluated=("dev-clean",),
         best="dev-clean-best.ckpt",
         test="test-clean",
         packages=("pandas",),
@@ -198,7 +198,6 @@ TASKS: tuple[RunnerTask, ...] = (
         "ks",
         "keywords, Speech Commands v1",
         "speech_commands",
-        Settings(1e-4, 200_000, 32, 5000, balanced=True),
         _classified(num_workers=8, batch_size=32),
         {"datarc.speech_commands_root": "$SPEECH_COMMANDS", "datarc.speech_commands_test_root": "$SPEECH_COMMANDS_TEST"},
     ),
@@ -206,7 +205,6 @@ TASKS: tuple[RunnerTask, ...] = (
         "qbe",
         "spoken queries, QUESST14",
         "quesst14_dtw",
-        None,
         _qbe(),
         {"datarc.dataset_root": "$QUESST14"},
         packages=("dtw-python", "lxml"),
@@ -215,7 +213,6 @@ TASKS: tuple[RunnerTask, ...] = (
         "sid",
         "speakers, VoxCeleb1",
         "voxceleb1",
-        Settings(1e-4, 200_000, 32, 5000),
         _classified(num_workers=12, train_batch_size=8, eval_batch_size=1, max_timestep=128_000),
         {"datarc.file_path": "$VOXCELEB1", "datarc.meta_data": f"{LISTS}/voxceleb1/veri_test_class.txt"},
         accumulation=4,
@@ -226,7 +223,6 @@ TASKS: tuple[RunnerTask, ...] = (
         "asv",
         "speaker verification, VoxCeleb1",
         "sv_voxceleb1",
-        Settings(1e-4, 200_000, 50, 10_000, "AdamW", HIGHEST),
         _asv(),
         {
             "datarc.file_path": "$VOXCELEB1",
@@ -238,7 +234,7 @@ TASKS: tuple[RunnerTask, ...] = (
         log=500,
         save=10_000,
         keep=20,
-        looks=(),
+        evaluated=(),
         best="states-*.ckpt",
         packages=("joblib",),
         clone=True,
@@ -247,13 +243,12 @@ TASKS: tuple[RunnerTask, ...] = (
         "sd",
         "diarisation, Libri2Mix",
         "diarization",
-        Settings(1e-4, 30_000, 32, 500),
         _sd(),
         _three("LIBRI2MIX_DIARISATION"),
         accumulation=4,
         log=500,
         save=500,
-        looks=("dev",),
+        evaluated=("dev",),
         best="best-states-dev.ckpt",
         packages=("h5py", "pandas"),
     ),
@@ -261,7 +256,6 @@ TASKS: tuple[RunnerTask, ...] = (
         "ic",
         "intents, Fluent Speech Commands",
         "fluent_commands",
-        Settings(1e-4, 200_000, 32, 5000),
         _classified(num_workers=12, train_batch_size=32, eval_batch_size=32),
         {"datarc.file_path": "$FLUENT_COMMANDS"},
         save=250,
@@ -271,11 +265,10 @@ TASKS: tuple[RunnerTask, ...] = (
         "sf",
         "slots, Audio SNIPS",
         "ctc",
-        Settings(1e-4, 200_000, 32, 2000),
         _sf(),
         {"corpus.path": "$SNIPS", "text.slots_file": "$SNIPS/slots.txt", "text.vocab_file": f"{LISTS}/ctc/vocab/character.txt"},
         save=500,
-        looks=("dev",),
+        evaluated=("dev",),
         packages=("pandas", "joblib"),
         clone=True,
         specaug=SPECAUG,
@@ -284,7 +277,6 @@ TASKS: tuple[RunnerTask, ...] = (
         "er",
         "emotions, IEMOCAP, five folds",
         "emotion",
-        Settings(1e-4, 30_000, 32, 1000),
         _classified(pre_load=True, train_batch_size=4, eval_batch_size=4, num_workers=12, valid_ratio=0.2),
         {"datarc.root": "$IEMOCAP", "datarc.meta_data": "$IEMOCAP/meta_data"},
         accumulation=8,
@@ -295,13 +287,12 @@ TASKS: tuple[RunnerTask, ...] = (
         "se",
         "enhancement, VoiceBank-DEMAND",
         "enhancement_stft2",
-        Settings(1e-3, 100_000, 8, 1250, "AdamW"),
         _se(),
         _three("VOICEBANK"),
         log=1250,
         save=10_000,
         keep=100,
-        looks=("dev",),
+        evaluated=("dev",),
         best="best-states-dev.ckpt",
         packages=("h5py", "asteroid"),
     ),
@@ -309,13 +300,12 @@ TASKS: tuple[RunnerTask, ...] = (
         "ss",
         "separation, Libri2Mix",
         "separation_stft2",
-        Settings(1e-3, 150_000, 8, 2000, "AdamW"),
         _ss(),
         _three("LIBRI2MIX_SEPARATION"),
         log=2000,
         save=10_000,
         keep=100,
-        looks=("dev",),
+        evaluated=("dev",),
         best="best-states-dev.ckpt",
         packages=("h5py", "asteroid"),
     ),

@@ -1,7 +1,6 @@
-"""What a task of SUPERB is to those who train its head and judge it: utterances in, a loss, predictions, and measures of them.
+"""What a task of SUPERB (arXiv 2105.01051) is: utterances in, a loss, predictions, and measures of them.
 
-A task knows its data and its head; it knows nothing of encoders, caches, learning rates or noise. Its head is a module whose
-`featurizer` sums the hidden states by learnt weights.
+A task knows its data and its head; it knows nothing of encoders, caches, learning rates or noise.
 Letters: B batch, S hidden states, T frames, D width, N samples.
 """
 
@@ -19,17 +18,14 @@ from speechssl.data.utterances import Utterance, UtteranceSet
 from speechssl.stats import Interval
 from speechssl.timing import FrameGrid
 
-# The weighted sum of an encoder's hidden states (SUPERB, arXiv 2105.01051, section 3), as s3prl's `Featurizer` has it.
-#
-# What counts as a hidden state: all that `SpeechEncoder.hidden_states` gives, L + 1 of them. Layer 0 is the input of the first
-# transformer layer: the output of the CNN after projection and positional convolution, which is what s3prl's upstreams of
-# HuBERT and
-# wav2vec 2.0 give as their first state and what the benchmark calls the CNN output. Features without layers have one state.
-# Letters: B batch, S states (L + 1), T frames, D width.
-
 
 class Featurizer(nn.Module):
-    """S hidden states to one, by weights that are learnt and, through a softmax, sum to 1. They begin equal."""
+    """Weighted sum of S hidden states (SUPERB, section 3; s3prl's `Featurizer`): learnt weights that a softmax makes sum to 1.
+
+    The states are all that `SpeechEncoder.hidden_states` gives, L + 1 of them. State 0 is the input of the first transformer layer
+    (the CNN's output after projection and positional convolution), which s3prl's upstreams of HuBERT and wav2vec 2.0 give first and
+    the benchmark calls the CNN output. Features without layers have one state. The weights begin equal.
+    """
 
     def __init__(self, states: int) -> None:
         super().__init__()
@@ -37,7 +33,7 @@ class Featurizer(nn.Module):
 
     @property
     def shares(self) -> Tensor:
-        """(S,) how much of the sum each state is."""
+        """(S,) the weight of every state in the sum."""
         return self.weights.detach().softmax(0)
 
     def forward(self, states: Tensor) -> Tensor:
@@ -49,19 +45,19 @@ class Featurizer(nn.Module):
 
 @dataclass(frozen=True)
 class Batch:
-    """Some recordings, as an encoder heard them."""
+    """Some recordings with their features."""
 
     utterances: tuple[Utterance, ...]
-    states: Tensor  # (B, S, T, D) float32, zeros beyond a length; (B, S, D) where the task sees means over time alone
+    states: Tensor  # (B, S, T, D) float32, zeros beyond a length; (B, S, D) for tasks that use means over time
     lengths: Tensor  # (B,) real frames
-    waves: tuple[np.ndarray, ...] = ()  # B of (N,) float32 as they were heard, for tasks that want them
+    waves: tuple[np.ndarray, ...] = ()  # B of (N,) float32, the encoder's input, for tasks that use it
 
 
 @dataclass(frozen=True)
 class Measure:
-    """How well a task is done. value, low, high: percent, dB or a scale (`evaluation.results`); low to high: the 95 % interval.
+    """A value with its 95 % interval, low to high, in the units of `results.unit`: percent, dB or a scale.
 
-    drawn, groups: what the interval draws and of how many (`corpora.voices.recording_units`); "", 0: there is none.
+    drawn, groups: what the interval draws and of how many (`data.voices.recording_units`); "" and 0 without an interval.
     """
 
     metric: str  # "acc", "per", "wer", "eer", "mtwv", "der", "slot_f1", "slot_cer", "pesq", "stoi", "si_sdri", "min_dcf", ...
@@ -74,7 +70,7 @@ class Measure:
 
     @classmethod
     def of(cls, metric: str, found: Interval) -> Measure:
-        """An interval on the measure's own scale."""
+        """From an interval on the measure's own scale."""
         return cls(metric, found.value, found.low, found.high, found.n, found.drawn, found.groups)
 
     @classmethod
@@ -84,13 +80,13 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """measures: the first is what heads are chosen by. detail: what figures are drawn from, JSON values.
+class Evaluation:
+    """measures: heads are chosen by the first. detail: what figures are drawn from, JSON values.
 
-    classification: {"confusion": {slot: {"classes": [...], "counts": [[of the truth: how often each was said]]}}};
+    classification: {"confusion": {slot: {"classes": [...], "counts": [[by true class: predictions of each class]]}}};
     asv: {"det": {"false_alarms": [shares], "misses": [shares]}}, at most 200 points; sd: {"timeline": {"id", "seconds", "truth":
-    [{"speaker", "start", "end"}], "said": [the same]}} of the first recording; qbe: {"layers": [MTWV of each on dev]};
-    pr, asr, sf: {"examples": [{"id", "truth", "said"}]}, the first five.
+    [{"speaker", "start", "end"}], "predicted": [the same]}} of the first recording; qbe: {"layers": [MTWV of each on dev]};
+    pr, asr, sf: {"examples": [{"id", "truth", "predicted"}]}, the first five.
     """
 
     measures: tuple[Measure, ...]
@@ -99,15 +95,15 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a head is trained. The defaults of each task are those published (s3prl 0.4.18's config.yaml of it)."""
+    """How a head is trained. The published settings of each task are those of s3prl 0.4.18 (its config.yaml)."""
 
     learning_rate: float
     steps: int
     batch: int  # recordings in a step, accumulation included
-    every: int  # steps between looks at dev
+    every: int  # steps between evaluations on dev
     optimiser: str = "Adam"  # or AdamW
     clip: float = 1.0  # gradient norm
-    patience: int = 0  # looks without a better one until it ends; 0: never
+    patience: int = 0  # evaluations without improvement before training ends; 0: never
     balanced: bool = False  # recordings are drawn so that all classes come equally often
 
 
@@ -123,11 +119,11 @@ class Task(Protocol):
 
     @property
     def pooled(self) -> bool:
-        """Whether the head sees the mean over time alone, (S, D) a recording."""
+        """Whether the head uses the mean over time alone, (S, D) a recording."""
 
     @property
     def wants_waves(self) -> bool:
-        """Whether batches must carry what was heard."""
+        """Whether batches carry the encoder's input."""
 
     @property
     def grid(self) -> FrameGrid:
@@ -137,13 +133,13 @@ class Task(Protocol):
         """A new head for S states of width D, with `featurizer: Featurizer`. Random weights come from torch's generator."""
 
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
-        """What training makes small: a scalar."""
+        """The training loss, a scalar."""
 
     def predict(self, head: nn.Module, batch: Batch) -> list[Any]:
-        """What the head says about every recording, in JSON values or numpy arrays. No padding and no batch mate matters to it."""
+        """The prediction for every recording, JSON values or numpy arrays; it depends on neither padding nor the rest of the batch."""
 
-    def judge(self, split: str, predicted: Mapping[str, Any], resamples: int) -> Judgement:
-        """predicted: by the id of the utterance. One that is not in it could not be heard and counts as wrong, never as left out.
+    def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> Evaluation:
+        """predicted: by the utterance's id. An utterance without one could not be read; it counts as wrong and is never left out.
 
-        resamples: of the bootstrap that gives the intervals; 0: they are [value, value] (looks at dev, which must be fast).
+        resamples: of the bootstrap that gives the intervals; 0: none ([value, value]), for evaluations on dev, which must be fast.
         """

@@ -19,7 +19,7 @@ from speechssl.errors import InputError
 from speechssl.eval.metrics import word_error_rate
 from speechssl.io import hash_json, read_json
 from speechssl.stats import ItemScore, unknown_voice
-from speechssl.superb.tasks.classification import METRIC, Classification, of_mean
+from speechssl.superb.tasks.classification import METRIC, Classification, classify_mean
 from speechssl.superb.train import TrainedHead, load_head
 
 # A task that a head was trained for, as whoever asks how well it is done sees it: test items in, scores out.
@@ -96,7 +96,7 @@ class ClassificationTask:
 
     def hear(self, samples: np.ndarray) -> dict[str, str]:
         """The label of every slot."""
-        return of_mean(self.trained, self.encoder.hidden_states(samples).cpu().mean(1))
+        return classify_mean(self.trained, self.encoder.hidden_states(samples).cpu().mean(1))
 
     def score(self, heard: Mapping[str, Any]) -> list[ItemScore]:
         truth: dict[str, Utterance] = {u.id: u for u in self.data.splits[self.split]}

@@ -1,19 +1,19 @@
-"""Heads trained on labelled distorted speech, with or without their upstream, against a domain classifier where asked for (DAT).
+"""Heads trained on labelled distorted speech, with or without their upstream, optionally against a domain classifier (DAT).
 
 Source: arXiv 2203.16104, "Improving Distortion Robustness of Self-supervised Speech Processing Tasks with Domain Adaptation".
 There a model of SUPERB is trained on labelled clean and distorted speech; its upstream is trained with the head, and a domain
-classifier behind gradient reversal makes the features those of no domain: clean or distorted (`binary`), or clean and every kind of
+classifier behind gradient reversal removes the domain from the features: clean or distorted (`binary`), or clean and every kind of
 distortion (`multi`). The authors' later repository (nobel861017/distort-robust-distilSSL) has an optimiser for the upstream alone,
 whose rate is to be "at least ten times smaller" than the head's; for distillation it trains the classifier on detached features and
-then subtracts its loss (`alternating`). Its downstream runner is not published. Hence ours are: where the classifier sits (on the
-mean over time of the weighted sum that the head reads; `layers` for single hidden states), its size and rate (the head's), the
-schedule of its weight, and that clean and distorted recordings are mixed by chance in every batch. All gradients are clipped
-together, as s3prl clips a head's and an upstream's.
+then subtracts its loss (`alternating`). Its downstream runner is not published. These choices are therefore ours: the place of the
+classifier (the mean over time of the weighted sum that the head reads; `layers` for single hidden states), its size and rate (the
+head's), the schedule of its weight, and that clean and distorted recordings are mixed by chance in every batch. All gradients are
+clipped together, as s3prl clips a head's and an upstream's.
 
 A recording is distorted anew at every step, by (seed, step, place in the batch) alone, in threads ahead of the model, so that a
 killed run comes to the same weights. It is never cropped; batches are of like lengths, and no frame of it depends on padding.
-Dev is taken clean and, where training is distorted, once more with every recording distorted (the same at every look):
-a head is chosen by the mean of both.
+Dev is evaluated clean and, where training is distorted, once more with every recording distorted (the same every time): a head is
+chosen by the mean of both.
 Letters: B batch, S hidden states, T frames, D width, N samples.
 """
 
@@ -39,14 +39,14 @@ from speechssl.encoders.training import before_end, check_known, frames_of_sampl
 from speechssl.errors import InputError
 from speechssl.io import write_json
 from speechssl.pretrain.adversarial import AdversaryOptions, DomainAdversary
-from speechssl.superb.data import InTheLoop, Supply
+from speechssl.superb.data import Loader, OnlineLoader
 from speechssl.superb.fit import Run, Trainer
 from speechssl.superb.task import Batch
 
 UPSTREAM_RATE = 0.1  # of the head's; the authors' repository: "at least ten times smaller"
 SHARE = 0.5  # of the training recordings that are distorted; ours
-NO_HEADS = ("qbe", "se", "ss")  # tasks without a head, or whose targets are the sound itself
-AHEAD = 4  # batches that are read and distorted before the model wants them
+NO_HEADS = ("qbe", "se", "ss")  # tasks without a head, or whose targets are the waves themselves
+AHEAD = 4  # batches that are read and distorted in advance
 ROUND = 4_000  # samples: batches are padded to multiples of it
 
 
@@ -55,7 +55,7 @@ class Tuning:
     """How heads are trained. source: the encoder, as `load_checkpoint` takes it.
 
     rate: the upstream's learning rate over the head's; None: it is frozen. distort: of the training speech; None: it is clean.
-    adversary: its layers are hidden states whose means over time the classifier sees; none: the weighted sum that the head reads.
+    adversary: its layers are hidden states whose means over time the classifier reads; none: the weighted sum that the head reads.
     bf16: the upstream computes in bf16 autocast. Raises InputError for a domain classifier that has nothing to do.
     """
 
@@ -73,7 +73,7 @@ class Tuning:
 
     @property
     def name(self) -> str:
-        """What is added to the name of the encoder, such as "+distorted"."""
+        """Suffix of the encoder's name, such as "+distorted"."""
         if self.adversary:
             a = self.adversary
             return f"+dat-{a.labels}-{a.mode}-{a.weight:g}"
@@ -93,19 +93,19 @@ class Tuning:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """A batch that is being read: what the encoder is given, (N,) float32, and the domain, of every recording."""
+class Waves:
+    """A batch that is being read: the encoder's input, (N,) float32, and the domain, of every recording."""
 
     utterances: Sequence[Utterance]
-    sounds: Sequence[Future[tuple[Tensor, int]]]
+    waves: Sequence[Future[tuple[Tensor, int]]]
 
 
 class TuningTrainer(Trainer):
-    """run.supply: an `InTheLoop`, of which encoder and threads are used."""
+    """run.loader: an `OnlineLoader`, of which encoder and threads are used."""
 
     def __init__(self, run: Run, tuning: Tuning) -> None:
-        assert isinstance(run.supply, InTheLoop)
-        self.tuning, self.supply = tuning, run.supply
+        assert isinstance(run.loader, OnlineLoader)
+        self.tuning, self.loader = tuning, run.loader
         super().__init__(run)
 
     def build(self) -> nn.ModuleDict:
@@ -113,12 +113,11 @@ class TuningTrainer(Trainer):
         self.upstream: Any = load_checkpoint(tuning.source).model
         check_known(self.upstream, tuning.source)
         if tuning.adversary and tuning.distort:
-            if not all(0 <= layer <= self.supply.encoder.layers for layer in tuning.adversary.layers):
-                raise InputError(
-                    f"--dat-layers: {tuning.source} has the layers 0 to {self.supply.encoder.layers}; choose among them"
-                )
+            layers = self.loader.encoder.layers
+            if not all(0 <= layer <= layers for layer in tuning.adversary.layers):
+                raise InputError(f"--dat-layers: {tuning.source} has the layers 0 to {layers}; choose among them")
             views = replace(tuning.adversary, layers=tuple(range(len(tuning.adversary.layers) or 1)))
-            models["adversary"] = DomainAdversary(self.supply.encoder.width, len(tuning.distort.domains), views)
+            models["adversary"] = DomainAdversary(self.loader.encoder.width, len(tuning.distort.domains), views)
         if tuning.rate is None:
             self.upstream.to(self.run.device)
         else:
@@ -126,13 +125,12 @@ class TuningTrainer(Trainer):
         return models
 
     def rates(self) -> dict[str, float]:
-        return super().rates() | (
-            {} if self.tuning.rate is None else {"upstream": self.tuning.rate * self.run.settings.learning_rate}
-        )
+        rate = self.tuning.rate
+        return super().rates() | ({} if rate is None else {"upstream": rate * self.run.settings.learning_rate})
 
-    def prepared(self, steps: Iterator[tuple[int, list[Utterance]]]) -> Iterator[tuple[int, Heard]]:
-        """Recordings are read and distorted by threads, AHEAD batches before they are wanted."""
-        waiting: deque[tuple[int, Heard]] = deque()
+    def prepare(self, steps: Iterator[tuple[int, list[Utterance]]]) -> Iterator[tuple[int, Waves]]:
+        """Recordings are read and distorted by threads, AHEAD batches in advance."""
+        waiting: deque[tuple[int, Waves]] = deque()
         try:
             for step, utterances in steps:
                 keys = [(self.run.seed, step, place) for place in range(len(utterances))]
@@ -141,24 +139,24 @@ class TuningTrainer(Trainer):
                 if len(waiting) > AHEAD:
                     yield waiting.popleft()
         finally:
-            for sound in [sound for _, heard in waiting for sound in heard.sounds]:
-                sound.cancel()
+            for wave in [wave for _, batch in waiting for wave in batch.waves]:
+                wave.cancel()
 
-    def loss(self, heard: Heard, step: int) -> Tensor:
-        batch, means = self.states(heard)
+    def loss(self, waves: Waves, step: int) -> Tensor:
+        batch, means = self.encode(waves)
         loss = self.run.task.loss(self.head, batch)
         if "adversary" not in self.models or not (wanted := self.tuning.adversary):
             return loss
-        domains = torch.tensor([sound.result()[1] for sound in heard.sounds], device=self.run.device)
+        domains = torch.tensor([wave.result()[1] for wave in waves.waves], device=self.run.device)
         progress = torch.tensor((step - 1) / self.run.settings.steps)
         facts = {"domains": domains, "progress": progress, "step": torch.tensor(step - 1)}
-        seen = [means[:, layer] for layer in wanted.layers] or [self.head.featurizer(means)]
-        found: Tensor = self.models["adversary"]([x[:, None] for x in seen], None, facts)["loss"]
-        return loss + found
+        views = [means[:, layer] for layer in wanted.layers] or [self.head.featurizer(means)]
+        adversarial: Tensor = self.models["adversary"]([x[:, None] for x in views], None, facts)["loss"]
+        return loss + adversarial
 
-    def states(self, heard: Heard) -> tuple[Batch, Tensor]:
-        """The batch as the head takes it, and the mean over time of every hidden state, (B, S, D), by the upstream as it is now."""
-        waves = [sound.result()[0] for sound in heard.sounds]
+    def encode(self, batch: Waves) -> tuple[Batch, Tensor]:
+        """The head's input, and the mean over time of every hidden state, (B, S, D), by the upstream as it is now."""
+        waves = [wave.result()[0] for wave in batch.waves]
         samples = torch.tensor([len(wave) for wave in waves], device=self.run.device)
         padded, kind = in_steps(pad_sequence(waves, batch_first=True)).to(self.run.device), torch.device(self.run.device).type
         with torch.autocast(kind, torch.bfloat16, enabled=self.tuning.bf16):
@@ -168,59 +166,59 @@ class TuningTrainer(Trainer):
         states = states.masked_fill(~before_end(lengths, states.shape[2])[:, None, :, None], 0)
         means = states.sum(2) / lengths[:, None, None]
         if self.run.task.pooled:
-            return Batch(tuple(heard.utterances), means, torch.ones_like(lengths)), means
-        return Batch(tuple(heard.utterances), states, lengths), means
+            return Batch(tuple(batch.utterances), means, torch.ones_like(lengths)), means
+        return Batch(tuple(batch.utterances), states, lengths), means
 
-    def dev_supplies(self) -> list[Supply]:
-        always = None if self.tuning.distort is None else replace(self.tuning.distort, probability=(1.0, 1.0))
-        return [_Dev(self, None), *([_Dev(self, always)] if always else [])]
+    def dev_loaders(self) -> list[Loader]:
+        if self.tuning.distort is None:
+            return [DevLoader(self, None)]
+        return [DevLoader(self, None), DevLoader(self, replace(self.tuning.distort, probability=(1.0, 1.0)))]
 
     def read(
         self, utterances: Sequence[Utterance], distort: TrainingDistortions | None, keys: Sequence[Any], progress: float
-    ) -> Heard:
+    ) -> Waves:
         """In threads. keys: what each distortion depends on, beside its seed."""
-        sounds = [self.supply.pool.submit(self._sound, u, distort, k, progress) for u, k in zip(utterances, keys, strict=True)]
-        return Heard(utterances, sounds)
 
-    def _sound(self, u: Utterance, distort: TrainingDistortions | None, key: Any, progress: float) -> tuple[Tensor, int]:
-        path, domain = self.run.task.data.path(u), 0
-        samples = read_audio(path)
-        if distort:
-            samples, domain = distort.apply(samples, key, progress)
-        try:
-            return self.supply.encoder.wave(samples), domain
-        except ValueError as error:
-            raise InputError(f"{path} cannot be trained on ({error}); mend it or remove its line") from error
+        def one(utterance: Utterance, key: Any) -> tuple[Tensor, int]:
+            path, domain = self.run.task.data.path(utterance), 0
+            samples = read_audio(path)
+            if distort:
+                samples, domain = distort.apply(samples, key, progress)
+            try:
+                return self.loader.encoder.wave(samples), domain
+            except ValueError as error:
+                raise InputError(f"{path} cannot be trained on ({error}); mend it or remove its line") from error
+
+        return Waves(utterances, [self.loader.pool.submit(one, u, key) for u, key in zip(utterances, keys, strict=True)])
 
 
 def in_steps(waves: Tensor) -> Tensor:
-    """(B, N) with zeros up to a multiple of ROUND: oneDNN keeps its programs for every length that it meets, gigabytes of them."""
+    """(B, N) with zeros up to a multiple of ROUND: oneDNN keeps a program for every length that it meets, gigabytes of them."""
     return torch.nn.functional.pad(waves, (0, -waves.shape[1] % ROUND))
 
 
 @dataclass(frozen=True)
-class _Dev:
-    """Recordings encoded by the upstream as it is now, each distorted in its own way, as at the end of training."""
+class DevLoader:
+    """Recordings encoded by the upstream as it is now, each with a distortion of its own, as at the end of training."""
 
     trainer: TuningTrainer
     distort: TrainingDistortions | None
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.trainer.supply.shape
+        return self.trainer.loader.shape
 
     def usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
         return list(utterances)
 
     def batch(self, utterances: Sequence[Utterance]) -> Batch:
-        heard = self.trainer.read(utterances, self.distort, [f"dev {u.id}" for u in utterances], 1.0)
-        return self.trainer.states(heard)[0]
+        return self.trainer.encode(self.trainer.read(utterances, self.distort, [f"dev {u.id}" for u in utterances], 1.0))[0]
 
 
 def save_upstream(models: nn.ModuleDict, folder: Path, run: Run) -> None:
     """An encoder that was trained with a head, as Hugging Face's folder; its card names its start and its training."""
-    assert isinstance(run.supply, InTheLoop) and run.tuning is not None
-    save_encoder(models["upstream"], folder, run.supply.encoder.normalise)
+    assert isinstance(run.loader, OnlineLoader) and run.tuning is not None
+    save_encoder(models["upstream"], folder, run.loader.encoder.normalise)
     facts = {"task": run.task.name, "learning_rate": run.settings.learning_rate, "seed": run.seed}
-    what = {"what": "an encoder trained with a head of SUPERB", "from": run.supply.encoder.hash}
+    what = {"what": "an encoder trained with a head of SUPERB", "from": run.loader.encoder.hash}
     write_json(folder / "card.json", what | {"options": run.tuning.card | facts})

@@ -1,4 +1,4 @@
-"""What the heads sit on: any encoder, or log-mel and MFCC features as the floor that an encoder must rise above."""
+"""What heads are trained on: any encoder, or log-mel and MFCC features as the baseline."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ SPECTRAL: dict[str, tuple[Callable[[np.ndarray], torch.Tensor], int]] = {"fbank"
 
 @dataclass(frozen=True)
 class SpectralEngine:
-    """Spectral features as the one layer of an encoder."""
+    """Spectral features as the one layer of an encoder. They are not normalised over the utterance: mean pooling would give 0."""
 
     compute: Callable[[np.ndarray], torch.Tensor]
 
     def statistics(self, wave: torch.Tensor) -> None:
-        """Nothing. (The features are not normalised over the utterance: their mean would be 0, and mean pooling blind.)"""
+        """None: there is nothing to normalise."""
 
     def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
         """(T, D), once. piece: (N,) float32."""
@@ -44,7 +44,7 @@ class SpectralEngine:
 
 
 def find_upstream(where: str | Path) -> str | Path:
-    """What to load for a folder of models, or the name of a shipped one: the encoder in it. Else `where` itself."""
+    """The encoder in a folder of models, or in the shipped one of this name; else `where` itself."""
     folders = [folder / "encoder" for folder in (Path(where), SHIPPED / where) if (folder / "encoder").is_dir()]
     return folders[0] if folders else where
 
@@ -54,5 +54,6 @@ def load_upstream(name: str | Path, precision: str = "fp32", device: str = "auto
     if str(name) not in SPECTRAL:
         return load_encoder(name, precision, device)
     compute, width = SPECTRAL[str(name)]
-    engine = SpectralEngine(compute)
-    return SpeechEncoder(str(name), engine, GRID, 0, width, normalise=True, hash=hash_json({"spectral": str(name)}))
+    return SpeechEncoder(
+        str(name), SpectralEngine(compute), GRID, 0, width, normalise=True, hash=hash_json({"spectral": str(name)})
+    )

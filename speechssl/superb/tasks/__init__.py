@@ -1,1 +1,1 @@
-"""What tasks are judged by, each equal to its reference implementation (tests/superb/metrics)."""
+"""A file a task, with its data, head, loss, prediction and measures; each equals its reference (tests/superb)."""

@@ -1,9 +1,10 @@
-"""SE and SS: clean speech out of noise, and two speakers out of their mixture, by masks of the heard spectrum.
+"""SE and SS: clean speech from noisy speech, and two speakers from their mixture, by masks of the mixture's spectrum.
 
 Settings of s3prl's `downstream/{enhancement_stft2,separation_stft2}`, those with three BiLSTM-256 and log spectra. Recordings are
-taken whole, as there. A mixture is what the encoder heard: where noise was added, improvements are over the noisy mixture, and what
-is wanted stays the clean source.
-Letters: B batch, N samples, F frames of the spectrum, K bins, M sources.
+taken whole, as there. The mixture is the encoder's input: where noise was added, improvements are over the noisy mixture, and the
+target stays the clean source.
+SI-SDR is not torchmetrics': that would be a dependency more for six lines, and gives silence no bounded value.
+Letters: B batch, S hidden states, T frames, D width, N samples, F frames of the spectrum, K bins, M sources.
 """
 
 from __future__ import annotations
@@ -27,101 +28,21 @@ from speechssl.data.utterances import Utterance, UtteranceSet
 from speechssl.data.voices import recording_units
 from speechssl.errors import InputError, MissingExtra
 from speechssl.stats import mean_interval
-from speechssl.superb.task import Batch, Featurizer, Judgement, Measure, Settings
+from speechssl.superb.task import Batch, Evaluation, Featurizer, Measure, Settings
 from speechssl.timing import FrameGrid
 
-# How good an estimate of clean speech is: SI-SDR, here; PESQ and STOI, through their libraries (extra `superb`).
-#
-# SI-SDR is that of Le Roux and others (arXiv 1811.02508) without removal of the mean, as pb_bss_eval has it, by which s3prl judges.
-# PESQ is the wide-band one of ITU-T P.862.2 (package `pesq`, a wrapper of the ITU's C code, which is compiled when it is
-# installed);
-# STOI is that of Taal and others (2011), not extended (package `pystoi`). Everything at 16 kHz.
-# Letters: N samples, K sources.
-
-LIMIT = 100.0  # dB, either way: what would be infinite, or hangs on the last bits of the samples
-SILENT = -50.0  # dB that an estimate without any sound has: below what noise has that knows nothing of the source
-WORST_PESQ = 1.0  # the lower end of its scale: what an estimate has in which no utterance is found
-EXTRA = "superb"
-
-
-def si_sdr(reference: np.ndarray, estimate: np.ndarray) -> float:
-    """dB within [-LIMIT, LIMIT]: how much of the estimate is the reference, at any level; SILENT for silence or NaN. Both (N,).
-
-    Raises ValueError for a silent reference or another length.
-    """
-    reference, estimate = np.asarray(reference, np.float64), np.asarray(estimate, np.float64)
-    if reference.shape != estimate.shape or not reference.any():
-        raise ValueError(f"a reference {reference.shape} of an estimate {estimate.shape} must be as long and not silent")
-    if not np.isfinite(estimate).all() or not estimate.any():
-        return SILENT
-    projection = (estimate @ reference) / (reference @ reference) * reference
-    error = estimate - projection
-    with np.errstate(divide="ignore"):
-        return float(np.clip(10 * np.log10((projection @ projection) / (error @ error)), -LIMIT, LIMIT))
-
-
-def si_sdr_improvement(references: np.ndarray, estimates: np.ndarray, mixture: np.ndarray) -> float:
-    """dB that the estimates are better than the mixture itself: the mean over the sources, in the order that is best.
-
-    references, estimates: (K, N); mixture: (N,).
-    """
-    table = np.array([[si_sdr(reference, estimate) for estimate in estimates] for reference in references])
-    best = max(np.mean([table[i, j] for i, j in enumerate(order)]) for order in permutations(range(len(estimates))))
-    return float(best - np.mean([si_sdr(reference, mixture) for reference in references]))
-
-
-def check_installed() -> None:
-    """Call it before a long run. Raises MissingExtra without the packages that `pesq_wideband` and `stoi_percent` need."""
-    for package, measure in (("pesq", "PESQ"), ("pystoi", "STOI")):
-        if find_spec(package) is None:
-            raise MissingExtra(f"the task se (its measure {measure})", EXTRA)
-
-
-def pesq_wideband(reference: np.ndarray, estimate: np.ndarray) -> float:
-    """MOS-LQO, 1.0 to 4.64. Both (N,). WORST_PESQ where no utterance is found (silence) or N is below a quarter of a second.
-
-    Raises MissingExtra without the package `pesq`.
-    """
-    try:
-        from pesq import BufferTooShortError, NoUtterancesError, pesq
-    except ImportError:
-        raise MissingExtra("PESQ", EXTRA) from None
-    if not np.isfinite(estimate).all():
-        return WORST_PESQ
-    try:
-        return float(pesq(SAMPLE_RATE, reference, estimate, "wb"))
-    except (BufferTooShortError, NoUtterancesError, ValueError):  # the last where silence makes it NaN
-        return WORST_PESQ
-
-
-def stoi_percent(reference: np.ndarray, estimate: np.ndarray) -> float:
-    """Percent. Both (N,). 0 (0.001) where less than 0.4 s of the reference is speech, which is too little for it.
-
-    Raises MissingExtra without the package `pystoi`.
-    """
-    try:
-        from pystoi import stoi
-    except ImportError:
-        raise MissingExtra("STOI", EXTRA) from None
-    if not np.isfinite(estimate).all():
-        return 0.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of too little speech
-        return 100 * float(stoi(reference, estimate, SAMPLE_RATE, extended=False))
-
-
-# The head of SUPERB's enhancement and separation: three BiLSTMs that give a mask of the heard spectrum for every source.
-#
-# As s3prl's `SepRNN` (`downstream/{enhancement_stft2,separation_stft2}/model.py`): weighted sum, BiLSTMs, dropout, and a linear
-# layer with a sigmoid for each source. A mask multiplies log(1 + |X|), X being the short-time spectrum of what was heard, whose
-# phase
-# is kept. Frames of the encoder are brought to those of the spectrum as there: each is repeated where the spectrum has more of
-# them,
-# and at the end surplus ones are cut off and missing ones are 0.
-# Letters: B batch, S hidden states, T frames, D width, N samples, F frames of the spectrum, K bins, M sources.
-
+PUBLISHED = {
+    "se": Settings(1e-3, 100_000, 8, 1_250, optimiser="AdamW"),
+    "ss": Settings(1e-3, 150_000, 8, 2_000, optimiser="AdamW"),
+}
+RECORDINGS = 256  # clean ones that are kept in memory: 160 MB of ten seconds each
 OVERLAP = 2.5  # hops in a window, at least: 400 / 160 of the published settings
 EPSILON = 1e-10  # beside a magnitude that is divided by
+
+Score = Callable[[np.ndarray, np.ndarray, np.ndarray], float]  # clean (M, N), estimates (M, N), mixture (N,) -> value
+
+
+# ---- head
 
 
 @dataclass(frozen=True)
@@ -150,10 +71,9 @@ class Stft:
 
     def spectrum(self, waves: Tensor) -> Tensor:
         """(..., N) -> complex (..., F, K). Zeros behind a shorter recording leave its frames as they are."""
-        flat = waves.reshape(-1, waves.shape[-1])
-        found = torch.stft(
-            flat, self.size, self.hop, self.window, self._hann(waves), center=True, pad_mode="constant", return_complex=True
-        )
+        flat, window = waves.reshape(-1, waves.shape[-1]), self._hann(waves)
+        sizes = (self.size, self.hop, self.window, window)
+        found = torch.stft(flat, *sizes, center=True, pad_mode="constant", return_complex=True)
         return found.transpose(1, 2).reshape(*waves.shape[:-1], found.shape[2], found.shape[1])
 
     def wave(self, spectrum: Tensor, samples: int) -> Tensor:
@@ -165,36 +85,22 @@ class Stft:
         return torch.hann_window(self.window, dtype=like.dtype, device=like.device)
 
 
-@dataclass(frozen=True)
-class MaskerShape:
-    """Sizes of a head. The defaults are those published."""
-
-    states: int  # S
-    width: int  # D
-    bins: int  # K
-    sources: int  # M
-    hidden: int = 256  # of every direction
-    layers: int = 3
-    dropout: float = 0.1
-
-
 class Masker(nn.Module):
-    """Hidden states to M masks."""
+    """Weighted sum, BiLSTMs, dropout, and a linear layer with a sigmoid for each of M sources.
 
-    def __init__(self, shape: MaskerShape) -> None:
+    As s3prl's `SepRNN` (`downstream/{enhancement_stft2,separation_stft2}/model.py`); the default sizes are those published.
+    hidden: of every direction.
+    """
+
+    def __init__(
+        self, states: int, width: int, bins: int, sources: int, hidden: int = 256, layers: int = 3, dropout: float = 0.1
+    ) -> None:
         super().__init__()
-        self.shape = shape
-        self.featurizer = Featurizer(shape.states)
-        self.recurrent = nn.LSTM(
-            shape.width,
-            shape.hidden,
-            shape.layers,
-            batch_first=True,
-            bidirectional=True,
-            dropout=shape.dropout * (shape.layers > 1),
-        )
-        self.dropout = nn.Dropout(shape.dropout)
-        self.outputs = nn.ModuleList(nn.Linear(2 * shape.hidden, shape.bins) for _ in range(shape.sources))
+        self.featurizer = Featurizer(states)
+        between = dropout * (layers > 1)
+        self.recurrent = nn.LSTM(width, hidden, layers, batch_first=True, bidirectional=True, dropout=between)
+        self.dropout = nn.Dropout(dropout)
+        self.outputs = nn.ModuleList(nn.Linear(2 * hidden, bins) for _ in range(sources))
 
     def forward(self, states: Tensor, lengths: Tensor, frames: Tensor, repeat: int = 1) -> Tensor:
         """(B, M, F, K) within 0 and 1, without meaning beyond a recording's frames.
@@ -209,7 +115,10 @@ class Masker(nn.Module):
 
 
 def fitted(features: Tensor, lengths: Tensor, frames: Tensor, repeat: int) -> Tensor:
-    """(B, T, D) -> (B, F, D): every frame repeated, what is missing or beyond the end 0; what the padding holds never matters."""
+    """Frames of the encoder to those of the spectrum, as in s3prl: (B, T, D) -> (B, F, D).
+
+    Every frame is repeated; surplus ones are cut off at the end and missing ones are 0. What the padding holds never matters.
+    """
     found = features.repeat_interleave(repeat, 1)
     most = int(frames.max())
     found = pad(found, (0, 0, 0, max(most - found.shape[1], 0)))[:, :most]
@@ -217,20 +126,17 @@ def fitted(features: Tensor, lengths: Tensor, frames: Tensor, repeat: int) -> Te
     return found.masked_fill(~real[..., None], 0)
 
 
-def masked(masks: Tensor, heard: Tensor) -> Tensor:
-    """Complex (..., M, F, K), the estimates. masks: (..., M, F, K); heard: complex (..., F, K)."""
-    level = heard.abs()
-    phase = heard / (level + EPSILON)
+def masked(masks: Tensor, mixture: Tensor) -> Tensor:
+    """Complex (..., M, F, K), the estimates: masked log(1 + |X|) with the mixture's phase.
+
+    masks: (..., M, F, K); mixture: complex (..., F, K).
+    """
+    level = mixture.abs()
+    phase = mixture / (level + EPSILON)
     return torch.expm1(masks * level.log1p().unsqueeze(-3)) * phase.unsqueeze(-3)
 
 
-PUBLISHED = {
-    "se": Settings(1e-3, 100_000, 8, 1_250, optimiser="AdamW"),
-    "ss": Settings(1e-3, 150_000, 8, 2_000, optimiser="AdamW"),
-}
-RECORDINGS = 256  # clean ones that are kept in memory: 160 MB of ten seconds each
-
-Score = Callable[[np.ndarray, np.ndarray, np.ndarray], float]  # clean (M, N), estimates (M, N), mixture (N,) -> how good
+# ---- tasks
 
 
 @dataclass(frozen=True)
@@ -258,22 +164,23 @@ class Enhancement:
             )
 
     def build(self, states: int, width: int) -> Masker:
-        return Masker(MaskerShape(states, width, self.stft.bins, self.sources, self.hidden, self.layers, self.dropout))
+        return build(self, states, width)
 
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
         """Mean absolute error of log(1 + magnitude), summed over the bins."""
-        masks, heard, clean, frames = training_spectra(self, head, batch)
-        error = masks * heard.abs().log1p()[:, None] - clean.abs().log1p()
+        masks, mixture, clean, frames = training_spectra(self, head, batch)
+        error = masks * mixture.abs().log1p()[:, None] - clean.abs().log1p()
         return (real(error.abs(), frames).sum((1, 2, 3)) / frames).mean()
 
     def predict(self, head: nn.Module, batch: Batch) -> list[np.ndarray]:
-        """(2, N) float32 each: what was heard, and the estimate."""
-        return estimates(self, head, batch)
+        """(1 + M, N) float32 each: the mixture, and the estimates (of several sources in no order)."""
+        return estimate(self, head, batch)
 
-    def judge(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> Judgement:
+    def evaluate(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> Evaluation:
         """PESQ, STOI (percent) and the improvement in SI-SDR (dB); with 0 resamples, to choose heads as s3prl does, PESQ alone.
 
-        What could not be heard has the worst PESQ, STOI 0 and an improvement of SILENT. Raises MissingExtra without the libraries.
+        A recording without a prediction has the worst PESQ, STOI 0 and an improvement of SILENT. Raises MissingExtra without the
+        libraries.
         """
         scores: dict[str, tuple[Score, float]] = {
             "pesq": (lambda clean, found, _: pesq_wideband(clean[0], found[0]), WORST_PESQ),
@@ -281,7 +188,7 @@ class Enhancement:
             "si_sdri": (si_sdr_improvement, SILENT),
         }
         wanted = scores if resamples else {"pesq": scores["pesq"]}
-        return Judgement(tuple(measure(self.data, split, predicted, name, *wanted[name], resamples) for name in wanted))
+        return Evaluation(tuple(mean_measure(self.data, split, predicted, name, *score, resamples) for name, score in wanted.items()))
 
 
 @dataclass(frozen=True)
@@ -313,27 +220,81 @@ class Separation:
         return Stft(self.size, self.size, self.grid.hop)
 
     def build(self, states: int, width: int) -> Masker:
-        return Masker(MaskerShape(states, width, self.stft.bins, self.sources, self.hidden, self.layers, self.dropout))
+        return build(self, states, width)
 
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
         """Mean squared error of log(1 + magnitude), summed over the bins, in the order of the sources that is best in a recording.
 
-        The magnitude wanted is that of the source times the cosine of its phase to the mixture's, where positive (NPSM).
+        The target magnitude is that of the source times the cosine of its phase to the mixture's, where positive (NPSM).
         """
-        masks, heard, clean, frames = training_spectra(self, head, batch)
-        aligned = (clean * heard[:, None].conj()).real / (heard.abs()[:, None] + torch.finfo(torch.float32).tiny)
-        said, wanted = masks * heard.abs().log1p()[:, None], aligned.relu().log1p()
+        masks, mixture, clean, frames = training_spectra(self, head, batch)
+        aligned = (clean * mixture[:, None].conj()).real / (mixture.abs()[:, None] + torch.finfo(torch.float32).tiny)
+        found, wanted = masks * mixture.abs().log1p()[:, None], aligned.relu().log1p()
         orders = [wanted[:, list(order)] for order in permutations(range(self.sources))]
-        errors = torch.stack([real((said - order).square(), frames).sum((1, 2, 3)) for order in orders])
+        errors = torch.stack([real((found - order).square(), frames).sum((1, 2, 3)) for order in orders])
         return (errors.amin(0) / (frames * self.sources)).mean()
 
     def predict(self, head: nn.Module, batch: Batch) -> list[np.ndarray]:
-        """(3, N) float32 each: what was heard, and the two estimates in no order."""
-        return estimates(self, head, batch)
+        """(1 + M, N) float32 each: the mixture, and the estimates (of several sources in no order)."""
+        return estimate(self, head, batch)
 
-    def judge(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> Judgement:
-        """The improvement in SI-SDR (dB) in the better order of the two; SILENT for what could not be heard."""
-        return Judgement((measure(self.data, split, predicted, "si_sdri", si_sdr_improvement, SILENT, resamples),))
+    def evaluate(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> Evaluation:
+        """The improvement in SI-SDR (dB) in the better order of the two; SILENT without a prediction."""
+        return Evaluation((mean_measure(self.data, split, predicted, "si_sdri", si_sdr_improvement, SILENT, resamples),))
+
+
+def build(task: Enhancement | Separation, states: int, width: int) -> Masker:
+    return Masker(states, width, task.stft.bins, task.sources, task.hidden, task.layers, task.dropout)
+
+
+def mask(task: Enhancement | Separation, head: nn.Module, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Masks (B, M, F, K), the complex spectrum of the mixture (B, F, K), and real frames (B,)."""
+    device = batch.states.device
+    mixture = task.stft.spectrum(pad_sequence([torch.from_numpy(wave) for wave in batch.waves], batch_first=True).to(device))
+    frames = torch.tensor([task.stft.frames(len(wave)) for wave in batch.waves], device=device)
+    masks: Tensor = head(batch.states, batch.lengths.to(device), frames, task.grid.hop // task.stft.hop)
+    return masks, mixture, frames
+
+
+def training_spectra(task: Enhancement | Separation, head: nn.Module, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Masks (B, M, F, K), complex spectra of the mixture (B, F, K) and of the clean sources (B, M, F, K), and frames (B,)."""
+    masks, mixture, frames = mask(task, head, batch)
+    pairs = zip(batch.utterances, batch.waves, strict=True)
+    clean = pad_sequence([torch.from_numpy(clean_sources(task.data, u, len(wave))).T for u, wave in pairs], batch_first=True)
+    return masks, mixture, task.stft.spectrum(clean.transpose(1, 2).to(mixture.device)), frames
+
+
+@torch.inference_mode()
+def estimate(task: Enhancement | Separation, head: nn.Module, batch: Batch) -> list[np.ndarray]:
+    """(1 + M, N) float32 each: the mixture, and the estimates (of several sources in no order)."""
+    masks, mixture, frames = mask(task, head, batch)
+    found = []
+    for wave, spectra, count in zip(batch.waves, masked(masks, mixture), frames.tolist(), strict=True):
+        estimated = task.stft.wave(spectra[:, :count], len(wave)).cpu().numpy()
+        found.append(np.concatenate([wave[None], estimated]).astype(np.float32))
+    return found
+
+
+def mean_measure(
+    data: UtteranceSet, split: str, predicted: Mapping[str, np.ndarray], name: str, score: Score, worst: float, resamples: int
+) -> Measure:
+    """The mean over all utterances of a split; one without a prediction has the worst value."""
+    values = []
+    for utterance in data.splits[split]:
+        found = predicted.get(utterance.id)
+        if found is None:
+            values.append(worst)
+        else:
+            values.append(score(clean_sources(data, utterance, found.shape[1]), found[1:], found[0]))
+    if not resamples:
+        return Measure.fixed(name, float(np.mean(values)), len(values))
+    return Measure.of(name, mean_interval(values, recording_units(data, data.splits[split]), resamples=resamples))
+
+
+def real(values: Tensor, frames: Tensor) -> Tensor:
+    """(B, M, F, K) with zeros beyond a recording's frames. frames: (B,)."""
+    beyond = torch.arange(values.shape[2], device=values.device) >= frames[:, None]
+    return values.masked_fill(beyond[:, None, :, None], 0)
 
 
 def check_sources(data: UtteranceSet, count: int) -> None:
@@ -347,58 +308,8 @@ def check_sources(data: UtteranceSet, count: int) -> None:
                 )
 
 
-def training_spectra(task: Enhancement | Separation, head: nn.Module, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Masks (B, M, F, K), complex spectra of the mixture (B, F, K) and of the clean sources (B, M, F, K), and frames (B,)."""
-    masks, heard, frames = mask(task, head, batch)
-    pairs = zip(batch.utterances, batch.waves, strict=True)
-    clean = pad_sequence([torch.from_numpy(clean_sources(task.data, u, len(wave))).T for u, wave in pairs], batch_first=True)
-    return masks, heard, task.stft.spectrum(clean.transpose(1, 2).to(heard.device)), frames
-
-
-def mask(task: Enhancement | Separation, head: nn.Module, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Masks (B, M, F, K), the complex spectrum of what was heard (B, F, K), and real frames (B,)."""
-    device = batch.states.device
-    heard = task.stft.spectrum(pad_sequence([torch.from_numpy(wave) for wave in batch.waves], batch_first=True).to(device))
-    frames = torch.tensor([task.stft.frames(len(wave)) for wave in batch.waves], device=device)
-    masks: Tensor = head(batch.states, batch.lengths.to(device), frames, task.grid.hop // task.stft.hop)
-    return masks, heard, frames
-
-
-def real(values: Tensor, frames: Tensor) -> Tensor:
-    """(B, M, F, K) with zeros beyond a recording's frames. frames: (B,)."""
-    beyond = torch.arange(values.shape[2], device=values.device) >= frames[:, None]
-    return values.masked_fill(beyond[:, None, :, None], 0)
-
-
-@torch.inference_mode()
-def estimates(task: Enhancement | Separation, head: nn.Module, batch: Batch) -> list[np.ndarray]:
-    """(1 + M, N) float32 each: what was heard, and the estimates."""
-    masks, heard, frames = mask(task, head, batch)
-    found = []
-    for wave, spectra, count in zip(batch.waves, masked(masks, heard), frames.tolist(), strict=True):
-        estimated = task.stft.wave(spectra[:, :count], len(wave)).cpu().numpy()
-        found.append(np.concatenate([wave[None], estimated]).astype(np.float32))
-    return found
-
-
-def measure(
-    data: UtteranceSet, split: str, predicted: Mapping[str, np.ndarray], name: str, score: Score, worst: float, resamples: int
-) -> Measure:
-    """The mean over all utterances of a split. predicted: id -> (1 + M, N); one that is not in it has the worst."""
-    values = []
-    for utterance in data.splits[split]:
-        found = predicted.get(utterance.id)
-        if found is None:
-            values.append(worst)
-        else:
-            values.append(score(clean_sources(data, utterance, found.shape[1]), found[1:], found[0]))
-    if not resamples:
-        return Measure.fixed(name, float(np.mean(values)), len(values))
-    return Measure.of(name, mean_interval(values, recording_units(data, data.splits[split]), resamples=resamples))
-
-
 def clean_sources(data: UtteranceSet, utterance: Utterance, samples: int) -> np.ndarray:
-    """(M, N) float32, cut off or continued with silence where what was heard has another length."""
+    """(M, N) float32, cut off or padded with silence where the mixture has another length."""
     found = [_recording(data.root / path)[:samples] for path in utterance.sources]
     return np.stack([np.pad(x, (0, samples - len(x))) for x in found])
 
@@ -408,3 +319,78 @@ def _recording(path: Path) -> np.ndarray:
     samples = read_audio(path)
     samples.setflags(write=False)
     return samples
+
+
+# ---- measures, at 16 kHz
+
+LIMIT = 100.0  # dB, either way: what would be infinite, or hangs on the last bits of the samples
+SILENT = -50.0  # dB of an estimate without any sound: below that of noise that is unrelated to the source
+WORST_PESQ = 1.0  # the lower end of its scale: of an estimate in which no utterance is found
+EXTRA = "superb"
+
+
+def si_sdr(reference: np.ndarray, estimate: np.ndarray) -> float:
+    """dB within [-LIMIT, LIMIT]: how much of the estimate is the reference, at any level; SILENT for silence or NaN. Both (N,).
+
+    Le Roux et al. (arXiv 1811.02508) without removal of the mean, as pb_bss_eval has it, which s3prl uses.
+    Raises ValueError for a silent reference or another length.
+    """
+    reference, estimate = np.asarray(reference, np.float64), np.asarray(estimate, np.float64)
+    if reference.shape != estimate.shape or not reference.any():
+        raise ValueError(f"a reference {reference.shape} of an estimate {estimate.shape} must be as long and not silent")
+    if not np.isfinite(estimate).all() or not estimate.any():
+        return SILENT
+    projection = (estimate @ reference) / (reference @ reference) * reference
+    error = estimate - projection
+    with np.errstate(divide="ignore"):
+        return float(np.clip(10 * np.log10((projection @ projection) / (error @ error)), -LIMIT, LIMIT))
+
+
+def si_sdr_improvement(references: np.ndarray, estimates: np.ndarray, mixture: np.ndarray) -> float:
+    """dB that the estimates are better than the mixture itself: the mean over the sources, in the order that is best.
+
+    references, estimates: (K, N); mixture: (N,).
+    """
+    table = np.array([[si_sdr(reference, estimate) for estimate in estimates] for reference in references])
+    best = max(np.mean([table[i, j] for i, j in enumerate(order)]) for order in permutations(range(len(estimates))))
+    return float(best - np.mean([si_sdr(reference, mixture) for reference in references]))
+
+
+def check_installed() -> None:
+    """Call it before a long run. Raises MissingExtra without the packages that `pesq_wideband` and `stoi_percent` need."""
+    for package, measure in (("pesq", "PESQ"), ("pystoi", "STOI")):
+        if find_spec(package) is None:
+            raise MissingExtra(f"the task se (its measure {measure})", EXTRA)
+
+
+def pesq_wideband(reference: np.ndarray, estimate: np.ndarray) -> float:
+    """MOS-LQO of ITU-T P.862.2, 1.0 to 4.64 (package `pesq`, which compiles the ITU's C code when it is installed). Both (N,).
+
+    WORST_PESQ where no utterance is found (silence) or N is below a quarter of a second. Raises MissingExtra without the package.
+    """
+    try:
+        from pesq import BufferTooShortError, NoUtterancesError, pesq
+    except ImportError:
+        raise MissingExtra("PESQ", EXTRA) from None
+    if not np.isfinite(estimate).all():
+        return WORST_PESQ
+    try:
+        return float(pesq(SAMPLE_RATE, reference, estimate, "wb"))
+    except (BufferTooShortError, NoUtterancesError, ValueError):  # the last where silence makes it NaN
+        return WORST_PESQ
+
+
+def stoi_percent(reference: np.ndarray, estimate: np.ndarray) -> float:
+    """Percent (Taal et al. 2011, not extended; package `pystoi`). Both (N,).
+
+    0 (0.001) where less than 0.4 s of the reference is speech, which is too little for it. Raises MissingExtra without the package.
+    """
+    try:
+        from pystoi import stoi
+    except ImportError:
+        raise MissingExtra("STOI", EXTRA) from None
+    if not np.isfinite(estimate).all():
+        return 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of too little speech
+        return 100 * float(stoi(reference, estimate, SAMPLE_RATE, extended=False))

@@ -1,7 +1,8 @@
-"""The tasks of SUPERB that write down what is said: phones (PR), words (ASR), words with slots (SF).
+"""The tasks of SUPERB that transcribe speech: phones (PR), words (ASR), words with slots (SF).
 
 Settings, heads and metrics: s3prl 0.4.18, `downstream/{asr,ctc}` (config.yaml, libriphone.yaml, snips.yaml). Symbols are those of
-the training split, sorted. Others, in dev or test, cannot be said and count as errors.
+the training split, sorted. Others, in dev or test, cannot be predicted and count as errors.
+Letters: B batch, S hidden states, T frames, D width, V symbols, N frames of one recording.
 """
 
 from __future__ import annotations
@@ -24,20 +25,28 @@ from speechssl.data.utterances import Slot, Utterance, UtteranceSet
 from speechssl.data.voices import recording_units
 from speechssl.errors import InputError
 from speechssl.stats import Units, mean_interval, ratio_interval
-from speechssl.superb.task import Batch, Featurizer, Judgement, Measure, Settings
+from speechssl.superb.task import Batch, Evaluation, Featurizer, Measure, Settings
 from speechssl.text import spelt
 from speechssl.timing import FrameGrid
 
-# SpecAugment (arXiv 1904.08779) on the weighted sum of hidden states, as s3prl 0.4.18 has it (`downstream/specaug.py`).
-#
-# s3prl draws masks over the frames of the padded batch, so that a short recording may get none or vanish, and what happens to it
-# depends on its mates. Here each recording has its own, over its own frames: for a batch of one both draw the same numbers.
-# Letters: B batch, T frames, D width, N frames of one recording.
+PUBLISHED_PR = Settings(learning_rate=1e-2, steps=100_000, batch=32, every=1_000)
+PUBLISHED_ASR = Settings(learning_rate=1e-4, steps=200_000, batch=32, every=2_000)
+PUBLISHED_SF = PUBLISHED_ASR
+EXAMPLES = 5
+SEPARATOR = "|"  # between words
+
+
+# ---- head
 
 
 @dataclass(frozen=True)
 class SpecAugment:
-    """Warping of time, and stretches of time and of dimensions that are set to 0. The defaults are those of SUPERB's ASR and SF."""
+    """SpecAugment (arXiv 1904.08779) on the weighted sum of hidden states; the defaults are those of SUPERB's ASR and SF.
+
+    s3prl 0.4.18 (`downstream/specaug.py`) draws masks over the frames of the padded batch, so that a short recording may get none
+    or vanish, and depends on the rest of the batch. Here each recording has masks over its own frames; for a batch of one both draw
+    the same numbers.
+    """
 
     warp: int = 5  # frames by which a place in time is moved at most; 0: none
     frequency_masks: int = 4
@@ -56,27 +65,18 @@ class SpecAugment:
 
     def _one(self, features: Tensor) -> Tensor:
         """(N, D)."""
-        warped = self._warped(features)
-        dimensions = _masked(features.shape[1], self.frequency_masks, self.frequency_width)
-        times = _masked(len(features), *self._time_masks(len(features)))
-        hidden = (dimensions[None] | times[:, None]).to(features.device)
-        return warped.masked_fill(hidden, 0.0)
-
-    def _warped(self, features: Tensor) -> Tensor:
-        """With a frame moved, and what lies before and after it stretched or pressed together (bicubic)."""
         n, width = features.shape
-        if not self.warp or n <= 2 * self.warp:
-            return features
-        place = int(torch.randint(self.warp, n - self.warp, (1,)))
-        moved = int(torch.randint(place - self.warp, place + self.warp, (1,))) + 1
-        parts = ((features[:place], moved), (features[place:], n - moved))
-        return torch.cat([interpolate(x[None, None], (size, width), mode="bicubic")[0, 0] for x, size in parts])
-
-    def _time_masks(self, n: int) -> tuple[int, int]:
-        """How many there are in N frames, and what their width stays below."""
-        if not self.adaptive:
-            return self.time_masks, self.time_width
-        return min(int(self.share * n), self.most), min(int(self.share * n), self.time_width)
+        if self.warp and n > 2 * self.warp:  # a frame is moved; what lies before and after it is resampled (bicubic)
+            place = int(torch.randint(self.warp, n - self.warp, (1,)))
+            moved = int(torch.randint(place - self.warp, place + self.warp, (1,))) + 1
+            parts = ((features[:place], moved), (features[place:], n - moved))
+            features = torch.cat([interpolate(x[None, None], (size, width), mode="bicubic")[0, 0] for x, size in parts])
+        dimensions = _masked(width, self.frequency_masks, self.frequency_width)
+        count, widest = self.time_masks, self.time_width
+        if self.adaptive:
+            count, widest = min(int(self.share * n), self.most), min(int(self.share * n), self.time_width)
+        hidden = dimensions[None] | _masked(n, count, widest)[:, None]
+        return features.masked_fill(hidden.to(features.device), 0.0)
 
 
 def _masked(size: int, count: int, widest: int) -> Tensor:
@@ -89,92 +89,14 @@ def _masked(size: int, count: int, widest: int) -> Tensor:
     return ((starts <= at) & (at < starts + widths)).any(0)
 
 
-# Slots in what was said (SF): marked with a symbol before and after each value, as s3prl 0.4.18 marks them, and their two metrics.
-#
-# "play B-artist madonna E-artist" is a text with its slots. Metrics: `s3prl/metric/slot_filling.py`, which says what a slot is
-# by the
-# pattern below: a value lies between B-type and the next E-type of the same type, whatever stands between; markers in a value that
-# was recognised are taken out of it. A text is made of symbols: letters, "|" between words, and the markers.
-
-SEPARATOR = "|"
-_SLOT = re.compile(r"B-(\S+) (.+?) E-\1")
-
-
-def slot_symbols(text: str, slots: Sequence[Slot]) -> list[str]:
-    """The symbols of a text with its slots. Raises ValueError where the text does not have their values in their order."""
-    words, pieces, at = spelt(text).split(), list[list[str]](), 0
-    for slot in slots:
-        value = spelt(slot.value).split()
-        first = _find(words, value, at)
-        if first is None:
-            raise ValueError(f"{slot.type} {slot.value!r} does not occur in {text!r} after the slots before it")
-        name = "_".join(slot.type.split()) or "slot"
-        pieces += [*map(list, words[at:first]), [f"B-{name}", *SEPARATOR.join(value), f"E-{name}"]]
-        at = first + len(value)
-    pieces += map(list, words[at:])
-    return [symbol for i, piece in enumerate(pieces) for symbol in ([SEPARATOR, *piece] if i else piece)]
-
-
-def marked_text(symbols: Sequence[str]) -> str:
-    """A text with its slots from its symbols: spaces around the values as s3prl's encoder writes them."""
-    spaced = (f"{s} " if s.startswith("B-") else f" {s}" if s.startswith("E-") else s.replace(SEPARATOR, " ") for s in symbols)
-    return re.sub(" +", " ", "".join(spaced)).strip()
-
-
-def slots_in(marked: str, recognised: bool) -> dict[str, list[str]]:
-    """type -> values, in their order. recognised: markers are taken out of the values."""
-    found: dict[str, list[str]] = {}
-    for kind, value in _SLOT.findall(re.sub(" +", " ", marked)):
-        found.setdefault(kind, []).append(_cleaned(value) if recognised else value)
-    return found
-
-
-def slot_type_f1(said: str, truth: str) -> float:
-    """F1 of the types of one utterance's slots, each counted once; 1 where there are none in either."""
-    types, wanted = set(slots_in(said, True)), set(slots_in(truth, False))
-    if not types and not wanted:
-        return 1.0
-    return 2 * len(types & wanted) / (len(types) + len(wanted))
-
-
-def slot_value_errors(said: str, truth: str) -> tuple[int, int]:
-    """Edits and characters of the true slots' values; each is compared with the nearest of its type, or with nothing."""
-    found, edits, characters = slots_in(said, True), 0, 0
-    for kind, values in slots_in(truth, False).items():
-        for value in values:
-            edits += _nearest(value, found.get(kind, []))
-            characters += len(value)
-    return edits, characters
-
-
-def _nearest(value: str, found: Sequence[str]) -> int:
-    """s3prl takes nothing for the nearest where every one is a hundred times as long."""
-    least = min((Levenshtein.distance(one, value) for one in found), default=len(value))
-    return least if least < 100 * len(value) else len(value)
-
-
-def _cleaned(value: str) -> str:
-    return re.sub(r" E-\S+", "", re.sub(r"B-\S+ ", "", value))
-
-
-def _find(words: Sequence[str], value: Sequence[str], at: int) -> int | None:
-    """Where the words of a value begin, from a place on."""
-    if not value:
-        return None
-    places = range(at, len(words) - len(value) + 1)
-    return next((i for i in places if words[i : i + len(value)] == list(value)), None)
-
-
-# The heads of PR, ASR and SF: weighted sum of hidden states, SpecAugment in training, projection, LSTM, CTC.
-#
-# Source: s3prl 0.4.18, `downstream/asr/model.py` (`RNNs`) and `downstream/model.py` (`FrameLevel`) behind a projector. Outputs are
-# equal for real frames. Two things of theirs are left out: the end of a sentence is no symbol of ours (CTC has no need of it), and
-# frames of the padding are never read (their experts' greedy decoding reads them, which does no harm at their batch size of 1).
-# Letters: B batch, S hidden states, T frames, D width, V symbols.
-
-
 class TranscriptionHead(nn.Module):
-    """shape: of what follows the weighted sum, which is one state. masks: None for no SpecAugment."""
+    """Weighted sum of hidden states, SpecAugment in training, projection, LSTM, CTC.
+
+    Source: s3prl 0.4.18, `downstream/asr/model.py` (`RNNs`) and `downstream/model.py` (`FrameLevel`) behind a projector. Outputs
+    are equal for real frames. Two things are left out: the end of a sentence is no symbol (CTC has no need of it), and padded frames
+    are never read (s3prl's greedy decoding reads them, which does no harm at its batch size of 1).
+    shape: of what follows the weighted sum, which is one state. masks: None for no SpecAugment.
+    """
 
     def __init__(self, states: int, shape: HeadShape, masks: SpecAugment | None = None) -> None:
         super().__init__()
@@ -195,40 +117,16 @@ class TranscriptionHead(nn.Module):
         return self.masks(features, lengths) if self.masks and self.training else features
 
 
-# Error rates of what was written down, with intervals from a bootstrap.
-
-EXAMPLES = 5
-
-
-def edits(truth: Mapping[str, str], said: Mapping[str, str]) -> list[tuple[int, int]]:
-    """Errors and length, in words or whatever is separated by spaces, of every text by its id."""
-    words = ((text.split(), said[name].split()) for name, text in truth.items())
-    return [(Levenshtein.distance(wanted, found), len(wanted)) for wanted, found in words]
+@torch.inference_mode()
+def log_probabilities(head: nn.Module, batch: Batch) -> list[Tensor]:
+    """(T, V) of every recording, its real frames alone, without dropout and SpecAugment."""
+    before = head.training
+    found = head.eval()(batch.states, batch.lengths).cpu()
+    head.train(before)
+    return [log_probs[:n] for log_probs, n in zip(found, batch.lengths.tolist(), strict=True)]
 
 
-def rate_measure(metric: str, counts: Sequence[tuple[float, float]], units: Units, resamples: int) -> Measure:
-    """Errors over lengths, pooled, in percent."""
-    errors, lengths = zip(*counts, strict=True)
-    if not resamples:
-        return Measure.fixed(metric, 100 * sum(errors) / sum(lengths), len(counts))
-    return Measure.of(metric, ratio_interval(errors, lengths, units, resamples=resamples).percent)
-
-
-def mean_measure(metric: str, values: Sequence[float], units: Units, resamples: int) -> Measure:
-    """The mean over utterances, in percent."""
-    if not resamples:
-        return Measure.fixed(metric, 100 * sum(values) / len(values), len(values))
-    return Measure.of(metric, mean_interval(values, units, resamples=resamples).percent)
-
-
-def examples(truth: Mapping[str, str], said: Mapping[str, str]) -> dict[str, Any]:
-    """The first texts beside what was recognised."""
-    return {"examples": [{"id": name, "truth": truth[name], "said": said[name]} for name in list(truth)[:EXAMPLES]]}
-
-
-PUBLISHED_PR = Settings(learning_rate=1e-2, steps=100_000, batch=32, every=1_000)
-PUBLISHED_ASR = Settings(learning_rate=1e-4, steps=200_000, batch=32, every=2_000)
-PUBLISHED_SF = PUBLISHED_ASR
+# ---- tasks
 
 
 @dataclass(frozen=True)
@@ -260,20 +158,20 @@ class Phones:
         """Phones, separated by spaces."""
         return [" ".join(greedy_symbols(found, self.vocabulary)) for found in log_probabilities(head, batch)]
 
-    def judge(self, split: str, predicted: Mapping[str, str], resamples: int) -> Judgement:
+    def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> Evaluation:
         """PER, pooled over the split."""
         utterances = self.data.splits[split]
         truth = {u.id: " ".join(u.phones.split()) for u in utterances}
-        said = {u.id: predicted.get(u.id, "") for u in utterances}
+        found = {u.id: predicted.get(u.id, "") for u in utterances}
         units = recording_units(self.data, utterances)
-        return Judgement((rate_measure("per", edits(truth, said), units, resamples),), examples(truth, said))
+        return Evaluation((rate_measure("per", edits(truth, found), units, resamples),), examples(truth, found))
 
 
 @dataclass(frozen=True)
 class Speech:
-    """Speech recognition by letters; `spelt` makes texts so. Raises InputError where a split has no words.
+    """Speech recognition by letters, in texts as `spelt` writes them. Raises InputError where a split has no words.
 
-    language_model: what texts are decoded with beside the greedy ones (`wer_lm`); None for greedy decoding alone, which is fast.
+    language_model: for decoding beside greedy decoding (`wer_lm`); None for greedy decoding alone, which is fast.
     """
 
     data: UtteranceSet
@@ -297,6 +195,10 @@ class Speech:
         words = (word for u in self.data.splits["train"] for word in spelt(u.text).split())
         return CtcVocabulary.of_symbols(words, SEPARATOR)
 
+    @cached_property
+    def _decoder(self) -> BeamDecoder | None:
+        return None if self.language_model is None else BeamDecoder(self.language_model, self.vocabulary, self.beam)
+
     def build(self, states: int, width: int) -> TranscriptionHead:
         return TranscriptionHead(states, _recurrent(self, width), self.masks)
 
@@ -306,31 +208,29 @@ class Speech:
 
     def predict(self, head: nn.Module, batch: Batch) -> list[dict[str, str]]:
         """`greedy`, and `lm` where there is a language model."""
-        return [self._texts(found) for found in log_probabilities(head, batch)]
+        found = []
+        for log_probs in log_probabilities(head, batch):
+            texts = {"greedy": greedy_decode(log_probs, self.vocabulary)}
+            found.append(texts if self._decoder is None else texts | {"lm": self._decoder.decode(log_probs)})
+        return found
 
-    def judge(self, split: str, predicted: Mapping[str, Mapping[str, str]], resamples: int) -> Judgement:
+    def evaluate(self, split: str, predicted: Mapping[str, Mapping[str, str]], resamples: int) -> Evaluation:
         """WER of the greedy texts and, with a language model, of those decoded with it (`wer_lm`), pooled over the split."""
         utterances = self.data.splits[split]
         truth = {u.id: spelt(u.text) for u in utterances}
         ways = {"wer": "greedy"} | ({"wer_lm": "lm"} if self.language_model else {})
         texts = {metric: {u.id: predicted.get(u.id, {}).get(way, "") for u in utterances} for metric, way in ways.items()}
         units = recording_units(self.data, utterances)
-        measures = [rate_measure(metric, edits(truth, said), units, resamples) for metric, said in texts.items()]
-        return Judgement(tuple(measures), examples(truth, texts["wer"]))
-
-    @cached_property
-    def _decoder(self) -> BeamDecoder | None:
-        return None if self.language_model is None else BeamDecoder(self.language_model, self.vocabulary, self.beam)
-
-    def _texts(self, log_probs: Tensor) -> dict[str, str]:
-        texts = {"greedy": greedy_decode(log_probs, self.vocabulary)}
-        return texts if self._decoder is None else texts | {"lm": self._decoder.decode(log_probs)}
+        measures = [rate_measure(metric, edits(truth, found), units, resamples) for metric, found in texts.items()]
+        return Evaluation(tuple(measures), examples(truth, texts["wer"]))
 
 
 @dataclass(frozen=True)
 class SlotFilling:
-    """Letters with a symbol before and after the value of each slot. Raises InputError where a split has no slots, or a text does
-    not have the values of its slots in their order."""
+    """Letters with a symbol before and after the value of each slot.
+
+    Raises InputError where a split has no slots, or a text does not have the values of its slots in their order.
+    """
 
     data: UtteranceSet
     grid: FrameGrid
@@ -346,67 +246,51 @@ class SlotFilling:
     def __post_init__(self) -> None:
         _check(self.data, "slots", lambda u: bool(u.slots))
         for split, utterances in self.data.splits.items():
-            for utterance in utterances:
+            for u in utterances:
                 try:
-                    _symbols(utterance)
+                    slot_symbols(u.text, u.slots)
                 except ValueError as error:
-                    place = f"{self.data.root / split}.jsonl, utterance {utterance.id}"
+                    place = f"{self.data.root / split}.jsonl, utterance {u.id}"
                     raise InputError(f"{place}: the slot {error}; correct the text or the slots") from error
 
     @cached_property
     def vocabulary(self) -> CtcVocabulary:
-        return CtcVocabulary.of_symbols(map(_symbols, self.data.splits["train"]), SEPARATOR)
+        return CtcVocabulary.of_symbols((slot_symbols(u.text, u.slots) for u in self.data.splits["train"]), SEPARATOR)
 
     def build(self, states: int, width: int) -> TranscriptionHead:
         return TranscriptionHead(states, _recurrent(self, width), self.masks)
 
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
-        targets = [self.vocabulary.numbers(_symbols(u)) for u in batch.utterances]
+        targets = [self.vocabulary.numbers(slot_symbols(u.text, u.slots)) for u in batch.utterances]
         return head.loss(batch.states, batch.lengths, targets)  # type: ignore[no-any-return, operator]
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
         """Texts with their slots, as in "play B-artist madonna E-artist"."""
         return [marked_text(greedy_symbols(found, self.vocabulary)) for found in log_probabilities(head, batch)]
 
-    def judge(self, split: str, predicted: Mapping[str, str], resamples: int) -> Judgement:
+    def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> Evaluation:
         """F1 of the slots' types, the mean over utterances, and CER of their values, pooled."""
         utterances = self.data.splits[split]
-        truth = {u.id: marked_text(_symbols(u)) for u in utterances}
-        said = {u.id: predicted.get(u.id, "") for u in utterances}
-        types = [slot_type_f1(said[name], truth[name]) if name in predicted else 0.0 for name in truth]
-        values = [slot_value_errors(said[name], truth[name]) for name in truth]
+        truth = {u.id: marked_text(slot_symbols(u.text, u.slots)) for u in utterances}
+        found = {u.id: predicted.get(u.id, "") for u in utterances}
+        types = [slot_type_f1(found[name], truth[name]) if name in predicted else 0.0 for name in truth]
+        values = [slot_value_errors(found[name], truth[name]) for name in truth]
         units = recording_units(self.data, utterances)
-        f1 = mean_measure("slot_f1", types, units, resamples)
-        return Judgement((f1, rate_measure("slot_cer", values, units, resamples)), examples(truth, said))
-
-
-@torch.inference_mode()
-def log_probabilities(head: nn.Module, batch: Batch) -> list[Tensor]:
-    """(T, V) of every recording, its real frames alone, without dropout and SpecAugment."""
-    before = head.training
-    found = head.eval()(batch.states, batch.lengths).cpu()
-    head.train(before)
-    return [log_probs[:n] for log_probs, n in zip(found, batch.lengths.tolist(), strict=True)]
+        if resamples:
+            f1 = Measure.of("slot_f1", mean_interval(types, units, resamples=resamples).percent)
+        else:
+            f1 = Measure.fixed("slot_f1", 100 * sum(types) / len(types), len(types))
+        return Evaluation((f1, rate_measure("slot_cer", values, units, resamples)), examples(truth, found))
 
 
 def train_language_model(data: UtteranceSet, order: int = 4) -> NgramModel:
-    """Of the training texts of a set, spelt as `Speech` spells them. It knows no words but theirs."""
+    """Of the training texts of a set, spelt as `Speech` spells them; it has no other words."""
     return train_ngram((spelt(u.text) for u in data.splits["train"]), order)
 
 
-def _symbols(utterance: Utterance) -> list[str]:
-    return slot_symbols(utterance.text, utterance.slots)
-
-
 def _recurrent(task: Speech | SlotFilling, width: int) -> HeadShape:
-    return HeadShape(
-        width,
-        len(task.vocabulary),
-        projection=task.projection,
-        lstm_width=task.lstm_width,
-        lstm_layers=task.lstm_layers,
-        dropout=task.dropout,
-    )
+    sizes = {"lstm_width": task.lstm_width, "lstm_layers": task.lstm_layers, "dropout": task.dropout}
+    return HeadShape(width, len(task.vocabulary), projection=task.projection, **sizes)  # type: ignore[arg-type]
 
 
 def _check(data: UtteranceSet, what: str, has: Callable[[Utterance], bool]) -> None:
@@ -414,3 +298,80 @@ def _check(data: UtteranceSet, what: str, has: Callable[[Utterance], bool]) -> N
     for split, utterances in data.splits.items():
         if not any(map(has, utterances)):
             raise InputError(f'{data.root / split}.jsonl has no "{what}", which {data.task} asks for; add it to its lines')
+
+
+# ---- measures
+
+
+def edits(truth: Mapping[str, str], predicted: Mapping[str, str]) -> list[tuple[int, int]]:
+    """Errors and length of every text by its id, in words or whatever is separated by spaces."""
+    words = ((text.split(), predicted[name].split()) for name, text in truth.items())
+    return [(Levenshtein.distance(wanted, found), len(wanted)) for wanted, found in words]
+
+
+def rate_measure(metric: str, counts: Sequence[tuple[float, float]], units: Units, resamples: int) -> Measure:
+    """Errors over lengths, pooled, in percent."""
+    errors, lengths = zip(*counts, strict=True)
+    if not resamples:
+        return Measure.fixed(metric, 100 * sum(errors) / sum(lengths), len(counts))
+    return Measure.of(metric, ratio_interval(errors, lengths, units, resamples=resamples).percent)
+
+
+def examples(truth: Mapping[str, str], predicted: Mapping[str, str]) -> dict[str, Any]:
+    """The first texts beside what was recognised."""
+    return {"examples": [{"id": name, "truth": truth[name], "predicted": predicted[name]} for name in list(truth)[:EXAMPLES]]}
+
+
+# ---- slots: "play B-artist madonna E-artist" is a text with its slots, made of letters, "|" between words, and the markers
+
+_SLOT = re.compile(r"B-(\S+) (.+?) E-\1")  # of s3prl's metric: a value ends at the next E- of its type, whatever stands between
+
+
+def slot_symbols(text: str, slots: Sequence[Slot]) -> list[str]:
+    """The symbols of a text with its slots. Raises ValueError where the text does not have their values in their order."""
+    words, pieces, at = spelt(text).split(), list[list[str]](), 0
+    for slot in slots:
+        value = spelt(slot.value).split()
+        places = range(at, len(words) - len(value) + 1) if value else ()
+        first = next((i for i in places if words[i : i + len(value)] == value), None)
+        if first is None:
+            raise ValueError(f"{slot.type} {slot.value!r} does not occur in {text!r} after the slots before it")
+        name = "_".join(slot.type.split()) or "slot"
+        pieces += [*map(list, words[at:first]), [f"B-{name}", *SEPARATOR.join(value), f"E-{name}"]]
+        at = first + len(value)
+    pieces += map(list, words[at:])
+    return [symbol for i, piece in enumerate(pieces) for symbol in ([SEPARATOR, *piece] if i else piece)]
+
+
+def marked_text(symbols: Sequence[str]) -> str:
+    """A text with its slots from its symbols: spaces around the values as s3prl's encoder writes them."""
+    spaced = (f"{s} " if s.startswith("B-") else f" {s}" if s.startswith("E-") else s.replace(SEPARATOR, " ") for s in symbols)
+    return re.sub(" +", " ", "".join(spaced)).strip()
+
+
+def slots_in(marked: str, recognised: bool) -> dict[str, list[str]]:
+    """type -> values, in their order. recognised: markers are removed from the values."""
+    found: dict[str, list[str]] = {}
+    for kind, value in _SLOT.findall(re.sub(" +", " ", marked)):
+        text = re.sub(r" E-\S+", "", re.sub(r"B-\S+ ", "", value)) if recognised else value
+        found.setdefault(kind, []).append(text)
+    return found
+
+
+def slot_type_f1(predicted: str, truth: str) -> float:
+    """F1 of the types of one utterance's slots, each counted once; 1 where there are none in either (s3prl `slot_filling.py`)."""
+    types, wanted = set(slots_in(predicted, True)), set(slots_in(truth, False))
+    if not types and not wanted:
+        return 1.0
+    return 2 * len(types & wanted) / (len(types) + len(wanted))
+
+
+def slot_value_errors(predicted: str, truth: str) -> tuple[int, int]:
+    """Edits and characters of the true slots' values; each is compared with the nearest of its type, or with nothing."""
+    found, errors, characters = slots_in(predicted, True), 0, 0
+    for kind, values in slots_in(truth, False).items():
+        for value in values:
+            nearest = min((Levenshtein.distance(one, value) for one in found.get(kind, [])), default=len(value))
+            errors += nearest if nearest < 100 * len(value) else len(value)  # s3prl ignores values a hundred times as long
+            characters += len(value)
+    return errors, characters

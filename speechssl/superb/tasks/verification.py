@@ -1,8 +1,11 @@
 """Speaker verification (ASV): does one person speak in both of two recordings? By the cosine of their x-vectors.
 
-Heads are trained to tell the speakers of the training data apart, on a random stretch of 8 s of a recording, and judged on speakers
-that they never met (VoxCeleb1, s3prl `downstream/sv_voxceleb1`). s3prl looks at no dev data: it judges every checkpoint on the test
-trials and keeps the best; here the one that is best on the trials of dev is judged on those of test.
+Heads are trained to tell the speakers of the training data apart, on a random crop of 8 s of a recording, and tested on other
+speakers (VoxCeleb1, s3prl `downstream/sv_voxceleb1`). s3prl evaluates on no dev data: it tests every checkpoint on the test trials
+and keeps the best; here the head that is best on the trials of dev is tested on those of test.
+The error curve is not torchmetrics': its EER takes the nearest threshold instead of the interpolated crossing, and no weights, by
+which all resamples of the bootstrap are computed at once.
+Letters: B batch, S hidden states, T frames, D width, E embedding, C speakers, N trials, P points of a curve, R resamples.
 """
 
 from __future__ import annotations
@@ -23,182 +26,45 @@ from speechssl.data.utterances import Trial, UtteranceSet, load_trials
 from speechssl.data.voices import recording_units
 from speechssl.errors import InputError
 from speechssl.stats import Interval, percentiles
-from speechssl.superb.data import random_stretches
-from speechssl.superb.task import Batch, Featurizer, Judgement, Measure, Settings
+from speechssl.superb.data import random_crops
+from speechssl.superb.task import Batch, Evaluation, Featurizer, Measure, Settings
 from speechssl.timing import FrameGrid
 
-# Same person or not: the errors of scored trials at every threshold, the equal error rate and the least detection cost.
-#
-# A trial is accepted where its score is at least the threshold. Trials of one person that are refused are misses, trials of two
-# that
-# are accepted are false alarms. A score of -inf is refused and one of inf accepted at any finite threshold: the first is what a
-# trial
-# of one person gets, the second what a trial of two gets, where nothing is known of it, so that it is decided wrongly everywhere.
-# Letters: N trials, P points of a curve, G groups, R resamples.
-
+PUBLISHED = Settings(learning_rate=1e-4, steps=200_000, batch=50, every=10_000, optimiser="AdamW", clip=1e3)
+CONTEXTS = ((5, 1), (3, 2), (3, 3), (1, 1), (1, 1))  # of every TDNN layer: frames in its window, how far apart
+CONTEXT = sum((frames - 1) * apart for frames, apart in CONTEXTS)  # 14 frames fewer come out than go in
+LEAST = CONTEXT + 2  # a standard deviation needs two
 DET_POINTS = 200
 _BLOCK = 1 << 21  # resampled trials held at a time: 16 MB an array
 
 
-@dataclass(frozen=True)
-class ErrorCurve:
-    """From a threshold that refuses all trials to one that accepts all. Both (..., P), one curve or several of as many points."""
+class XVector(nn.Module):
+    """X-vectors (Snyder et al. 2018), trained by additive-margin softmax (Wang et al. 2018).
 
-    false_alarms: np.ndarray  # share of the trials of two persons that are accepted: rises from 0 to 1
-    misses: np.ndarray  # share of the trials of one person that are refused: falls from 1 to 0
-
-    @classmethod
-    def of_scores(cls, scores: ArrayLike, same: ArrayLike, weights: ArrayLike | None = None) -> ErrorCurve:
-        """scores: (N,), more is liker. same: (N,) whether one person speaks in both. weights: (..., N) how often a trial counts.
-
-        Every curve needs weight on both kinds of trial. Raises ValueError where there is no trial of a kind, a score is NaN, or
-        lengths differ.
-        """
-        scores, same = np.asarray(scores, np.float64), np.asarray(same, bool)
-        if scores.shape != same.shape or scores.ndim != 1 or np.isnan(scores).any():
-            raise ValueError(f"scores must be one vector of numbers as long as the {same.size} decisions")
-        if same.all() or not same.any():
-            raise ValueError("trials of one person and of two are needed")
-        order = np.argsort(-scores, kind="stable")
-        scores, same = scores[order], same[order]
-        weights = np.ones(len(scores)) if weights is None else np.asarray(weights)[..., order]
-        ends = np.flatnonzero(np.r_[scores[1:] != scores[:-1], True])  # equal scores are accepted together
-        return cls(_accepted(weights * ~same, ends), 1 - _accepted(weights * same, ends))
-
-    @property
-    def eer(self) -> Any:
-        """The share of errors, in [0, 1], where both kinds are as frequent: between two points, on the line that joins them.
-
-        This is where 1 - FPR crosses the interpolated TPR (s3prl `sv_voxceleb1/utils.py`). A float, or (...) of them.
-        """
-        more = self.misses - self.false_alarms  # falls from 1 to -1
-        crossing = np.argmax(more <= 0, -1)[..., None].clip(min=1)
-        above, below = (np.take_along_axis(more, at, -1)[..., 0] for at in (crossing - 1, crossing))
-        before, after = (np.take_along_axis(self.false_alarms, at, -1)[..., 0] for at in (crossing - 1, crossing))
-        return before + (after - before) * above / (above - below)
-
-    def min_dcf(self, target: float = 0.01, miss: float = 1.0, false_alarm: float = 1.0) -> Any:
-        """The least cost of detection at any threshold, over that of deciding without listening (NIST SRE 2016, section 3).
-
-        target: the prior probability of one person. miss, false_alarm: what an error costs. A float, or (...) of them.
-        """
-        costs = miss * target * self.misses + false_alarm * (1 - target) * self.false_alarms
-        return costs.min(-1) / min(miss * target, false_alarm * (1 - target))
-
-    def thinned(self, points: int = DET_POINTS) -> ErrorCurve:
-        """At most so many points of a curve, spread evenly as a DET plot (normal deviates on both axes) shows them."""
-        if len(self.misses) <= points:
-            return self
-        along = _deviate(self.false_alarms) - _deviate(self.misses)  # never falls
-        chosen = np.unique(np.searchsorted(along, np.linspace(along[0], along[-1], points)))
-        return ErrorCurve(self.false_alarms[chosen], self.misses[chosen])
-
-
-def _accepted(weights: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """(..., P) 0, and the share of the weight up to every end. weights: (..., N)."""
-    sums = weights.cumsum(-1)[..., ends]
-    shares = sums / sums[..., -1:]
-    return np.concatenate([np.zeros_like(shares[..., :1]), shares], -1)
-
-
-def _deviate(shares: np.ndarray) -> np.ndarray:
-    return norm.ppf(shares.clip(1e-5, 1 - 1e-5))
-
-
-@dataclass(frozen=True)
-class ScoredTrials:
-    """scores, same: (N,) as `ErrorCurve.of_scores` takes them. first, second: who is to speak in either recording, N each.
-
-    Trials that share a speaker are not independent: speakers are drawn with replacement, and a trial counts as often as both of its
-    speakers were drawn together (once for every time, where it is one): the pigeonhole bootstrap (Owen 2007).
+    Weighted sum, projection, five layers over time (TDNN), mean and standard deviation over time, and two layers: as s3prl's
+    `downstream/sv_voxceleb1/model.py` (XVector, SP, UtteranceExtractor, AMSoftmaxLoss) with its `configs/amsoftmax.yaml`, but for
+    three things. Its pooling includes one padded frame where the batch is longer; here padding is never read. Its standard deviation
+    of a single frame is NaN and recordings within the context of the TDNN make it fail; here a recording of fewer than LEAST frames
+    is repeated up to LEAST. Its softmax overflows for large s; here it does not.
     """
 
-    scores: np.ndarray
-    same: np.ndarray
-    first: Sequence[str]
-    second: Sequence[str]
-
-    def intervals(self, resamples: int, seed: int = 0) -> tuple[Interval, Interval]:
-        """The equal error rate and the least cost with their 95 % intervals; [value, value] without resamples or with one group."""
-        curve = ErrorCurve.of_scores(self.scores, self.same)
-        values, drawn = (curve.eer, curve.min_dcf()), np.zeros((0, 2))
-        if resamples:
-            drawn = np.concatenate(list(self._resampled(resamples, seed)))
-        eer, cost = (_interval(value, column, len(self.scores)) for value, column in zip(values, drawn.T, strict=True))
-        return eer, cost
-
-    def _resampled(self, resamples: int, seed: int) -> Iterator[np.ndarray]:
-        """Blocks of (r, 2): both measures of resamples that have trials of both kinds."""
-        order = np.argsort(-self.scores, kind="stable")
-        scores, same = self.scores[order], self.same[order]
-        index = {name: i for i, name in enumerate(dict.fromkeys([*self.first, *self.second]))}
-        first, second = (np.array([index[name] for name in names])[order] for names in (self.first, self.second))
-        generator, block = np.random.default_rng(seed), max(1, _BLOCK // len(scores))
-        for start in range(0, resamples, block):
-            times = generator.multinomial(len(index), np.full(len(index), 1 / len(index)), min(block, resamples - start))
-            weights = times[:, first] * np.where(first == second, 1, times[:, second])
-            weights = weights[(weights * same).any(1) & (weights * ~same).any(1)]
-            curve = ErrorCurve.of_scores(scores, same, weights)
-            yield np.stack([curve.eer, curve.min_dcf()], 1)
-
-
-def _interval(value: float, drawn: np.ndarray, trials: int) -> Interval:
-    low, high = percentiles(drawn) if len(drawn) else (value, value)
-    return Interval(float(value), low, high, trials, len(drawn) > 0)
-
-
-# The head of SUPERB's speaker verification: x-vectors (Snyder et al. 2018), trained by additive-margin softmax (Wang et al. 2018).
-#
-# As s3prl's `downstream/sv_voxceleb1/model.py` (XVector, SP, UtteranceExtractor, AMSoftmaxLoss) with the settings of its
-# `configs/amsoftmax.yaml`, but for three things. Its pooling takes one frame of padding in where a batch mate is longer; here
-# none is
-# ever seen. Its standard deviation of a single frame is NaN and recordings within the context of the TDNN make it fail; here a
-# recording of fewer than LEAST frames is repeated until it has so many. Its softmax overflows for large s; here it does not.
-# Letters: B batch, S hidden states, T frames, D width, P projection, E embedding (as wide as the projection), C speakers.
-
-CONTEXTS = ((5, 1), (3, 2), (3, 3), (1, 1), (1, 1))  # of every layer: frames that it sees, how far apart
-CONTEXT = sum((frames - 1) * apart for frames, apart in CONTEXTS)  # 14 frames fewer come out than go in
-LEAST = CONTEXT + 2  # a standard deviation needs two
-
-
-@dataclass(frozen=True)
-class XVectorShape:
-    """Sizes of a head."""
-
-    states: int  # S
-    width: int  # D
-    speakers: int  # C, of the training data
-    projection: int = 512
-    last: int = 1500  # width of the last layer of the TDNN
-
-
-@dataclass(frozen=True)
-class Margin:
-    """Of the softmax."""
-
-    scale: float = 30.0  # s
-    margin: float = 0.4  # m: how much less the cosine with the right speaker is made
-
-
-class XVector(nn.Module):
-    """Weighted sum, projection, five layers over time, mean and standard deviation over time, and two layers."""
-
-    def __init__(self, shape: XVectorShape, margin: Margin = Margin()) -> None:
+    def __init__(
+        self, states: int, width: int, speakers: int, projection: int = 512, last: int = 1500, scale: float = 30.0, margin: float = 0.4
+    ) -> None:
         super().__init__()
-        self.shape, self.margin = shape, margin
-        self.featurizer = Featurizer(shape.states)
-        self.projection = nn.Linear(shape.width, shape.projection)
-        outputs = [shape.projection] * (len(CONTEXTS) - 1) + [shape.last]
+        self.scale, self.margin = scale, margin
+        self.featurizer = Featurizer(states)
+        self.projection = nn.Linear(width, projection)
+        outputs = [projection] * (len(CONTEXTS) - 1) + [last]
         self.layers = nn.ModuleList(
-            nn.Conv1d(shape.projection, output, frames, dilation=apart)
-            for output, (frames, apart) in zip(outputs, CONTEXTS, strict=True)
+            nn.Conv1d(projection, output, frames, dilation=apart) for output, (frames, apart) in zip(outputs, CONTEXTS, strict=True)
         )
-        self.embedding = nn.Linear(2 * shape.last, shape.projection)
-        self.second = nn.Linear(shape.projection, shape.projection)
-        self.speakers = nn.Parameter(nn.init.xavier_normal_(torch.empty(shape.projection, shape.speakers)))
+        self.embedding = nn.Linear(2 * last, projection)
+        self.second = nn.Linear(projection, projection)
+        self.speakers = nn.Parameter(nn.init.xavier_normal_(torch.empty(projection, speakers)))
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """(B, E) embeddings, which are compared by their cosine. states: (B, S, T, D); lengths: (B,) real frames, at least 1."""
+        """(B, E) embeddings, compared by their cosine. states: (B, S, T, D); lengths: (B,) real frames, at least 1."""
         frames, lengths = repeated(self.projection(self.featurizer(states)), lengths.to(states.device), LEAST)
         hidden = frames.transpose(1, 2)
         for layer in self.layers:
@@ -208,12 +74,12 @@ class XVector(nn.Module):
     def loss(self, embeddings: Tensor, speakers: Tensor) -> Tensor:
         """Mean of -log of the softmax over s cos(speaker), the right one's cosine less m, in nats. speakers: (B,) numbers."""
         cosines = normalize(relu(self.second(embeddings)), dim=1) @ normalize(self.speakers, dim=0)
-        right = nn.functional.one_hot(speakers, self.shape.speakers)
-        return cross_entropy(self.margin.scale * (cosines - self.margin.margin * right), speakers)
+        right = nn.functional.one_hot(speakers, self.speakers.shape[1])
+        return cross_entropy(self.scale * (cosines - self.margin * right), speakers)
 
 
 def repeated(frames: Tensor, lengths: Tensor, least: int) -> tuple[Tensor, Tensor]:
-    """(B, T, P) with their (B,) lengths; those shorter than `least` are repeated from their beginning until they are so long."""
+    """(B, T, E) with their (B,) lengths; those shorter than `least` are repeated from their beginning up to it."""
     if not (lengths < least).any():
         return frames, lengths
     times = torch.arange(max(frames.shape[1], least), device=frames.device)
@@ -222,15 +88,12 @@ def repeated(frames: Tensor, lengths: Tensor, least: int) -> tuple[Tensor, Tenso
 
 
 def statistics(frames: Tensor, lengths: Tensor) -> Tensor:
-    """(B, P, T) -> (B, 2P): means and standard deviations (over T - 1) of the real frames. lengths: (B,), at least 2."""
+    """(B, E, T) -> (B, 2E): means and standard deviations (over T - 1) of the real frames. lengths: (B,), at least 2."""
     real = (torch.arange(frames.shape[2], device=frames.device) < lengths[:, None])[:, None]
     frames = frames.masked_fill(~real, 0)
     mean = frames.sum(2) / lengths[:, None]
     squares = (frames - mean[..., None]).square().masked_fill(~real, 0).sum(2)
     return torch.cat([mean, (squares / (lengths[:, None] - 1)).clamp(min=1e-12).sqrt()], 1)  # the root of 0 has no gradient
-
-
-PUBLISHED = Settings(learning_rate=1e-4, steps=200_000, batch=50, every=10_000, optimiser="AdamW", clip=1e3)
 
 
 @dataclass(frozen=True)
@@ -243,14 +106,14 @@ class Verification:
     last: int = 1500  # width of the last layer of the TDNN
     scale: float = 30.0  # s of the softmax
     margin: float = 0.4  # m
-    stretch: float = 8.0  # seconds of a recording that training hears at a time
+    crop: float = 8.0  # seconds of a training recording in a step
 
     name = "asv"
     pooled = False
     wants_waves = False
 
     def __post_init__(self) -> None:
-        _ = self._speakers, self._trials  # what is wrong with them is told now rather than after hours
+        _ = self._speakers, self._trials  # their errors are raised now rather than after hours
 
     @cached_property
     def _speakers(self) -> dict[str, int]:
@@ -268,13 +131,11 @@ class Verification:
         return {split: load_trials(self.data, split) for split in ("dev", "test")}
 
     def build(self, states: int, width: int) -> XVector:
-        """A new head for S states of width D."""
-        shape = XVectorShape(states, width, len(self._speakers), self.projection, self.last)
-        return XVector(shape, Margin(self.scale, self.margin))
+        return XVector(states, width, len(self._speakers), self.projection, self.last, self.scale, self.margin)
 
     def loss(self, head: Any, batch: Batch) -> Tensor:
-        """Of a random stretch of every recording, in nats. Raises KeyError for a speaker who is not in the training data."""
-        batch, _ = random_stretches(batch, max(1, self.grid.frames(self.grid.sample(self.stretch))))
+        """Of a random crop of every recording, in nats. Raises KeyError for a speaker who is not in the training data."""
+        batch, _ = random_crops(batch, max(1, self.grid.frames(self.grid.sample(self.crop))))
         speakers = torch.tensor([self._speakers[u.speaker] for u in batch.utterances], device=batch.states.device)
         return head.loss(head(batch.states, batch.lengths), speakers)
 
@@ -283,37 +144,134 @@ class Verification:
         """The embedding of every recording, (E,) float32."""
         return list(head(batch.states, batch.lengths).cpu().numpy())
 
-    def judge(self, split: str, predicted: Mapping[str, Any], resamples: int) -> Judgement:
-        """predicted: embeddings. A trial of which a recording could not be heard is wrong at any threshold."""
-        trials = self._trials[split]
-        scores, same = scored(trials, predicted), np.array([t.same for t in trials])
-        units = recording_units(self.data, self.data.splits[split])
-        group = dict(zip([u.id for u in self.data.splits[split]], units.labels, strict=True))
-        first, second = ([group[name] for name in names] for names in _sides(trials))
-        eer, cost = ScoredTrials(scores, same, first, second).intervals(resamples)
-        about = (units.name, len({*first, *second})) if resamples else ("", 0)
+    def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> Evaluation:
+        """predicted: embeddings. A trial of a recording that could not be read is wrong at any threshold."""
+        trials, utterances = self._trials[split], self.data.splits[split]
+        scores, same = score_trials(trials, predicted), np.array([t.same for t in trials])
+        units = recording_units(self.data, utterances)
+        group = dict(zip([u.id for u in utterances], units.labels, strict=True))
+        first, second = [group[t.first] for t in trials], [group[t.second] for t in trials]
+        eer, cost = verification_intervals(scores, same, first, second, resamples)
+        drawn, groups = (units.name, len({*first, *second})) if resamples else ("", 0)
         measures = tuple(
-            Measure.of(name, replace(found, drawn=about[0], groups=about[1]))
-            for name, found in (("eer", eer.percent), ("min_dcf", cost))
+            Measure.of(name, replace(found, drawn=drawn, groups=groups)) for name, found in (("eer", eer.percent), ("min_dcf", cost))
         )
         curve = ErrorCurve.of_scores(scores, same).thinned()
-        return Judgement(measures, {"det": {"false_alarms": curve.false_alarms.tolist(), "misses": curve.misses.tolist()}})
+        return Evaluation(measures, {"det": {"false_alarms": curve.false_alarms.tolist(), "misses": curve.misses.tolist()}})
 
 
-def scored(trials: Sequence[Trial], embeddings: Mapping[str, np.ndarray]) -> np.ndarray:
-    """(N,) cosines. -inf for trials of one person and inf for trials of two that have none: they are always wrong.
+def score_trials(trials: Sequence[Trial], embeddings: Mapping[str, np.ndarray]) -> np.ndarray:
+    """(N,) cosines. Trials without one are always wrong: -inf for those of one speaker, inf for those of two.
 
-    They have none where an embedding is missing or no number.
+    They have none where an embedding is missing or not finite.
     """
     row = {name: i for i, name in enumerate(embeddings)}
     missing = np.full_like(next(iter(embeddings.values()), np.zeros(1)), np.nan)
     matrix = np.array([*embeddings.values(), missing], np.float32)
+    sides = [[row.get(t.first, -1) for t in trials], [row.get(t.second, -1) for t in trials]]
     with np.errstate(invalid="ignore"):
         unit = matrix / np.linalg.norm(matrix, axis=1, keepdims=True).clip(min=1e-8)
-        cosines = np.einsum("nd,nd->n", *(unit[[row.get(name, -1) for name in names]] for names in _sides(trials)))
+        cosines = np.einsum("nd,nd->n", *(unit[side] for side in sides))
     wrong = np.where([t.same for t in trials], -np.inf, np.inf)
     return np.where(np.isfinite(cosines), cosines, wrong)
 
 
-def _sides(trials: Sequence[Trial]) -> tuple[list[str], list[str]]:
-    return [t.first for t in trials], [t.second for t in trials]
+# ---- errors at every threshold
+
+
+@dataclass(frozen=True)
+class ErrorCurve:
+    """From a threshold that rejects all trials to one that accepts all. Both (..., P), one curve or several of as many points.
+
+    A trial is accepted where its score is at least the threshold. A score of -inf is rejected and one of inf accepted at any finite
+    threshold.
+    """
+
+    false_alarms: np.ndarray  # share of the trials of two speakers that are accepted: rises from 0 to 1
+    misses: np.ndarray  # share of the trials of one speaker that are rejected: falls from 1 to 0
+
+    @classmethod
+    def of_scores(cls, scores: ArrayLike, same: ArrayLike, weights: ArrayLike | None = None) -> ErrorCurve:
+        """scores: (N,), higher is likelier. same: (N,) whether one person speaks in both. weights: (..., N) how often a trial counts.
+
+        Every curve needs weight on both kinds of trial. Raises ValueError where there is no trial of a kind, a score is NaN, or
+        lengths differ.
+        """
+        scores, same = np.asarray(scores, np.float64), np.asarray(same, bool)
+        if scores.shape != same.shape or scores.ndim != 1 or np.isnan(scores).any():
+            raise ValueError(f"scores must be one vector of numbers as long as the {same.size} decisions")
+        if same.all() or not same.any():
+            raise ValueError("trials of one person and of two are needed")
+        order = np.argsort(-scores, kind="stable")
+        scores, same = scores[order], same[order]
+        weights = np.ones(len(scores)) if weights is None else np.asarray(weights)[..., order]
+        ends = np.flatnonzero(np.r_[scores[1:] != scores[:-1], True])  # equal scores are accepted together
+
+        def accepted(weights: np.ndarray) -> np.ndarray:
+            """(..., P) 0, and the share of the weight up to every end."""
+            sums = weights.cumsum(-1)[..., ends]
+            shares = sums / sums[..., -1:]
+            return np.concatenate([np.zeros_like(shares[..., :1]), shares], -1)
+
+        return cls(accepted(weights * ~same), 1 - accepted(weights * same))
+
+    @property
+    def eer(self) -> Any:
+        """The equal error rate in [0, 1], interpolated linearly between two points. A float, or (...) of them.
+
+        This is where 1 - FPR crosses the interpolated TPR (s3prl `sv_voxceleb1/utils.py`).
+        """
+        more = self.misses - self.false_alarms  # falls from 1 to -1
+        crossing = np.argmax(more <= 0, -1)[..., None].clip(min=1)
+        above, below = (np.take_along_axis(more, at, -1)[..., 0] for at in (crossing - 1, crossing))
+        before, after = (np.take_along_axis(self.false_alarms, at, -1)[..., 0] for at in (crossing - 1, crossing))
+        return before + (after - before) * above / (above - below)
+
+    def min_dcf(self, target: float = 0.01, miss: float = 1.0, false_alarm: float = 1.0) -> Any:
+        """The least cost of detection at any threshold, over that of deciding without listening (NIST SRE 2016, section 3).
+
+        target: the prior probability of one person. miss, false_alarm: costs of the errors. A float, or (...) of them.
+        """
+        costs = miss * target * self.misses + false_alarm * (1 - target) * self.false_alarms
+        return costs.min(-1) / min(miss * target, false_alarm * (1 - target))
+
+    def thinned(self, points: int = DET_POINTS) -> ErrorCurve:
+        """At most so many points of a curve, spread evenly as a DET plot (normal deviates on both axes) shows them."""
+        if len(self.misses) <= points:
+            return self
+        deviates = [norm.ppf(shares.clip(1e-5, 1 - 1e-5)) for shares in (self.false_alarms, self.misses)]
+        along = deviates[0] - deviates[1]  # never falls
+        chosen = np.unique(np.searchsorted(along, np.linspace(along[0], along[-1], points)))
+        return ErrorCurve(self.false_alarms[chosen], self.misses[chosen])
+
+
+def verification_intervals(
+    scores: np.ndarray, same: np.ndarray, first: Sequence[str], second: Sequence[str], resamples: int, seed: int = 0
+) -> tuple[Interval, Interval]:
+    """The equal error rate and the least cost with their 95 % intervals; [value, value] without resamples or with one group.
+
+    scores, same: (N,) as `ErrorCurve.of_scores` takes them. first, second: the speaker of either recording, N each. Trials that
+    share a speaker are not independent: speakers are drawn with replacement, and a trial counts as often as both of its speakers
+    were drawn together (once for every time, where it is one): the pigeonhole bootstrap (Owen 2007).
+    """
+
+    def resampled() -> Iterator[np.ndarray]:
+        """Blocks of (r, 2): both measures of resamples that have trials of both kinds."""
+        order = np.argsort(-scores, kind="stable")
+        index = {name: i for i, name in enumerate(dict.fromkeys([*first, *second]))}
+        a, b = (np.array([index[name] for name in names])[order] for names in (first, second))
+        generator, block = np.random.default_rng(seed), max(1, _BLOCK // len(scores))
+        for start in range(0, resamples, block):
+            times = generator.multinomial(len(index), np.full(len(index), 1 / len(index)), min(block, resamples - start))
+            weights = times[:, a] * np.where(a == b, 1, times[:, b])
+            weights = weights[(weights * same[order]).any(1) & (weights * ~same[order]).any(1)]
+            curve = ErrorCurve.of_scores(scores[order], same[order], weights)
+            yield np.stack([curve.eer, curve.min_dcf()], 1)
+
+    def interval(value: float, drawn: np.ndarray) -> Interval:
+        low, high = percentiles(drawn) if len(drawn) else (value, value)
+        return Interval(float(value), low, high, len(scores), len(drawn) > 0)
+
+    curve = ErrorCurve.of_scores(scores, same)
+    drawn = np.concatenate(list(resampled())) if resamples else np.zeros((0, 2))
+    return interval(curve.eer, drawn[:, 0]), interval(curve.min_dcf(), drawn[:, 1])
