@@ -235,10 +235,8 @@ class FeatureCache:
         self.root.mkdir(parents=True, exist_ok=True)
         return min(FREE_SHARE * shutil.disk_usage(self.root).free / 1e9, self.limit_gb - _gigabytes(self.root))
 
-    def fits(
-        self, name: str, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, hearing: Hears = Hearing()
-    ) -> bool:
-        """Whether there is room for what is not cached yet; where there is none, this is reported once a task. name: of the task."""
+    def fits(self, name: str, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, hearing: Hears = Hearing()) -> bool:
+        """Whether there is room for what is not cached yet. If not, this is reported once. name: of the task."""
         folder = self.folder(data, splits, options, hearing)
         if (folder / "card.json").is_file():
             return True

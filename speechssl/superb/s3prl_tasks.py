@@ -1,7 +1,8 @@
 """The tasks of SUPERB for s3prl's runner: its experts, their config files, and the files that each needs.
 
-The configs are s3prl's own, which its package on PyPI leaves out (as it leaves out word lists, lists of recordings and, of PR and SF,
-code: for these a clone is needed). Paths are set by the shell, not in a config. s3prl counts a step after its accumulation, as we do.
+The configs are s3prl's own, which its package on PyPI leaves out (as it leaves out word lists, lists of recordings and, of PR and
+SF, code: for these a clone is needed). Paths are set by the shell, not in a config. s3prl counts a step after its accumulation, as
+we do.
 """
 
 from __future__ import annotations

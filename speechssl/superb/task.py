@@ -136,7 +136,7 @@ class Task(Protocol):
         """The training loss, a scalar."""
 
     def predict(self, head: nn.Module, batch: Batch) -> list[Any]:
-        """The prediction for every recording, JSON values or numpy arrays; it depends on neither padding nor the rest of the batch."""
+        """One a recording, JSON values or numpy arrays; independent of padding and of the rest of the batch."""
 
     def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> Evaluation:
         """predicted: by the utterance's id. An utterance without one could not be read; it counts as wrong and is never left out.

@@ -14,15 +14,9 @@ from speechssl.superb import s3prl_tasks
 from speechssl.superb.catalogue import ABOUT, ORDER, QBE, TASKS, make_task, preset_for, read_data
 
 
-def test_all_tasks_are_told_in_superbs_order():
+def test_all_tasks_are_in_superbs_order():
     assert ORDER == ("pr", "asr", "ks", "qbe", "sid", "asv", "sd", "ic", "sf", "er", "se", "ss")
     assert set(TASKS) | {QBE} == set(ORDER) == set(ABOUT)
-
-
-@pytest.mark.parametrize("task", [task for task in ORDER if task != QBE])
-def test_published_settings_are_those_that_s3prl_is_given(task):
-    ours, theirs = TASKS[task].published, next(t.settings for t in s3prl_tasks.TASKS if t.name == task)
-    assert ours == theirs
 
 
 RECIPES = {
@@ -51,7 +45,9 @@ def test_published_settings_are_those_of_s3prls_own_recipe(task):
     train, optimiser = theirs["train"], theirs["build_optimizer"]
     assert (ours.steps, ours.clip) == (train["total_steps"], train["gradient_clipping"])
     assert (ours.optimiser, ours.learning_rate) == (optimiser["name"], optimiser["conf"]["lr"])
-    every = train["save_step"] if task == "asv" else train["eval_step"]  # ASV never looks at dev: every kept checkpoint is tested
+    every = (
+        train["save_step"] if task == "asv" else train["eval_step"]
+    )  # ASV is never evaluated on dev: every kept checkpoint is tested
     assert ours.every == every
     if batch := theirs["build_batch_sampler"]["train"].get("batch_size"):
         assert ours.batch == batch * train["gradient_accumulate"]

@@ -1,4 +1,4 @@
-"""Training goes on where it was left and comes to the same head; a sweep keeps the rate that does best."""
+"""Training resumes where it was killed and comes to the same head; a sweep keeps the rate that does best."""
 
 import json
 import math
@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from speechssl.data.utterances import Utterance, UtteranceSet
 from speechssl.errors import InputError
 from speechssl.superb.data import padded
-from speechssl.superb.fit import STATE, Attempt, Run, advance, batches_of, best_models, drawn_batches
-from speechssl.superb.task import Featurizer, Judgement, Measure, Settings
-from speechssl.superb.train import LEADERBOARD, better_half, of_rate, one_after_another, rungs, sweep
+from speechssl.superb.fit import STATE, Attempt, Run, advance, best_models, shuffled_batches, weighted_batches
+from speechssl.superb.task import Evaluation, Featurizer, Measure, Settings
+from speechssl.superb.train import LEADERBOARD, better_half, one_after_another, run_at, rungs, sweep
 from speechssl.timing import FrameGrid
 
 SETTINGS = Settings(1e-2, steps=40, batch=4, every=10)
@@ -51,9 +51,9 @@ class Loudness:
     def predict(self, head, batch):
         return (head(batch.states) - batch.states[:, 1, :, 0].mean(1)).abs().tolist()
 
-    def judge(self, split, predicted, resamples):
+    def evaluate(self, split, predicted, resamples):
         wrong = 100 * sum(predicted.values()) / len(predicted)
-        return Judgement((Measure("per", wrong, wrong, wrong, len(predicted)),))
+        return Evaluation((Measure("per", wrong, wrong, wrong, len(predicted)),))
 
 
 class Invented:
@@ -100,8 +100,8 @@ def test_in_pieces_it_comes_to_the_same_head(run, tmp_path, stops):
     assert replace(found, seconds=0) == replace(whole, seconds=0) and same(weights(run), weights(parts))
 
 
-def test_killed_between_looks_it_comes_to_the_same_head(run, tmp_path, monkeypatch):
-    whole, killed = advance(run, 40), replace(run, folder=tmp_path / "killed", supply=Invented())
+def test_killed_between_evaluations_it_comes_to_the_same_head(run, tmp_path, monkeypatch):
+    whole, killed = advance(run, 40), replace(run, folder=tmp_path / "killed", loader=Invented())
     calls = []
 
     def dying(utterances, batch=Invented.batch):
@@ -110,14 +110,14 @@ def test_killed_between_looks_it_comes_to_the_same_head(run, tmp_path, monkeypat
             raise KeyboardInterrupt
         return batch(Invented(), utterances)
 
-    monkeypatch.setattr(killed.supply, "batch", dying, raising=False)
+    monkeypatch.setattr(killed.loader, "batch", dying, raising=False)
     with pytest.raises(KeyboardInterrupt):
         advance(killed, 40)
     found = advance(killed, 40)
     assert (found.value, found.best) == (whole.value, whole.best) and same(weights(run), weights(killed))
 
 
-def test_a_folder_belongs_to_its_run_and_damage_is_told(run):
+def test_a_folder_belongs_to_its_run_and_damage_is_reported(run):
     advance(run, 10)
     with pytest.raises(InputError, match="trained with other settings"):
         advance(replace(run, seed=1), 10)
@@ -141,18 +141,18 @@ def test_patience(run):
 
 
 def test_a_sweep_keeps_the_best_rate_and_trains_the_own_one(run):
-    told = []
+    rungs_seen = []
 
-    def go(runs, steps):
-        told.append((len(runs), steps))
+    def train_runs(runs, steps):
+        rungs_seen.append((len(runs), steps))
         return one_after_another(runs, steps)
 
-    swept = sweep(run, LEADERBOARD, "per", go)
-    assert told == [(7, 5), (4, 10), (2, 20), (1, 40), (told[-1][0], 40)]
+    swept = sweep(run, LEADERBOARD, "per", train_runs)
+    assert rungs_seen == [(7, 5), (4, 10), (2, 20), (1, 40), (rungs_seen[-1][0], 40)]
     by_rate = {a.learning_rate: a for a in swept.attempts}
     assert swept.untuned.learning_rate == 1e-2 and swept.untuned.steps == 40 and by_rate[1e-7].steps == 5
     assert swept.best.steps == 40 and swept.best.value <= swept.untuned.value
-    assert swept.tuned == of_rate(run, swept.best.learning_rate)
+    assert swept.tuned == run_at(run, swept.best.learning_rate)
 
 
 def test_without_halving_every_rate_gets_all_steps(run):
@@ -184,7 +184,7 @@ def test_rungs_rise_to_all_steps_and_halve_to_one(rates, steps):
 @given(st.integers(1, 50), st.integers(1, 8), st.booleans(), st.integers(0, 3))
 def test_batches_go_through_all_utterances(count, size, by_length, seed):
     utterances = [Utterance(str(i), "x", 1.0 + i % 7) for i in range(count)]
-    stream = batches_of(utterances, size, seed, by_length)
+    stream = shuffled_batches(utterances, size, seed, by_length)
     size = min(size, count)
     epoch = [next(stream) for _ in range(count // size)]
     names = [u.id for batch in epoch for u in batch]
@@ -199,6 +199,6 @@ def test_the_attempt_is_json(run):
 def test_drawn_batches_balance_the_classes():
     utterances = [Utterance(str(i), "x", 1.0) for i in range(100)]
     weights = torch.tensor([1 / 90] * 90 + [1 / 10] * 10)  # two classes
-    stream = drawn_batches(utterances, 50, 0, weights)
+    stream = weighted_batches(utterances, 50, 0, weights)
     drawn = [int(u.id) for _ in range(40) for u in next(stream)]
     assert 0.45 < sum(i >= 90 for i in drawn) / len(drawn) < 0.55

@@ -15,7 +15,7 @@ from speechssl.encoders.load import load_encoder
 from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError
 from speechssl.pretrain.adversarial import AdversaryOptions
-from speechssl.superb.data import InTheLoop
+from speechssl.superb.data import OnlineLoader
 from speechssl.superb.fit import Run, advance, best_models
 from speechssl.superb.task import Settings
 from speechssl.superb.tasks.classification import Classification
@@ -43,15 +43,15 @@ def run(labelled, hubert_folder, pool, tmp_path):
         source = hubert_folder(norm, **(changes or {}))
         encoder = load_encoder(source)
         task = task or Classification("ks", load_labelled(labelled()), encoder.grid, 16)
-        supply = InTheLoop(encoder, lambda u: read_audio(task.data.path(u)), task.pooled, False, pool)
-        return Run(task, supply, SETTINGS, 0, tmp_path / name, tuning=Tuning(str(source), **tuning))
+        loader = OnlineLoader(encoder, lambda u: read_audio(task.data.path(u)), task.pooled, False, pool)
+        return Run(task, loader, SETTINGS, 0, tmp_path / name, tuning=Tuning(str(source), **tuning))
 
     return make
 
 
 def first_batch(trainer, step=1):
     utterances = [trainer.run.task.data.splits["train"][i] for i in FIRST]
-    return next(trainer.prepared(iter([(n, utterances) for n in range(step, step + 9)])))
+    return next(trainer.prepare(iter([(n, utterances) for n in range(step, step + 9)])))
 
 
 def weights(models):
@@ -79,10 +79,10 @@ def test_the_head_reads_what_the_encoder_gives_alone(run, phones, norm):
     """All hidden states, numbered as `SpeechEncoder` numbers them, of recordings of several lengths in a batch."""
     trainer = run(norm=norm, task=phones, rate=0.1).trainer()
     trainer.models.eval()
-    _, heard = first_batch(trainer)
-    batch, means = trainer.states(heard)
+    _, waves = first_batch(trainer)
+    batch, means = trainer.encode(waves)
     for row, utterance in enumerate(batch.utterances):
-        wanted = trainer.supply.encoder.hidden_states(read_audio(phones.data.path(utterance)))
+        wanted = trainer.loader.encoder.hidden_states(read_audio(phones.data.path(utterance)))
         assert batch.lengths[row] == wanted.shape[1] and batch.states.shape[1] == len(wanted) == 3
         assert torch.allclose(batch.states[row, :, : wanted.shape[1]], wanted, atol=2e-5)
         assert not batch.states[row, :, wanted.shape[1] :].any()
@@ -94,7 +94,7 @@ def test_the_upstream_goes_along_at_a_tenth_of_the_rate(run):
     """Adam's first step moves a weight by its learning rate, whatever its gradient."""
     trainer = run(rate=0.1, distort=NOISE, adversary=DAT).trainer()
     before = weights(trainer.models)
-    assert trainer._step(first_batch(trainer)[1], 1)
+    assert trainer.update(first_batch(trainer)[1], 1)
     moved = {name: (weight - before[name]).abs().max() for name, weight in trainer.models.state_dict().items()}
     assert {"head", "upstream", "adversary"} == {name.partition(".")[0] for name in moved}
     for name, rate in (("head.output.weight", 1e-2), ("adversary.classifiers.0.2.weight", 1e-2)):
@@ -116,27 +116,27 @@ def test_a_frozen_upstream_stays_and_the_head_learns_on_distorted_speech(run):
 @pytest.mark.parametrize("layers", [(), (0, 2)])
 @pytest.mark.parametrize("labels", ["binary", "multi"])
 def test_the_gradient_of_the_domain_classifier_is_turned_round(run, labels, layers):
-    """Upstream: the task's gradient less lambda times that of telling domains apart; classifier: the latter as it is."""
+    """Upstream: the task's gradient less lambda times that of domain_loss domains apart; classifier: the latter as it is."""
     options = replace(DAT, labels=labels, layers=layers)
     trainer = run(rate=0.1, distort=NOISE, adversary=options).trainer()
-    _, heard = first_batch(trainer)
-    domains = torch.tensor([sound.result()[1] for sound in heard.sounds])
+    _, waves = first_batch(trainer)
+    domains = torch.tensor([wave.result()[1] for wave in waves.waves])
     assert len(set(domains.tolist())) > 1
     upstream, adversary = list(trainer.upstream.encoder.layers.parameters()), trainer.models["adversary"]
-    batch, means = trainer.states(heard)
-    seen = [means[:, n] for n in layers] or [trainer.head.featurizer(means)]
+    batch, means = trainer.encode(waves)
+    views = [means[:, n] for n in layers] or [trainer.head.featurizer(means)]
     wanted = domains.clamp(max=1) if labels == "binary" else domains
-    logits = [classifier(x) for classifier, x in zip(adversary.classifiers, seen, strict=True)]
-    telling = torch.stack([torch.nn.functional.cross_entropy(x, wanted) for x in logits]).mean()
+    logits = [classifier(x) for classifier, x in zip(adversary.classifiers, views, strict=True)]
+    domain_loss = torch.stack([torch.nn.functional.cross_entropy(x, wanted) for x in logits]).mean()
     assert logits[0].shape[1] == (2 if labels == "binary" else 3)
-    of_telling = torch.autograd.grad(telling, [*upstream, *adversary.parameters()], retain_graph=True, allow_unused=True)
+    of_domains = torch.autograd.grad(domain_loss, [*upstream, *adversary.parameters()], retain_graph=True, allow_unused=True)
     of_task = torch.autograd.grad(trainer.run.task.loss(trainer.head, batch), upstream)
-    found = torch.autograd.grad(trainer.loss(heard, 1), [*upstream, *adversary.parameters()])
-    for mine, task, telling in zip(found, of_task, of_telling, strict=False):
-        expected = task if telling is None else task - 0.5 * telling
+    found = torch.autograd.grad(trainer.loss(waves, 1), [*upstream, *adversary.parameters()])
+    for mine, task, domain_loss in zip(found, of_task, of_domains, strict=False):
+        expected = task if domain_loss is None else task - 0.5 * domain_loss
         assert torch.allclose(mine, expected, atol=1e-6, rtol=1e-4)
-    for mine, telling in zip(found[len(upstream) :], of_telling[len(upstream) :], strict=True):
-        assert torch.allclose(mine, telling, atol=1e-6)
+    for mine, domain_loss in zip(found[len(upstream) :], of_domains[len(upstream) :], strict=True):
+        assert torch.allclose(mine, domain_loss, atol=1e-6)
 
 
 KINDS = {
@@ -156,30 +156,30 @@ def test_a_killed_run_comes_to_the_same_weights(run, kind, monkeypatch):
     assert last.tie < first.tie and last.value >= 75  # loss and accuracy on dev
     killed, calls = run("killed", **KINDS[kind]), []
 
-    def tell(steps):
+    def on_step(steps):
         calls.append(steps)
         if len(calls) == 13:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        advance(killed, 20, tell)
+        advance(killed, 20, on_step)
     found = advance(killed, 20)
     assert (found.value, found.tie, found.best) == (last.value, last.tie, last.best)
     assert same(weights(best_models(whole)), weights(best_models(killed)))
 
 
 def test_a_head_comes_with_its_encoder(run):
-    """Which says what it heard, is another than it began as, and gives the head the states that it was chosen on."""
+    """Which says what it was trained on, is another than it began as, and gives the head the states that it was chosen on."""
     tuned = replace(run(rate=0.1, distort=NOISE), settings=replace(SETTINGS, steps=10))
-    start = tuned.supply.encoder
+    start = tuned.loader.encoder
     head = train_head(tuned, encoder_card(start) | {"tuning": tuned.tuning.card}, (1e-2,), "acc")
     mine = load_encoder(head.upstream)
     assert head.upstream == tuned.folder / "encoder" and not (tuned.folder / "encoder-default").exists()
     assert mine.hash != start.hash and mine.normalise == start.normalise and mine.grid == start.grid
     assert mine.card["options"]["distort"] == NOISE.card and mine.card["from"] == start.hash
     utterances = tuned.task.data.splits["dev"]
-    batch = replace(tuned.supply, encoder=mine).batch(utterances)
-    clean = tuned.task.judge("dev", dict(zip([u.id for u in utterances], head.task.predict(head.head, batch), strict=True)), 0)
+    batch = replace(tuned.loader, encoder=mine).batch(utterances)
+    clean = tuned.task.evaluate("dev", dict(zip([u.id for u in utterances], head.task.predict(head.head, batch), strict=True)), 0)
     assert 0 < clean.measures[0].value <= 100
     assert head.card["dev"]["acc"] <= (clean.measures[0].value + 100) / 2  # the mean of clean and distorted
     again = train_head(tuned, encoder_card(start) | {"tuning": tuned.tuning.card}, (1e-2,), "acc")

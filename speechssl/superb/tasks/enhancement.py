@@ -188,7 +188,9 @@ class Enhancement:
             "si_sdri": (si_sdr_improvement, SILENT),
         }
         wanted = scores if resamples else {"pesq": scores["pesq"]}
-        return Evaluation(tuple(mean_measure(self.data, split, predicted, name, *score, resamples) for name, score in wanted.items()))
+        return Evaluation(
+            tuple(mean_measure(self.data, split, predicted, name, *score, resamples) for name, score in wanted.items())
+        )
 
 
 @dataclass(frozen=True)

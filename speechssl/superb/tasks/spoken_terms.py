@@ -209,9 +209,9 @@ def subsequence_costs(query: Tensor, documents: Documents) -> Tensor:
     """(B,) cost of the query where it fits best, 0 to 1. query: (n, D). Takes memory for n B T numbers.
 
     The local distance is e^(1 - cosine) - 1, scaled to [0, 1] for every frame of the query over the frames of the document. A path
-    takes every frame of the query once, may begin and end anywhere in the document, and advances by 0, 1 or 2 of its frames: Rabiner
-    and Juang's asymmetric step pattern (`asymmetric` in dtw-python, with open begin and open end). Its cost is the mean distance on
-    it. s3prl does the same, one pair at a time (`downstream/quesst14_dtw`), but for one thing: there a frame of the query that is
+    takes every frame of the query once, may begin and end anywhere in the document, and advances by 0, 1 or 2 of its frames:
+    Rabiner and Juang's asymmetric step pattern (dtw-python's `asymmetric`, open begin and end). Its cost is the mean distance.
+    s3prl does the same, one pair at a time (`downstream/quesst14_dtw`), but for one thing: there a frame of the query that is
     equally far from all frames of the document costs nothing, so that a document of one frame fits every query; here it costs 1.
     librosa's `sequence.dtw` finds the same costs, one pair at a time in 1.5 times the time, and saves no line.
     """

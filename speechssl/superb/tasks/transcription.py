@@ -93,7 +93,7 @@ class TranscriptionHead(nn.Module):
     """Weighted sum of hidden states, SpecAugment in training, projection, LSTM, CTC.
 
     Source: s3prl 0.4.18, `downstream/asr/model.py` (`RNNs`) and `downstream/model.py` (`FrameLevel`) behind a projector. Outputs
-    are equal for real frames. Two things are left out: the end of a sentence is no symbol (CTC has no need of it), and padded frames
+    are equal for real frames. Two things are left out: the end of a sentence is no symbol (CTC does not need it), and padded frames
     are never read (s3prl's greedy decoding reads them, which does no harm at its batch size of 1).
     shape: of what follows the weighted sum, which is one state. masks: None for no SpecAugment.
     """

@@ -43,13 +43,20 @@ class XVector(nn.Module):
 
     Weighted sum, projection, five layers over time (TDNN), mean and standard deviation over time, and two layers: as s3prl's
     `downstream/sv_voxceleb1/model.py` (XVector, SP, UtteranceExtractor, AMSoftmaxLoss) with its `configs/amsoftmax.yaml`, but for
-    three things. Its pooling includes one padded frame where the batch is longer; here padding is never read. Its standard deviation
-    of a single frame is NaN and recordings within the context of the TDNN make it fail; here a recording of fewer than LEAST frames
+    three things. Its pooling includes one padded frame where the batch is longer; here padding is never read. Its deviation of
+    a single frame is NaN and recordings within the context of the TDNN make it fail; here a recording of fewer than LEAST frames
     is repeated up to LEAST. Its softmax overflows for large s; here it does not.
     """
 
     def __init__(
-        self, states: int, width: int, speakers: int, projection: int = 512, last: int = 1500, scale: float = 30.0, margin: float = 0.4
+        self,
+        states: int,
+        width: int,
+        speakers: int,
+        projection: int = 512,
+        last: int = 1500,
+        scale: float = 30.0,
+        margin: float = 0.4,
     ) -> None:
         super().__init__()
         self.scale, self.margin = scale, margin
@@ -154,7 +161,8 @@ class Verification:
         eer, cost = verification_intervals(scores, same, first, second, resamples)
         drawn, groups = (units.name, len({*first, *second})) if resamples else ("", 0)
         measures = tuple(
-            Measure.of(name, replace(found, drawn=drawn, groups=groups)) for name, found in (("eer", eer.percent), ("min_dcf", cost))
+            Measure.of(name, replace(found, drawn=drawn, groups=groups))
+            for name, found in (("eer", eer.percent), ("min_dcf", cost))
         )
         curve = ErrorCurve.of_scores(scores, same).thinned()
         return Evaluation(measures, {"det": {"false_alarms": curve.false_alarms.tolist(), "misses": curve.misses.tolist()}})
@@ -192,7 +200,7 @@ class ErrorCurve:
 
     @classmethod
     def of_scores(cls, scores: ArrayLike, same: ArrayLike, weights: ArrayLike | None = None) -> ErrorCurve:
-        """scores: (N,), higher is likelier. same: (N,) whether one person speaks in both. weights: (..., N) how often a trial counts.
+        """scores: (N,), higher is likelier. same: (N,) whether one person speaks in both. weights: (..., N), counts of trials.
 
         Every curve needs weight on both kinds of trial. Raises ValueError where there is no trial of a kind, a score is NaN, or
         lengths differ.

@@ -1,4 +1,4 @@
-"""Heads that are trained side by side are those that are trained one after another."""
+"""Heads that are trained side by side equal those that are trained one after another."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ from speechssl.superb.data import supply_of
 from speechssl.superb.fit import Run, advance
 from speechssl.superb.task import Settings
 from speechssl.superb.tasks.classification import Classification, cache
-from speechssl.superb.train import Stopped, crew
+from speechssl.superb.train import Stopped, parallel_training
 
 
 @pytest.fixture
@@ -27,29 +27,29 @@ def runs(labelled, encoder, tmp_path):
 
 
 def test_side_by_side_is_one_after_another(runs, tmp_path):
-    with crew(2, "heads") as go:
-        found = go(runs, 30)
+    with parallel_training(2, "heads") as train_runs:
+        found = train_runs(runs, 30)
         with pytest.raises(InputError, match="trained with other settings"):
-            go([replace(runs[0], seed=5)], 30)
+            train_runs([replace(runs[0], seed=5)], 30)
     alone = [advance(replace(run, folder=tmp_path / f"alone-{run.seed}"), 30) for run in runs]
-    told = [[json.dumps(vars(replace(a, seconds=0))) for a in attempts] for attempts in (found, alone)]
-    assert told[0] == told[1] and found[0].steps == 30
+    reported = [[json.dumps(vars(replace(a, seconds=0))) for a in attempts] for attempts in (found, alone)]
+    assert reported[0] == reported[1] and found[0].steps == 30
 
 
 def test_what_trains_in_this_process_ends_when_the_rest_does(runs):
-    said = []
+    ended = []
 
-    def train(go):
+    def train(train_runs):
         try:
-            go([replace(runs[0], settings=Settings(1e-2, 10**9, 4, 10**9))], 10**9)
+            train_runs([replace(runs[0], settings=Settings(1e-2, 10**9, 4, 10**9))], 10**9)
         except Stopped:
-            said.append("stopped")
+            ended.append("stopped")
 
-    with pytest.raises(KeyboardInterrupt), crew(1, "heads") as go:
-        thread = threading.Thread(target=train, args=(go,))
+    with pytest.raises(KeyboardInterrupt), parallel_training(1, "heads") as train_runs:
+        thread = threading.Thread(target=train, args=(train_runs,))
         thread.start()
         time.sleep(0.5)
         assert thread.is_alive()
         raise KeyboardInterrupt
     thread.join(10)
-    assert not thread.is_alive() and said == ["stopped"]
+    assert not thread.is_alive() and ended == ["stopped"]

@@ -1,4 +1,4 @@
-"""The weighted sum: equal weights at first, learnt ones after, and s3prl's numbers."""
+"""The weighted sum of hidden states: equal weights at first, learnt ones after, and s3prl's numbers."""
 
 from types import SimpleNamespace
 

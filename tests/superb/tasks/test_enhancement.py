@@ -1,10 +1,11 @@
-"""SE and SS: s3prl's own experts on the same files, weights and features; learning; what is judged; sets that will not do."""
+"""SE and SS: s3prl's own experts on the same files, learning, masks, measures; sets that will not do."""
 
 import sys
 import types
 from collections import defaultdict
 from importlib import import_module
 
+import librosa
 import numpy as np
 import pytest
 import soundfile
@@ -16,11 +17,16 @@ from speechssl.data.utterances import Utterance, UtteranceSet
 from speechssl.errors import InputError, MissingExtra
 from speechssl.superb.task import Batch
 from speechssl.superb.tasks.enhancement import (
+    LIMIT,
     PUBLISHED,
     SILENT,
     WORST_PESQ,
     Enhancement,
+    Masker,
     Separation,
+    Stft,
+    fitted,
+    masked,
     pesq_wideband,
     si_sdr,
     si_sdr_improvement,
@@ -74,7 +80,7 @@ def head_of(task, width=5):
     return head
 
 
-def s3prls(folder, monkeypatch):
+def s3prls_expert(folder, monkeypatch):
     """An expert module of s3prl, whose packages h5py and asteroid are stood in for: they read and judge, which we do ourselves."""
     pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
     from speechssl.encoders.s3prl import import_hub
@@ -111,7 +117,7 @@ def expert_of(module, task, head, folder):
     model |= {"se": {"loss_type": "L1", "mask_type": "AM"}, "ss": {"loss_type": "MSE", "mask_type": "NPSM"}}[task.name]
     loader = {f"{split}_dir": str(folder / split) for split in ("train", "dev", "test")}
     expert = module.DownstreamExpert(
-        head.shape.width, task.grid.hop, {"datarc": data, "loaderrc": loader, "modelrc": model}, str(folder)
+        head.recurrent.input_size, task.grid.hop, {"datarc": data, "loaderrc": loader, "modelrc": model}, str(folder)
     )
     weights = {name.replace("recurrent.", "rnn.").replace("outputs.", "linear."): w for name, w in head.state_dict().items()}
     assert expert.model.load_state_dict(weights, strict=False).missing_keys == []
@@ -122,7 +128,7 @@ def expert_of(module, task, head, folder):
 @pytest.mark.parametrize(("name", "folder"), [("se", "enhancement_stft2"), ("ss", "separation_stft2")])
 def test_it_is_s3prls(tmp_path, monkeypatch, name, folder, hop):
     """Loss of a batch, and the estimates one by one. Theirs are silent after the last whole hop, which ours are not."""
-    module = s3prls(folder, monkeypatch)
+    module = s3prls_expert(folder, monkeypatch)
     task = made(tmp_path, name, FrameGrid(16_000, hop, 400))
     head = head_of(task)
     expert, batch = expert_of(module, task, head, tmp_path / "kaldi"), batch_of(task)
@@ -136,17 +142,17 @@ def test_it_is_s3prls(tmp_path, monkeypatch, name, folder, hop):
         return expert(mode, [summed[n] for n in names], names, *others, records=defaultdict(list), batch_id=1)
 
     assert task.loss(head, batch).item() == pytest.approx(float(theirs("train", items)), rel=1e-5)
-    judged = []
+    measured = []
 
     def metrics(mixture, references, estimates, **_):
-        judged.append((mixture, references, estimates))
+        measured.append((mixture, references, estimates))
         return {key: 0.0 for metric in ("si_sdr", "stoi", "pesq") for key in (metric, f"input_{metric}")}
 
     monkeypatch.setattr(module, "get_metrics", metrics)
     ours = task.predict(head, batch)
     for i, item in enumerate(items):
         theirs("test", [item])
-        mixture, references, estimates = judged[-1] if name == "se" else judged[-2]  # the orders of two
+        mixture, references, estimates = measured[-1] if name == "se" else measured[-2]  # the orders of two
         whole = len(mixture[0]) // task.stft.hop * task.stft.hop
         assert np.allclose(ours[i][0], mixture[0], atol=1e-6)
         assert np.allclose(ours[i][1:, :whole], estimates[:, :whole], atol=1e-5)
@@ -154,7 +160,7 @@ def test_it_is_s3prls(tmp_path, monkeypatch, name, folder, hop):
 
 
 def test_si_sdr_is_that_of_s3prls_loss(monkeypatch):
-    s3prls("separation_stft2", monkeypatch)
+    s3prls_expert("separation_stft2", monkeypatch)
     loss = import_module("s3prl.downstream.separation_stft2.loss")
     clean, found = np.random.default_rng(0).standard_normal((2, 3, 2, 500))
     found += 0.3 * clean.sum(1, keepdims=True)
@@ -219,22 +225,22 @@ def test_it_learns(tmp_path, name):
     assert np.mean(improvements) > 2
 
 
-def test_enhancement_is_judged(tmp_path):
+def test_enhancement_is_evaluated(tmp_path):
     pytest.importorskip("pesq", reason="the optional extra superb is not installed")
     pytest.importorskip("pystoi", reason="the optional extra superb is not installed")
     task = made(tmp_path)
     batch = batch_of(task, "test")
     found = dict(zip([u.id for u in batch.utterances], task.predict(head_of(task), batch), strict=True))
     clean = {u.id: soundfile.read(task.data.root / u.sources[0], dtype="float32")[0] for u in batch.utterances}
-    pesq, stoi, improvement = task.judge("test", found, 100).measures
+    pesq, stoi, improvement = task.evaluate("test", found, 100).measures
     assert [m.metric for m in (pesq, stoi, improvement)] == ["pesq", "stoi", "si_sdri"] and pesq.n == 3
     assert pesq.value == pytest.approx(np.mean([pesq_wideband(clean[k], found[k][1]) for k in found]))
     assert stoi.value == pytest.approx(np.mean([stoi_percent(clean[k], found[k][1]) for k in found]))
     assert improvement.value == pytest.approx(np.mean([si_sdr(clean[k], w[1]) - si_sdr(clean[k], w[0]) for k, w in found.items()]))
     assert all(m.low <= m.value <= m.high for m in (pesq, stoi, improvement))
-    (look,) = task.judge("test", found, 0).measures
+    (look,) = task.evaluate("test", found, 0).measures
     assert look.metric == "pesq" and look.low == look.value == look.high == pesq.value
-    unheard = task.judge("test", {k: w for k, w in found.items() if k != "test1"}, 100).measures
+    unheard = task.evaluate("test", {k: w for k, w in found.items() if k != "test1"}, 100).measures
     assert [m.n for m in unheard] == [3, 3, 3]
     assert unheard[0].value == pytest.approx(
         np.mean([WORST_PESQ] + [pesq_wideband(clean[k], found[k][1]) for k in ("test0", "test2")])
@@ -246,10 +252,10 @@ def test_enhancement_without_the_libraries(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pesq", None)
     task = made(tmp_path)
     with pytest.raises(MissingExtra, match=r"speechssl\[superb\]"):
-        task.judge("test", {"test0": np.ones((2, 9_000), np.float32)}, 0)
+        task.evaluate("test", {"test0": np.ones((2, 9_000), np.float32)}, 0)
 
 
-def test_separation_is_judged_in_the_better_order_against_what_was_heard(tmp_path):
+def test_separation_is_evaluated_in_the_better_order_against_the_mixture(tmp_path):
     task = made(tmp_path, "ss")
     found = {}
     for u in task.data.splits["test"]:
@@ -257,19 +263,19 @@ def test_separation_is_judged_in_the_better_order_against_what_was_heard(tmp_pat
         first, second = (soundfile.read(task.data.root / path, dtype="float32")[0] for path in u.sources)
         noise = 0.01 * np.random.default_rng(0).standard_normal(len(mixture)).astype(np.float32)
         found[u.id] = np.stack([mixture, second + noise, first + noise])
-    (measure,) = task.judge("test", found, 50).measures
+    (measure,) = task.evaluate("test", found, 50).measures
     assert measure.metric == "si_sdri" and measure.value > 10 and measure.low <= measure.value <= measure.high
     louder = {k: np.concatenate([w[:1] + np.random.default_rng(1).standard_normal(w.shape[1]), w[1:]]) for k, w in found.items()}
-    assert task.judge("test", louder, 0).measures[0].value > measure.value  # a noisier mixture leaves more to be won
+    assert task.evaluate("test", louder, 0).measures[0].value > measure.value  # a noisier mixture leaves more to be won
     del found["test2"]
-    assert task.judge("test", found, 0).measures[0].value == pytest.approx(
-        sum(task.judge("test", {k: w}, 0).measures[0].value for k, w in found.items()) - SILENT
+    assert task.evaluate("test", found, 0).measures[0].value == pytest.approx(
+        sum(task.evaluate("test", {k: w}, 0).measures[0].value for k, w in found.items()) - SILENT
     )
     longer = {k: np.pad(w, ((0, 0), (0, 500))) for k, w in found.items()}
     shorter = {k: w[:, :-500] for k, w in found.items()}  # a codec may give either
     for other in (longer, shorter):
-        assert task.judge("test", other, 0).measures[0].value == pytest.approx(
-            task.judge("test", found, 0).measures[0].value, abs=1
+        assert task.evaluate("test", other, 0).measures[0].value == pytest.approx(
+            task.evaluate("test", found, 0).measures[0].value, abs=1
         )
 
 
@@ -295,3 +301,154 @@ def test_published_settings(tmp_path):
     head = task.build(13, 768)
     assert head.recurrent.num_layers == 3 and head.recurrent.hidden_size == 256 and head.recurrent.dropout == 0.1
     assert (task.stft.size, task.stft.window, task.stft.hop) == (512, 400, 160) and head.outputs[0].out_features == 257
+
+
+def masker(seed=0, **sizes):
+    torch.manual_seed(seed)
+    head = Masker(**{"states": 3, "width": 7, "bins": 9, "sources": 2, "hidden": 5} | sizes).eval()
+    torch.nn.init.normal_(head.featurizer.weights)
+    return head
+
+
+def weights_for_s3prl(head):
+    return {name.replace("recurrent.", "rnn.").replace("outputs.", "linear."): w for name, w in head.state_dict().items()}
+
+
+@pytest.mark.parametrize("task", ["enhancement_stft2", "separation_stft2"])
+@pytest.mark.parametrize(("lengths", "width", "sources", "layers"), [([1], 1, 1, 1), ([9, 4, 1], 7, 2, 3), ([3, 3], 13, 3, 2)])
+def test_the_head_is_s3prls(task, lengths, width, sources, layers):
+    pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
+    from importlib import import_module
+
+    from torch.nn.utils.rnn import pack_sequence
+
+    model = import_module(f"s3prl.downstream.{task}.model")
+    head, lengths = masker(width=width, sources=sources, layers=layers), torch.tensor(lengths)
+    states = torch.randn(len(lengths), 3, int(lengths.max()), width)
+    theirs = model.SepRNN(width, 9, num_spks=sources, num_layers=layers, hidden_size=5, non_linear="sigmoid").eval()
+    weights = weights_for_s3prl(head)
+    assert theirs.load_state_dict(weights, strict=False).missing_keys == []
+    summed = head.featurizer(states)
+    wanted = theirs(pack_sequence([x[:n] for x, n in zip(summed, lengths, strict=True)]))
+    ours = head(states, lengths, lengths)
+    for i, n in enumerate(lengths):
+        for source in range(sources):
+            assert torch.allclose(ours[i, source, :n], wanted[source][i, :n], atol=1e-6)
+
+
+def test_frames_are_brought_together():
+    features = torch.arange(1.0, 7).reshape(1, 6, 1)
+    whole = torch.tensor([6])
+    assert fitted(features, whole, torch.tensor([8]), 1).flatten().tolist() == [1, 2, 3, 4, 5, 6, 0, 0]
+    assert fitted(features, whole, torch.tensor([4]), 1).flatten().tolist() == [1, 2, 3, 4]
+    assert fitted(features, torch.tensor([2]), torch.tensor([5]), 2).flatten().tolist() == [1, 1, 2, 2, 0]
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 22)), min_size=1, max_size=4), st.integers(1, 3), st.integers(0, 99))
+def test_masks_depend_on_no_padding_and_no_batch_mate(sizes, repeat, seed):
+    head = masker(seed)
+    lengths, frames = (torch.tensor(x) for x in zip(*sizes, strict=True))
+    states = torch.randn(len(sizes), 3, int(lengths.max()), 7)
+    for i, n in enumerate(lengths):
+        states[i, :, n:] = float("nan")
+    together = head(states, lengths, frames, repeat)
+    for i, (n, f) in enumerate(sizes):
+        alone = head(states[i : i + 1, :, :n], lengths[i : i + 1], frames[i : i + 1], repeat)[0]
+        assert torch.allclose(together[i, :, :f], alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("stft", [Stft(512, 400, 160), Stft(1024, 1024, 320)])
+@pytest.mark.parametrize("samples", [1, 159, 800, 1601, 4999])
+@pytest.mark.filterwarnings("ignore:n_fft")
+def test_spectra_are_librosas_and_go_back(stft, samples):
+    wave = torch.tensor(np.random.default_rng(samples).standard_normal((2, samples)), dtype=torch.float32)
+    found = stft.spectrum(wave)
+    theirs = librosa.stft(wave.numpy(), n_fft=stft.size, hop_length=stft.hop, win_length=stft.window, pad_mode="constant")
+    assert found.shape == (2, stft.frames(samples), stft.bins)
+    assert np.allclose(found.numpy(), theirs.transpose(0, 2, 1), atol=1e-3)
+    assert torch.allclose(stft.wave(found, samples), wave, atol=1e-4)
+    behind = torch.nn.functional.pad(wave, (0, 700))
+    assert torch.allclose(stft.spectrum(behind)[:, : stft.frames(samples)], found, atol=1e-4)
+
+
+def test_a_mask_of_ones_is_what_was_heard_and_of_zeros_silence():
+    heard = torch.randn(2, 5, 9, dtype=torch.complex64)
+    heard[0, 0] = 0
+    both = masked(torch.stack([torch.ones(2, 5, 9), torch.zeros(2, 5, 9)], 1), heard)
+    assert torch.allclose(both[:, 0], heard, atol=1e-6) and not both[:, 1].any()
+
+
+@pytest.mark.parametrize("sizes", [(512, 600, 160), (512, 400, 161), (1024, 1024, 640), (512, 400, 0)])
+def test_windows_that_cannot_be_undone(sizes):
+    with pytest.raises(ValueError, match="a window of"):
+        Stft(*sizes)
+
+
+def speechlike(seed, seconds=2.0):
+    """Noise in syllables."""
+    rng = np.random.default_rng(seed)
+    count = int(16_000 * seconds)
+    envelope = np.repeat(rng.random(count // 1600 + 1) ** 2, 1600)[:count]
+    return (0.2 * envelope * rng.standard_normal(count)).astype(np.float32)
+
+
+def noisy(clean, seed, level):
+    return (clean + level * np.random.default_rng(seed).standard_normal(len(clean))).astype(np.float32)
+
+
+@given(st.integers(2, 4000), st.floats(1e-3, 30), st.integers(0, 999))
+def test_si_sdr_is_the_formula(length, level, seed):
+    """Le Roux and others (2018), equation 5, and in decibels: |αs|² over |αs - ŝ|² with α = ŝ·s / |s|²."""
+    clean = np.random.default_rng(seed).standard_normal(length)
+    estimate = clean + level * np.random.default_rng(seed + 1).standard_normal(length)
+    scaled = np.dot(estimate, clean) / np.linalg.norm(clean) ** 2 * clean
+    wanted = 20 * np.log10(np.linalg.norm(scaled) / np.linalg.norm(scaled - estimate))
+    assert si_sdr(clean, estimate) == pytest.approx(wanted, abs=1e-6)
+    assert si_sdr(clean, -3e-4 * estimate) == pytest.approx(si_sdr(clean, estimate), abs=1e-6)
+
+
+def test_si_sdr_at_its_ends():
+    clean = speechlike(0)
+    assert si_sdr(clean, 2 * clean) == LIMIT
+    assert si_sdr(clean, 0 * clean) == si_sdr(clean, np.full_like(clean, np.nan)) == SILENT
+    assert si_sdr(np.array([1.0, 0]), np.array([0, 1.0])) == -LIMIT
+    for reference in (0 * clean, clean[:-1]):
+        with pytest.raises(ValueError, match="as long and not silent"):
+            si_sdr(reference, clean)
+
+
+def test_improvement_is_in_the_better_order():
+    clean = np.stack([speechlike(0), speechlike(1)])
+    mixture = clean.sum(0)
+    found = np.stack([noisy(clean[1], 2, 0.01), noisy(clean[0], 3, 0.01)])
+    wanted = np.mean([si_sdr(clean[0], found[1]), si_sdr(clean[1], found[0])]) - np.mean([si_sdr(c, mixture) for c in clean])
+    assert si_sdr_improvement(clean, found, mixture) == pytest.approx(wanted)
+    assert wanted > 10 and si_sdr_improvement(clean, np.stack([mixture, mixture]), mixture) == pytest.approx(0)
+
+
+@pytest.mark.parametrize("level", [1e-4, 0.01, 0.3])
+def test_pesq_and_stoi_are_the_libraries(level):
+    pesq = pytest.importorskip("pesq", reason="the optional extra superb is not installed")
+    stoi = pytest.importorskip("pystoi", reason="the optional extra superb is not installed").stoi
+    clean = speechlike(5)
+    estimate = noisy(clean, 6, level)
+    assert pesq_wideband(clean, estimate) == pesq.pesq(16_000, clean, estimate, "wb")
+    assert stoi_percent(clean, estimate) == 100 * stoi(clean, estimate, 16_000)
+
+
+def test_more_noise_is_worse_and_silence_is_worst():
+    pytest.importorskip("pesq", reason="the optional extra superb is not installed")
+    pytest.importorskip("pystoi", reason="the optional extra superb is not installed")
+    clean = speechlike(7)
+    for measure in (pesq_wideband, stoi_percent):
+        good, bad = (measure(clean, noisy(clean, 8, level)) for level in (0.001, 0.1))
+        assert good > bad > measure(clean, 0 * clean) - 1e-9
+        assert measure(clean, np.full_like(clean, np.inf)) == (WORST_PESQ if measure is pesq_wideband else 0)
+    assert pesq_wideband(clean, 0 * clean) == pesq_wideband(clean[:2000], clean[:2000]) == WORST_PESQ
+
+
+@pytest.mark.parametrize(("package", "measure"), [("pesq", pesq_wideband), ("pystoi", stoi_percent)])
+def test_without_the_library(monkeypatch, package, measure):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=r"speechssl\[superb\]"):
+        measure(speechlike(0), speechlike(0))

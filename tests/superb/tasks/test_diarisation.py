@@ -1,0 +1,394 @@
+"""Diarisation: frames and seconds, the head and its loss, the task, and the error rate of pyannote.metrics."""
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pyannote.core import Annotation, Segment, Timeline
+from pyannote.metrics.diarization import DiarizationErrorRate
+from scipy.signal import medfilt
+
+from speechssl.data.utterances import Turn, Utterance, UtteranceSet
+from speechssl.errors import InputError
+from speechssl.superb.task import Batch
+from speechssl.superb.tasks.diarisation import (
+    PUBLISHED,
+    Diarisation,
+    Errors,
+    SpeakerActivity,
+    active_frames,
+    diarisation_errors,
+    intervals,
+    matching_names,
+    permutation_free_loss,
+    smoothed,
+)
+from speechssl.timing import FrameGrid
+
+GRID = FrameGrid(16_000, 320, 400)
+GRIDS = [GRID, FrameGrid(16_000, 160, 400), FrameGrid(16_000, 160, 160)]
+
+
+def recording(name, seed, speakers=("ann", "bob"), seconds=6.0):
+    rng = np.random.default_rng(seed)
+    borders = [np.sort(rng.uniform(0, seconds, 4)) for _ in speakers]
+    turns = [Turn(who, float(b[i]), float(b[i + 1])) for who, b in zip(speakers, borders, strict=True) for i in (0, 2)]
+    return Utterance(name, f"{name}.flac", seconds, turns=tuple(turns))
+
+
+def data(**changes):
+    splits = {
+        split: tuple(recording(f"{split}-{i}", 10 * n + i) for i in range(6)) for n, split in enumerate(("train", "dev", "test"))
+    }
+    return UtteranceSet(Path("sets/sd"), "sd", splits | changes, "hash")
+
+
+def truth_of(u, grid=GRID):
+    return active_frames(u.turns, grid, grid.frames(grid.sample(u.seconds)))
+
+
+def batch_of(found, seed=0):
+    """States in which a voice is a direction: (B, 2, T, 8)."""
+    generator, rng = torch.Generator().manual_seed(0), torch.Generator().manual_seed(seed)
+    voices, truths = torch.randn(2, 8, generator=generator), [truth_of(u) for u in found]
+    states = torch.zeros(len(found), 2, max(len(t) for t in truths), 8)
+    for i, truth in enumerate(truths):
+        states[i, :, : len(truth)] = truth @ voices + 0.3 * torch.randn(2, len(truth), 8, generator=rng)
+    return Batch(tuple(found), states, torch.tensor([len(t) for t in truths]))
+
+
+def perfect(found):
+    return {u.id: truth_of(u).numpy() for u in found}
+
+
+def test_the_published_task():
+    task = Diarisation(data(), GRID)
+    assert (task.name, task.pooled, task.wants_waves, PUBLISHED.batch, PUBLISHED.steps) == ("sd", False, False, 32, 30_000)
+    assert (task.hidden, task.chunk, task.threshold, task.median, task.collar) == (512, 2_000, 0.5, 11, 0)
+    assert task.build(13, 768).output.out_features == 2  # from the data
+    three = Diarisation(data(train=(recording("x", 0, ("ann", "bob", "cem")),)), GRID)
+    assert (
+        three.build(1, 4).output.out_features == 3
+        and Diarisation(three.data, GRID, speakers=2).build(1, 4).output.out_features == 2
+    )
+
+
+def test_it_learns():
+    task = Diarisation(data(), GRID, hidden=24, chunk=150)
+    torch.manual_seed(0)
+    head = task.build(2, 8)
+    optimiser = torch.optim.Adam(head.parameters(), 1e-2)
+    for _ in range(60):
+        optimiser.zero_grad()
+        loss = task.loss(head, batch_of(task.data.splits["train"]))
+        loss.backward()
+        optimiser.step()
+    batch = batch_of(task.data.splits["test"], 1)
+    predicted = dict(zip([u.id for u in batch.utterances], task.predict(head, batch), strict=True))
+    evaluated = task.evaluate("test", predicted, 100)
+    (der,) = evaluated.measures
+    assert (der.metric, der.n) == ("der", 6) and der.low <= der.value <= der.high and der.value < 25
+    assert sum(evaluated.detail["parts"].values()) == pytest.approx(der.value) and json.dumps(evaluated.detail)
+    timeline = evaluated.detail["timeline"]
+    assert (timeline["id"], timeline["seconds"], len(timeline["truth"])) == ("test-0", 6.0, 4)
+    assert {turn["speaker"] for turn in timeline["predicted"]} == {"ann", "bob"}  # by the names of those they belong to
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_perfect_frames_are_as_good_as_frames_allow(grid):
+    task = Diarisation(data(), grid, median=1)
+    der = task.evaluate("test", {u.id: truth_of(u, grid).numpy() for u in task.data.splits["test"]}, 0).measures[0]
+    borders = sum(2 * len(u.turns) for u in task.data.splits["test"])
+    speech = sum(turn.end - turn.start for u in task.data.splits["test"] for turn in u.turns)
+    assert 0 < der.value <= 100 * borders * grid.hop / grid.sample_rate / 2 / speech * 1.2
+    collar = Diarisation(task.data, grid, median=1, collar=0.03)
+    assert collar.evaluate("test", {u.id: truth_of(u, grid).numpy() for u in task.data.splits["test"]}, 0).measures[0].value < 1e-6
+
+
+@given(st.sampled_from(GRIDS), st.integers(1, 200), st.integers(0, 99))
+def test_frames_to_seconds_and_back(grid, frames, seed):
+    active = np.random.default_rng(seed).random(frames) < 0.5
+    found = intervals(active, grid, grid.samples_for(frames) / grid.sample_rate)
+    again = active_frames([Turn("a", *interval) for interval in found], grid, frames)
+    assert again.shape == (frames, int(active.any())) and (not active.any() or np.array_equal(again[:, 0].numpy() > 0, active))
+
+
+@pytest.mark.parametrize(("predicted", "end"), [(0.5, 0.505), (0.5125, 0.5125), (9.0, 0.525)])
+def test_the_last_frame_ends_with_the_recording(predicted, end):
+    """25 frames mean 8,080 to 8,399 samples; a manifest may say something else."""
+    assert GRID.frames(8_080) == GRID.frames(8_399) == 25
+    assert intervals(np.ones(25, bool), GRID, predicted) == [(0.0, end)]
+
+
+def test_labels_by_hand():
+    found = active_frames([Turn("bob", 0.0, 0.03), Turn("ann", 0.02, 0.06), Turn("ann", 0.5, 9.0)], GRID, 5)
+    assert found.T.tolist() == [
+        [0, 1, 1, 0, 0],
+        [1, 0, 0, 0, 0],
+    ]  # middles at 0.01, 0.0325, 0.0525 s: bob has not half of the second
+
+
+@pytest.mark.filterwarnings("ignore:kernel_size exceeds")
+@given(st.integers(1, 60), st.integers(1, 3), st.sampled_from([1, 3, 11, 51]), st.integers(0, 99))
+def test_the_filter_is_scipys(frames, speakers, median, seed):
+    active = np.random.default_rng(seed).random((frames, speakers)) < 0.5
+    assert np.array_equal(smoothed(active, median), medfilt(active.astype(float), (median, 1)) > 0.5)
+
+
+def test_a_prediction_is_the_recordings_own():
+    task = Diarisation(data(), GRID, hidden=8)
+    head, found = task.build(2, 8), [recording("x", 0, seconds=3.0), recording("y", 1, seconds=0.03), recording("z", 2)]
+    batch = batch_of(found)
+    for i, (u, together) in enumerate(zip(found, task.predict(head, batch), strict=True)):
+        n = int(batch.lengths[i])
+        (alone,) = task.predict(head, Batch((u,), batch.states[i : i + 1, :, :n], batch.lengths[i : i + 1]))
+        assert together.shape == (n, 2) and together.dtype == np.float32 and np.allclose(alone, together, atol=1e-6)
+
+
+def test_labels_follow_the_chunk():
+    """With states that are the labels and a head that repeats them, every chunk is without loss."""
+    task = Diarisation(data(), GRID, chunk=37)
+    batch = batch_of(task.data.splits["train"])
+    for i, u in enumerate(batch.utterances):
+        batch.states[i, :, : len(truth_of(u)), :2] = truth_of(u)
+    for _ in range(5):
+        assert task.loss(lambda states: 60 * states[:, 0, :, :2] - 30, batch) < 1e-6
+
+
+def test_more_speakers_than_outputs():
+    task = Diarisation(data(test=(recording("t", 5, ("ann", "bob", "cem", "dan")),)), GRID, median=1)
+    truth = perfect(task.data.splits["test"])["t"]
+    assert (
+        task.loss(task.build(2, 8), Batch(task.data.splits["test"], torch.randn(1, 2, len(truth), 8), torch.tensor([len(truth)])))
+        > 0
+    )
+    evaluated = task.evaluate("test", {"t": truth[:, :2]}, 50)
+    assert evaluated.detail["parts"]["miss"] > 10 and evaluated.detail["parts"]["confusion"] < 3
+    assert {turn["speaker"] for turn in evaluated.detail["timeline"]["predicted"]} == {"ann", "bob"}
+
+
+def test_fewer_speakers_than_outputs():
+    task = Diarisation(data(), GRID, speakers=5, median=1)
+    wide = {name: np.pad(x, ((0, 0), (2, 1))) for name, x in perfect(task.data.splits["test"]).items()}
+    assert task.evaluate("test", wide, 0).measures[0].value < 3
+    assert task.loss(task.build(2, 8), batch_of(task.data.splits["train"])).isfinite()
+
+
+@pytest.mark.parametrize("broken", [{}, {"test-0": np.full((299, 2), np.nan)}])
+def test_unreadable_recordings_are_missed(broken):
+    task = Diarisation(data(), GRID, median=1)
+    found = perfect(task.data.splits["test"])
+    evaluated = task.evaluate("test", {name: x for name, x in found.items() if name != "test-0"} | broken, 0)
+    speech = [sum(turn.end - turn.start for turn in u.turns) for u in task.data.splits["test"]]
+    assert evaluated.detail["parts"]["miss"] > 100 * speech[0] / sum(speech) and evaluated.measures[0].n == 6
+    assert evaluated.detail["timeline"]["predicted"] == [] and evaluated.measures[0].low == evaluated.measures[0].high
+    assert task.evaluate("test", {}, 0).measures[0].value == pytest.approx(100)
+
+
+def test_a_recording_in_which_nobody_speaks():
+    task = Diarisation(data(test=(Utterance("quiet", "q.flac", 2.0), recording("t", 5))), GRID)
+    predicted = perfect(task.data.splits["test"]) | {"quiet": np.ones((99, 2), np.float32)}
+    evaluated = task.evaluate("test", predicted, 50)
+    assert evaluated.detail["parts"]["false_alarm"] > 10 and evaluated.detail["timeline"]["truth"] == []
+    assert {turn["speaker"] for turn in evaluated.detail["timeline"]["predicted"]} == {"?1", "?2"}
+
+
+def test_threshold_and_filter_are_chosen_on_dev():
+    task = Diarisation(data(), GRID)
+    rng = np.random.default_rng(0)
+    dull = {name: 0.25 * x + 0.11 + rng.uniform(0, 0.1, x.shape) for name, x in perfect(task.data.splits["dev"]).items()}
+    assert task.evaluate("dev", dull, 0).measures[0].value > 99
+    tuned = task.tuned(dull)
+    assert tuned.threshold == 0.3 and task.threshold == 0.5
+    assert tuned.evaluate("dev", dull, 0).measures[0].value < 10
+    decisions = task.evaluate("test", perfect(task.data.splits["test"]), 10).detail["decisions"]
+    assert [(d["median"], d["threshold"]) for d in decisions] == [(m, t) for m in (1, 11) for t in (0.3, 0.4, 0.5, 0.6, 0.7)]
+    assert decisions[0]["der"] < decisions[5]["der"]  # perfect frames need no filter
+
+
+@pytest.mark.parametrize(
+    ("changes", "sizes", "message"),
+    [
+        ({"dev": (Utterance("x", "x.flac", 1.0),)}, {}, r"nobody speaks in .*dev.jsonl; write who speaks when as turns$"),
+        ({}, {"median": 4}, r"a median filter of 4 frames has no middle; give an odd number$"),
+    ],
+)
+def test_what_cannot_be_a_task(changes, sizes, message):
+    with pytest.raises(InputError, match=message):
+        Diarisation(data(**changes), GRID, **sizes)
+
+
+def test_a_collar_that_leaves_nothing():
+    task = Diarisation(data(), GRID, collar=60.0)
+    with pytest.raises(InputError, match=r"a collar of 60.0 s leaves no speech of .*test.jsonl; give a smaller one$"):
+        task.evaluate("test", perfect(task.data.splits["test"]), 0)
+
+
+def head_of(states=3, width=6, speakers=2, hidden=8, layers=1):
+    torch.manual_seed(0)
+    head = SpeakerActivity(states, width, speakers, hidden, layers)
+    torch.nn.init.normal_(head.featurizer.weights)
+    return head
+
+
+def s3prls():
+    pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
+    from speechssl.encoders.s3prl import import_hub
+
+    import_hub()
+    from s3prl.downstream.diarization.model import Model
+    from s3prl.downstream.diarization.utils import pit_loss
+
+    return Model, pit_loss
+
+
+@pytest.mark.parametrize("lengths", [[1], [2, 1], [37], [5, 31, 17], [1, 40]])
+@pytest.mark.parametrize(("width", "hidden", "speakers", "layers"), [(6, 8, 2, 1), (1, 3, 3, 1), (13, 5, 4, 2), (2, 1, 1, 1)])
+def test_the_head_is_s3prls(lengths, width, hidden, speakers, layers):
+    """`downstream/diarization`: logits, loss and gradients."""
+    model_of, pit_loss = s3prls()
+    head, frames = head_of(width=width, hidden=hidden, speakers=speakers, layers=layers), torch.tensor(lengths)
+    model = model_of(width, speakers, layers, hidden)
+    model.rnn.load_state_dict(head.lstm.state_dict())
+    model.linear.load_state_dict(head.output.state_dict())
+    states = torch.randn(len(lengths), 3, max(lengths), width)
+    truth = (torch.rand(len(lengths), max(lengths), speakers) > 0.5).float()
+    ours, theirs = head(states), model(head.featurizer(states))
+    assert torch.allclose(ours, theirs, atol=1e-6)
+    loss, expected = permutation_free_loss(ours, truth, frames), pit_loss(theirs, truth, frames)[0]
+    assert torch.allclose(loss, expected, atol=1e-5)
+    weights = head.featurizer.weights
+    assert torch.allclose(*(torch.autograd.grad(x, weights)[0] for x in (loss, expected)), atol=1e-5)
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.lists(st.integers(1, 12), min_size=1, max_size=4),
+    st.integers(0, 99),
+)
+def test_who_is_who_does_not_matter_nor_what_is_beyond_a_length(outputs, speakers, lengths, seed):
+    generator = torch.Generator().manual_seed(seed)
+    shape, frames = (len(lengths), max(lengths)), torch.tensor(lengths)
+    logits = 3 * torch.randn(*shape, outputs, generator=generator)
+    truth = (torch.rand(*shape, speakers, generator=generator) > 0.5).float()
+    loss = permutation_free_loss(logits, truth, frames)
+    order = torch.randperm(speakers, generator=generator)
+    for i, n in enumerate(lengths):
+        logits[i, n:], truth[i, n:] = float("nan"), 1
+    assert torch.allclose(permutation_free_loss(logits, truth[..., order], frames), loss, atol=1e-5)
+    assert loss >= 0
+
+
+def test_the_loss_with_more_speakers_than_outputs():
+    truth = torch.tensor([[[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 1]]])
+    logits = 200 * truth[..., [1, 0]] - 100
+    assert permutation_free_loss(logits, truth, torch.tensor([4])) == pytest.approx(0, abs=1e-4)  # the third is left out
+
+
+def test_the_loss_with_fewer_speakers_than_outputs():
+    truth = torch.tensor([[[1.0], [0]]])
+    logits = torch.tensor([[[-100.0, 100, -100], [-100, -100, -100]]])
+    assert permutation_free_loss(logits, truth, torch.tensor([2])) == pytest.approx(0, abs=1e-4)
+    noisy = logits + torch.tensor([200.0, 0, 0])
+    assert permutation_free_loss(noisy, truth, torch.tensor([2])) == pytest.approx(200 / 6, rel=1e-4)  # that must be silent
+    assert permutation_free_loss(logits, torch.zeros(1, 2, 0), torch.tensor([2])) == pytest.approx(100 / 6, rel=1e-4)
+
+
+def test_what_diverged_is_not_a_crash():
+    assert torch.isnan(permutation_free_loss(torch.full((1, 3, 2), float("nan")), torch.ones(1, 3, 2), torch.tensor([3])))
+
+
+@st.composite
+def turns(draw, names="abc", most=8):
+    """Turns on a grid of a quarter of a second, which touch and overlap now and then."""
+    found = []
+    for _ in range(draw(st.integers(0, most))):
+        start, length = draw(st.integers(0, 40)), draw(st.integers(1, 12))
+        found.append(Turn(draw(st.sampled_from(names)), start / 4, (start + length) / 4))
+    return tuple(found)
+
+
+def annotation(found):
+    """As pyannote wants it: touching and overlapping turns of one person are one."""
+    made = Annotation(uri="x")
+    for number, turn in enumerate(found):
+        made[Segment(turn.start, turn.end), number] = turn.speaker
+    return made.support()
+
+
+@given(turns(), turns("1234"), st.sampled_from([0.0, 0.1, 0.25, 0.6]))
+def test_it_is_pyannotes(truth, predicted, collar):
+    theirs = DiarizationErrorRate(collar=2 * collar)(  # theirs is both sides together
+        annotation(truth), annotation(predicted), uem=Timeline([Segment(0, 20)]), detailed=True
+    )
+    found = diarisation_errors(truth, predicted, collar)
+    ours = [found.speech, found.missed, found.false_alarms, found.confused]
+    assert ours == pytest.approx([theirs[name] for name in ("total", "missed detection", "false alarm", "confusion")], abs=1e-6)
+    if found.speech:
+        assert found.rate == pytest.approx(theirs["diarization error rate"])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_is_pyannotes_at_any_time(seed):
+    rng = np.random.default_rng(seed)
+    truth, predicted = (
+        tuple(Turn(rng.choice(list(names)), start, start + length) for start, length in rng.uniform(0.01, 30, (25, 2)))
+        for names in ("abcd", "123")
+    )
+    theirs = DiarizationErrorRate()(annotation(truth), annotation(predicted), uem=Timeline([Segment(0, 100)]))
+    assert diarisation_errors(truth, predicted).rate == pytest.approx(theirs)
+
+
+def test_errors_by_hand():
+    truth = (Turn("ann", 0, 4), Turn("bob", 3, 6))
+    predicted = (Turn("1", 1, 5), Turn("2", 5, 7))
+    found = diarisation_errors(truth, predicted)
+    assert (found.speech, found.missed, found.false_alarms, found.confused) == (7, 2, 1, 1)
+    assert found.rate == 4 / 7 and matching_names(truth, predicted) == {"1": "ann", "2": "bob"}
+    assert diarisation_errors(truth, ()).missed == diarisation_errors(truth, ()).wrong == 7
+    assert diarisation_errors((), predicted).false_alarms == 6 and math.isnan(diarisation_errors((), predicted).rate)
+    assert diarisation_errors((), ()) == Errors() == diarisation_errors((), (), 0.25)
+
+
+def test_a_collar_by_hand():
+    truth, predicted = (Turn("ann", 1, 2), Turn("ann", 2, 3)), (Turn("1", 1.2, 3.1),)
+    found = diarisation_errors(truth, predicted, 0.25)  # at 2 s nobody begins
+    assert (found.speech, found.wrong) == (pytest.approx(1.5), 0)
+    assert diarisation_errors(truth, predicted, 0.1).missed == pytest.approx(0.1)
+
+
+@given(turns(), st.permutations("abc"), st.permutations("123"))
+def test_names_do_not_matter(truth, names, numbers):
+    predicted = tuple(Turn("123"["abc".index(t.speaker)], t.start + 0.1, t.end) for t in truth)
+    renamed = tuple(Turn(dict(zip("abc", names, strict=True))[t.speaker], t.start, t.end) for t in truth)
+    renumbered = tuple(Turn(dict(zip("123", numbers, strict=True))[t.speaker], t.start, t.end) for t in reversed(predicted))
+    before, after = diarisation_errors(truth, predicted), diarisation_errors(renamed, renumbered)
+    assert before.wrong == pytest.approx(after.wrong) and before.speech == pytest.approx(after.speech)
+
+
+@given(turns(), st.sampled_from([0.0, 0.25]))
+def test_the_truth_has_no_error(truth, collar):
+    assert diarisation_errors(truth, truth, collar).wrong == pytest.approx(0)
+
+
+@given(turns(), turns("1234"))
+def test_a_wider_collar_never_adds_errors(truth, predicted):
+    found = [diarisation_errors(truth, predicted, collar) for collar in (0.0, 0.05, 0.25, 1.0)]
+    for narrow, wide in pairwise(found):
+        assert wide.wrong <= narrow.wrong + 1e-9 and wide.speech <= narrow.speech + 1e-9
+
+
+@given(turns(), turns("1234"))
+def test_recordings_add_up(truth, predicted):
+    later = [tuple(Turn(t.speaker, t.start + 100, t.end + 100) for t in found) for found in (truth, predicted)]
+    twice = diarisation_errors((*truth, *later[0]), (*predicted, *later[1]))
+    once = diarisation_errors(truth, predicted)
+    assert (once + once).speech == pytest.approx(twice.speech) and (once + once).wrong == pytest.approx(twice.wrong)
+    assert once.missed + once.confused <= once.speech + 1e-9

@@ -1,0 +1,311 @@
+"""QbE: the search as a task, subsequence DTW, and term-weighted values."""
+
+import sys
+import types
+import xml.etree.ElementTree as ElementTree
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+
+from speechssl.data.utterances import Utterance, UtteranceSet
+from speechssl.errors import InputError
+from speechssl.superb.tasks import spoken_terms
+from speechssl.superb.tasks.spoken_terms import (
+    Costs,
+    Documents,
+    SpokenTerms,
+    cheapest_paths,
+    max_term_value,
+    subsequence_costs,
+    term_curves,
+    values_at,
+)
+
+
+def utterance(name, **fields):
+    return Utterance(name, f"{name}.flac", 1.0, **fields)
+
+
+def made(tmp_path, queries=6, documents=14, seed=0, width=4):
+    """A task, and states of which layer 1 alone knows the words: a query lies in document i and i + 1, in noise."""
+    rng = np.random.default_rng(seed)
+    words = [rng.standard_normal((int(rng.integers(5, 12)), width)) for _ in range(queries)]
+    states, split = {}, {"documents": [], "dev": [], "test": []}
+    for i in range(documents):
+        held = [words[j] for j in range(queries) if i in (j, j + 1)]
+        parts = [rng.standard_normal((int(rng.integers(3, 20)), width)), *held, rng.standard_normal((4, width))]
+        known = np.concatenate(parts)
+        noise = rng.standard_normal((2, *known.shape))
+        states[f"d{i}"] = torch.tensor(np.stack([noise[0], known, noise[1]], 1), dtype=torch.float32)
+        split["documents"].append(utterance(f"d{i}"))
+    for name in ("dev", "test"):
+        for j, word in enumerate(words):
+            known = word + 0.3 * rng.standard_normal(word.shape)
+            noise = rng.standard_normal((2, *word.shape))
+            states[f"{name}{j}"] = torch.tensor(np.stack([noise[0], known, noise[1]], 1), dtype=torch.float32)
+            split[name].append(utterance(f"{name}{j}", matches=(f"d{j}", f"d{j + 1}")))
+    data = UtteranceSet(tmp_path, "qbe", {name: tuple(found) for name, found in split.items()}, "hash")
+    return SpokenTerms(data), states
+
+
+def test_the_layer_that_knows_is_chosen_and_evaluated(tmp_path):
+    task, states = made(tmp_path)
+    layer, found = task.choose_layer(states.__getitem__, 3)
+    assert layer == 1 and len(found) == 3 and found[1] > 60 and found[1] == max(found)
+    evaluated = task.evaluate(states.__getitem__, "test", layer, resamples=200)
+    assert [m.metric for m in evaluated.measures] == ["mtwv", "atwv"]
+    best, actual = evaluated.measures
+    assert best.low <= best.value <= best.high and best.value >= actual.value and best.n == actual.n == 6
+    assert best.value > 60 and evaluated.detail["layer"] == 1 and 0 < evaluated.detail["threshold"] < 6
+    still = task.evaluate(states.__getitem__, "test", layer, resamples=0).measures[0]
+    assert still.low == still.value == still.high == best.value
+
+
+def test_dev_of_one_layer_is_what_choosing_found(tmp_path):
+    task, states = made(tmp_path)
+    _, found = task.choose_layer(states.__getitem__, 3)
+    alone = [task.evaluate(states.__getitem__, "dev", layer, 0).measures[0].value for layer in range(3)]
+    assert alone == pytest.approx(found)
+
+
+def test_it_is_s3prls(tmp_path, monkeypatch):
+    """Its expert writes scores with four digits into an XML file; its query of under five frames and its order of things too."""
+    pytest.importorskip("dtw", reason="dtw-python is not installed")
+    expert = s3prls_expert(monkeypatch)
+    task, states = made(tmp_path, queries=5, documents=9, seed=3)
+    states["dev2"] = states["dev2"][:4]
+    queries, documents = ([u.id for u in task.data.splits[name]] for name in ("dev", "documents"))
+    ours = task.scores(states.__getitem__, "dev", [0, 1, 2])
+    for layer in range(3):
+        theirs = theirs_of(expert, tmp_path, queries, documents, lambda name, at=layer: states[name][:, at])
+        assert ours[layer] == pytest.approx(np.array([[theirs[q][d][0] for d in documents] for q in queries]), abs=1e-4)
+        decided = np.array([[theirs[q][d][1] for d in documents] for q in queries])
+        assert ((ours[layer] > task.decision) == decided).all()
+    assert not ours[:, 2].any()
+
+
+def s3prls_expert(monkeypatch):
+    pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
+    from speechssl.encoders.s3prl import import_hub
+
+    import_hub()
+    etree = types.ModuleType("lxml.etree")
+    etree.Element, etree.SubElement = ElementTree.Element, ElementTree.SubElement
+
+    class Tree(ElementTree.ElementTree):
+        def write(self, path, encoding, pretty_print):
+            super().write(path, encoding)
+
+    etree.ElementTree = Tree
+    lxml = types.ModuleType("lxml")
+    lxml.etree = etree
+    for name, module in (("lxml", lxml), ("lxml.etree", etree)):
+        monkeypatch.setitem(sys.modules, name, module)
+    from s3prl.downstream.quesst14_dtw import expert
+
+    monkeypatch.setattr(expert, "ProcessPoolExecutor", ThreadPoolExecutor)
+    return expert
+
+
+def theirs_of(module, folder, queries, documents, features):
+    """query -> document -> (score, whether it is decided to be there)."""
+    rules = {"dist_method": "cosine_exp", "minmax_norm": True, "step_pattern": "asymmetric", "subsequence": True}
+    config = {"max_workers": 1, "feature_normalization": True, "silence_frame": None, "datarc": {}, "dtwrc": rules}
+    expert = module.DownstreamExpert(4, config, folder)
+    expert.test_dataset = types.SimpleNamespace(n_queries=len(queries), n_docs=len(documents))
+    records, names = defaultdict(list), [*queries, *documents]
+    expert("dev", [features(name) for name in names], names, records)
+    expert.log_records("dev", records)
+    tree = ElementTree.parse(folder / "benchmark.stdlist.xml").getroot()
+    return {
+        terms.get("termid"): {t.get("file"): (float(t.get("score")), t.get("decision") == "YES") for t in terms} for terms in tree
+    }
+
+
+def test_little_memory_changes_nothing(tmp_path, monkeypatch):
+    task, states = made(tmp_path)
+    whole = task.scores(states.__getitem__, "test", range(3))
+    monkeypatch.setattr(spoken_terms, "BLOCK", 40 * 12)
+    monkeypatch.setattr(spoken_terms, "PAIRS", 100)
+    assert np.allclose(task.scores(states.__getitem__, "test", range(3), workers=1), whole, atol=1e-5)
+
+
+def test_bfloat16_states_are_near(tmp_path):
+    task, states = made(tmp_path)
+    whole, halved = (task.scores(get, "test", [1]) for get in (states.__getitem__, lambda name: states[name].bfloat16()))
+    assert np.abs(whole - halved).max() < 0.1
+
+
+def test_unreadable_recordings_are_missed_and_never_left_out(tmp_path):
+    task, states = made(tmp_path)
+    before = task.evaluate(states.__getitem__, "test", 1, 0).measures[0]
+    del states["test0"], states["d13"]
+    states["d12"] = states["d12"][:0]  # no frame
+    scores = task.scores(states.__getitem__, "test", [1])[0]
+    assert (scores[0] == -np.inf).all() and (scores[:, [12, 13]] == -np.inf).all()
+    assert scores[1:, :12].mean(1) == pytest.approx(0, abs=1e-9) and scores[1:, :12].std(1) == pytest.approx(1)
+    after = task.evaluate(states.__getitem__, "test", 1, 0).measures[0]
+    assert after.n == before.n and after.value < before.value
+    with pytest.raises(InputError, match=r"documents\.jsonl could be read"):
+        task.evaluate({name: s for name, s in states.items() if "d" not in name[:1] or "dev" in name}.__getitem__, "dev", 1, 0)
+
+
+def test_queries_without_matches_count_in_nothing_but_the_statistics(tmp_path):
+    task, states = made(tmp_path)
+    splits = dict(task.data.splits)
+    states["more"] = 50 + states["test0"]
+    splits["test"] = (*splits["test"], utterance("more"))
+    more = SpokenTerms(UtteranceSet(tmp_path, "qbe", splits, "hash"))
+    assert more.evaluate(states.__getitem__, "test", 1, 0).measures[0].n == 6
+    both = (t.scores(states.__getitem__, "test", [1]) for t in (task, more))
+    first, second = both
+    assert first.shape == second.shape and not np.allclose(first, second, atol=1e-3)
+
+
+def test_bad_sets(tmp_path):
+    task, _ = made(tmp_path)
+    splits = task.data.splits
+    for wrong, message in (
+        (utterance("dev9", matches=("d0", "d99")), r"dev\.jsonl, query dev9, matches 'd99'"),
+        (None, r"dev\.jsonl has no query with matches"),
+    ):
+        dev = (*splits["dev"], wrong) if wrong else (utterance("dev0"),)
+        with pytest.raises(InputError, match=message):
+            SpokenTerms(UtteranceSet(tmp_path, "qbe", splits | {"dev": dev}, "hash"))
+
+
+def frames(count, seed, width=5):
+    return torch.tensor(np.random.default_rng(seed).standard_normal((count, width)), dtype=torch.float32)
+
+
+def by_dtw_python(query, document):
+    """s3prl's `match`, in double precision."""
+    dtw = pytest.importorskip("dtw", reason="dtw-python is not installed")
+    found = np.exp(cdist(query, document, "cosine")) - 1
+    low, high = found.min(1, keepdims=True), found.max(1, keepdims=True)
+    found = (found - low) / np.clip(high - low, 1e-9, np.inf)
+    return dtw.dtw(found, step_pattern="asymmetric", open_begin=True, open_end=True).normalizedDistance
+
+
+@given(st.integers(1, 30), st.lists(st.integers(2, 40), min_size=1, max_size=6), st.integers(0, 999))
+def test_it_is_dtw_pythons(length, lengths, seed):
+    query, documents = frames(length, seed), [frames(n, seed + 1 + i) for i, n in enumerate(lengths)]
+    ours = subsequence_costs(query, Documents.of(documents)).numpy()
+    assert ours == pytest.approx([by_dtw_python(query, d) for d in documents], abs=1e-5)
+
+
+def test_local_distances_alone():
+    found = torch.tensor([[[0.0, 9.0, 9.0, 1.0]], [[9.0, 9.0, 2.0, 9.0]], [[9.0, 9.0, 9.0, 9.5]]])
+    assert cheapest_paths(found).item() == pytest.approx((0 + 2 + 9) / 3)  # goes on by two frames, then by none
+    assert cheapest_paths(torch.tensor([[[5.0, 1.0]], [[0.0, 7.0]]])).item() == 2.5  # never back
+
+
+def test_no_neighbour_and_no_padding_matters():
+    query, documents = frames(12, 0), [frames(n, n) for n in (3, 30, 7, 19)]
+    together = subsequence_costs(query, Documents.of(documents))
+    alone = torch.cat([subsequence_costs(query, Documents.of([d])) for d in documents])
+    assert torch.allclose(together, alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("level", [1.0, 1e-4, 1e4])
+def test_a_query_is_found_where_it_lies_at_any_level(level):
+    query = frames(10, 1)
+    holding = torch.cat([frames(20, 2), level * query, frames(20, 3)])
+    cost, other = subsequence_costs(query, Documents.of([holding, frames(50, 4)]))
+    assert cost < 1e-5 < 0.05 < other
+
+
+@pytest.mark.parametrize("document", [frames(1, 0), frames(1, 0).repeat(9, 1), torch.zeros(4, 5)])
+def test_a_document_without_contrast_fits_nothing(document):
+    """dtw-python would be given zeros by s3prl's normalisation: the best cost there is."""
+    assert subsequence_costs(frames(6, 1), Documents.of([document, frames(20, 2)]))[0] == 1
+
+
+def brute_force(scores, truth, costs):
+    """(MTWV): at every score there is, and above all of them."""
+    best = 0.0
+    for threshold in scores[np.isfinite(scores)]:
+        values = []
+        for of_query, wanted in zip(scores, truth, strict=True):
+            detected = of_query >= threshold
+            misses = sum(not s and w for s, w in zip(detected, wanted, strict=True)) / sum(wanted)
+            others = len(wanted) - sum(wanted)
+            alarms = sum(s and not w for s, w in zip(detected, wanted, strict=True)) / others if others else 0
+            values.append(1 - misses - costs.beta * alarms)
+        best = max(best, sum(values) / len(values))
+    return best
+
+
+def drawn(queries, documents, seed, ties=False, informed=2.0):
+    rng = np.random.default_rng(seed)
+    truth = rng.random((queries, documents)) < 0.2
+    truth[np.arange(queries), rng.integers(0, documents, queries)] = True
+    scores = rng.standard_normal(truth.shape) + informed * truth
+    return np.round(scores) if ties else scores, truth
+
+
+@given(st.integers(1, 6), st.integers(1, 25), st.integers(0, 999), st.booleans(), st.sampled_from([0.0, 2.0, 6.0]))
+def test_mtwv_is_the_definition(queries, documents, seed, ties, informed):
+    scores, truth = drawn(queries, documents, seed, ties, informed)
+    for costs in (Costs(), Costs(prior=0.3, miss=2.0)):
+        curves = term_curves(scores, truth, costs)
+        found = max_term_value(curves, 0)
+        assert found.value == pytest.approx(brute_force(scores, truth, costs))
+        assert values_at(scores, truth, curves.thresholds[curves.best], costs).mean() == pytest.approx(found.value)
+
+
+def test_it_is_the_public_roc_reading_for_one_query():
+    """With one query the curve is a ROC: scikit-learn's, at its own thresholds."""
+    from sklearn.metrics import roc_curve
+
+    scores, truth = drawn(1, 400, 3)
+    alarms, hits, _ = roc_curve(truth[0], scores[0], drop_intermediate=False)
+    assert max_term_value(term_curves(scores, truth), 0).value == pytest.approx((hits - Costs().beta * alarms).max())
+
+
+def test_published_costs():
+    assert Costs().beta == pytest.approx(12.49)  # 1 / 0.0741289 - 1: the effective prior that MediaEval's scorer is given
+    assert 1 / (1 + Costs().beta) == pytest.approx(0.0741289, abs=1e-7)
+
+
+def test_ends_of_the_scale():
+    truth = np.array([[True, False, False], [False, True, True]])
+    assert max_term_value(term_curves(truth * 2.0, truth), 0).value == 1
+    assert max_term_value(term_curves(-1.0 * truth, truth), 0).value == 0  # to say nothing is best
+    assert term_curves(-1.0 * truth, truth).thresholds[0] == np.inf
+
+
+def test_scores_of_minus_infinity_are_missed():
+    scores, truth = np.array([[3.0, 0.0, 0.0], [-np.inf] * 3]), np.array([[True, False, False], [True, True, False]])
+    assert max_term_value(term_curves(scores, truth), 0).value == 0.5
+    assert values_at(scores, truth, -1e9)[1] == 0  # not even at the lowest threshold
+
+
+@pytest.mark.parametrize("wrong", ["no match", "nan", "no query"])
+def test_bad_input(wrong):
+    scores, truth = drawn(3, 4, 0)
+    if wrong == "no match":
+        truth[1] = False
+    if wrong == "nan":
+        scores[0, 0] = np.nan
+    with pytest.raises(ValueError, match="every query"):
+        term_curves(scores[:0], truth[:0]) if wrong == "no query" else term_curves(scores, truth)
+
+
+def test_the_interval_is_that_of_resampled_queries():
+    scores, truth = drawn(40, 60, 1, informed=3.0)
+    curves = term_curves(scores, truth)
+    found = max_term_value(curves, 500)
+    assert found.n == 40 and found.low < found.value < found.high and found == max_term_value(curves, 500)
+    rng = np.random.default_rng(9)
+    again = []
+    for _ in range(300):
+        chosen = rng.integers(0, 40, 40)
+        again.append(max_term_value(term_curves(scores[chosen], truth[chosen]), 0).value)
+    assert [found.low, found.high] == pytest.approx(np.quantile(again, [0.025, 0.975]), abs=0.04)

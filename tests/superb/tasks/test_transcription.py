@@ -1,0 +1,606 @@
+"""PR, ASR and SF: tasks and measures; heads, slots and SpecAugment beside s3prl's."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from speechssl.cascade.ctc import HeadShape
+from speechssl.cascade.decode import BeamOptions
+from speechssl.cascade.lm import train_ngram
+from speechssl.data.utterances import Slot, Utterance, UtteranceSet
+from speechssl.errors import InputError
+from speechssl.superb.task import Batch, Featurizer, Task
+from speechssl.superb.tasks.transcription import (
+    PUBLISHED_ASR,
+    PUBLISHED_PR,
+    PUBLISHED_SF,
+    Phones,
+    SlotFilling,
+    SpecAugment,
+    Speech,
+    TranscriptionHead,
+    log_probabilities,
+    marked_text,
+    slot_symbols,
+    slot_type_f1,
+    slot_value_errors,
+    slots_in,
+    train_language_model,
+)
+from speechssl.text import spelt
+from speechssl.timing import FrameGrid
+
+GRID = FrameGrid(16_000, 320, 400)
+SMALL = {"projection": 24, "lstm_width": 16, "lstm_layers": 2}
+LINES = [
+    ("Turn on the light.", "T ER N AA N", [Slot("what", "light")]),
+    ("turn off the radio", "T ER N AO F", [Slot("what", "the radio")]),
+    ("it's on", "IH T S AA N", []),
+    ("play New York", "P L EY", [Slot("city", "new york")]),
+]
+
+
+def made_set(task="asr", lines=LINES, dev=None, test=None):
+    def some(split, lines):
+        return tuple(
+            Utterance(f"{split}{i}", "x.flac", 1.0, f"{split}-{i % 2}", text=text, phones=phones, slots=tuple(slots))
+            for i, (text, phones, slots) in enumerate(lines)
+        )
+
+    splits = {"train": some("train", lines), "dev": some("dev", dev or lines), "test": some("test", test or lines)}
+    return UtteranceSet(Path("set"), task, splits, "0")
+
+
+def batch_of(utterances, width=8, states=3, frames=60, seed=0, shortest=20):
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.linspace(frames, shortest, len(utterances)).long()
+    hidden = torch.randn(len(utterances), states, frames, width, generator=generator)
+    for row, n in zip(hidden, lengths, strict=True):
+        row[:, n:] = 0
+    return Batch(tuple(utterances), hidden, lengths)
+
+
+def tasks(data=None, **changes):
+    data = data or made_set()
+    return [Phones(data, GRID, 24, **changes), Speech(data, GRID, **SMALL, **changes), SlotFilling(data, GRID, **SMALL, **changes)]
+
+
+def built(task, states=3, width=8, seed=0):
+    torch.manual_seed(seed)
+    return task.build(states, width)
+
+
+def test_they_are_tasks_with_the_published_sizes_and_settings():
+    for task, name in zip((Phones(made_set(), GRID), Speech(made_set(), GRID), SlotFilling(made_set(), GRID)), ("pr", "asr", "sf"),
+                          strict=True):  # fmt: skip
+        kept: Task = task
+        assert (kept.name, kept.pooled, kept.wants_waves) == (name, False, False)
+        head = task.build(13, 768)
+        assert isinstance(head.featurizer, Featurizer) and len(head.featurizer.weights) == 13
+        shape = head.ctc.shape
+        sizes = (shape.projection, shape.lstm_layers, shape.lstm_width, shape.dropout)
+        assert sizes == (1024, 2, 1024, 0.2) if name != "pr" else sizes[:2] == (256, 0) and shape.dropout == 0
+        assert (head.masks is None) == (name == "pr")
+        assert task.build(1, 80).featurizer.weights.shape == (1,)
+    settings = [
+        (s.learning_rate, s.steps, s.batch, s.every, s.optimiser, s.clip) for s in (PUBLISHED_PR, PUBLISHED_ASR, PUBLISHED_SF)
+    ]
+    assert settings == [(1e-2, 100_000, 32, 1_000, "Adam", 1.0), *[(1e-4, 200_000, 32, 2_000, "Adam", 1.0)] * 2]
+
+
+def test_symbols_are_those_of_the_training_split_sorted():
+    phones, speech, slots = tasks(made_set(dev=[("zebra", "ZH", [Slot("animal", "zebra")])]))
+    assert phones.vocabulary.symbols == ("<blank>", *sorted({"T", "ER", "N", "AA", "AO", "F", "IH", "S", "P", "L", "EY"}))
+    assert speech.vocabulary.symbols == ("<blank>", *sorted({*"turnonthelightofradio'splaynewyork|"}))
+    markers = {"B-what", "E-what", "B-city", "E-city"}
+    assert slots.vocabulary.symbols == ("<blank>", *sorted({*speech.vocabulary.symbols[1:]} | markers))
+
+
+@pytest.mark.parametrize("i", range(3))
+def test_predictions_depend_on_neither_padding_nor_mates_nor_training_mode(i):
+    task = tasks()[i]
+    head, batch = built(task).train(), batch_of(task.data.splits["dev"])
+    whole = log_probabilities(head, batch)
+    assert head.training
+    for j, u in enumerate(batch.utterances):
+        n = int(batch.lengths[j])
+        alone = Batch((u,), batch.states[j : j + 1, :, :n], batch.lengths[j : j + 1])
+        assert torch.allclose(log_probabilities(head, alone)[0], whole[j], atol=1e-5)
+        longer = torch.nn.functional.pad(batch.states[j : j + 1, :, :n], (0, 0, 0, 9), value=7.0)
+        assert torch.allclose(log_probabilities(head, Batch((u,), longer, alone.lengths))[0], whole[j], atol=1e-5)
+    assert len(task.predict(head, batch)) == len(batch.utterances)
+
+
+@pytest.mark.parametrize("i", range(3))
+@pytest.mark.parametrize("frames", [1, 2, 7, 60])
+def test_targets_that_do_not_fit_give_a_finite_loss_and_gradients(i, frames):
+    task = tasks()[i]
+    head, batch = built(task).train(), batch_of(task.data.splits["train"], frames=frames, shortest=1)
+    loss = task.loss(head, batch)
+    loss.backward()
+    assert loss.isfinite() and all(p.grad is None or p.grad.isfinite().all() for p in head.parameters())
+
+
+def test_unknown_symbols_and_empty_texts_in_dev_are_errors_not_crashes():
+    data = made_set(dev=[("ζ über 7", "XX T", [Slot("odd type", "7")]), ("", "", []), ("on", "AA N", [])])
+    for task in tasks(data):
+        head, batch = built(task), batch_of(data.splits["dev"])
+        assert task.loss(head, batch).isfinite()
+        predicted = dict(zip(("dev0", "dev1", "dev2"), task.predict(head, batch), strict=True))
+        assert np.isfinite(task.evaluate("dev", predicted, 0).measures[0].value)
+    assert Phones(data, GRID).evaluate("dev", {"dev0": "T", "dev1": "", "dev2": "AA N"}, 0).measures[0].value == 25.0
+
+
+@pytest.mark.parametrize("i", range(3))
+def test_a_head_learns_its_targets(i):
+    """Frames say the symbols one after another, three frames each, in one hidden state of two."""
+    wide = {"masks": SpecAugment(2, 1, 2, 1, 2), "dropout": 0.1, "lstm_width": 64}
+    task = replace(tasks()[i], projection=32, **(wide if i else {}))
+    train, symbols = task.data.splits["train"], task.vocabulary.numbers
+    targets = [
+        u.phones.split() if i == 0 else spelt(u.text).replace(" ", "|") if i == 1 else slot_symbols(u.text, u.slots) for u in train
+    ]
+    codes = torch.randn(len(task.vocabulary), 12, generator=torch.Generator().manual_seed(0))
+    frames = [codes[symbols(one)].repeat_interleave(3, 0) for one in targets]
+    summed = torch.nn.utils.rnn.pad_sequence(frames, batch_first=True)
+    batch = Batch(train, torch.stack([torch.zeros_like(summed), summed], 1), torch.tensor([len(f) for f in frames]))
+    head = built(task, 2, 12)
+    optimiser = torch.optim.Adam(head.parameters(), 1e-2 if i else 5e-2)
+    for _ in range(160):
+        optimiser.zero_grad()
+        task.loss(head, batch).backward()
+        torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+        optimiser.step()
+    predicted = dict(zip((u.id for u in train), task.predict(head, batch), strict=True))
+    evaluated = task.evaluate("train", predicted, 0).measures
+    assert evaluated[-1].value < 20, predicted
+    assert task.name != "sf" or evaluated[0].value > 80
+    assert head.featurizer.shares[1] > 0.6
+
+
+# -- measures
+
+
+def test_per_and_wer_are_pooled_and_unreadable_recordings_are_missing():
+    data = made_set()
+    per = Phones(data, GRID).evaluate("dev", {"dev0": "T ER N AA N", "dev1": "T ER AO F F", "dev2": "IH"}, 0).measures[0]
+    assert (per.metric, per.n) == ("per", 4) and per.value == per.low == per.high == pytest.approx(100 * (0 + 2 + 4 + 3) / 18)
+    speech = Speech(data, GRID)
+    predicted = {
+        "dev0": {"greedy": "turn on the light"},
+        "dev1": {"greedy": "turn of radio"},
+        "dev3": {"greedy": "play new york city"},
+    }
+    wer = speech.evaluate("dev", predicted, 0)
+    assert wer.measures[0].value == pytest.approx(100 * (0 + 2 + 2 + 1) / 13) and len(wer.measures) == 1
+    assert wer.detail["examples"][0] == {"id": "dev0", "truth": "turn on the light", "predicted": "turn on the light"}
+
+
+def test_slots_are_measured_by_type_and_by_value():
+    task = SlotFilling(made_set(), GRID)
+    predicted = {
+        "dev0": "turn on the B-what light E-what",
+        "dev1": "turn off B-what the rado E-what B-city x E-city",
+        "dev2": "it's on",
+    }
+    f1, cer = task.evaluate("dev", predicted, 0).measures
+    assert (f1.metric, cer.metric) == ("slot_f1", "slot_cer")
+    assert f1.value == pytest.approx(100 * (1 + 2 / 3 + 1 + 0) / 4) and cer.value == pytest.approx(100 * (0 + 1 + 8) / 22)
+    heard_without = dict(predicted) | {"dev3": "play new york"}
+    assert task.evaluate("dev", heard_without, 0).measures == task.evaluate("dev", predicted, 0).measures
+    del predicted["dev2"]  # it has no slots, but was not heard: wrong all the same
+    assert task.evaluate("dev", predicted, 0).measures[0].value == pytest.approx(100 * (1 + 2 / 3) / 4)
+
+
+def test_intervals_are_drawn_by_speaker_and_hold_the_value():
+    lines = LINES * 10
+    data = made_set(dev=lines)
+    predicted = {f"dev{i}": line[1] if i % 3 else "T" for i, line in enumerate(lines)}
+    measure = Phones(data, GRID).evaluate("dev", predicted, 500).measures[0]
+    assert measure.low < measure.value < measure.high and (measure.n, measure.drawn) == (40, "recording")
+    five = UtteranceSet(
+        data.root,
+        "pr",
+        data.splits | {"dev": tuple(replace(u, speaker=f"s{i % 5}") for i, u in enumerate(data.splits["dev"]))},
+        "0",
+    )
+    measure = Phones(five, GRID).evaluate("dev", predicted, 500).measures[0]
+    assert measure.low < measure.value < measure.high and (measure.drawn, measure.groups) == ("voice", 5)
+    one = UtteranceSet(data.root, "pr", data.splits | {"dev": tuple(replace(u, speaker="ann") for u in data.splits["dev"])}, "0")
+    alone = Phones(one, GRID).evaluate("dev", predicted, 500).measures[0]
+    assert (alone.drawn, alone.groups) == ("recording", 40)  # four voices and fewer say nothing of others
+    marked = {f"dev{i}": "B-what light E-what" for i in range(0, 40, 3)}
+    for measure in SlotFilling(data, GRID).evaluate("dev", marked, 200).measures:
+        assert measure.low <= measure.value <= measure.high
+
+
+# -- the language model
+
+
+def test_a_language_model_adds_its_texts_and_its_measure():
+    data = made_set()
+    task = replace(Speech(data, GRID, **SMALL), language_model=train_language_model(data), beam=BeamOptions(beam=8))
+    head, batch = built(task), batch_of(data.splits["dev"])
+    predicted = task.predict(head, batch)
+    assert all(set(one) == {"greedy", "lm"} for one in predicted)
+    known = {word for u in data.splits["train"] for word in "turn on off the light radio it's play new york".split()}
+    assert all(set(one["lm"].split()) <= known for one in predicted)
+    evaluated = task.evaluate("dev", dict(zip((u.id for u in data.splits["dev"]), predicted, strict=True)), 0)
+    assert [m.metric for m in evaluated.measures] == ["wer", "wer_lm"]
+    assert evaluated.measures[1].value <= 100 < 1000
+
+
+def test_the_language_model_mends_what_letters_alone_get_wrong():
+    data = made_set(lines=[("turn on the light", "", []), ("right", "", [])])
+    task = Speech(data, GRID, language_model=train_ngram(["turn on the light", "right now"]))
+
+    class Saying(torch.nn.Module):
+        def forward(self, states, lengths):
+            symbols = task.vocabulary.symbols
+            path = [i for c in "turn|on|the|right" for i in (symbols.index(c), 0)]
+            scores = torch.full((1, len(path), len(symbols)), -6.0)
+            scores[0, range(len(path)), path] = 0.0
+            scores[0, 24, symbols.index("l")] = -0.5
+            return scores.log_softmax(-1)
+
+    batch = Batch(data.splits["dev"][:1], torch.zeros(1, 1, 34, 1), torch.tensor([34]))
+    assert task.predict(Saying(), batch) == [{"greedy": "turn on the right", "lm": "turn on the light"}]
+
+
+# -- bad data
+
+
+@pytest.mark.parametrize("task", [Phones, Speech, SlotFilling])
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_a_split_without_what_the_task_asks_for_is_refused(task, split):
+    data = made_set()
+    data.splits[split] = tuple(Utterance(u.id, "x", 1.0, text="...") for u in data.splits[split])
+    with pytest.raises(InputError, match=rf'{split}.jsonl has no "(phones|text|slots)"'):
+        task(data, GRID)
+
+
+def test_slots_that_the_text_does_not_have_are_refused():
+    with pytest.raises(InputError, match=r"test.jsonl, utterance test0: the slot city 'rome' does not occur"):
+        SlotFilling(made_set(test=[("fly to paris", "", [Slot("city", "rome")])]), GRID)
+
+
+pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
+
+
+LENGTHS = [[1], [37], [1, 1, 1], [50, 1, 23], [8, 9, 10, 2]]
+RNN_SETTINGS = {"module": "LSTM", "bidirection": True, "layer_norm": [False] * 2, "proj": [False] * 2, "sample_rate": [1, 1]}
+
+
+def rnns(projection, hidden, symbols, rate=320, dropout=0.2):
+    from speechssl.encoders.s3prl import import_hub
+
+    import_hub()
+    from s3prl.downstream.asr.model import RNNs
+
+    rest = {"total_rate": -1, "sample_style": "concat", "dropout": [dropout] * 2, "dim": [hidden] * 2}
+    return RNNs(projection, symbols, rate, **RNN_SETTINGS, **rest)
+
+
+def with_our_weights(head, model):
+    """(projector, model) of theirs with the weights of our head. model: RNNs, or FrameLevel."""
+    projector = torch.nn.Linear(head.ctc.shape.width, head.ctc.shape.projection)
+    projector.load_state_dict(head.ctc.projection.state_dict())
+    model.linear.load_state_dict(head.ctc.output.state_dict())
+    for layer, rnn in enumerate(getattr(model, "rnns", [])):
+        names = [(f"{kind}_l{layer}{way}", f"{kind}_l0{way}") for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+                 for way in ("", "_reverse")]  # fmt: skip
+        rnn.layer.load_state_dict({theirs: getattr(head.ctc.lstm, ours) for ours, theirs in names})
+    return projector, model
+
+
+def head_of(states, width, projection, hidden, symbols, layers=2):
+    torch.manual_seed(0)
+    shape = HeadShape(width, symbols, projection=projection, lstm_width=hidden, lstm_layers=layers, dropout=0.2 if layers else 0.0)
+    head = TranscriptionHead(states, shape)
+    torch.nn.init.normal_(head.featurizer.weights)
+    return head
+
+
+def random_states(lengths, states, width):
+    found = torch.randn(len(lengths), states, max(lengths), width)
+    for row, n in zip(found, lengths, strict=True):
+        row[:, n:] = 0
+    return found
+
+
+def their_log_probs(head, projector, model, states, lengths):
+    """As the experts call them: weighted sum, projector, model, log-softmax."""
+    summed = torch.einsum("s,bstd->btd", head.featurizer.weights.softmax(0), states)
+    return model(projector(summed), lengths)[0].log_softmax(-1)
+
+
+def assert_same(head, projector, model, lengths, states, width):
+    features, numbers = random_states(lengths, states, width), torch.tensor(lengths)
+    with torch.no_grad():
+        ours, wanted = head(features, numbers), their_log_probs(head, projector, model, features, numbers)
+    for one, other, n in zip(ours, wanted, lengths, strict=True):
+        assert torch.allclose(one[:n], other[:n], atol=1e-5)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("sizes", [(3, 8, 16, 12, 9), (1, 5, 7, 3, 2), (13, 33, 1, 1, 31)])
+def test_the_recurrent_head_of_asr_and_sf_is_s3prls(lengths, sizes):
+    head = head_of(*sizes).eval()
+    projector, model = with_our_weights(head, rnns(*sizes[2:]))
+    assert_same(head, projector, model.eval(), lengths, *sizes[:2])
+
+
+def test_it_is_of_the_published_size_too_and_at_100_hz():
+    sizes = (13, 768, 1024, 1024, 32)
+    head = head_of(*sizes).eval()
+    projector, model = with_our_weights(head, rnns(*sizes[2:], rate=160))
+    assert_same(head, projector, model.eval(), [5, 3], *sizes[:2])
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("sizes", [(3, 8, 16, 9), (1, 5, 256, 71), (13, 1, 1, 2)])
+def test_the_linear_head_of_pr_is_s3prls(lengths, sizes):
+    states, width, projection, symbols = sizes
+    rnns(1, 1, 1)  # imports
+    from s3prl.downstream.model import FrameLevel
+    from s3prl.nn.linear import FrameLevelLinear
+
+    head = head_of(states, width, projection, 1, symbols, layers=0).eval()
+    projector, model = with_our_weights(head, FrameLevel(projection, symbols))
+    assert_same(head, projector, model, lengths, states, width)
+    newer = FrameLevelLinear(width, symbols, projection)
+    newer.load_state_dict({f"hidden_layers.0.{k}": v for k, v in head.ctc.projection.state_dict().items()}
+                          | {f"final_proj.{k}": v for k, v in head.ctc.output.state_dict().items()})  # fmt: skip
+    assert_same(head, torch.nn.Identity(), newer, lengths, states, width)
+
+
+@pytest.mark.parametrize("lengths", [[37], [30, 17, 23]])
+def test_the_recurrent_head_is_that_of_s3prls_newer_recipes(lengths):
+    rnns(1, 1, 1)  # imports
+    from s3prl.nn.rnn import RNNEncoder
+
+    conf = {"dropout": [0.2] * 2, "layer_norm": [False] * 2, "proj": [False] * 2, "sample_rate": [1, 1], "bidirectional": True}
+    head, model = head_of(3, 8, 16, 12, 9).eval(), RNNEncoder(8, 9, proj_size=16, hidden_size=[12, 12], **conf)
+    with_our_weights(head, model)
+    model.proj.load_state_dict(head.ctc.projection.state_dict())
+    assert_same(head, torch.nn.Identity(), model.eval(), lengths, 3, 8)
+
+
+def test_training_draws_dropout_in_the_same_places():
+    """After each layer of the LSTM: where all that a layer says is dropped, what came before it does not matter."""
+    head = head_of(2, 6, 8, 5, 4).train()
+    projector, model = with_our_weights(head, rnns(8, 5, 4, dropout=1.0))
+    head.ctc.dropout.p = head.ctc.lstm.dropout = 1.0
+    features, lengths = random_states([9, 4], 2, 6), torch.tensor([9, 4])
+    ours, wanted = head(features, lengths), their_log_probs(head, projector, model.train(), features, lengths)
+    assert torch.allclose(ours[0], wanted[0], atol=1e-6) and torch.allclose(ours[1, :4], wanted[1, :4], atol=1e-6)
+    head.ctc.dropout.p, model.rnns[1].dp.p = 0.0, 0.0
+    ours, wanted = head(features, lengths), their_log_probs(head, projector, model, features, lengths)
+    assert torch.allclose(ours[0], wanted[0], atol=1e-6) and torch.allclose(ours[1, :4], wanted[1, :4], atol=1e-6)
+    head.ctc.lstm.dropout, model.rnns[0].dp.p = 0.0, 0.0  # nothing is dropped any more: not after the projection either
+    ours, wanted = head(features, lengths), their_log_probs(head, projector, model, features, lengths)
+    assert torch.allclose(ours[0], wanted[0], atol=1e-6) and torch.allclose(ours[1, :4], wanted[1, :4], atol=1e-6)
+
+
+@pytest.mark.parametrize("lengths", [[30, 17, 23], [5]])
+def test_the_loss_is_s3prls(lengths):
+    head = head_of(3, 8, 16, 12, 9).eval()
+    projector, model = with_our_weights(head, rnns(16, 12, 9))
+    features, numbers = random_states(lengths, 3, 8), torch.tensor(lengths)
+    targets = [[1, 2, 2, 8], [3], [5, 6, 7, 8, 1, 2]][: len(lengths)]
+    log_probs = their_log_probs(head, projector, model.eval(), features, numbers)
+    labels = torch.nn.utils.rnn.pad_sequence([torch.tensor(t) for t in targets], batch_first=True)
+    sizes = torch.tensor([len(t) for t in targets])
+    wanted = torch.nn.CTCLoss(blank=0, zero_infinity=True)(log_probs.transpose(0, 1), labels, numbers, sizes)
+    assert torch.allclose(head.loss(features, numbers, targets), wanted, atol=1e-5)
+
+
+PLAY = "Play the new song by Madonna, please!"
+
+
+def test_a_text_with_slots_becomes_symbols_and_a_marked_text():
+    symbols = slot_symbols("fly to New York", [Slot("to city", "new york")])
+    assert symbols == [*"fly", "|", *"to", "|", "B-to_city", *"new", "|", *"york", "E-to_city"]
+    assert marked_text(symbols) == "fly to B-to_city new york E-to_city"
+    marked = marked_text(slot_symbols(PLAY, [Slot("sort", "New song"), Slot("artist", "madonna")]))
+    assert marked == "play the B-sort new song E-sort by B-artist madonna E-artist please"
+
+
+def test_slots_are_found_in_the_order_of_speech():
+    twice = [Slot("city", "rome"), Slot("city", "rome")]
+    assert marked_text(slot_symbols("from rome to rome", twice)) == "from B-city rome E-city to B-city rome E-city"
+    assert slot_symbols("", []) == []
+
+
+@pytest.mark.parametrize("slots", [[Slot("a", "moon")], [Slot("a", "madonna"), Slot("b", "song")], [Slot("a", "")]])
+def test_a_value_that_is_not_said_is_refused(slots):
+    with pytest.raises(ValueError, match="does not occur"):
+        slot_symbols(PLAY, slots)
+
+
+def test_symbols_out_of_order_still_make_a_text():
+    assert marked_text(["E-x", "|", "|", "a", "B-x", "B-x"]) == "E-x aB-x B-x"
+    assert marked_text([]) == ""
+
+
+def test_the_pattern_of_a_slot():
+    assert slots_in("B-a one B-b two E-b E-a", True) == {"a": ["one two"]}
+    assert slots_in("B-a one E-b", True) == {} and slots_in("B-a E-a", True) == {}
+    assert slots_in("xB-a one E-ay B-a two  three E-a", False) == {"a": ["one", "two three"]}
+
+
+def s3prls_slots():
+    pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
+    import sys
+    import types
+
+    from rapidfuzz.distance import Levenshtein
+
+    from speechssl.encoders.s3prl import import_hub
+
+    import_hub()
+    stub = sys.modules.setdefault("editdistance", types.ModuleType("editdistance"))
+    if not hasattr(stub, "eval"):  # a package that s3prl wants and does not install: the same distance
+        stub.eval = Levenshtein.distance
+    from s3prl.downstream.ctc import metric
+    from s3prl.metric import slot_filling
+
+    return slot_filling, metric
+
+
+PIECES = ["B-city", "E-city", "B-city_name", "E-city_name", "B-x", "E-x", "rome", "new", "york", "a", "", " ", "E-", "B-"]
+
+
+def random_marked(rng):
+    return " ".join(rng.choice(PIECES) for _ in range(rng.randint(0, 12)))
+
+
+def random_truth(rng):
+    kinds = ["city", "x", "city_name"]
+    parts = [rng.choice(["play", "to", f"B-{kind} {rng.choice(['rome', 'new york', 'a'])} E-{kind}"]) for kind in
+             rng.choices(kinds, k=rng.randint(0, 5))]  # fmt: skip
+    return " ".join(parts)
+
+
+def damaged(rng, text):
+    """The truth with some letters or markers lost, repeated or put elsewhere."""
+    words = text.split(" ")
+    for _ in range(rng.randint(0, 4)):
+        at = rng.randrange(len(words))
+        change = rng.choice(["drop", "repeat", "swap", "letter"])
+        if change == "drop" and len(words) > 1:
+            del words[at]
+        elif change == "repeat":
+            words.insert(at, words[at])
+        elif change == "swap":
+            words[at] = rng.choice(PIECES)
+        else:
+            words[at] += rng.choice("abc ")
+    return " ".join(words)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_metrics_are_s3prls_on_random_predictions(seed):
+    rng, modules = random.Random(seed), s3prls_slots()
+    for _ in range(60):
+        truth = [random_truth(rng) for _ in range(rng.randint(1, 8))]
+        truth.append("B-x a E-x")  # theirs divides by the length of all values
+        predicted = [random_marked(rng) if rng.random() < 0.4 else damaged(rng, text) for text in truth]
+        pairs = list(zip(predicted, truth, strict=True))
+        f1 = sum(slot_type_f1(*pair) for pair in pairs) / len(pairs)
+        edits, characters = map(sum, zip(*(slot_value_errors(*pair) for pair in pairs), strict=True))
+        for theirs in modules:
+            assert f1 == pytest.approx(theirs.slot_type_f1(predicted, truth), abs=1e-12)
+            assert edits / characters == pytest.approx(theirs.slot_value_cer(predicted, truth), abs=1e-12)
+
+
+def test_odd_ones_are_s3prls_too():
+    odd = [
+        "",
+        " ",
+        "B-x",
+        "E-x B-x",
+        "B-x B-x a E-x",
+        "B-x a E-x B-x a E-x",
+        "B-x " + "a" * 500 + " E-x",
+        "B-x a E-xy",
+        "B-x E-x E-x",
+    ]
+    for predicted in odd:
+        for truth in ["B-x a E-x", "no slots", "B-x a E-x B-x b c E-x B-y d E-y"]:
+            for theirs in s3prls_slots():
+                assert slot_type_f1(predicted, truth) == pytest.approx(theirs.slot_type_f1([predicted], [truth]))
+                edits, characters = slot_value_errors(predicted, truth)
+                if characters:
+                    assert edits / characters == pytest.approx(theirs.slot_value_cer([predicted], [truth]))
+
+
+def test_texts_are_marked_as_s3prls_encoder_marks_them():
+    s3prls_slots()
+    from s3prl.dataio.encoder.tokenizer import CharacterSlotTokenizer
+
+    theirs = CharacterSlotTokenizer(list(" 'abcdefghijklmnopqrstuvwxyz"), ["B-sort", "E-sort", "B-artist", "E-artist"])
+    text, iobs = "play the new song by madonna", "O O sort sort O artist"
+    ours = marked_text(slot_symbols(text, [Slot("sort", "new song"), Slot("artist", "madonna")]))
+    assert ours == theirs.decode(theirs.encode(text, iobs))
+
+
+ASR, ADAPTIVE = SpecAugment(), SpecAugment(adaptive=True)
+
+
+def s3prls_masks(options):
+    pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
+    from speechssl.encoders.s3prl import import_hub
+
+    import_hub()
+    from s3prl.downstream.specaug import SpecAug
+
+    return SpecAug(
+        apply_time_warp=options.warp > 0,
+        time_warp_window=options.warp,
+        freq_mask_width_range=(0, options.frequency_width),
+        num_freq_mask=options.frequency_masks,
+        time_mask_width_range=(0, options.time_width),
+        num_time_mask=options.time_masks,
+        adaptive=options.adaptive,
+        adaptive_number_ratio=options.share,
+        adaptive_size_ratio=options.share,
+        max_n_time_masks=options.most,
+    )
+
+
+@pytest.mark.parametrize("options", [ASR, ADAPTIVE, SpecAugment(warp=0), SpecAugment(3, 10, 10, 10, 10)])
+@pytest.mark.parametrize("shape", [(60, 768), (10, 33), (11, 80), (200, 7), (1234, 60)])
+def test_a_single_recording_is_masked_as_by_s3prl(options, shape):
+    if options.adaptive and shape[0] < 25:
+        pytest.skip("s3prl fails on so few frames")
+    for seed in range(5):
+        features = torch.randn(1, *shape, generator=torch.Generator().manual_seed(seed)) + 3
+        torch.manual_seed(seed)
+        wanted = s3prls_masks(options)([features[0].clone()])[0][0]
+        torch.manual_seed(seed)
+        found = options(features, torch.tensor([shape[0]]))
+        assert torch.allclose(found[0], wanted, atol=1e-5)
+
+
+def test_masks_are_of_the_published_sizes():
+    torch.manual_seed(0)
+    features = torch.ones(300, 400, 700)
+    hidden = ~ASR(features, torch.full((300,), 400)).bool()
+    dimensions, times = hidden.all(1).sum(1).float(), hidden.all(2).sum(1).float()
+    assert 80 < dimensions.mean() < 4 * 24.5 and dimensions.max() <= 4 * 49  # overlaps make it less
+    assert 35 < times.mean() < 2 * 19.5 and times.max() <= 2 * 39
+    assert (hidden == hidden.all(1, keepdim=True) | hidden.all(2, keepdim=True)).all()
+    grown = ~ADAPTIVE(features, torch.full((300,), 400)).bool()
+    assert 60 < grown.all(2).sum(1).float().mean() < 16 * 7.5  # 16 masks of up to 15 frames
+
+
+def test_each_recording_has_its_own_masks_over_its_own_frames():
+    torch.manual_seed(0)
+    features, lengths = torch.ones(40, 500, 64), torch.tensor([60, 500] * 20)
+    changed = SpecAugment(frequency_masks=0)(features, lengths)
+    assert all((one[n:] == 0).all() for one, n in zip(changed, lengths, strict=True))
+    short = changed[::2, :60, 0]
+    assert (short == 0).any(1).float().mean() > 0.8 and not (short == 0).all(1).any()
+    assert len({tuple(row.tolist()) for row in short}) > 15
+
+
+@pytest.mark.parametrize("options", [ASR, ADAPTIVE])
+@pytest.mark.parametrize("frames", [1, 2, 10, 24, 49])
+def test_short_and_narrow_ones_are_no_trouble(options, frames):
+    for seed in range(20):
+        torch.manual_seed(seed)
+        changed = options(torch.ones(2, frames, 3), torch.tensor([frames, 1]))
+        assert changed.shape == (2, frames, 3) and changed.isfinite().all()
+
+
+def test_gradients_pass_and_the_input_is_left_alone():
+    features = torch.randn(2, 80, 100, requires_grad=True)
+    before = features.detach().clone()
+    ASR(features, torch.tensor([80, 40])).sum().backward()
+    assert torch.equal(features.detach(), before) and features.grad.isfinite().all()
+    assert features.grad[1, 40:].eq(0).all() and features.grad[0].ne(0).any()

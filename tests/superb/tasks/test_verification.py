@@ -1,0 +1,450 @@
+"""Speaker verification: the task, the x-vector head beside s3prl's, and the curve of errors with its bootstrap."""
+
+import json
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.interpolate import interp1d
+from scipy.optimize import brentq
+from sklearn.metrics import roc_curve
+
+from speechssl.data.utterances import Utterance, UtteranceSet
+from speechssl.errors import InputError
+from speechssl.superb.task import Batch
+from speechssl.superb.tasks.verification import (
+    CONTEXT,
+    LEAST,
+    PUBLISHED,
+    ErrorCurve,
+    Verification,
+    XVector,
+    repeated,
+    score_trials,
+    statistics,
+    verification_intervals,
+)
+from speechssl.timing import FrameGrid
+
+GRID = FrameGrid(16_000, 320, 400)
+SMALL = {"projection": 16, "last": 24, "crop": 0.6}
+
+
+def utterances(split, speakers, each):
+    names = [(f"{split}{s}", i) for s in range(speakers) for i in range(each)]
+    return tuple(Utterance(f"{name}-{i}", f"{name}-{i}.flac", 1.0, speaker=name) for name, i in names)
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A function (**splits) -> data set with all trials of dev and test."""
+
+    def make(**changes):
+        splits = {"train": utterances("a", 4, 6), "dev": utterances("b", 3, 4), "test": utterances("c", 6, 3)} | changes
+        for split in ("dev", "test"):
+            found = splits[split]
+            pairs = [(x, y) for i, x in enumerate(found) for y in found[:i]]
+            lines = [json.dumps({"first": x.id, "second": y.id, "same": x.speaker == y.speaker}) + "\n" for x, y in pairs]
+            (tmp_path / f"{split}.trials.jsonl").write_text("".join(lines))
+        return UtteranceSet(tmp_path, "asv", splits, "hash")
+
+    return make
+
+
+def batch_of(found, lengths=None, seed=0):
+    """Noise around a direction of each speaker: (B, 2, T, 8)."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = lengths or [int(n) for n in torch.randint(10, 60, (len(found),), generator=generator)]
+    states = torch.zeros(len(found), 2, max(lengths), 8)
+    for i, (u, n) in enumerate(zip(found, lengths, strict=True)):
+        own = torch.Generator().manual_seed(sum(map(ord, u.speaker)) * 7)
+        states[i, :, :n] = torch.randn(8, generator=own) + 0.7 * torch.randn(2, n, 8, generator=generator)
+    return Batch(tuple(found), states, torch.tensor(lengths))
+
+
+def predictions(task, head, split):
+    batch = batch_of(task.data.splits[split], seed=1)
+    return dict(zip([u.id for u in batch.utterances], task.predict(head, batch), strict=True))
+
+
+def test_the_published_task(made):
+    task = Verification(made(), GRID)
+    assert (task.name, task.pooled, task.wants_waves, PUBLISHED.batch, PUBLISHED.clip) == ("asv", False, False, 50, 1e3)
+    assert (task.projection, task.last, task.scale, task.margin, task.crop) == (512, 1500, 30, 0.4, 8.0)
+    head = task.build(13, 8)
+    assert head.speakers.shape == (512, 4) and len(head.featurizer.weights) == 13
+
+
+def test_it_learns_to_tell_people_apart_that_it_never_met(made):
+    task = Verification(made(train=utterances("a", 20, 3)), GRID, **SMALL)
+    torch.manual_seed(0)
+    head = task.build(2, 8)
+    before = task.evaluate("test", predictions(task, head, "test"), 0).measures[0].value
+    optimiser = torch.optim.Adam(head.parameters(), 3e-3)
+    for _ in range(60):
+        optimiser.zero_grad()
+        loss = task.loss(head, batch_of(task.data.splits["train"]))
+        loss.backward()
+        optimiser.step()
+    evaluated = task.evaluate("test", predictions(task, head, "test"), 100)
+    eer, cost = evaluated.measures
+    assert (eer.metric, cost.metric, eer.n) == ("eer", "min_dcf", 18 * 17 // 2)
+    assert eer.value < 0.6 * before and eer.low <= eer.value <= eer.high and cost.low <= cost.value <= cost.high <= 1
+    det = evaluated.detail["det"]
+    assert len(det["misses"]) == len(det["false_alarms"]) <= 200 and json.dumps(evaluated.detail)
+    assert ErrorCurve(np.array(det["false_alarms"]), np.array(det["misses"])).eer == pytest.approx(eer.value / 100, abs=0.02)
+
+
+def test_a_prediction_is_the_recordings_own(made):
+    task = Verification(made(), GRID, **SMALL)
+    head, batch = task.build(2, 8), batch_of(utterances("c", 4, 1), [1, 14, 33, 60])
+    for i, (u, together) in enumerate(zip(batch.utterances, task.predict(head, batch), strict=True)):
+        n = int(batch.lengths[i])
+        (alone,) = task.predict(head, Batch((u,), batch.states[i : i + 1, :, :n], batch.lengths[i : i + 1]))
+        assert together.shape == (16,) and together.dtype == np.float32 and np.allclose(alone, together, atol=1e-5)
+
+
+def test_training_takes_a_crop_that_the_seed_decides(made):
+    task = Verification(made(), GRID, **SMALL)
+    head, batch = task.build(2, 8), batch_of(task.data.splits["train"], [59] * 24)
+    torch.manual_seed(5)
+    first = task.loss(head, batch)
+    assert torch.equal(task.loss(head, batch), first) is False
+    torch.manual_seed(5)
+    assert torch.equal(task.loss(head, batch), first) and first.shape == ()
+    whole = Verification(task.data, GRID, **SMALL | {"crop": 8.0})
+    assert torch.equal(whole.loss(head, batch), whole.loss(head, batch))
+
+
+def embeddings(task, split, noise=0.1):
+    rng = np.random.default_rng(0)
+    own = {u.speaker: rng.normal(size=16) for u in task.data.splits[split]}
+    return {u.id: own[u.speaker] + noise * rng.normal(size=16) for u in task.data.splits[split]}
+
+
+def test_scores_are_cosines(made):
+    task = Verification(made(), GRID)
+    found = embeddings(task, "test")
+    trials = task._trials["test"]
+    expected = [
+        float(found[t.first] @ found[t.second] / np.linalg.norm(found[t.first]) / np.linalg.norm(found[t.second])) for t in trials
+    ]
+    assert np.allclose(score_trials(trials, found), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("broken", [None, np.full(16, np.nan), np.full(16, np.inf)])
+def test_unreadable_recordings_are_wrong_at_any_threshold(made, broken):
+    task = Verification(made(), GRID)
+    found = embeddings(task, "test")
+    assert task.evaluate("test", found, 0).measures[0].value == 0
+    lost = task.data.splits["test"][0].id
+    found = {name: e for name, e in found.items() if name != lost} | ({} if broken is None else {lost: broken})
+    evaluated, count = task.evaluate("test", found, 0), 18 * 17 // 2
+    eer = evaluated.measures[0]
+    assert eer.n == count and eer.low == eer.value == eer.high
+    assert eer.value == pytest.approx(100 * 2 / 18)  # 2 of the 18 trials of one person; 15 of 135 of two, as many
+    assert task.evaluate("test", {}, 0).measures[0].value == 100 and task.evaluate("test", {}, 0).measures[1].value == 1
+
+
+def test_an_embedding_of_nought_is_like_nobody(made):
+    task = Verification(made(), GRID)
+    found = embeddings(task, "test") | {task.data.splits["test"][0].id: np.zeros(16)}
+    assert 0 <= task.evaluate("test", found, 0).measures[0].value < 50
+    assert task.evaluate("test", dict.fromkeys(found, np.zeros(16)), 0).measures[0].value == 50
+
+
+def test_speakers_are_drawn_where_there_are_enough(made):
+    task = Verification(made(), GRID)
+    test = task.evaluate("test", embeddings(task, "test"), 10).measures
+    assert [(m.drawn, m.groups) for m in test] == [("voice", 6)] * 2
+    dev = task.evaluate("dev", embeddings(task, "dev", noise=2.0), 100).measures[0]
+    assert dev.low < dev.value < dev.high
+    assert (dev.drawn, dev.groups) == ("recording", len(task.data.splits["dev"]))  # three are too few
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        (utterances("a", 1, 5), r"train.jsonl has one speaker only \(a0\); add recordings of others$"),
+        (
+            (*utterances("a", 2, 2), Utterance("x", "x.flac", 1.0)),
+            r"train.jsonl, utterance x, has no speaker; say in every line who",
+        ),
+    ],
+)
+def test_training_data_that_cannot_be_learnt_from(made, train, message):
+    with pytest.raises(InputError, match=message):
+        Verification(made(train=train), GRID)
+
+
+def test_trials_are_looked_at_at_once(made):
+    data = made()
+    (data.root / "test.trials.jsonl").unlink()
+    with pytest.raises(InputError, match=r"test.trials.jsonl"):
+        Verification(data, GRID)
+
+
+ODD = [[16], [17, 40, 23], [31, 31], [399], [16, 90]]  # frames; one more than 15, of which s3prl's deviation is NaN
+
+
+def head_of(states=3, width=6, speakers=5, projection=7, last=11, seed=0):
+    torch.manual_seed(seed)
+    head = XVector(states, width, speakers, projection, last)
+    torch.nn.init.normal_(head.featurizer.weights)
+    return head
+
+
+def states_of(lengths, states=3, width=6, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(len(lengths), states, max(lengths), width, generator=generator), torch.tensor(lengths)
+
+
+def test_the_published_sizes():
+    head = XVector(13, 768, 1211)
+    sizes = [(x.in_channels, x.out_channels, x.kernel_size[0], x.dilation[0]) for x in head.layers]
+    assert sizes == [(512, 512, 5, 1), (512, 512, 3, 2), (512, 512, 3, 3), (512, 512, 1, 1), (512, 1500, 1, 1)]
+    assert (CONTEXT, head.embedding.in_features, head.speakers.shape) == (14, 3000, (512, 1211))
+    assert (head.scale, head.margin) == (30, 0.4)
+
+
+def s3prls_model(head):
+    """Their model with the weights of ours, and their softmax."""
+    pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
+    from speechssl.encoders.s3prl import import_hub
+
+    import_hub()
+    from s3prl.downstream.sv_voxceleb1.model import AMSoftmaxLoss, Model
+
+    (projection, speakers), last = head.speakers.shape, head.layers[-1].out_channels
+    settings = {"agg_dim": last, "dropout_p": 0.0, "batch_norm": False}
+    model = Model(projection, last, "SP", "XVector", "UtteranceExtractor", settings)
+    for theirs, ours in zip(model.framelevel_feature_extractor.module, head.layers, strict=True):
+        weight = ours.weight.permute(0, 2, 1).flatten(1)  # theirs is a linear layer over the frames one after another
+        theirs.kernel.load_state_dict({"weight": weight, "bias": ours.bias})
+    model.utterancelevel_feature_extractor.linear1.load_state_dict(head.embedding.state_dict())
+    model.utterancelevel_feature_extractor.linear2.load_state_dict(head.second.state_dict())
+    softmax = AMSoftmaxLoss(projection, speakers, head.scale, head.margin)
+    softmax.W.data.copy_(head.speakers)
+    return model, softmax
+
+
+@pytest.mark.parametrize("lengths", ODD)
+@pytest.mark.parametrize(("width", "projection", "last", "speakers"), [(6, 7, 11, 5), (1, 2, 3, 2), (13, 32, 9, 40)])
+def test_the_head_is_s3prls(lengths, width, projection, last, speakers):
+    """`downstream/sv_voxceleb1`: embeddings, loss and gradients, of every recording by itself: their pooling takes padding in."""
+    head = head_of(width=width, projection=projection, last=last, speakers=speakers)
+    model, softmax = s3prls_model(head)
+    (states, frames), numbers = states_of(lengths, width=width), torch.arange(len(lengths)) % speakers
+    embedded, trained = [], []
+    for x, n in zip(states, lengths, strict=True):
+        features, mask = head.projection(head.featurizer(x[None, :, :n])), torch.zeros(1, n - 14)
+        embedded.append(model.inference(features, mask))
+        trained.append(model(features, mask))
+    ours, theirs = head(states, frames), torch.cat(embedded)
+    assert torch.allclose(ours, theirs, atol=1e-5)
+    loss, expected = head.loss(ours, numbers), softmax(torch.cat(trained), numbers)
+    assert torch.allclose(loss, expected, atol=1e-4)
+    parameters = [head.projection.weight, head.featurizer.weights]
+    for mine, his in zip(torch.autograd.grad(loss, parameters), torch.autograd.grad(expected, parameters), strict=True):
+        assert torch.allclose(mine, his, atol=1e-3, rtol=1e-3)
+
+
+def test_the_fault_of_s3prls_pooling():
+    """Why recordings go through theirs one by one above: next to a longer one, a frame of padding is taken in."""
+    head = head_of()
+    model, _ = s3prls_model(head)
+    states, lengths = states_of([40, 23])
+    mask = torch.zeros(2, 26)
+    mask[1, 9:] = -100_000.0
+    theirs, ours = model.inference(head.projection(head.featurizer(states)), mask), head(states, lengths)
+    assert torch.allclose(ours[0], theirs[0], atol=1e-5) and not torch.allclose(ours[1], theirs[1], atol=1e-4)
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.integers(0, 99))
+def test_batch_mates_and_padding_never_matter(lengths, seed):
+    head = head_of(seed=seed)
+    states, frames = states_of(lengths, seed=seed)
+    together = head(states, frames)
+    for i, n in enumerate(lengths):
+        assert torch.allclose(head(states[i : i + 1, :, :n], frames[i : i + 1])[0], together[i], atol=1e-5)
+        states[i, :, n:] = 1e6
+    assert torch.allclose(head(states, frames), together, atol=1e-5)
+
+
+@pytest.mark.parametrize("frames", [1, 2, 13, 14, 15])
+def test_a_short_recording_is_repeated(frames):
+    head = head_of()
+    states, lengths = states_of([frames])
+    around = states.repeat(1, 1, LEAST, 1)[:, :, :LEAST]
+    found = head(states, lengths)
+    assert torch.isfinite(found).all() and torch.allclose(found, head(around, torch.tensor([LEAST])), atol=1e-6)
+    head.loss(found, torch.tensor([0])).backward()
+    assert all(torch.isfinite(p.grad).all() for p in head.parameters())
+
+
+def test_only_short_ones_are_repeated():
+    frames = torch.arange(10.0).reshape(2, 5, 1)
+    again, lengths = repeated(frames, torch.tensor([2, 5]), 4)
+    assert lengths.tolist() == [4, 5] and again[0, :4, 0].tolist() == [0, 1, 0, 1] and torch.equal(again[1], frames[1])
+    same, lengths = repeated(frames, torch.tensor([4, 5]), 4)
+    assert torch.equal(same, frames) and lengths.tolist() == [4, 5]
+
+
+def test_statistics_by_hand():
+    frames = torch.tensor([[[1.0, 3.0, 5.0, float("nan")], [2.0, 2.0, 2.0, float("inf")]]], requires_grad=True)
+    found = statistics(frames, torch.tensor([3]))
+    assert torch.allclose(found, torch.tensor([[3.0, 2.0, 2.0, 0.0]]), atol=1e-5)
+    found.sum().backward()
+    assert torch.isfinite(frames.grad).all()
+
+
+def test_the_margin_is_paid_by_the_right_speaker_alone():
+    head, easy = head_of(), head_of()
+    easy.margin = 0.0
+    states, lengths = states_of([30, 30])
+    numbers = torch.tensor([0, 1])
+    assert head.loss(head(states, lengths), numbers) > easy.loss(easy(states, lengths), numbers)
+    head.scale = 1e4
+    assert torch.isfinite(head.loss(head(states, lengths), numbers))
+
+
+def trials(count, seed, apart=1.0, digits=8):
+    """Scores with as many ties as few digits make, and at least one trial of each kind."""
+    rng = np.random.default_rng(seed)
+    same = np.r_[True, False, rng.random(count - 2) < rng.uniform(0.05, 0.95)]
+    return (rng.normal(size=count) + apart * same).round(digits), same
+
+
+random_trials = st.builds(
+    trials, st.integers(2, 400), st.integers(0, 10**6), st.sampled_from([-1.0, 0.0, 1.0, 3.0]), st.sampled_from([0, 1, 8])
+)
+
+
+@given(random_trials)
+def test_the_curve_is_sklearns(drawn):
+    scores, same = drawn
+    false_alarms, hits, _ = roc_curve(same, scores, drop_intermediate=False)
+    curve = ErrorCurve.of_scores(scores, same)
+    assert np.allclose(curve.false_alarms, false_alarms) and np.allclose(curve.misses, 1 - hits)
+    fpr, tpr, _ = roc_curve(same, scores)
+    assert curve.eer == pytest.approx(brentq(lambda x: 1.0 - x - interp1d(fpr, tpr)(x), 0.0, 1.0), abs=1e-9)
+
+
+@given(random_trials)
+def test_rates_are_s3prls(drawn):
+    """`downstream/sv_voxceleb1/utils.py` and `metric/common.py`."""
+    EER, compute_eer, compute_min_dcf = s3prls_rates()
+    scores, same = drawn
+    curve = ErrorCurve.of_scores(scores, same)
+    assert curve.eer == pytest.approx(EER(same.astype(int), scores)[0], abs=1e-9)
+    assert curve.eer == pytest.approx(compute_eer(same.astype(int), scores)[0], abs=1e-9)
+    assert curve.min_dcf() == pytest.approx(compute_min_dcf(same.astype(int), scores)[0], abs=1e-9)
+    expected = compute_min_dcf(same.astype(int), scores, p_target=0.3, c_miss=10, c_fa=2)[0]
+    assert curve.min_dcf(target=0.3, miss=10, false_alarm=2) == pytest.approx(expected, abs=1e-9)
+
+
+def s3prls_rates():
+    pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
+    from speechssl.encoders.s3prl import import_hub
+
+    import_hub()
+    sys.modules.setdefault("editdistance", types.ModuleType("editdistance"))  # which their word error rate wants
+    from s3prl.downstream.sv_voxceleb1.utils import EER
+    from s3prl.metric.common import compute_eer, compute_minDCF
+
+    return EER, compute_eer, compute_minDCF
+
+
+def test_by_hand():
+    curve = ErrorCurve.of_scores([4, 3, 2, 1], [True, False, True, False])
+    assert curve.false_alarms.tolist() == [0, 0, 0.5, 0.5, 1] and curve.misses.tolist() == [1, 0.5, 0.5, 0, 0]
+    assert curve.eer == 0.5 and curve.min_dcf(0.5) == 0.5
+    assert ErrorCurve.of_scores([2, 1], [True, False]).eer == 0 and ErrorCurve.of_scores([1, 2], [True, False]).eer == 1
+    assert ErrorCurve.of_scores([1, 1, 1], [True, False, True]).eer == 0.5  # all alike: a coin
+
+
+@given(random_trials, st.integers(0, 99))
+def test_weights_are_repetitions(drawn, seed):
+    scores, same = drawn
+    times = np.random.default_rng(seed).integers(0, 4, (3, len(scores)))
+    times[:, :2] += 1  # of either kind
+    curves = ErrorCurve.of_scores(scores, same, times)
+    for row, eer, cost in zip(times, curves.eer, curves.min_dcf(), strict=True):
+        repeated = ErrorCurve.of_scores(scores.repeat(row), same.repeat(row))
+        assert eer == pytest.approx(repeated.eer) and cost == pytest.approx(repeated.min_dcf())
+
+
+@given(random_trials, st.integers(0, 10), st.integers(0, 10))
+def test_a_trial_decided_wrongly_everywhere_never_helps(drawn, missed, alarmed):
+    scores, same = drawn
+    lost = np.r_[np.full(missed, -np.inf), np.full(alarmed, np.inf)]
+    curve = ErrorCurve.of_scores(np.r_[scores, lost], np.r_[same, np.ones(missed, bool), np.zeros(alarmed, bool)])
+    before = ErrorCurve.of_scores(scores, same)
+    if before.eer <= 0.5:
+        assert curve.eer >= before.eer - 1e-12
+    everything = ErrorCurve.of_scores(np.where(same, -np.inf, np.inf), same)
+    assert everything.eer == 1 and everything.min_dcf() == 1
+
+
+@pytest.mark.parametrize("count", [2, 50, 20_000])
+def test_a_det_curve_of_few_points(count):
+    curve = ErrorCurve.of_scores(*trials(count, 0, apart=2.0))
+    thin = curve.thinned(100)
+    assert len(thin.misses) == len(thin.false_alarms) <= 100 or len(curve.misses) <= 100
+    assert (np.diff(thin.false_alarms) >= 0).all() and (np.diff(thin.misses) <= 0).all()
+    assert (thin.false_alarms[0], thin.misses[0], thin.false_alarms[-1], thin.misses[-1]) == (0, 1, 1, 0)
+    assert thin.eer == pytest.approx(curve.eer, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("scores", "same"),
+    [([1, 2], [True, True]), ([1, 2], [False, False]), ([1, float("nan")], [True, False]), ([1], [True, False]), ([], [])],
+)
+def test_what_cannot_be_judged(scores, same):
+    with pytest.raises(ValueError):
+        ErrorCurve.of_scores(scores, same)
+
+
+def trials_of(persons, count, seed):
+    rng = np.random.default_rng(seed)
+    first, same = rng.integers(0, persons, count), rng.random(count) < 0.5
+    second = np.where(same, first, (first + rng.integers(1, persons, count)) % persons)
+    return rng.normal(size=count) + 2 * same, same, [str(i) for i in first], [str(i) for i in second]
+
+
+def test_the_bootstrap_draws_speakers():
+    scores, same, first, second = trials = trials_of(8, 300, 0)
+    eer, cost = verification_intervals(*trials, 200)
+    assert eer.low < eer.value < eer.high and cost.low <= cost.value <= cost.high and eer.n == 300
+    assert eer.value == ErrorCurve.of_scores(scores, same).eer
+    assert verification_intervals(*trials, 200) == (eer, cost) != verification_intervals(*trials, 200, seed=1)
+    still = verification_intervals(*trials, 0)[0]
+    assert still.low == still.high == eer.value
+    order = np.random.default_rng(0).permutation(300)
+    names = [list(np.array(side)[order]) for side in (first, second)]
+    assert verification_intervals(scores[order], same[order], *names, 0)[0] == still
+
+
+def test_a_resample_by_hand():
+    scores, same, first, second = trials_of(5, 60, 3)
+    times = np.random.default_rng(0).multinomial(5, np.full(5, 0.2), 1)[0]  # the first that is drawn
+    index = {name: i for i, name in enumerate(dict.fromkeys([*first, *second]))}
+    pairs = [(index[a], index[b]) for a, b in zip(first, second, strict=True)]
+    weights = np.array([times[a] if a == b else times[a] * times[b] for a, b in pairs])
+    expected = ErrorCurve.of_scores(scores.repeat(weights), same.repeat(weights))
+    eer, cost = verification_intervals(scores, same, first, second, 1)  # the interval of one resample is that resample
+    assert (eer.low, eer.high, cost.low) == pytest.approx((expected.eer, expected.eer, expected.min_dcf()))
+
+
+def test_more_speakers_are_surer():
+    few, many = (verification_intervals(*trials_of(persons, 4_000, 0), 200)[0] for persons in (6, 60))
+    assert many.high - many.low < few.high - few.low
+
+
+def test_one_person_has_no_spread():
+    found = verification_intervals(np.array([2.0, 1.0, 0.0]), np.array([True, False, True]), ["a"] * 3, ["a"] * 3, 50)[0]
+    assert found.low == found.high
