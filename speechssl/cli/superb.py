@@ -154,7 +154,7 @@ def _run(o: argparse.Namespace) -> None:
         device=o.device,
         workers=o.workers,
         tuning=tuning,
-        judge=not o.train_only,
+        test=not o.train_only,
     )
     print(run_superb(o.out, plan))
 

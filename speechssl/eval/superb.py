@@ -260,7 +260,7 @@ def _freeze_audio(
     out: Path, parts: Sequence[Part], settings: Sequence[Setting], distorter: Distorter, plan: Plan
 ) -> list[ConditionAudio]:
     """One a setting; mixtures are frozen before any encoder runs."""
-    sources = name_utterances(parts)
+    sources = name_utterances(parts)  # type: ignore[arg-type]
     names = {os.path.abspath(path): name for (_, path), name in sources.items()}
     if len(settings) == 1:
         return [ConditionAudio(settings[0], None, names)]
@@ -579,7 +579,7 @@ def term_states(
 
 
 def find_data(out: Path, tasks: Sequence[str], data: Path | None, share: float, seed: int, workers: int) -> dict[str, Path]:
-    """task -> folder. tasks: as `all`, `ks` or `ks=FOLDER`; share, seed: of the synthetic sets, made in out/data where data is None.
+    """task -> folder. tasks: as `all`, `ks` or `ks=FOLDER`; share, seed: of the synthetic sets, made in out/data without `data`.
 
     Raises InputError for an unknown task, for folders that are not there, and for synthetic sets of another share or seed.
     """

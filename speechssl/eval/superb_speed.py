@@ -84,8 +84,8 @@ def compare_cached(out: Path, plan: Plan, turns: int) -> str:
     ]
     caching = sum(t.caching for t in timed)
     lines.append(("all", "", "", "", f"{caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}"))
-    columns = ("task", "updates", "ms a step, cached", "ms a step, encoder in the loop", "caching, s")
-    columns += ("all, cached, s", "all, in the loop, s", "ratio")
+    steps = ("task", "updates", "ms a step, cached", "ms a step, encoder in the loop", "caching, s")
+    columns = (*steps, "all, cached, s", "all, in the loop, s", "ratio")
     note = "Updates of a whole sweep of seven learning rates."
     return Table("Heads from the cache beside the encoder in the loop", columns, tuple(lines), note).text
 

@@ -12,15 +12,14 @@ from speechssl.encoders import states as features
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval import superb
-from speechssl.eval.states import Stock, options_of
-from speechssl.eval.superb import Plan, combine, find_data, folder_of, name_encoders, parts_of, run_superb
+from speechssl.eval.superb import Plan, combine_folds, find_data, folder_of, name_encoders, parts_of, run_superb
 from speechssl.eval.superb_speed import compare_cached
 from speechssl.eval.superb_tables import superb_tables
 from speechssl.io import read_json
 from speechssl.pretrain.adversarial import AdversaryOptions
 from speechssl.results import read_rows
-from speechssl.superb.data import Cached, InTheLoop
-from speechssl.superb.task import Judgement, Measure
+from speechssl.superb.data import CachedLoader, FeatureCache, OnlineLoader
+from speechssl.superb.task import Evaluation, Measure
 from speechssl.superb.tuning import Tuning
 
 from .superb_sets import labelled, searched, texts
@@ -52,17 +51,17 @@ def made(out):
 
 def test_a_run_leaves_everything_and_repeats_nothing(plan, tmp_path):
     out = tmp_path / "out"
-    said = run_superb(out, plan)
+    printed = run_superb(out, plan)
     rows = rows_of(out)
     assert {(system, metric) for system, _, _, _, metric, _ in rows} == {
         ("ks", "acc"), ("ks", "acc_default"), ("pr", "per"), ("pr", "per_default"), ("qbe", "mtwv"), ("qbe", "atwv"),
     }  # fmt: skip
-    assert rows["ks", "tiny", "clean", None, "acc", 0].value == 100 and "ks acc" in said
+    assert rows["ks", "tiny", "clean", None, "acc", 0].value == 100 and "ks acc" in printed
     assert all(r.low <= r.value <= r.high for r in rows.values())
     units = {"ks": ("recording", 4), "pr": ("recording", 4), "qbe": ("query", 2)}  # of two voices: too few
     assert all((r.drawn, r.groups) == units[r.system] for r in rows.values())
     sentence = "95 % intervals draw 4 recordings (pr, ks) and 2 queries (qbe)."
-    assert sentence in said and sentence in (out / "superb.md").read_text()
+    assert sentence in printed and sentence in (out / "superb.md").read_text()
     card = read_json(out / "heads/tiny/ks/seed-0/card.json")
     assert sum(card["layer_weights"]) == pytest.approx(1) and len(card["layer_weights"]) == 3
     assert {a["learning_rate"] for a in card["sweep"]} == {1e-2, 1e-3}
@@ -70,11 +69,11 @@ def test_a_run_leaves_everything_and_repeats_nothing(plan, tmp_path):
     assert details["ks"]["confusion"]["word"]["counts"] == [[2, 0], [0, 2]]
     assert len(details["qbe"]["layers"]) == 3 and len(details["pr"]["examples"]) == 4
     before = made(out)
-    assert run_superb(out, plan) == said and made(out) == before
+    assert run_superb(out, plan) == printed and made(out) == before
     assert "### SUPERB" in (out / "superb.md").read_text()
 
 
-def test_snrs_over_the_whole_signal_are_told(plan, tmp_path):
+def test_snrs_over_the_whole_signal_are_reported(plan, tmp_path):
     noisy = replace(plan, data={"ks": plan.data["ks"]}, seen=("pink@5",), snr_over="signal")
     assert run_superb(tmp_path / "out", noisy).endswith("SNRs are over the whole signal, pauses and all.")
     assert '"snr_over": "signal"' in (tmp_path / "out/noise.jsonl").read_text()
@@ -83,12 +82,12 @@ def test_snrs_over_the_whole_signal_are_told(plan, tmp_path):
 
 def test_in_noise_and_with_seeds(plan, tmp_path):
     noisy = replace(plan, seeds=(0, 3), seen=("pink@5",), unseen=("gaussian",), snrs=(10.0, 0.0))
-    said = run_superb(tmp_path / "out", noisy)
+    printed = run_superb(tmp_path / "out", noisy)
     rows = rows_of(tmp_path / "out")
     assert {key[2:4] for key in rows} == {("clean", None), ("seen-pink", 5.0), ("unseen-gaussian", 10.0), ("unseen-gaussian", 0.0)}
     assert {key[5] for key in rows if key[0] == "ks" and key[2] == "unseen-gaussian"} == {0, 3}
     assert not any(key[4].endswith("_default") and key[2] != "clean" for key in rows)
-    assert "clean | seen | unseen" in said and (tmp_path / "out/noise.jsonl").is_file()
+    assert "clean | seen | unseen" in printed and (tmp_path / "out/noise.jsonl").is_file()
     assert ("qbe", "tiny", "unseen-gaussian", 0.0, "mtwv", 0) in rows
     run_superb(tmp_path / "again", noisy)
     assert {key: r.value for key, r in rows_of(tmp_path / "again").items()} == {key: r.value for key, r in rows.items()}
@@ -104,15 +103,15 @@ def test_the_encoder_in_the_loop_comes_to_the_same_head(plan, tmp_path):
 def test_training_recordings_are_distorted_anew_each_time_and_others_never(plan, encoder, tmp_path):
     (part,) = parts_of("ks", plan.data["ks"], "small")
     task, _ = superb.make_task("ks", part.data, encoder.grid, "small")
-    hearing = superb.Augmentation((superb.settings_of(["pink@0"], (), ())[1].condition,), superb.Distorter())
-    supply = Stock(encoder, tmp_path / "f", augmentation=hearing).supply(task)
+    augmentation = superb.Augmentation((superb.settings_of(["pink@0"], (), ())[1].condition,), superb.Distorter())
+    loader = FeatureCache(encoder, tmp_path / "f", augmentation=augmentation).loader(task)
     train, dev = (part.data.splits[split][0] for split in ("train", "dev"))
-    heard = [supply.hear(train).tobytes() for _ in range(8)]
-    assert isinstance(supply, InTheLoop) and 2 <= len(set(heard)) < 8  # clean now and then
-    assert len({supply.hear(dev).tobytes() for _ in range(8)}) == 1
+    read = [loader.read(train).tobytes() for _ in range(8)]
+    assert isinstance(loader, OnlineLoader) and 2 <= len(set(read)) < 8  # clean now and then
+    assert len({loader.read(dev).tobytes() for _ in range(8)}) == 1
     noisy = replace(plan, data={"ks": plan.data["ks"]}, augment=("pink",), snrs=(5.0,))
     run_superb(tmp_path / "out", noisy)
-    with pytest.raises(InputError, match="encoder.heard through differ"):
+    with pytest.raises(InputError, match="encoder.augmentation differ"):
         run_superb(tmp_path / "out", replace(noisy, augment=()))
     with pytest.raises(InputError, match="encoder.snr_over differ"):
         run_superb(tmp_path / "out", replace(noisy, snr_over="signal"))
@@ -128,14 +127,14 @@ TUNINGS = {
 
 
 @pytest.mark.parametrize("name", TUNINGS)
-def test_heads_trained_on_distorted_speech_are_judged_as_any(plan, tmp_path, name):
+def test_heads_trained_on_distorted_speech_are_evaluated_as_any(plan, tmp_path, name):
     """First on dev alone: no test recording is read. Then with the encoder that was trained with each head."""
     tuned = replace(plan, tuning=TUNINGS[name], data={t: plan.data[t] for t in ("ks", "pr")}, seen=("gaussian@5",))
-    run_superb(tmp_path, replace(tuned, judge=False))
+    run_superb(tmp_path, replace(tuned, test=False))
     assert not any((tmp_path / made).exists() for made in ("results.jsonl", "scores", "noise.jsonl"))
     before = made(tmp_path)
-    said = run_superb(tmp_path, tuned)
-    assert before.items() <= made(tmp_path).items() and "but for those of encoders with +" in said
+    printed = run_superb(tmp_path, tuned)
+    assert before.items() <= made(tmp_path).items() and "but for those of encoders with +" in printed
     rows = rows_of(tmp_path)
     assert {key[1] for key in rows} == {name}
     assert {(key[0], key[2]) for key in rows} == {(t, c) for t in ("ks", "pr") for c in ("clean", "seen-gaussian")}
@@ -160,7 +159,7 @@ def test_heads_trained_on_distorted_speech_are_judged_as_any(plan, tmp_path, nam
         ({"unseen": ("gaussian",)}, "was trained on the noise g.*; name it with --seen"),
     ],
 )
-def test_what_cannot_be_tuned_is_told_first(plan, tmp_path, changes, message):
+def test_what_cannot_be_tuned_is_reported_first(plan, tmp_path, changes, message):
     data = plan.data if not changes else {"ks": plan.data["ks"]}
     with pytest.raises(InputError, match=message):
         run_superb(tmp_path / "out", replace(plan, data=data, tuning=TUNINGS["tiny+distorted"], **changes))
@@ -181,7 +180,7 @@ def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
         [0.6, 0.6],
     )
     assert [kind["share"] for kind in options["distort"]["kinds"]] == [0.7, 0.3] and options["distort"]["snr"] == [0.0, 10.0]
-    for wrong, said in (
+    for wrong, printed in (
         (["--dat", "binary"], "give --distort"),
         (["--dat", "binary", "--distort", "g"], "give --finetune"),
         (["--upstream-rate", "0.2"], "--upstream-rate would change nothing without --finetune"),
@@ -189,7 +188,7 @@ def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
         (["--finetune", "--distorted", "1"], "--distorted would change nothing without --distort"),
     ):
         assert main([*common, *wrong]) == 2
-        assert said in capsys.readouterr().err
+        assert printed in capsys.readouterr().err
     everything = [*common[:4], "--out", str(tmp_path / "none"), "--finetune"]
     assert main(everything) == 2 and "qbe, se, ss cannot be trained with --finetune" in capsys.readouterr().err
     assert main([*everything, "--tasks", "ks", "--dat", "binary"]) == 2 and "give --distort" in capsys.readouterr().err
@@ -215,20 +214,20 @@ def test_the_first_seed_tunes_for_all(plan, tmp_path):
 def test_confusions_of_folds_are_added_up():
     counts = [[[2, 0], [1, 1]], [[1, 1], [0, 2]]]
     folds = [
-        Judgement((Measure("acc", 50, 40, 60, 4),), {"confusion": {"w": {"classes": ["a", "b"], "counts": c}}}) for c in counts
+        Evaluation((Measure("acc", 50, 40, 60, 4),), {"confusion": {"w": {"classes": ["a", "b"], "counts": c}}}) for c in counts
     ]
-    assert combine(folds).detail["confusion"]["w"]["counts"] == [[3, 1], [1, 3]]
+    assert combine_folds(folds).detail["confusion"]["w"]["counts"] == [[3, 1], [1, 3]]
 
 
 def test_a_damaged_score_is_made_again(plan, tmp_path):
     alone = replace(plan, data={"ks": plan.data["ks"]})
-    said = run_superb(tmp_path, alone)
+    printed = run_superb(tmp_path, alone)
     for content in ("3", '{"made_from": 1}'):
         (tmp_path / "scores/tiny/ks/seed-0/clean.json").write_text(content)
-        assert run_superb(tmp_path, alone) == said
+        assert run_superb(tmp_path, alone) == printed
 
 
-def test_a_language_model_that_cannot_be_read_is_told_before_anything_is_computed(plan, tmp_path):
+def test_a_language_model_that_cannot_be_read_is_reported_before_anything_is_computed(plan, tmp_path):
     (tmp_path / "lm.arpa").write_text("no model")
     data = {"asr": texts(tmp_path / "data/asr", "asr", "text")}
     with pytest.raises(InputError, match=r"lm\.arpa"):
@@ -236,15 +235,15 @@ def test_a_language_model_that_cannot_be_read_is_told_before_anything_is_compute
     assert not (tmp_path / "out").exists()
 
 
-def test_what_does_not_fit_stays_in_the_loop_and_is_told(plan, encoder, tmp_path, capsys):
+def test_what_does_not_fit_stays_in_the_loop_and_is_reported(plan, encoder, tmp_path, capsys):
     (part,) = parts_of("pr", plan.data["pr"], "small")
     task, _ = superb.make_task("pr", part.data, encoder.grid, "small")
-    assert isinstance(Stock(encoder, tmp_path / "a", limit_gb=1e-6).supply(task), InTheLoop)
-    said = capsys.readouterr().err
-    assert "the encoder stays in the loop" in said and "--cache-gb" in said
-    assert isinstance(Stock(encoder, tmp_path / "b").supply(task), Cached)
+    assert isinstance(FeatureCache(encoder, tmp_path / "a", limit_gb=1e-6).loader(task), OnlineLoader)
+    printed = capsys.readouterr().err
+    assert "the encoder stays in the loop" in printed and "--cache-gb" in printed
+    assert isinstance(FeatureCache(encoder, tmp_path / "b").loader(task), CachedLoader)
     with pytest.raises(InputError, match="the limit is 1e-06 GB"):
-        Stock(encoder, tmp_path / "c", "cached", limit_gb=1e-6).supply(task)
+        FeatureCache(encoder, tmp_path / "c", "cached", limit_gb=1e-6).loader(task)
 
 
 def test_tasks_on_the_same_recordings_share_their_states(plan, encoder, tmp_path):
@@ -255,12 +254,12 @@ def test_tasks_on_the_same_recordings_share_their_states(plan, encoder, tmp_path
         moved = [line | {"audio": f"../pr/{line['audio']}"} for line in lines]
         (other / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in moved))
     (two,) = parts_of("asr", other, "small")
-    stock = Stock(encoder, tmp_path / "features")
-    folders = [stock.folder(part.data, ("train", "dev"), options_of(False)) for part in (one, two)]
-    assert folders[0] == folders[1] != stock.folder(one.data, ("train", "dev"), options_of(True))
+    cache = FeatureCache(encoder, tmp_path / "features")
+    folders = [cache.folder(part.data, ("train", "dev"), cache.options(False)) for part in (one, two)]
+    assert folders[0] == folders[1] != cache.folder(one.data, ("train", "dev"), cache.options(True))
 
 
-def test_a_full_disk_in_the_middle_is_told_and_the_next_run_goes_on(plan, tmp_path, monkeypatch):
+def test_a_full_disk_in_the_middle_is_reported_and_the_next_run_goes_on(plan, tmp_path, monkeypatch):
     alone = replace(plan, data={"pr": plan.data["pr"]})
     run_superb(tmp_path / "whole", alone)
     small = {"shard_mb": 0.05}
@@ -272,8 +271,7 @@ def test_a_full_disk_in_the_middle_is_told_and_the_next_run_goes_on(plan, tmp_pa
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         return real(path, *rest)
 
-    monkeypatch.setattr(superb, "TRAINING", ("train", "dev"))
-    monkeypatch.setattr("speechssl.eval.states.CacheOptions", lambda *a, **k: features.CacheOptions(*a, **k, **small))
+    monkeypatch.setattr("speechssl.superb.data.CacheOptions", lambda *a, **k: features.CacheOptions(*a, **k, **small))
     with monkeypatch.context() as patched:
         patched.setattr(features, "_write_shard", filling)
         with pytest.raises(OSError, match="No space"):
@@ -296,12 +294,12 @@ def test_folds_are_averaged(plan, tmp_path):
 
 
 def test_the_interval_of_folds_is_narrower_than_theirs():
-    folds = [Judgement((Measure("acc", value, value - 6, value + 6, 10),), {"first": value}) for value in (60.0, 70.0, 80.0)]
-    (found,) = combine(folds).measures
+    folds = [Evaluation((Measure("acc", value, value - 6, value + 6, 10),), {"first": value}) for value in (60.0, 70.0, 80.0)]
+    (found,) = combine_folds(folds).measures
     assert (found.value, found.n) == (70.0, 30) and found.high - found.value == pytest.approx(6 / 3**0.5)
 
 
-def test_unreadable_recordings_are_told_and_count_as_wrong(plan, tmp_path, capsys):
+def test_unreadable_recordings_are_reported_and_count_as_wrong(plan, tmp_path, capsys):
     data = plan.data["ks"]
     for name in ("train-3", "test-1"):
         (data / f"audio/{name}.flac").write_bytes(b"nothing")
@@ -315,9 +313,9 @@ def test_unreadable_recordings_are_told_and_count_as_wrong(plan, tmp_path, capsy
 
 
 def test_caching_is_timed_beside_the_loop(plan, tmp_path):
-    said = compare_cached(tmp_path / "out", plan, 1)
+    printed = compare_cached(tmp_path / "out", plan, 1)
     rows = {r.system: r.value for r in read_rows(tmp_path / "out/results.jsonl")}
-    assert set(rows) == {"ks", "pr", "qbe", "all"} and rows["ks"] > 1 and "encoder in the loop" in said
+    assert set(rows) == {"ks", "pr", "qbe", "all"} and rows["ks"] > 1 and "encoder in the loop" in printed
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["results.jsonl"]
 
 

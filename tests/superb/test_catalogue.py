@@ -45,9 +45,7 @@ def test_published_settings_are_those_of_s3prls_own_recipe(task):
     train, optimiser = theirs["train"], theirs["build_optimizer"]
     assert (ours.steps, ours.clip) == (train["total_steps"], train["gradient_clipping"])
     assert (ours.optimiser, ours.learning_rate) == (optimiser["name"], optimiser["conf"]["lr"])
-    every = (
-        train["save_step"] if task == "asv" else train["eval_step"]
-    )  # ASV is never evaluated on dev: every kept checkpoint is tested
+    every = train["save_step"] if task == "asv" else train["eval_step"]  # ASV has no dev: all checkpoints are tested
     assert ours.every == every
     if batch := theirs["build_batch_sampler"]["train"].get("batch_size"):
         assert ours.batch == batch * train["gradient_accumulate"]
