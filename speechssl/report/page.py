@@ -198,7 +198,7 @@ def build_report(
     superb = of_superb(rows, artefacts or Artefacts())
     grid, others = of_grid(row for row in rows if not superb.shows(row))
     results, found = arrange(others, also=named), (*superb.noisy, *panels(grid))
-    tables = [*(Table(*table) for table in superb_tables(superb)), *tables]
+    tables = [*superb_tables(superb), *tables]
     _check(examples)
     page = _template().render(
         title=title or _title(bool(superb), bool(grid), bool(others)),

@@ -1,4 +1,4 @@
-"""The rows of a SUPERB run: which they are, what was measured in which order, and a cell for each."""
+"""A SUPERB run: its rows as cells of tables, and what lies beside them (cards of heads, details that figures are drawn from)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from speechssl.report.figures import Cell, Condition, Series, arrange
 from speechssl.report.robustness import CLEAN, GROUPS, Panel, panels, series_of
 from speechssl.results import DEFAULT, Row, unit
 
-# What `speechssl superb run` left in a folder beside its rows: the cards of the heads, and details to draw figures from.
-
-ASPECTS = {  # as the paper of the benchmark has them, and their tasks in the order of the page
+ASPECTS = {  # as in the paper of the benchmark, and their tasks in the order of the page
     "Content": ("pr", "asr", "ks", "qbe"),
     "Speaker": ("sid", "asv", "sd"),
     "Semantics": ("ic", "sf"),
@@ -27,7 +25,32 @@ ASPECTS = {  # as the paper of the benchmark has them, and their tasks in the or
 }
 TASKS = tuple(task for tasks in ASPECTS.values() for task in tasks)
 ASPECT = {task: aspect for aspect, tasks in ASPECTS.items() for task in tasks}
-SHARES = 1e-2  # by how much weights that were rounded may miss a sum of 1
+ORDER = (
+    ("pr", "per"),
+    ("asr", "wer"),
+    ("asr", "wer_lm"),
+    ("ks", "acc"),
+    ("qbe", "mtwv"),
+    ("sid", "acc"),
+    ("asv", "eer"),
+    ("sd", "der"),
+    ("ic", "acc"),
+    ("sf", "slot_f1"),
+    ("sf", "slot_cer"),
+    ("er", "acc"),
+    ("se", "pesq"),
+    ("se", "stoi"),
+    ("se", "si_sdr"),
+    ("ss", "si_sdri"),
+)
+MAIN = {task: metric for task, metric in reversed(ORDER)}  # what heads are chosen by
+OWN = frozenset({"pr", "qbe", "asv", "sd", "sf", "er", "se", "ss"})  # tasks that no robustness grid has
+RATIO = "ratio_cached"
+TOLERANCE = 1e-2  # of a sum of rounded weights to 1
+Measured = tuple[str, str]  # task, metric
+
+
+# ---- cards of heads, and details
 
 
 @dataclass(frozen=True)
@@ -54,7 +77,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Confusion:
-    """counts: of every class of the truth (a line), how often each was said. slot: of the label; a set has one or more."""
+    """counts: a line a true class, predictions of each class in it. slot: of the label; a set has one or more."""
 
     encoder: str
     task: str
@@ -65,7 +88,7 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Errors:
-    """Shares of impostors let in and of speakers turned away, threshold by threshold."""
+    """Shares of impostors accepted and of speakers rejected, threshold by threshold."""
 
     encoder: str
     false_alarms: tuple[float, ...]
@@ -81,24 +104,24 @@ class Turn:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Who spoke when in one recording, in truth and as it was said."""
+    """Who spoke when in one recording, in truth and as predicted."""
 
     encoder: str
     id: str
     seconds: float
     truth: tuple[Turn, ...]
-    said: tuple[Turn, ...]
+    predicted: tuple[Turn, ...]
 
 
 @dataclass(frozen=True)
-class Heard:
-    """A recording as it was and as it was recognised."""
+class Transcript:
+    """The true text of a recording and the recognised one."""
 
     encoder: str
     task: str
     id: str
     truth: str
-    said: str
+    predicted: str
 
 
 @dataclass(frozen=True)
@@ -108,157 +131,13 @@ class Artefacts:
     errors: tuple[Errors, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     layers: Mapping[str, tuple[float, ...]] | None = None  # QbE, by encoder: MTWV (percent) of every layer on dev
-    heard: tuple[Heard, ...] = ()
-
-    @property
-    def encoders(self) -> tuple[str, ...]:
-        some = [[h.encoder for h in self.heads], [c.encoder for c in self.confusions], [e.encoder for e in self.errors]]
-        return tuple(name for names in [*some, [t.encoder for t in self.timelines]] for name in names)
+    transcripts: tuple[Transcript, ...] = ()
 
     def __bool__(self) -> bool:
-        return any((self.heads, self.confusions, self.errors, self.timelines, self.layers, self.heard))
+        return any((self.heads, self.confusions, self.errors, self.timelines, self.layers, self.transcripts))
 
 
-def read_artefacts(out: Path | str, rows: Iterable[Row] = ()) -> Artefacts:
-    """All that is there; what is missing is left out.
-
-    out: the folder of `superb run`, with heads/<encoder>/<task>/[fold-<k>/]seed-<n>/card.json and details/<encoder>/<task>.json.
-    rows: name the encoders, whose folders may be called more simply. Raises InputError naming the first damaged file.
-    """
-    out = Path(out)
-    names = {_simple(row.encoder): row.encoder for row in rows}
-    heads = [_read(path, lambda p, v: [_head(p, v, out, names)]) for path in sorted(out.glob("heads/**/seed-*/card.json"))]
-    found = [part for path in sorted(out.glob("details/**/*.json")) for part in _read(path, _detail)]
-    return Artefacts(
-        tuple(head for some in heads for head in some),
-        tuple(part for part in found if isinstance(part, Confusion)),
-        tuple(part for part in found if isinstance(part, Errors)),
-        tuple(part for part in found if isinstance(part, Timeline)),
-        dict(part for part in found if isinstance(part, tuple)),
-        tuple(part for part in found if isinstance(part, Heard)),
-    )
-
-
-def _read(path: Path, parse: Callable[[Path, Any], list[Any]]) -> list[Any]:
-    """Raises InputError for whatever does not fit what it should be."""
-    value = read_json(path)
-    try:
-        return parse(path, value)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise InputError(f"{path} is not what `speechssl superb run` writes ({what}); remove it and run that again") from error
-
-
-def _simple(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-# ---- heads ---------------------------------------------------------------------------------------
-
-
-def _head(path: Path, card: Mapping[str, Any], out: Path, names: Mapping[str, str]) -> Head:
-    *folders, task, seed, _ = [part for part in path.relative_to(out / "heads").parts if not part.startswith("fold-")]
-    name = "/".join(folders)
-    weights = tuple(_number(w) for w in card.get("layer_weights") or ())
-    if weights and (min(weights) < 0 or abs(sum(weights) - 1) > SHARES):
-        raise ValueError(f"its layer_weights sum to {sum(weights):.3g}, not 1")
-    rate, default = (None if card.get(k) is None else _positive(card[k]) for k in ("learning_rate", "default_learning_rate"))
-    sweep = tuple(_trial(entry) for entry in card.get("sweep") or ())
-    return Head(names.get(_simple(name), name), task, int(seed.removeprefix("seed-")), weights, rate, default, sweep)
-
-
-def _trial(entry: Mapping[str, Any]) -> Trial:
-    value = entry["value"]
-    broken = value is None or (isinstance(value, float) and not math.isfinite(value))
-    return Trial(_positive(entry["learning_rate"]), math.nan if broken else _number(value), _count(entry["steps"]))
-
-
-# ---- details -------------------------------------------------------------------------------------
-
-
-def _detail(path: Path, value: Mapping[str, Any]) -> list[Any]:
-    """What can be drawn of one file."""
-    encoder, task, detail = value["encoder"], value["task"], value["detail"]
-    if not isinstance(encoder, str) or not isinstance(task, str):
-        raise ValueError("its encoder and task are no names")
-    found: list[Any] = [_confusion(encoder, task, slot, c) for slot, c in detail.get("confusion", {}).items()]
-    found += [_errors(encoder, detail["det"])] if "det" in detail else []
-    found += [_timeline(encoder, detail["timeline"])] if detail.get("timeline") else []
-    found += [(encoder, tuple(_number(v) for v in detail["layers"]))] if "layers" in detail else []
-    return found + [Heard(encoder, task, str(e["id"]), _text(e["truth"]), _text(e["said"])) for e in detail.get("examples", ())]
-
-
-def _confusion(encoder: str, task: str, slot: str, found: Mapping[str, Any]) -> Confusion:
-    classes, counts = tuple(map(str, found["classes"])), tuple(tuple(map(_count, line)) for line in found["counts"])
-    if not classes or any(len(line) != len(classes) for line in (classes, counts, *counts)):
-        raise ValueError(f"the confusion of {slot} is not {len(classes)} × {len(classes)}")
-    return Confusion(encoder, task, slot, classes, counts)
-
-
-def _errors(encoder: str, found: Mapping[str, Any]) -> Errors:
-    alarms, misses = (tuple(_number(v) for v in found[name]) for name in ("false_alarms", "misses"))
-    if len(alarms) != len(misses) or not alarms or not all(0 <= v <= 1 for v in (*alarms, *misses)):
-        raise ValueError("false_alarms and misses of its det are not equally many shares between 0 and 1")
-    return Errors(encoder, alarms, misses)
-
-
-def _timeline(encoder: str, found: Mapping[str, Any]) -> Timeline:
-    truth, said = (tuple(map(_turn, found[name])) for name in ("truth", "said"))
-    return Timeline(encoder, str(found["id"]), _positive(found["seconds"]), truth, said)
-
-
-def _turn(found: Mapping[str, Any]) -> Turn:
-    start, end = _number(found["start"]), _number(found["end"])
-    if end < start:
-        raise ValueError(f"a turn ends at {end:g} s, before it starts")
-    return Turn(str(found["speaker"]), start, end)
-
-
-def _text(value: str | Sequence[str]) -> str:
-    """Phones come one by one."""
-    return value if isinstance(value, str) else " ".join(map(str, value))
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is not a number")
-    return float(value)
-
-
-def _positive(value: Any) -> float:
-    if _number(value) <= 0:
-        raise ValueError(f"{value!r} is not above 0")
-    return float(value)
-
-
-def _count(value: Any) -> int:
-    if _number(value) < 0 or value != int(value):
-        raise ValueError(f"{value!r} is not a count")
-    return int(value)
-
-
-ORDER = (
-    ("pr", "per"),
-    ("asr", "wer"),
-    ("asr", "wer_lm"),
-    ("ks", "acc"),
-    ("qbe", "mtwv"),
-    ("sid", "acc"),
-    ("asv", "eer"),
-    ("sd", "der"),
-    ("ic", "acc"),
-    ("sf", "slot_f1"),
-    ("sf", "slot_cer"),
-    ("er", "acc"),
-    ("se", "pesq"),
-    ("se", "stoi"),
-    ("se", "si_sdr"),
-    ("ss", "si_sdri"),
-)
-MAIN = {task: metric for task, metric in reversed(ORDER)}  # what heads are chosen by
-OWN = frozenset({"pr", "qbe", "asv", "sd", "sf", "er", "se", "ss"})  # tasks that no robustness grid of old has
-RATIO = "ratio_cached"
-Measured = tuple[str, str]  # task, metric
+# ---- rows
 
 
 @dataclass(frozen=True)
@@ -271,12 +150,10 @@ class Superb:
     def __bool__(self) -> bool:
         return bool(self.rows or self.artefacts)
 
-    def has(self, row: Row) -> bool:
-        return bool(self) and (row.system in TASKS or row.metric == RATIO)
-
     def shows(self, row: Row) -> bool:
-        """Whether the tables and figures of SUPERB show a row, so that nobody else need."""
-        return self.has(row) and (row.condition == CLEAN.name or row.condition.startswith(GROUPS))
+        """Whether SUPERB's own tables and figures show a row, so that no others need to."""
+        mine = bool(self) and (row.system in TASKS or row.metric == RATIO)
+        return mine and (row.condition == CLEAN.name or row.condition.startswith(GROUPS))
 
     @property
     def noisy(self) -> tuple[Panel, ...]:
@@ -289,7 +166,9 @@ class Superb:
 
     @cached_property
     def encoders(self) -> tuple[Series, ...]:
-        return tuple(series_of([*(r.encoder for r in self.rows), *self.artefacts.encoders]))
+        found = self.artefacts
+        some = [*found.heads, *found.confusions, *found.errors, *found.timelines]
+        return tuple(series_of([*(r.encoder for r in self.rows), *(x.encoder for x in some)]))
 
     @cached_property
     def cells(self) -> Mapping[tuple[str, str, str, Condition], Cell]:
@@ -298,7 +177,7 @@ class Superb:
 
     @cached_property
     def columns(self) -> tuple[Measured, ...]:
-        """What was measured of the tasks, in the benchmark's order."""
+        """The measured tasks and metrics, in the benchmark's order."""
         found = {(task, metric) for _, task, metric, _ in self.cells if metric != RATIO and not metric.endswith(DEFAULT)}
         rest = sorted(found - set(ORDER), key=lambda m: (TASKS.index(m[0]), m[1]))
         return tuple(sorted([m for m in ORDER if m in found] + rest, key=lambda m: TASKS.index(m[0])))
@@ -317,5 +196,109 @@ def of_superb(rows: Iterable[Row], artefacts: Artefacts = Artefacts()) -> Superb
 
 
 def main_panels(found: Sequence[Panel]) -> list[Panel]:
-    """One a task, in percent: what losses may be averaged over."""
+    """One a task, in percent: losses may be averaged over these."""
     return [p for p in found if unit(p.metric) == "%" and MAIN.get(p.task, p.metric) == p.metric]
+
+
+# ---- reading
+
+
+def read_artefacts(out: Path | str, rows: Iterable[Row] = ()) -> Artefacts:
+    """All artefacts of a run; missing ones are left out.
+
+    out: the folder of `superb run`, with heads/<encoder>/<task>/[fold-<k>/]seed-<n>/card.json and details/<encoder>/<task>.json.
+    rows: name the encoders, whose folders may have simpler names. Raises InputError naming the first damaged file.
+    """
+    out = Path(out)
+    names = {_simple(row.encoder): row.encoder for row in rows}
+
+    def read(path: Path, parse: Callable[[Path, Any], list[Any]]) -> list[Any]:
+        value = read_json(path)
+        try:
+            return parse(path, value)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            what = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise InputError(f"{path} is not what `speechssl superb run` writes ({what}); remove it and run that again") from error
+
+    def parse_head(path: Path, card: Mapping[str, Any]) -> list[Any]:
+        *folders, task, seed, _ = [part for part in path.relative_to(out / "heads").parts if not part.startswith("fold-")]
+        name = "/".join(folders)
+        weights = tuple(_number(w) for w in card.get("layer_weights") or ())
+        if weights and (min(weights) < 0 or abs(sum(weights) - 1) > TOLERANCE):
+            raise ValueError(f"its layer_weights sum to {sum(weights):.3g}, not 1")
+        rates = (None if card.get(k) is None else _positive(card[k]) for k in ("learning_rate", "default_learning_rate"))
+        sweep = []
+        for entry in card.get("sweep") or ():
+            value = entry["value"]
+            broken = value is None or (isinstance(value, float) and not math.isfinite(value))
+            trial = Trial(_positive(entry["learning_rate"]), math.nan if broken else _number(value), _count(entry["steps"]))
+            sweep.append(trial)
+        return [Head(names.get(_simple(name), name), task, int(seed.removeprefix("seed-")), weights, *rates, tuple(sweep))]
+
+    heads = [head for path in sorted(out.glob("heads/**/seed-*/card.json")) for head in read(path, parse_head)]
+    found = [part for path in sorted(out.glob("details/**/*.json")) for part in read(path, _parse_details)]
+    return Artefacts(
+        tuple(heads),
+        tuple(part for part in found if isinstance(part, Confusion)),
+        tuple(part for part in found if isinstance(part, Errors)),
+        tuple(part for part in found if isinstance(part, Timeline)),
+        dict(part for part in found if isinstance(part, tuple)),
+        tuple(part for part in found if isinstance(part, Transcript)),
+    )
+
+
+def _parse_details(path: Path, value: Mapping[str, Any]) -> list[Any]:
+    """The drawable parts of a file of details."""
+    encoder, task, detail = value["encoder"], value["task"], value["detail"]
+    if not isinstance(encoder, str) or not isinstance(task, str):
+        raise ValueError("its encoder and task are no names")
+    found: list[Any] = []
+    for slot, part in detail.get("confusion", {}).items():
+        classes, counts = tuple(map(str, part["classes"])), tuple(tuple(map(_count, line)) for line in part["counts"])
+        if not classes or any(len(line) != len(classes) for line in (classes, counts, *counts)):
+            raise ValueError(f"the confusion of {slot} is not {len(classes)} × {len(classes)}")
+        found.append(Confusion(encoder, task, slot, classes, counts))
+    if "det" in detail:
+        alarms, misses = (tuple(_number(v) for v in detail["det"][name]) for name in ("false_alarms", "misses"))
+        if len(alarms) != len(misses) or not alarms or not all(0 <= v <= 1 for v in (*alarms, *misses)):
+            raise ValueError("false_alarms and misses of its det are not equally many shares between 0 and 1")
+        found.append(Errors(encoder, alarms, misses))
+    if line := detail.get("timeline"):
+        truth, predicted = (tuple(map(_turn, line[name])) for name in ("truth", "predicted"))
+        found.append(Timeline(encoder, str(line["id"]), _positive(line["seconds"]), truth, predicted))
+    if "layers" in detail:
+        found.append((encoder, tuple(_number(v) for v in detail["layers"])))
+    for example in detail.get("examples", ()):  # phones come one by one
+        texts = [example[name] for name in ("truth", "predicted")]
+        texts = [text if isinstance(text, str) else " ".join(map(str, text)) for text in texts]
+        found.append(Transcript(encoder, task, str(example["id"]), *texts))
+    return found
+
+
+def _simple(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _turn(found: Mapping[str, Any]) -> Turn:
+    start, end = _number(found["start"]), _number(found["end"])
+    if end < start:
+        raise ValueError(f"a turn ends at {end:g} s, before it starts")
+    return Turn(str(found["speaker"]), start, end)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value)
+
+
+def _positive(value: Any) -> float:
+    if _number(value) <= 0:
+        raise ValueError(f"{value!r} is not above 0")
+    return float(value)
+
+
+def _count(value: Any) -> int:
+    if _number(value) < 0 or value != int(value):
+        raise ValueError(f"{value!r} is not a count")
+    return int(value)

@@ -147,7 +147,7 @@ def _entitle(ax: Axes, m: Matrix) -> None:
 
 
 def _shade(ax: Axes, m: Matrix) -> None:
-    """All squares of one shade are one path: 40 classes have 1,600 cells. Nothing is drawn where nothing was said."""
+    """All squares of one shade are one path: 40 classes have 1,600 cells. Classes without predictions have no square."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
@@ -271,7 +271,7 @@ def _det_axes(ax: Axes, lines: Sequence[tuple[Series, Errors]]) -> None:
 
 
 def timelines(found: Superb) -> Drawing | None:
-    """Who spoke when: for every speaker the truth, and below it what each encoder's head said of the same one; None without any."""
+    """Who spoke when: for every speaker the truth, and below it what each encoder's head predicted for the same one; None without any."""
     groups: dict[str, list[tuple[Series, Timeline]]] = {}
     for encoder in found.encoders:
         for line in found.artefacts.timelines:
@@ -303,12 +303,12 @@ def _lanes(lines: Sequence[tuple[Series, Timeline]]) -> list[tuple[str, list[Lan
     """By speaker. A speaker that a head made up, or one too many, has lanes without truth."""
     truth = lines[0][1].truth
     speakers = list(dict.fromkeys(t.speaker for t in truth))
-    matched = [(encoder, match(truth, line.said), line.said) for encoder, line in lines]
+    matched = [(encoder, match(truth, line.predicted), line.predicted) for encoder, line in lines]
     further = max((len(set(found.values()) - set(speakers)) for _, found, _ in matched), default=0)
     made = []
     for name in [*speakers, *(f"nobody {i + 1}" for i in range(further))]:
         some: list[Lane] = [("truth", None, [t for t in truth if t.speaker == name])]
-        some += [(e.label, e, [t for t in said if found.get(t.speaker) == name]) for e, found, said in matched]
+        some += [(e.label, e, [t for t in predicted if found.get(t.speaker) == name]) for e, found, predicted in matched]
         made.append((name, some))
     return made
 

@@ -106,16 +106,20 @@ def details(task: str, number: int, rng: np.random.Generator) -> dict[str, Any]:
     if task == "sd":
         turns = [("A", 0.4, 4.1), ("B", 3.6, 7.2), ("A", 7.5, 9.8), ("B", 10.0, 12.9), ("A", 12.2, 14.6)]
         truth = [{"speaker": s, "start": a, "end": b} for s, a, b in turns]
-        said = [
+        predicted = [
             {"speaker": "01"[s == "A"], "start": a + rng.normal(0, 0.2), "end": b + rng.normal(0.1, 0.2)}
             for s, a, b in turns[number:]
         ]
-        return {"timeline": {"id": "mix-0001", "seconds": 15.0, "truth": truth, "said": said}}
+        return {"timeline": {"id": "mix-0001", "seconds": 15.0, "truth": truth, "predicted": predicted}}
     if task == "qbe":
         return {"layers": rng.uniform(-1, 8, (7, 13)[number % 2]).tolist()}
-    said = {"pr": (["DH", "AH", "K", "AE", "T"], ["DH", "AH", "K", "AH", "T"]), "sf": ("play B-artist bob E-artist", "play bob")}
-    truth, heard = said.get(task, ("he read a book about the sea", "he red a boo about the see"))
-    return {"examples": [{"id": f"u{i}", "truth": truth, "said": heard} for i in range(2)]} if task in ("pr", "asr", "sf") else {}
+    texts = {"pr": (["DH", "AH", "K", "AE", "T"], ["DH", "AH", "K", "AH", "T"]), "sf": ("play B-artist bob E-artist", "play bob")}
+    truth, predicted = texts.get(task, ("he read a book about the sea", "he red a boo about the see"))
+    return (
+        {"examples": [{"id": f"u{i}", "truth": truth, "predicted": predicted} for i in range(2)]}
+        if task in ("pr", "asr", "sf")
+        else {}
+    )
 
 
 def confusion(classes: list[str], number: int, rng: np.random.Generator) -> dict[str, Any]:

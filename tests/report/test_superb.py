@@ -30,7 +30,7 @@ from speechssl.report.superb_figures import (
     sweeps,
     timelines,
 )
-from speechssl.report.superb_page import blocks, cache_lines, heard_lines, summarise_superb
+from speechssl.report.superb_page import blocks, summarise_superb, superb_tables
 from speechssl.results import LOWER_IS_BETTER, Row, append_rows, decimals, read_rows, table, unit
 
 from .superb_run import ENCODERS, put, row, rows, write_run
@@ -111,8 +111,8 @@ DETAILS = {
     "lengths": DETAIL | {"detail": {"det": {"false_alarms": [0.1], "misses": [0.1, 0.2]}}},
     "no share": DETAIL | {"detail": {"det": {"false_alarms": [10], "misses": [20]}}},
     "backwards": DETAIL
-    | {"detail": {"timeline": {"id": "x", "seconds": 2, "truth": [{"speaker": "A", "start": 2, "end": 1}], "said": []}}},
-    "no time": DETAIL | {"detail": {"timeline": {"id": "x", "seconds": 0, "truth": [], "said": []}}},
+    | {"detail": {"timeline": {"id": "x", "seconds": 2, "truth": [{"speaker": "A", "start": 2, "end": 1}], "predicted": []}}},
+    "no time": DETAIL | {"detail": {"timeline": {"id": "x", "seconds": 0, "truth": [], "predicted": []}}},
     "encoder": {"encoder": 3, "task": "ks", "detail": {}},
 }
 
@@ -223,8 +223,8 @@ def test_the_lectures_table_averages_the_noises_of_a_group_at_5_db():
     made += [row("asv", "a", n, snr, "eer", v) for n, vs in noises.items() for snr, v in zip((6.0, 0.0), vs, strict=True)]
     found = of_superb(made)
     block = next(b for b in blocks(found) if b.title.startswith("Clean, seen"))
-    told = [(line.where, line.span, line.entries[0].text, line.entries[0].small) for line in block.lines]
-    assert told == [
+    shown = [(line.where, line.span, line.entries[0].text, line.entries[0].small) for line in block.lines]
+    assert shown == [
         ("clean", 3, "10.0", ""),
         ("seen, 6\u00a0dB", 0, "30.0", "+20.0"),
         ("unseen, 6\u00a0dB", 0, "50.0", "+40.0"),
@@ -240,9 +240,9 @@ def test_a_group_of_which_a_noise_is_missing_gives_no_mean():
 
 
 def test_every_task_stands_in_the_lectures_table(found):
-    told = entries(found, "Clean, seen and unseen noise") | {}
-    assert {where for _, where in told} == {"clean", "seen, 5\u00a0dB", "unseen, 5\u00a0dB"}
-    assert all(all(texts) for texts in told.values()) and len(next(iter(told.values()))) == 12
+    shown = entries(found, "Clean, seen and unseen noise") | {}
+    assert {where for _, where in shown} == {"clean", "seen, 5\u00a0dB", "unseen, 5\u00a0dB"}
+    assert all(all(texts) for texts in shown.values()) and len(next(iter(shown.values()))) == 12
     extension = entries(found, "Clean, seen and unseen noise, the extension")
     assert extension[ENCODERS[0], "unseen, 5\u00a0dB"][0] == "2.03"  # PESQ has two decimals
 
@@ -256,8 +256,8 @@ def test_tuned_and_default_stand_side_by_side():
 
 
 def test_speed_ups_and_what_was_recognised(found):
-    assert ("KS (keywords)", ENCODERS[0], "7.40 ×") in cache_lines(found)
-    assert ("PR (phones)", ENCODERS[1], "DH AH K AE T", "DH AH K AH T") in heard_lines(found)
+    assert ("KS (keywords)", ENCODERS[0], "7.40 ×") in superb_tables(found)[0].rows
+    assert ("PR (phones)", ENCODERS[1], "DH AH K AE T", "DH AH K AH T") in superb_tables(found)[1].rows
 
 
 def test_the_summary_counts_who_leads():
@@ -384,11 +384,14 @@ def test_identifiers_are_unique_and_nothing_lies_outside(page):
 
 def test_no_number_is_called_percent_that_is_none(page):
     captions = [unescape(re.sub("<[^>]*>", "", c)) for c in re.findall(r"<caption>(.*?)</caption>", page, re.S)]
-    told = {
+    captions_of = {
         name: next(c for c in captions if c.startswith(name)) for name in ("SE (enhancement), PESQ", "SS (separation), SI-SDRi")
     }
-    assert all("Percent" not in caption for caption in told.values())
-    assert "Decibels; higher is better" in told["SS (separation), SI-SDRi"] and "On its own scale" in told["SE (enhancement), PESQ"]
+    assert all("Percent" not in caption for caption in captions_of.values())
+    assert (
+        "Decibels; higher is better" in captions_of["SS (separation), SI-SDRi"]
+        and "On its own scale" in captions_of["SE (enhancement), PESQ"]
+    )
     assert "Percent; lower is better" in next(c for c in captions if c.startswith("ASV (verification), EER"))
     heat = page[page.index('id="heat-figure') : page.index("What noise costs, in decibels")]
     assert "SI-SDRi" not in heat and "PESQ" not in heat

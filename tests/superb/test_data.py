@@ -8,10 +8,9 @@ import torch
 
 from speechssl.audio import read_audio
 from speechssl.data.utterances import Utterance, load_labelled
-from speechssl.encoders.states import CacheOptions
-from speechssl.superb.data import CachedLoader, OnlineLoader, padded, random_crops
+from speechssl.encoders.states import CacheOptions, cache_states
+from speechssl.superb.data import CachedLoader, OnlineLoader, padded, random_crops, recordings_of
 from speechssl.superb.task import Batch
-from speechssl.superb.tasks.classification import cache
 
 
 class Now:
@@ -26,7 +25,7 @@ def data(labelled):
 
 
 def cache_of(data, encoder, folder, pooled, precision="float32", waves=False):
-    cache(data, encoder, folder, ("train", "dev"), CacheOptions(pooled, precision))
+    cache_states(encoder, recordings_of(data, ("train", "dev")), folder, CacheOptions(pooled, precision))
     return CachedLoader(data, (folder,), pooled, waves)
 
 

@@ -8,22 +8,23 @@ from dataclasses import replace
 import pytest
 
 from speechssl.data.utterances import load_labelled
-from speechssl.encoders.states import CacheOptions
+from speechssl.encoders.states import cache_states
 from speechssl.errors import InputError
-from speechssl.superb.data import supply_of
+from speechssl.superb.data import CachedLoader, recordings_of
 from speechssl.superb.fit import Run, advance
 from speechssl.superb.task import Settings
-from speechssl.superb.tasks.classification import Classification, cache
+from speechssl.superb.tasks.classification import Classification
 from speechssl.superb.train import Stopped, parallel_training
 
 
 @pytest.fixture
 def runs(labelled, encoder, tmp_path):
     data = load_labelled(labelled())
-    cache(data, encoder, tmp_path / "features", ("train", "dev"), CacheOptions(pooled=True))
+    cache_states(encoder, recordings_of(data, ("train", "dev")), tmp_path / "features")
+    loader = CachedLoader(data, (tmp_path / "features",), True, False)
     task = Classification("ks", data, encoder.grid)
     settings = Settings(1e-2, 30, 4, 10)
-    return [Run(task, supply_of(task, [tmp_path / "features"]), settings, seed, tmp_path / f"{seed}") for seed in (0, 1)]
+    return [Run(task, loader, settings, seed, tmp_path / f"{seed}") for seed in (0, 1)]
 
 
 def test_side_by_side_is_one_after_another(runs, tmp_path):
