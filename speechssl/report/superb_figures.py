@@ -1,4 +1,4 @@
-"""The figures of SUPERB that all tasks share: layer weights and the learning-rate sweep. Those of speakers: speaker_figures.py."""
+"""The figures of SUPERB: confusion matrices, DET curves, who spoke when, layer weights, and sweeps of learning rates."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+SHADE = PALETTE[0][0]  # of cells: the more opaque the more, on a light page and on a dark one
+TURNS_AT = 0.78  # of full opacity: from here on numbers have the colour of the page
 
-# Confusion matrices as a figure: legible for four classes, and for as many as there are speakers.
+
+# ---- confusion matrices: legible for four classes, and for as many as there are speakers
 
 PRINTED = 14  # classes up to which a cell has its number and every class its name
 NAMED = 34  # up to which every class has its name
@@ -35,7 +38,7 @@ LONGEST = 13  # letters of a class's name
 
 @dataclass(frozen=True)
 class Matrix:
-    """shares: of every class of the truth (a line), how its recordings were classified; a class without any has zeros."""
+    """shares: a line a true class, how its recordings were classified; a class without any has zeros."""
 
     encoder: str
     slot: str  # empty where there is but one
@@ -67,143 +70,96 @@ class Matrix:
 
 def confusions(found: Superb) -> list[tuple[str, Drawing]]:
     """For every task that classifies: its name, and a matrix for every encoder and slot."""
+    from matplotlib.figure import Figure
+
     made = []
     for task in TASKS:
         some = [c for e in found.encoders for c in found.artefacts.confusions if (c.encoder, c.task) == (e.label, task)]
-        if some:
-            made.append((SYSTEMS[task], _drawn(task, some)))
+        if not some:
+            continue
+        matrices = [matrix(c, len({c.slot for c in some}) > 1) for c in some]
+        lines: list[list[Matrix]] = []  # as many in each as fit; the slots of an encoder begin a new one
+        for m in matrices:
+            room = INCHES - sum(LEFT + x.side + GAP for x in lines[-1]) if lines else 0.0
+            if room < LEFT + m.side or (m.slot and m.encoder != lines[-1][0].encoder):
+                lines.append([])
+            lines[-1].append(m)
+        heights = [max(m.above + m.side + m.below for m in line) for line in lines]
+        with styled():
+            figure, top = Figure(figsize=(INCHES, sum(heights))), sum(heights)
+            for line, height in zip(lines, heights, strict=True):
+                left = 0.0
+                for m in line:
+                    _draw_matrix(figure, m, left + LEFT, top - max(x.above for x in line) - m.side)
+                    left += LEFT + m.side + GAP
+                top -= height
+            svg = svg_of(figure, f"confusion-{task}")
+        text = " ".join(map(_matrix_text, matrices))
+        made.append((SYSTEMS[task], Drawing(svg, f"{SYSTEMS[task]}: percent of each class that was taken for another. {text}")))
     return made
 
 
 def matrix(found: Confusion, several: bool) -> Matrix:
-    """several: whether the slot must be told beside the encoder."""
-    kept = _worst(found)
-    lines = [(line, sum(line)) for line in found.counts]
-    shares = tuple(tuple(lines[i][0][j] / lines[i][1] if lines[i][1] else 0.0 for j in kept) for i in kept)
+    """several: whether the slot is named beside the encoder. Of too many classes those with the most errors are kept."""
+    every = range(len(found.classes))
+    kept = list(every)
+    if len(found.classes) > MOST:
+        both = [sum(found.counts[i]) + sum(line[i] for line in found.counts) - 2 * found.counts[i][i] for i in every]
+        kept = sorted(sorted(every, key=lambda i: -both[i])[:MOST])
+    sums = [sum(line) for line in found.counts]
+    shares = tuple(tuple(found.counts[i][j] / sums[i] if sums[i] else 0.0 for j in kept) for i in kept)
     return Matrix(found.encoder, found.slot if several else "", tuple(found.classes[i] for i in kept), shares, len(found.classes))
 
 
-def _worst(found: Confusion) -> list[int]:
-    """All classes, in their order; of too many those with the most wrong answers, given or received."""
-    every = range(len(found.classes))
-    if len(found.classes) <= MOST:
-        return list(every)
-    wrong = [sum(found.counts[i]) - found.counts[i][i] + sum(line[i] for line in found.counts) - found.counts[i][i] for i in every]
-    return sorted(sorted(every, key=lambda i: -wrong[i])[:MOST])
-
-
-def _drawn(task: str, some: Sequence[Confusion]) -> Drawing:
-    from matplotlib.figure import Figure
-
-    several = len({c.slot for c in some}) > 1
-    matrices = [matrix(c, several) for c in some]
-    lines = _laid(matrices)
-    heights = [max(m.above + m.side + m.below for m in line) for line in lines]
-    with styled():
-        figure, top = Figure(figsize=(INCHES, sum(heights))), sum(heights)
-        for line, height in zip(lines, heights, strict=True):
-            left = 0.0
-            for m in line:
-                _draw(figure, m, left + LEFT, top - max(x.above for x in line) - m.side)
-                left += LEFT + m.side + GAP
-            top -= height
-        svg = svg_of(figure, f"confusion-{task}")
-    return Drawing(svg, f"{SYSTEMS[task]}: percent of each class that was taken for another. {' '.join(map(_told, matrices))}")
-
-
-def _laid(matrices: Sequence[Matrix]) -> list[list[Matrix]]:
-    """Into lines, as many in each as fit; the slots of an encoder begin a new one."""
-    lines: list[list[Matrix]] = []
-    for m in matrices:
-        room = INCHES - sum(LEFT + x.side + GAP for x in lines[-1]) if lines else 0.0
-        if room < LEFT + m.side or (m.slot and m.encoder != lines[-1][0].encoder):
-            lines.append([])
-        lines[-1].append(m)
-    return lines
-
-
-def _draw(figure: Figure, m: Matrix, left: float, bottom: float) -> None:
-    tall, count = figure.get_figheight(), len(m.classes)
-    ax = figure.add_axes((left / INCHES, bottom / tall, m.side / INCHES, m.side / tall))
-    _shade(ax, m)
-    if count <= PRINTED:
-        _print(ax, m)
-    ax.set_xlim(-0.5, count - 0.5)
-    ax.set_ylim(count - 0.5, -0.5)
-    _name_classes(ax, m)
-    ax.grid(False)
-    ax.spines[:].set(visible=True, color=RULE)
-    _entitle(ax, m)
-
-
-def _entitle(ax: Axes, m: Matrix) -> None:
-    """The encoder, and below it the slot and how many of the classes are shown."""
-    fits = int((LEFT + m.side) / 0.083)
-    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
-    ax.annotate(
-        shortened(m.encoder, fits), (0, 1), xytext=(4 - LEFT * 72, 19 if m.about else 7), fontsize=8.5, fontweight="bold", **place
-    )
-    ax.annotate(m.about, (0, 1), xytext=(4 - LEFT * 72, 7), fontsize=8, color=MUTED, **place)
-
-
-def _shade(ax: Axes, m: Matrix) -> None:
-    """All squares of one shade are one path: 40 classes have 1,600 cells. Classes without predictions have no square."""
+def _draw_matrix(figure: Figure, m: Matrix, left: float, bottom: float) -> None:
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
+    count = len(m.classes)
+    ax = axes_at(figure, left, bottom, m.side, m.side)
+    # All squares of one shade are one path: 40 classes have 1,600 cells. A square root shows a few confusions beside a strong diagonal.
     squares: dict[int, list[Path]] = {}
     for y, line in enumerate(m.shares):
         for x, share in enumerate(line):
             if share:
                 corners = [(x + i, y + j) for i, j in SQUARE]
-                squares.setdefault(max(1, round(shade(share) * SHADES)), []).append(Path(corners, closed=True))
+                squares.setdefault(max(1, round(share**0.5 * SHADES)), []).append(Path(corners, closed=True))
     for level, paths in sorted(squares.items()):
         ax.add_patch(PathPatch(Path.make_compound_path(*paths), facecolor=SHADE, alpha=level / SHADES, linewidth=0))
-
-
-def shade(share: float) -> float:
-    """How opaque. A square root, so that a few confusions are seen beside a strong diagonal."""
-    return share**0.5
-
-
-def _print(ax: Axes, m: Matrix) -> None:
-    small = 7.5 if len(m.classes) <= 12 else 6.5
-    for y, line in enumerate(m.shares):
-        for x, share in enumerate(line):
-            if round(100 * share):
-                ink = PAPER if shade(share) > TURNS_AT else INK
-                ax.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=small, color=ink)
-
-
-def _name_classes(ax: Axes, m: Matrix) -> None:
-    """Every one where there is room, else every so many."""
-    count = len(m.classes)
+    if count <= PRINTED:
+        size = 7.5 if count <= 12 else 6.5
+        for y, line in enumerate(m.shares):
+            for x, share in enumerate(line):
+                if round(100 * share):
+                    ink = PAPER if share**0.5 > TURNS_AT else INK
+                    ax.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=size, color=ink)
+    ax.set_xlim(-0.5, count - 0.5)
+    ax.set_ylim(count - 0.5, -0.5)
     step = 1 if count <= NAMED else -(-count // 20)
-    places = range(0, count, step)
-    names = [shortened(m.classes[i], LONGEST) for i in places]
-    size = 7.5 if count <= PRINTED else 6.0 if step == 1 else 6.5
-    ax.set_xticks(places, names, rotation=90)
-    ax.set_yticks(places, names)
-    ax.tick_params(labelsize=size, length=0, pad=2, labelcolor=MUTED)
+    names = [shortened(m.classes[i], LONGEST) for i in range(0, count, step)]
+    ax.set_xticks(range(0, count, step), names, rotation=90)
+    ax.set_yticks(range(0, count, step), names)
+    ax.tick_params(labelsize=7.5 if count <= PRINTED else 6.0 if step == 1 else 6.5, length=0, pad=2, labelcolor=MUTED)
+    ax.grid(False)
+    ax.spines[:].set(visible=True, color=RULE)
+    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    title, up = shortened(m.encoder, int((LEFT + m.side) / 0.083)), 19 if m.about else 7
+    ax.annotate(title, (0, 1), xytext=(4 - LEFT * 72, up), fontsize=8.5, fontweight="bold", **place)
+    ax.annotate(m.about, (0, 1), xytext=(4 - LEFT * 72, 7), fontsize=8, color=MUTED, **place)
 
 
-def _told(m: Matrix) -> str:
+def _matrix_text(m: Matrix) -> str:
     """The diagonal, and the worst confusion."""
     right = ", ".join(f"{name} {100 * line[i]:.0f}" for i, (name, line) in enumerate(zip(m.classes, m.shares, strict=True)))
     off: Mapping[tuple[int, int], float] = {(i, j): s for i, line in enumerate(m.shares) for j, s in enumerate(line) if i != j}
     (i, j), most = max(off.items(), key=lambda x: x[1], default=((0, 0), 0.0))
     worst = f"; most often {m.classes[i]} is taken for {m.classes[j]} ({100 * most:.0f})" if most else ""
-    title = ", ".join(filter(None, [m.encoder, m.slot]))
-    return f"{title}, right: {right}{worst}."
+    return f"{', '.join(filter(None, [m.encoder, m.slot]))}, right: {right}{worst}."
 
 
-# The figures of SUPERB's speaker tasks: the DET curve of verification, and who spoke when.
+# ---- verification
 
 DET_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 40, 60, 80)  # percent
-LANE = 0.2  # inches: one line of a timeline
-
-
-# ---- DET -----------------------------------------------------------------------------------------
 
 
 def det_curves(found: Superb) -> Drawing | None:
@@ -211,23 +167,39 @@ def det_curves(found: Superb) -> Drawing | None:
     lines = [(e, errors) for e in found.encoders for errors in found.artefacts.errors if errors.encoder == e.label]
     if not lines:
         return None
+    rates = [equal_error(errors) for _, errors in lines]
+    inner = [[(a, m) for a, m in _points(errors) if 0 < a < 1 and 0 < m < 1] for _, errors in lines]
+    # From just below the least error that is drawn to just above the greatest equal one.
+    shares = [share for points in inner for point in points for share in point]
+    low = deviate(max(0.0007, 0.7 * min([*shares, *(r for r in rates if r), 0.01])))
+    high = deviate(min(0.9, max(0.5, 1.6 * max(rates))))
     with blank(4.5) as figure:
         ax = axes_at(figure, 0.75, 0.55, 3.85, 3.85)
-        for series, errors in lines:
-            _draw_det(ax, series, errors)
-        _det_axes(ax, lines)
-        handles = [handle(e, f"{shortened(e.label, 34)}: EER {100 * equal_error(x):.1f} %") for e, x in lines]
+        for (series, _), rate, points in zip(lines, rates, inner, strict=True):
+            ax.plot([deviate(a) for a, _ in points], [deviate(m) for _, m in points], color=series.colour, linewidth=1.6)
+            edge: dict[str, Any] = {"markersize": 7, "markeredgecolor": INK, "markeredgewidth": 0.8}
+            ax.plot([deviate(rate)], [deviate(rate)], marker=series.marker, color=series.colour, **edge)
+        ax.plot([low, high], [low, high], color=MUTED, linewidth=0.9, linestyle=(0, (1.5, 2)), zorder=1)
+        ticks = [t for t in DET_TICKS if low <= deviate(t / 100) <= high]
+        places, labels = [deviate(t / 100) for t in ticks], [f"{t:g}" for t in ticks]
+        ax.set_xticks(places, labels)
+        ax.set_yticks(places, labels)
+        ax.grid(True, axis="both")
+        ax.set_xlim(low, high)
+        ax.set_ylim(low, high)
+        ax.set_xlabel("False alarms: impostors let in (%)")
+        ax.set_ylabel("Misses: speakers turned away (%)")
+        handles = [handle(e, f"{shortened(e.label, 34)}: EER {100 * r:.1f} %") for (e, _), r in zip(lines, rates, strict=True)]
         figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(4.75 / INCHES, 0.985), labelspacing=0.8)
         svg = svg_of(figure, "det")
-    told = "; ".join(f"{e.label} {100 * equal_error(x):.1f} %" for e, x in lines)
-    return Drawing(svg, f"Misses against false alarms of speaker verification. Equal error rates: {told}.")
+    text = "; ".join(f"{e.label} {100 * r:.1f} %" for (e, _), r in zip(lines, rates, strict=True))
+    return Drawing(svg, f"Misses against false alarms of speaker verification. Equal error rates: {text}.")
 
 
 def equal_error(errors: Errors) -> float:
     """The share at which misses equal false alarms, interpolated between the two thresholds on either side."""
-    points = sorted(zip(errors.false_alarms, errors.misses, strict=True), key=lambda p: (p[0], -p[1]))
     before = (0.0, 1.0)
-    for alarm, miss in [*points, (1.0, 0.0)]:
+    for alarm, miss in [*_points(errors), (1.0, 0.0)]:
         if alarm >= miss:
             gap, past = before[1] - before[0], alarm - miss
             part = gap / (gap + past) if gap + past else 0.0
@@ -236,42 +208,24 @@ def equal_error(errors: Errors) -> float:
     return 0.5  # not reached: the last point is (1, 0)
 
 
+def _points(errors: Errors) -> list[tuple[float, float]]:
+    """False alarms and misses, from the threshold that rejects most."""
+    return sorted(zip(errors.false_alarms, errors.misses, strict=True), key=lambda p: (p[0], -p[1]))
+
+
 def deviate(share: float) -> float:
     """The quantile of the normal distribution: a score that is normal for both kinds of trial gives a straight line."""
     return NormalDist().inv_cdf(min(max(share, 1e-5), 1 - 1e-5))
 
 
-def _draw_det(ax: Axes, series: Series, errors: Errors) -> None:
-    points = sorted(zip(errors.false_alarms, errors.misses, strict=True), key=lambda p: (p[0], -p[1]))
-    inner = [(deviate(a), deviate(m)) for a, m in points if 0 < a < 1 and 0 < m < 1]
-    ax.plot([x for x, _ in inner], [y for _, y in inner], color=series.colour, linewidth=1.6)
-    place = deviate(equal_error(errors))
-    ax.plot([place], [place], marker=series.marker, color=series.colour, markersize=7, markeredgecolor=INK, markeredgewidth=0.8)
+# ---- diarisation
 
-
-def _det_axes(ax: Axes, lines: Sequence[tuple[Series, Errors]]) -> None:
-    """From just below the least error that is drawn to just above the greatest equal one."""
-    shares = [x for _, e in lines for a, m in zip(e.false_alarms, e.misses, strict=True) if 0 < a < 1 and 0 < m < 1 for x in (a, m)]
-    rates = [equal_error(e) for _, e in lines]
-    low = deviate(max(0.0007, 0.7 * min([*shares, *(r for r in rates if r), 0.01])))
-    high = deviate(min(0.9, max(0.5, 1.6 * max(rates))))
-    ax.plot([low, high], [low, high], color=MUTED, linewidth=0.9, linestyle=(0, (1.5, 2)), zorder=1)
-    ticks = [t for t in DET_TICKS if low <= deviate(t / 100) <= high]
-    places, labels = [deviate(t / 100) for t in ticks], [f"{t:g}" for t in ticks]
-    ax.set_xticks(places, labels)
-    ax.set_yticks(places, labels)
-    ax.grid(True, axis="both")
-    ax.set_xlim(low, high)
-    ax.set_ylim(low, high)
-    ax.set_xlabel("False alarms: impostors let in (%)")
-    ax.set_ylabel("Misses: speakers turned away (%)")
-
-
-# ---- diarisation ---------------------------------------------------------------------------------
+LANE = 0.2  # inches: one line of a timeline
+Lane = tuple[str, Series | None, Sequence[Turn]]  # label, encoder (None: the truth), turns
 
 
 def timelines(found: Superb) -> Drawing | None:
-    """Who spoke when: for every speaker the truth, and below it what each encoder's head predicted for the same one; None without any."""
+    """For every speaker the true turns, and below them those that each encoder's head predicted; None without any."""
     groups: dict[str, list[tuple[Series, Timeline]]] = {}
     for encoder in found.encoders:
         for line in found.artefacts.timelines:
@@ -284,19 +238,16 @@ def timelines(found: Superb) -> Drawing | None:
     with blank(sum(heights)) as figure:
         top = sum(heights)
         for (name, speakers), height in zip(lanes.items(), heights, strict=True):
-            _timeline_panel(figure, name, speakers, groups[name][0][1].seconds, top, height)
+            _draw_timeline(figure, name, speakers, groups[name][0][1].seconds, top, height)
             top -= height
         svg = svg_of(figure, "timeline")
-    told = [
-        f"{name}, {speaker}, {label}: {_turns_told(turns)}"
-        for name, s in lanes.items()
-        for speaker, x in s
-        for label, _, turns in x
-    ]
-    return Drawing(svg, f"Who spoke when, in seconds. {'; '.join(told)}.")
-
-
-Lane = tuple[str, Series | None, Sequence[Turn]]  # label, whose (None: the truth), when
+    texts = []
+    for name, speakers in lanes.items():
+        for speaker, some in speakers:
+            for label, _, turns in some:
+                when = ", ".join(f"{t.start:.1f} to {t.end:.1f}" for t in turns) or "never"
+                texts.append(f"{name}, {speaker}, {label}: {when}")
+    return Drawing(svg, f"Who spoke when, in seconds. {'; '.join(texts)}.")
 
 
 def _lanes(lines: Sequence[tuple[Series, Timeline]]) -> list[tuple[str, list[Lane]]]:
@@ -313,29 +264,29 @@ def _lanes(lines: Sequence[tuple[Series, Timeline]]) -> list[tuple[str, list[Lan
     return made
 
 
-def match(truth: Sequence[Turn], said: Sequence[Turn]) -> dict[str, str]:
-    """Which true speaker each speaker of a head stands for: greedily by the time that they share, since its names mean nothing."""
-    pairs = {(s.speaker, t.speaker): 0.0 for s in said for t in truth}
-    for s in said:
+def match(truth: Sequence[Turn], predicted: Sequence[Turn]) -> dict[str, str]:
+    """Predicted speaker -> true speaker: greedily by the time that they share, since a head's names mean nothing."""
+    pairs = {(p.speaker, t.speaker): 0.0 for p in predicted for t in truth}
+    for p in predicted:
         for t in truth:
-            pairs[s.speaker, t.speaker] += max(0.0, min(s.end, t.end) - max(s.start, t.start))
+            pairs[p.speaker, t.speaker] += max(0.0, min(p.end, t.end) - max(p.start, t.start))
     found: dict[str, str] = {}
-    for (mine, real), shared in sorted(pairs.items(), key=lambda p: -p[1]):
+    for (mine, real), shared in sorted(pairs.items(), key=lambda pair: -pair[1]):
         if shared > 0 and mine not in found and real not in found.values():
             found[mine] = real
     left = [t for t in dict.fromkeys(t.speaker for t in truth) if t not in found.values()]
-    strangers = (f"nobody {i + 1}" for i in range(len(said)))
-    return found | {s: left.pop(0) if left else next(strangers) for s in dict.fromkeys(t.speaker for t in said) if s not in found}
+    strangers = (f"nobody {i + 1}" for i in range(len(predicted)))
+    others = [name for name in dict.fromkeys(p.speaker for p in predicted) if name not in found]
+    return found | {name: left.pop(0) if left else next(strangers) for name in others}
 
 
-def _timeline_panel(figure: Figure, name: str, speakers: Any, seconds: float, top: float, height: float) -> None:
+def _draw_timeline(figure: Figure, name: str, speakers: Any, seconds: float, top: float, height: float) -> None:
     depth = height - 0.95
     ax = axes_at(figure, NAMES + 0.55, top - 0.4 - depth, INCHES - NAMES - 0.7, depth)
     y, ticks = 0.0, []
     for speaker, lanes in speakers:
-        ax.text(
-            -0.235, y + LANE * len(lanes) / 2, shortened(speaker, 8), transform=ax.get_yaxis_transform(), fontsize=8.5, va="center"
-        )
+        middle, across = y + LANE * len(lanes) / 2, ax.get_yaxis_transform()
+        ax.text(-0.235, middle, shortened(speaker, 8), transform=across, fontsize=8.5, va="center")
         for label, series, turns in lanes:
             spans = [(t.start, t.end - t.start) for t in turns]
             ax.broken_barh(spans, (y + 0.03, LANE - 0.06), color=INK if series is None else series.colour, linewidth=0)
@@ -353,36 +304,37 @@ def _timeline_panel(figure: Figure, name: str, speakers: Any, seconds: float, to
     figure.text(0.05 / INCHES, (top - 0.16) / figure.get_figheight(), name, fontsize=9, fontweight="bold", va="center")
 
 
-def _turns_told(turns: Sequence[Turn]) -> str:
-    return ", ".join(f"{t.start:.1f} to {t.end:.1f}" for t in turns) or "never"
+# ---- layer weights
 
-
-SHADE = PALETTE[0][0]  # of cells: the more opaque the more, on a light page and on a dark one
-TURNS_AT = 0.78  # of full opacity: from here on numbers have the colour of the page
 WIDEST = 13  # hidden states whose shares are printed in their cells
-ACROSS = 4  # panels of the sweep in a line
 Weights = dict[str, tuple[float, ...]]  # task -> the share of each hidden state, a mean over seeds
 
 
-# ---- layer weights -------------------------------------------------------------------------------
-
-
 def layer_weights(found: Superb) -> Drawing | None:
-    """A panel an encoder, a line a task, a column a hidden state (0: CNN output), darker for a greater share; for QbE, which has
-    no weights, a square at the layer that dev chose. None where no encoder has two states to weigh."""
+    """A panel an encoder, a line a task, a column a hidden state (0: CNN output), darker for a greater share.
+
+    For QbE, which has no weights, a square at the layer that dev chose. None where no encoder has two states to weigh.
+    """
     shown = {e: weights for e in found.encoders if (weights := _weights(found, e.label))}
     if not shown:
         return None
     most = max(max(shares) for weights in shown.values() for shares in weights.values())
-    chosen = {e: _layer(found, e.label) for e in shown}
+    chosen: dict[Series, int | None] = {}
+    for e in shown:
+        layers = (found.artefacts.layers or {}).get(e.label, ())
+        chosen[e] = layers.index(max(layers)) if len(layers) > 1 else None
     heights = [0.62 + ROW * (len(weights) + (chosen[e] is not None)) + 0.2 for e, weights in shown.items()]
     with blank(sum(heights)) as figure:
         top = sum(heights)
         for (encoder, weights), height in zip(shown.items(), heights, strict=True):
-            _weights_panel(figure, encoder, weights, chosen[encoder], top, most)
+            _draw_weights(figure, encoder, weights, chosen[encoder], top, most)
             top -= height
         svg = svg_of(figure, "layers")
-    return Drawing(svg, f"Share of each hidden state in percent. {' '.join(_weights_told(e.label, w) for e, w in shown.items())}")
+    texts = []
+    for e, weights in shown.items():
+        each = [f"{task.upper()} {' '.join(f'{100 * s:.0f}' for s in shares)}" for task, shares in weights.items()]
+        texts.append(f"{e.label}, CNN output first: {'; '.join(each)}.")
+    return Drawing(svg, f"Share of each hidden state in percent. {' '.join(texts)}")
 
 
 def _weights(found: Superb, encoder: str) -> Weights:
@@ -395,19 +347,21 @@ def _weights(found: Superb, encoder: str) -> Weights:
     return weights
 
 
-def _layer(found: Superb, encoder: str) -> int | None:
-    layers = (found.artefacts.layers or {}).get(encoder, ())
-    return layers.index(max(layers)) if len(layers) > 1 else None
-
-
-def _weights_panel(figure: Figure, encoder: Series, weights: Weights, chosen: int | None, top: float, most: float) -> None:
+def _draw_weights(figure: Figure, encoder: Series, weights: Weights, chosen: int | None, top: float, most: float) -> None:
     """top: inches from the lower edge of the figure."""
+    from matplotlib.patches import Rectangle
+
     tasks = [*weights, *(["qbe"] if chosen is not None else [])]
     states = max([*map(len, weights.values()), (chosen or 0) + 1])
     width, height = min(INCHES - NAMES - 0.15, 0.62 * states), ROW * len(tasks)
     ax = axes_at(figure, NAMES, top - 0.62 - height, width, height)
     for y, shares in enumerate(weights.values()):
-        _shares(ax, y, shares, most, states <= WIDEST)
+        for x, share in enumerate(shares):
+            shade = share / most
+            ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=SHADE, alpha=shade, linewidth=0))
+            if states <= WIDEST:
+                ink, weight = PAPER if shade > TURNS_AT else INK, "bold" if share == max(shares) else "normal"
+                ax.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7.5, color=ink, fontweight=weight)
     if chosen is not None:
         ax.plot([chosen], [len(tasks) - 1], "s", markersize=8, color=encoder.colour, markerfacecolor="none", markeredgewidth=1.6)
     ax.set_xlim(-0.5, states - 0.5)
@@ -416,99 +370,82 @@ def _weights_panel(figure: Figure, encoder: Series, weights: Weights, chosen: in
     step = -(-states // 26)
     ax.set_xticks(range(0, states, step), ["CNN" if not i else str(i) for i in range(0, states, step)])
     ax.xaxis.tick_top()
-    _bare(ax)
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(axis="x", length=0, labelsize=7.5, pad=1)
+    ax.tick_params(axis="y", labelcolor=INK, labelsize=8.5)
     figure.text(0.05 / INCHES, (top - 0.14) / figure.get_figheight(), encoder.label, fontsize=9, fontweight="bold", va="center")
 
 
-def _shares(ax: Axes, y: int, shares: Sequence[float], most: float, printed: bool) -> None:
-    from matplotlib.patches import Rectangle
+# ---- learning rates
 
-    for x, share in enumerate(shares):
-        shade = share / most
-        ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=SHADE, alpha=shade, linewidth=0))
-        if printed:
-            ink = PAPER if shade > TURNS_AT else INK
-            weight = "bold" if share == max(shares) else "normal"
-            ax.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7.5, color=ink, fontweight=weight)
-
-
-def _weights_told(encoder: str, weights: Weights) -> str:
-    told = [f"{task.upper()} {' '.join(f'{100 * s:.0f}' for s in shares)}" for task, shares in weights.items()]
-    return f"{encoder}, CNN output first: {'; '.join(told)}."
-
-
-# ---- learning rates ------------------------------------------------------------------------------
+ACROSS = 4  # panels of the sweep in a line
 
 
 def sweeps(found: Superb) -> Drawing | None:
-    """Score on dev by learning rate, a panel a task, a line an encoder: filled where it was trained to the end, hollow where it was
-    dropped on the way, ringed where it was chosen; a dotted upright at the default. None without a sweep of two rates."""
-    lines = {task: [(e, h) for e in found.encoders if (h := _swept(found, e.label, task))] for task in TASKS}
-    lines = {task: some for task, some in lines.items() if some}
+    """Score on dev by learning rate, a panel a task, a line an encoder; a dotted upright at the default.
+
+    Filled where it was trained to the end, hollow where it was dropped on the way, ringed where it was chosen. None without a sweep
+    of two rates.
+    """
+    lines: dict[str, list[tuple[Series, Head]]] = {}
+    for task in TASKS:
+        for e in found.encoders:
+            heads = [h for h in found.artefacts.heads if (h.encoder, h.task) == (e.label, task) and len(_tried(h)) > 1]
+            if heads:
+                lines.setdefault(task, []).append((e, min(heads, key=lambda h: h.seed)))
     if not lines:
         return None
-    deep = -(-len(lines) // ACROSS)
     shown = [e for e in found.encoders if any(e == s for some in lines.values() for s, _ in some)]
-    with _panels(deep, min(len(lines), ACROSS), 1.25, 0.62, shown) as (figure, axes):
+    with _panels(-(-len(lines) // ACROSS), min(len(lines), ACROSS), 1.25, 0.62, shown) as (figure, axes):
         for ax, (task, some) in zip(axes, lines.items(), strict=False):
-            _sweep_panel(ax, task, some)
+            _draw_sweeps(ax, task, some)
         for ax in axes[len(lines) :]:
             ax.set_visible(False)
         svg = svg_of(figure, "sweep")
-    told = [f"{SYSTEMS[task]}, {e.label}: {_sweep_told(task, h)}" for task, some in lines.items() for e, h in some]
-    return Drawing(svg, f"Score on dev by learning rate. {'; '.join(told)}.")
-
-
-def _swept(found: Superb, encoder: str, task: str) -> Head | None:
-    """The first seed with two learning rates that gave a number."""
-    heads = [h for h in found.artefacts.heads if (h.encoder, h.task) == (encoder, task) and len(_tried(h)) > 1]
-    return min(heads, key=lambda h: h.seed, default=None)
+    texts = []
+    for task, some in lines.items():
+        for e, head in some:
+            rates = ", ".join(f"{t.learning_rate:g} {t.value:.{decimals(MAIN[task])}f}" for t in _tried(head))
+            chosen = f" (chosen {head.learning_rate:g})" if head.learning_rate else ""
+            texts.append(f"{SYSTEMS[task]}, {e.label}: {rates}{chosen}")
+    return Drawing(svg, f"Score on dev by learning rate. {'; '.join(texts)}.")
 
 
 def _tried(head: Head) -> list[Trial]:
-    """Of every learning rate what it reached when it had been trained longest."""
-    longest: dict[float, Trial] = {}
-    for trial in sorted(head.sweep, key=lambda t: t.steps):
-        longest[trial.learning_rate] = trial
+    """Of every learning rate the value when it had been trained longest."""
+    longest = {trial.learning_rate: trial for trial in sorted(head.sweep, key=lambda t: t.steps)}
     return sorted((t for t in longest.values() if not math.isnan(t.value)), key=lambda t: t.learning_rate)
 
 
-def _sweep_panel(ax: Axes, task: str, lines: Sequence[tuple[Series, Head]]) -> None:
+def _draw_sweeps(ax: Axes, task: str, lines: Sequence[tuple[Series, Head]]) -> None:
     metric = MAIN[task]
-    defaults = {h.default for _, h in lines if h.default} or ({LEARNING_RATES[task]} if task in LEARNING_RATES else set())
-    for default in defaults:
+    for default in {h.default for _, h in lines if h.default} or ({LEARNING_RATES[task]} if task in LEARNING_RATES else set()):
         ax.axvline(default, color=MUTED, linewidth=0.9, linestyle=(0, (1.5, 2)), zorder=1)
     for series, head in lines:
-        _draw_sweep(ax, series, head)
+        tried = _tried(head)
+        longest = max(t.steps for t in tried)
+        ax.plot([t.learning_rate for t in tried], [t.value for t in tried], color=series.colour, linewidth=1.3)
+        ax.margins(0.12)
+        for trial in tried:
+            x, y = [trial.learning_rate], [trial.value]
+            face = series.colour if trial.steps == longest else "none"
+            ax.plot(x, y, marker=series.marker, color=series.colour, markersize=4, markerfacecolor=face)
+            if head.learning_rate and math.isclose(trial.learning_rate, head.learning_rate, rel_tol=1e-6):
+                ax.plot(x, y, "o", color=INK, markersize=9, markerfacecolor="none", markeredgewidth=1, clip_on=False)
     ax.set_xscale("log")
     powers = sorted({round(math.log10(t.learning_rate)) for _, h in lines for t in _tried(h)})
-    step = -(-len(powers) // 4)
-    ax.set_xticks([10.0**p for p in powers[::-step]], [f"1e{p}".replace("-", "\u2212") for p in powers[::-step]])
+    some = powers[:: -len(powers) // 4]
+    ax.set_xticks([10.0**p for p in some], [f"1e{p}".replace("-", "\u2212") for p in some])
     ax.minorticks_off()
     ax.tick_params(labelsize=7.5)
-    name = f"{metric_name(metric)} ({unit(metric)})" if unit(metric) else metric_name(metric)
-    _headed(ax, SYSTEMS[task], name)
+    place: Mapping[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    below = f"{metric_name(metric)} ({unit(metric)})" if unit(metric) else metric_name(metric)
+    ax.annotate(SYSTEMS[task], (0, 1), xytext=(0, 15), fontsize=8.5, fontweight="bold", **place)
+    ax.annotate(below, (0, 1), xytext=(0, 4), fontsize=7.5, color=MUTED, **place)
 
 
-def _draw_sweep(ax: Axes, series: Series, head: Head) -> None:
-    tried = _tried(head)
-    xs, ys = [t.learning_rate for t in tried], [t.value for t in tried]
-    longest = max(t.steps for t in tried)
-    ax.plot(xs, ys, color=series.colour, linewidth=1.3)
-    ax.margins(0.12)
-    for x, y, trial in zip(xs, ys, tried, strict=True):
-        face = series.colour if trial.steps == longest else "none"
-        ax.plot([x], [y], marker=series.marker, color=series.colour, markersize=4, markerfacecolor=face)
-        if head.learning_rate and math.isclose(x, head.learning_rate, rel_tol=1e-6):
-            ax.plot([x], [y], "o", color=INK, markersize=9, markerfacecolor="none", markeredgewidth=1, clip_on=False)
-
-
-def _sweep_told(task: str, head: Head) -> str:
-    rates = ", ".join(f"{t.learning_rate:g} {t.value:.{decimals(MAIN[task])}f}" for t in _tried(head))
-    return rates + (f" (chosen {head.learning_rate:g})" if head.learning_rate else "")
-
-
-# ---- drawing -------------------------------------------------------------------------------------
+# ---- drawing
 
 
 @contextmanager
@@ -545,18 +482,3 @@ def handle(series: Series, label: str) -> Any:
     from matplotlib.lines import Line2D
 
     return Line2D([], [], linewidth=1.8, marker=series.marker, color=series.colour, markersize=5, label=label)
-
-
-def _headed(ax: Axes, title: str, below: str) -> None:
-    """The task, and what its axis measures, above a panel."""
-    place: Mapping[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
-    ax.annotate(title, (0, 1), xytext=(0, 15), fontsize=8.5, fontweight="bold", **place)
-    ax.annotate(below, (0, 1), xytext=(0, 4), fontsize=7.5, color=MUTED, **place)
-
-
-def _bare(ax: Axes) -> None:
-    """Names alone: no rules, no ticks."""
-    ax.grid(False)
-    ax.spines[:].set_visible(False)
-    ax.tick_params(axis="x", length=0, labelsize=7.5, pad=1)
-    ax.tick_params(axis="y", labelcolor=INK, labelsize=8.5)
