@@ -117,7 +117,7 @@ def _draw_matrix(figure: Figure, m: Matrix, left: float, bottom: float) -> None:
 
     count = len(m.classes)
     ax = axes_at(figure, left, bottom, m.side, m.side)
-    # All squares of one shade are one path: 40 classes have 1,600 cells. A square root shows a few confusions beside a strong diagonal.
+    # All squares of one shade are one path: 40 classes have 1,600 cells. The root shows a few confusions beside the diagonal.
     squares: dict[int, list[Path]] = {}
     for y, line in enumerate(m.shares):
         for x, share in enumerate(line):
