@@ -22,10 +22,10 @@ from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter
 from speechssl.augment.mixtures import FrozenDistorter, freeze
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.eval.grid_heads import GridTask, Item, Listed
 from speechssl.eval.run import Encoded, Encoding, ResultFile, check_conditions, encode_recordings, evaluate_files
 from speechssl.io import hash_files, hash_json, read_json, write_json
 from speechssl.stats import ItemScore
-from speechssl.superb.trained import Item, TrainedTask
 
 Source = tuple[str, Path]  # what an item is: its id and its recording
 
@@ -148,11 +148,11 @@ class Cell:
     seed: int
     card: str
     failed: Mapping[str, str]  # id of a recording that could not be encoded -> why
-    unit: str = "recording"  # what the groups of its scores are (`TrainedTask.unit`)
+    unit: str = "recording"  # what the groups of its scores are (`GridTask.unit`)
 
 
 def run_grid(
-    encoders: Mapping[str, Sequence[TrainedTask]],
+    encoders: Mapping[str, Sequence[GridTask]],
     settings: Sequence[Setting],
     out: Path,
     mixtures: FrozenMixtures,
@@ -174,7 +174,7 @@ def run_grid(
 
 def _run_tasks(
     encoder: str,
-    tasks: Sequence[TrainedTask],
+    tasks: Sequence[GridTask],
     setting: Setting,
     out: Path,
     mixtures: FrozenMixtures,
@@ -197,7 +197,7 @@ def _run_tasks(
 
     def encode(missing: Sequence[ResultFile]) -> Mapping[str, Encoded[str]]:
         encodings = {
-            file.system: Encoding(lambda _, x, task=by_name[file.system]: task.hear(x), recordings=sources[file.system].keys())  # type: ignore[misc]
+            file.system: Encoding(lambda _, x, task=by_name[file.system]: task.encode(x), recordings=sources[file.system].keys())  # type: ignore[misc]
             for file in missing
         }
         found = encode_recordings(
@@ -240,7 +240,7 @@ def source_of(item: Item) -> Source:
     return item.id, Path(os.path.abspath(item.path))
 
 
-def name_utterances(tasks: Iterable[TrainedTask]) -> dict[Source, str]:
+def name_utterances(tasks: Iterable[Listed]) -> dict[Source, str]:
     """What noise shall know every recording by: its id; `<task>/<id>` where the tasks give one id to different recordings."""
     owners: dict[Source, str] = {}
     for task in tasks:

@@ -1,7 +1,7 @@
 """The tasks of the robustness grid: encoders under test, and how each task is made ready for one (`MAKERS`, task name -> function).
 
 A maker gets an encoder, the task's data and a folder that is its own; it trains there what is missing, on clean speech, and returns
-the tasks to be scored. Classification and recognition are heads (`superb.trained`); here are the stability of units, and spoken
+the tasks to be scored. Classification and recognition are heads (`grid_heads`); here are the stability of units, and spoken
 question answering by DUAL, the cascade and SpeechBERT.
 """
 
@@ -25,11 +25,11 @@ from speechssl.data.voices import voices_of
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.grid import Setting, first_items
+from speechssl.eval.grid_heads import GridTask, Item, check_split, load_classification, load_recognition
 from speechssl.eval.spoken_qa import answer_questions, asked_passages, score_questions, word_errors
 from speechssl.io import SHIPPED, hash_json, read_json
 from speechssl.stats import ItemScore
 from speechssl.superb.tasks.classification import ClassifierOptions, train_classifier
-from speechssl.superb.trained import Item, TrainedTask, check_split, load_classification, load_recognition
 from speechssl.systems import SharedEncoder, System, load_systems, shared_encoder
 from speechssl.timing import RunLength
 from speechssl.trainer import PLAIN, TrainingOptions
@@ -137,7 +137,7 @@ class UnitsTask:
     def items(self) -> Sequence[Item]:
         return [Item(r.id, r.path) for r in self.recordings if r.id in self.clean]
 
-    def hear(self, samples: np.ndarray) -> RunLength:
+    def encode(self, samples: np.ndarray) -> RunLength:
         """(N,) float32 at 16 kHz."""
         return self.extractor.units(samples)
 
@@ -177,7 +177,7 @@ class EncodedOnce:
     system: System
     last: threading.local = field(default_factory=threading.local)
 
-    def hear(self, samples: np.ndarray) -> Any:
+    def encode(self, samples: np.ndarray) -> Any:
         """(N,) float32 at 16 kHz."""
         if getattr(self.last, "samples", None) is not samples:
             self.last.features = self.system.encode(None, samples)
@@ -210,9 +210,9 @@ class QaTask:
     def items(self) -> Sequence[Item]:
         return [Item(r.id, self.corpus.path(r)) for r in (*asked_passages(self.corpus), *self.corpus.answerable)]
 
-    def hear(self, samples: np.ndarray) -> Any:
+    def encode(self, samples: np.ndarray) -> Any:
         """(N,) float32 at 16 kHz."""
-        return self.encoder.hear(samples)
+        return self.encoder.encode(samples)
 
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
         predictions = answer_questions(self.encoder.system, self.corpus, features, f"{len(features)} recordings")
@@ -242,9 +242,9 @@ class TranscriptTask:
     def items(self) -> Sequence[Item]:
         return [Item(p.id, self.corpus.path(p)) for p in asked_passages(self.corpus)]
 
-    def hear(self, samples: np.ndarray) -> Any:
+    def encode(self, samples: np.ndarray) -> Any:
         """(N,) float32 at 16 kHz."""
-        return self.encoder.hear(samples)
+        return self.encoder.encode(samples)
 
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
         passages = asked_passages(self.corpus)
@@ -253,7 +253,7 @@ class TranscriptTask:
         return [ItemScore(p.id, p.id, float(wrong), float(words), voices[p.id]) for p, wrong, words in counts]
 
 
-def qa_tasks(system: System, corpus: Corpus) -> list[TrainedTask]:
+def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
     """The tasks that a system is scored by: its answers, and its transcripts where it makes any.
 
     Raises InputError where no question has an answer with times.
@@ -261,20 +261,20 @@ def qa_tasks(system: System, corpus: Corpus) -> list[TrainedTask]:
     if not any(a.start is not None for q in corpus.answerable for a in q.answers):
         raise InputError(f"{corpus.root / corpus.split} has no question whose answer has times; leave the task {system.name} out")
     encoder = EncodedOnce(system)
-    answers: list[TrainedTask] = [QaTask(encoder, corpus)]
+    answers: list[GridTask] = [QaTask(encoder, corpus)]
     return answers + ([TranscriptTask(encoder, corpus)] if system.name.startswith("cascade") else [])
 
 
 class Limited:
     """A task on some of its items only, drawn by the seed."""
 
-    def __init__(self, task: TrainedTask, count: int, seed: int) -> None:
+    def __init__(self, task: GridTask, count: int, seed: int) -> None:
         self.task, self.count, self.seed = task, count, seed
         self.name, self.metric, self.unit, self.card = task.name, task.metric, task.unit, task.card
 
-    def hear(self, samples: np.ndarray) -> Any:
+    def encode(self, samples: np.ndarray) -> Any:
         """(N,) float32 at 16 kHz."""
-        return self.task.hear(samples)
+        return self.task.encode(samples)
 
     def items(self) -> Sequence[Item]:
         return first_items(self.task.items(), self.count, self.seed)
@@ -304,15 +304,15 @@ class Setup:
 class Maker(Protocol):
     """Makes a task ready for an encoder."""
 
-    def __call__(self, tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[TrainedTask]: ...
+    def __call__(self, tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[GridTask]: ...
 
 
-def limited(task: TrainedTask, setup: Setup) -> TrainedTask:
+def limited(task: GridTask, setup: Setup) -> GridTask:
     """The task on as many recordings as the setup asks for."""
     return task if setup.recordings is None else Limited(task, setup.recordings, setup.seed)
 
 
-def _classification(name: str, tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
+def _classification(name: str, tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[GridTask]:
     """data: a labelled set of this task. The head's learning rate is chosen on clean speech of its dev split."""
     labelled = load_labelled(data)
     if labelled.task != name:
@@ -323,7 +323,7 @@ def _classification(name: str, tested: TestedEncoder, data: Path, out: Path, set
     return [limited(load_classification(out, data, encoder, setup.split), setup)]  # type: ignore[arg-type]
 
 
-def _asr(tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
+def _asr(tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[GridTask]:
     """data: a prepared corpus of questions, whose words have times in the training data. A `ctc` of the models is used."""
     encoder, head = tested.encoder, out
     if tested.models and (tested.models / "ctc").is_dir():
@@ -333,7 +333,7 @@ def _asr(tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[Tra
     return [limited(load_recognition(head, data, encoder, setup.split), setup)]  # type: ignore[arg-type]
 
 
-def _units(tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
+def _units(tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[GridTask]:
     """data: a prepared corpus, a manifest, a folder or a file; no labels are needed."""
     book = load_codebook(_models(tested, "units") / "units.safetensors")
     split = setup.split if any(data.glob("*/passages.jsonl")) else None
@@ -342,7 +342,7 @@ def _units(tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[T
     return [units_task(extractor, data, out, split, setup.recordings, setup.seed, setup.workers)]
 
 
-def _question_answering(name: str, tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[TrainedTask]:
+def _question_answering(name: str, tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[GridTask]:
     """data: a prepared corpus of questions."""
     corpus = first_passages(load_corpus(data, setup.split), setup.passages)
     return qa_tasks(load_systems(_models(tested, name), [name], setup.bf16, tested.encoder)[0], corpus)

@@ -22,13 +22,13 @@ from speechssl.data.records import synthetic_note
 from speechssl.errors import InputError
 from speechssl.eval.degradation import against_cascade, degradation, gather, rows_of
 from speechssl.eval.grid import Cell, Setting, check_settings, freeze_mixtures, name_utterances, run_grid
+from speechssl.eval.grid_heads import GridTask
 from speechssl.eval.grid_tasks import MAKERS, TEST, Maker, Setup, check_tested, load_tested
 from speechssl.eval.robustness_tables import degradation_tables, lecture_table, score_tables
 from speechssl.eval.tables import markdown
 from speechssl.io import write_json, write_text
 from speechssl.results import append_rows
 from speechssl.signal import ACTIVE, snr_note
-from speechssl.superb.trained import TrainedTask
 
 GROUPS = ("seen", "unseen")
 ON_DEV = (
@@ -73,7 +73,7 @@ def run_robustness(out: Path, plan: Plan, makers: Mapping[str, Maker] = MAKERS) 
     encoders = [load_tested(name, where) for name, where in plan.encoders.items()]
     for tested in encoders:
         check_tested(tested, plan.tasks, settings)
-    trained: dict[str, list[TrainedTask]] = {}
+    trained: dict[str, list[GridTask]] = {}
     for tested in encoders:
         folder = out / "heads" / tested.name
         made = [makers[name](tested, Path(data), folder / name, plan.setup) for name, data in plan.tasks.items()]

@@ -38,6 +38,7 @@ from speechssl.encoders.load import load_encoder
 from speechssl.encoders.states import Hearing, Hears, encoder_card
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.grid import FrozenMixtures, Setting, file_size, freeze_mixtures, name_utterances
+from speechssl.eval.grid_heads import Item
 from speechssl.eval.grid_tasks import check_unseen, noises_in, trained_noises
 from speechssl.eval.robustness import settings_of
 from speechssl.eval.run import Encoded, ResultFile, check_conditions, evaluate_files
@@ -65,7 +66,6 @@ from speechssl.superb.tasks.enhancement import check_installed
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
 from speechssl.superb.tasks.transcription import Speech
 from speechssl.superb.train import LEADERBOARD, TrainedHead, TrainRuns, load_head, parallel_training, train_head
-from speechssl.superb.trained import Item
 from speechssl.superb.tuning import NO_HEADS, Tuning
 from speechssl.superb.upstream import SPECTRAL, find_upstream, load_upstream
 
@@ -260,7 +260,7 @@ def _freeze_audio(
     out: Path, parts: Sequence[Part], settings: Sequence[Setting], distorter: Distorter, plan: Plan
 ) -> list[ConditionAudio]:
     """One a setting; mixtures are frozen before any encoder runs."""
-    sources = name_utterances(parts)  # type: ignore[arg-type]
+    sources = name_utterances(parts)
     names = {os.path.abspath(path): name for (_, path), name in sources.items()}
     if len(settings) == 1:
         return [ConditionAudio(settings[0], None, names)]

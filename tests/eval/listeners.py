@@ -9,8 +9,8 @@ import numpy as np
 
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter
+from speechssl.eval.grid_heads import Item
 from speechssl.stats import ItemScore
-from speechssl.superb.trained import Item
 
 
 def recordings(folder: Path, count: int = 6, seed: int = 0) -> list[Path]:
@@ -60,7 +60,7 @@ class Roughness:
     def items(self):
         return [Item(p.stem, p) for p in self.paths]
 
-    def hear(self, samples):
+    def encode(self, samples):
         self.heard.append(samples)
         return float(np.abs(np.diff(samples)).mean())
 

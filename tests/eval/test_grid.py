@@ -9,7 +9,7 @@ from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.errors import InputError
 from speechssl.eval.grid import Setting, check_settings, first_items, name_utterances, run_grid
-from speechssl.superb.trained import Item
+from speechssl.eval.grid_heads import Item
 
 from .listeners import LiveMixtures, Roughness, recordings
 
@@ -65,10 +65,10 @@ def test_nothing_is_heard_again_unless_something_changed(tmp_path):
 
 def test_a_killed_grid_goes_on_and_ends_in_the_same_bytes(tmp_path):
     class Killed(Roughness):
-        def hear(self, samples):
+        def encode(self, samples):
             if len(self.heard) == 8:
                 raise KeyboardInterrupt
-            return super().hear(samples)
+            return super().encode(samples)
 
     paths, out = recordings(tmp_path / "a"), tmp_path / "out"
     whole = run({"a": [Roughness(paths)], "b": [Roughness(paths, 0.1)]}, tmp_path / "whole")

@@ -38,11 +38,11 @@ def extractor(encoder):
 def test_units_of_clean_speech_have_no_error_and_others_have_the_edits(tmp_path, extractor):
     recordings(tmp_path / "a", 4)
     task = units_task(extractor, tmp_path / "a", tmp_path / "units", None)
-    clean = {i.id: task.hear(read_audio(i.path)) for i in task.items()}
+    clean = {i.id: task.encode(read_audio(i.path)) for i in task.items()}
     assert [s.numerator for s in task.score(clean)] == [0] * 4
     assert [s.denominator for s in task.score(clean)] == [len(clean[i.id]) for i in task.items()]
     noise = np.random.default_rng(0).normal(0, 0.3, 8_000).astype(np.float32)
-    noisy = task.score({"u0": task.hear(noise)})
+    noisy = task.score({"u0": task.encode(noise)})
     assert noisy[0].numerator > 0 and [s.numerator for s in noisy[1:]] == [
         s.denominator for s in noisy[1:]
     ]  # not heard: all missing
@@ -75,9 +75,9 @@ def test_a_cascade_is_heard_once_and_scored_on_words_too(corpus):  # noqa: F811
     system = Oracle(text=True, name="cascade-x")
     answers, words = qa_tasks(system, load_corpus(corpus, "test"))
     samples = np.zeros(10, np.float32)
-    heard = answers.hear(samples)
-    assert words.hear(samples) is heard and len(system.heard) == 1
-    words.hear(samples.copy())
+    heard = answers.encode(samples)
+    assert words.encode(samples) is heard and len(system.heard) == 1
+    words.encode(samples.copy())
     assert len(system.heard) == 2
     found = words.score({"p0": heard})
     assert [(s.numerator, s.denominator) for s in found] == [(1, 3), (3, 3), (3, 3)]  # "a red boat"; two passages were not heard

@@ -1,4 +1,4 @@
-"""Trained heads as tasks that can be judged: classification (KS, IC, SID, style) and recognition (ASR)."""
+"""The tasks of the robustness grid that are trained heads: classification (KS, IC, SID, style) and recognition (ASR)."""
 
 from __future__ import annotations
 
@@ -22,23 +22,27 @@ from speechssl.stats import ItemScore, unknown_voice
 from speechssl.superb.tasks.classification import METRIC, Classification, classify_mean
 from speechssl.superb.train import TrainedHead, load_head
 
-# A task that a head was trained for, as whoever asks how well it is done sees it: test items in, scores out.
-
 
 @dataclass(frozen=True)
 class Item:
-    """One recording to be judged."""
+    """One test recording."""
 
     id: str  # what the random part of a distortion depends on
     path: Path
 
 
-class TrainedTask(Protocol):
-    """A head with the encoder it was trained on and the recordings it is judged by."""
+class Listed(Protocol):
+    """A set of test recordings."""
 
     @property
-    def name(self) -> str:
-        """ks, ic, sid, style or asr."""
+    def name(self) -> str: ...
+
+    def items(self) -> Sequence[Item]:
+        """The test recordings, in the order of the manifest."""
+
+
+class GridTask(Listed, Protocol):
+    """What is evaluated, such as a head with its encoder, and its test recordings."""
 
     @property
     def metric(self) -> str:
@@ -50,19 +54,16 @@ class TrainedTask(Protocol):
 
     @property
     def card(self) -> Mapping[str, Any]:
-        """What made it: all that its scores depend on, beside the condition."""
+        """All that its scores depend on, beside the condition."""
 
-    def items(self) -> Sequence[Item]:
-        """The recordings that it is judged by, in the order of the manifest."""
-
-    def hear(self, samples: np.ndarray) -> Any:
-        """(N,) float32 at 16 kHz -> what is kept of it. Several threads may call it at once.
+    def encode(self, samples: np.ndarray) -> Any:
+        """(N,) float32 at 16 kHz -> the features that `score` takes. Several threads may call it at once.
 
         Raises ValueError for fewer samples than one frame of the encoder.
         """
 
-    def score(self, heard: Mapping[str, Any]) -> list[ItemScore]:
-        """heard: by the id of the item. An item that is not in it counts as wrong (for wer: every word is missing)."""
+    def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
+        """features: by the id of the item. An item without any counts as wrong (for wer: every word is missing)."""
 
 
 SPLIT = "test"
@@ -94,19 +95,19 @@ class ClassificationTask:
         """The recordings of the split."""
         return [Item(u.id, self.data.path(u)) for u in self.data.splits[self.split]]
 
-    def hear(self, samples: np.ndarray) -> dict[str, str]:
+    def encode(self, samples: np.ndarray) -> dict[str, str]:
         """The label of every slot."""
         return classify_mean(self.trained, self.encoder.hidden_states(samples).cpu().mean(1))
 
-    def score(self, heard: Mapping[str, Any]) -> list[ItemScore]:
+    def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
         truth: dict[str, Utterance] = {u.id: u for u in self.data.splits[self.split]}
-        right = {name: float(heard.get(name) == dict(u.labels)) for name, u in truth.items()}
+        right = {name: float(features.get(name) == dict(u.labels)) for name, u in truth.items()}
         voices = unknown_speakers(self.data, list(truth.values()))
         return [ItemScore(i, i, ok, 1.0, "".join(who)) for (i, ok), who in zip(right.items(), voices, strict=True)]
 
 
 def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEncoder, split: str = SPLIT) -> ClassificationTask:
-    """A head from the folder that training wrote, with its set and the split it is judged on.
+    """A head from the folder that training wrote, with its set and the split it is tested on.
 
     Raises InputError where head, set and encoder do not belong together, and for a split that the set does not have.
     """
@@ -118,7 +119,7 @@ def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEnc
 
 
 def check_split(data: LabelledSet, split: str) -> None:
-    """Raises InputError for a split that a set does not have; call it before a head is trained to be judged on it."""
+    """Raises InputError for a split that a set does not have; call it before a head is trained to be tested on it."""
     if split not in data.splits:
         raise InputError(f"{data.root} has no split {split!r}; choose from {', '.join(data.splits)}")
 
@@ -133,7 +134,7 @@ class RecognitionTask:
     weights: str  # hash of the head
     name: str = "asr"
     metric: str = "wer"
-    known: frozenset[str] = frozenset()  # voices that training knew
+    known: frozenset[str] = frozenset()  # voices of the training data
 
     unit = "passage"
 
@@ -147,13 +148,13 @@ class RecognitionTask:
         """The recordings."""
         return [Item(r.id, self.root / r.audio) for r in self.records]
 
-    def hear(self, samples: np.ndarray) -> str:
-        """What was recognised; nothing in audio shorter than a frame."""
+    def encode(self, samples: np.ndarray) -> str:
+        """The recognised text; empty for audio shorter than a frame."""
         return greedy_decode(self.recogniser.log_probs(samples), self.recogniser.vocabulary)
 
-    def score(self, heard: Mapping[str, Any]) -> list[ItemScore]:
-        said = [heard.get(r.id, "") for r in self.records]
-        errors = word_error_rate([r.text for r in self.records], said, self.records[0].language)
+    def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
+        predicted = [features.get(r.id, "") for r in self.records]
+        errors = word_error_rate([r.text for r in self.records], predicted, self.records[0].language)
         counted = zip(self.records, errors.errors, errors.words, strict=True)
         return [
             ItemScore(r.id, getattr(r, "passage", r.id), float(wrong), float(words), unknown_voice(r.speaker, self.known))
