@@ -40,7 +40,7 @@ def is_main() -> bool:
 def main_first() -> Iterator[None]:
     """The first process goes through the block, then the others do, and find what it left. Where it fails they exit (1)."""
     if not is_main() and not agreed(False):
-        raise SystemExit(1)  # the first has said why
+        raise SystemExit(1)  # the first has reported why
     try:
         yield
     except BaseException:
@@ -52,7 +52,7 @@ def main_first() -> Iterator[None]:
 
 
 def agreed(value: Value) -> Value:
-    """What the first process says, whatever the others would."""
+    """The value of the first process, whatever the others have."""
     if processes() == 1:
         return value
     import torch
@@ -75,7 +75,7 @@ def mean_of_processes(value: torch.Tensor) -> torch.Tensor:
 
 
 def leave() -> None:
-    """Wait for the others, so that none is gone while another still listens to it."""
+    """Wait for the others, so that none ends while another still needs it."""
     if _group.cache_info().currsize:
         import torch
 

@@ -33,12 +33,12 @@ from speechssl.errors import InputError, MissingExtra
 from speechssl.io import read_json, write_json, write_text
 from speechssl.processes import agreed, mean_of_processes, processes, rank
 
-# AdamW as the sources of what is trained here have it.
+Batch = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Adam:
-    """By the names of `TrainingOptions`."""
+    """AdamW's settings, by the names of `TrainingOptions`."""
 
     adam_betas: tuple[float, float]
     adam_epsilon: float
@@ -52,14 +52,6 @@ BERT = Adam((0.9, 0.999), 1e-6, 0.01)  # arXiv 1810.04805, appendix A.2, and its
 PLAIN = Adam((0.9, 0.999), 1e-8, 0.0)
 
 
-# What a training run writes down while it goes: `log.jsonl`, the curves for TensorBoard, how fast it is.
-
-
-def logs(folder: Path, tensorboard: bool) -> list[TrainerCallback]:
-    """`folder`/log.jsonl and, where wanted, `folder`/tensorboard."""
-    return [ScalarLog(folder / "log.jsonl"), *([Curves(folder / "tensorboard")] if tensorboard else [])]
-
-
 class ScalarLog(TrainerCallback):
     """Appends what the module reports beside the loss to `log.jsonl`, a line every `log_every` steps.
 
@@ -71,22 +63,21 @@ class ScalarLog(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         if state.is_world_process_zero and self.path.is_file():
+
+            def step_of(line: str) -> float:
+                try:
+                    return float(json.loads(line)["step"])
+                except (ValueError, KeyError, TypeError):  # the kill cut it short
+                    return math.inf
+
             lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-            write_text(self.path, "".join(line for line in lines if _logged_at(line) <= state.global_step))
+            write_text(self.path, "".join(line for line in lines if step_of(line) <= state.global_step))
 
     def on_log(self, args, state, control, logs=None, **kwargs):  # type: ignore[no-untyped-def]
         if state.is_world_process_zero and logs:
             values = {k: v if not isinstance(v, float) or math.isfinite(v) else None for k, v in logs.items()}  # NaN is not JSON
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": state.global_step} | values) + "\n")
-
-
-def _logged_at(line: str) -> float:
-    """The step of a line of the log; of one that the kill cut short: infinity."""
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return math.inf
 
 
 class Curves(TensorBoardCallback):
@@ -116,12 +107,9 @@ class Pace(TrainerCallback):
 
     def times_real_time(self, step: int) -> dict[str, float]:
         """Seconds of audio over seconds of time since this was last asked; {} where neither is known."""
-        now, heard = time.perf_counter(), range(self.step * self.batches, step * self.batches)
+        now, batches = time.perf_counter(), range(self.step * self.batches, step * self.batches)
         passed, self.since, self.step = now - self.since, now, step
-        return {"times_real_time": round(math.fsum(map(self.seconds, heard)) / passed, 2)} if self.seconds and heard else {}
-
-
-Batch = dict[str, torch.Tensor]
+        return {"times_real_time": round(math.fsum(map(self.seconds, batches)) / passed, 2)} if self.seconds and batches else {}
 
 
 @dataclass(frozen=True)
@@ -193,7 +181,7 @@ class StopAt(TrainerCallback):
 
 
 class Tally:
-    """What the module reported since the last log line, the loss among it: of the updates that were made, not of those dropped."""
+    """What the module reported since the last log line, with the loss: of the updates that were made, not of those dropped."""
 
     def __init__(self) -> None:
         self.current: list[dict[str, float]] = []  # batches of the update that is being made
@@ -241,36 +229,29 @@ class SkipNonFinite(TrainerCallback):
         return len(set(self.path.read_text().split())) if self.path.is_file() else 0
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
-        broken = _not_finite({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        broken = []  # one norm of all is one wait for the device; it may overflow
+        if not bool(torch.nn.utils.get_total_norm(list(gradients.values())).isfinite()):
+            broken = [name for name, gradient in gradients.items() if not bool(torch.isfinite(gradient).all())]
         self.in_a_row = self.in_a_row + 1 if broken else 0
         batches = self.tally.settle(keep=not broken)
         if not broken:
             return
+        step = state.global_step  # from 0, as `fit` counts
         if state.is_world_process_zero:
-            self._tell(state.global_step, batches, broken)
+            with self.path.open("a") as file:
+                file.write(f"{step}\n")
+            losses = ", ".join(f"{values.get('loss', math.nan):.4g}" for values in batches)
+            where = broken[0].removeprefix("module.") + (f" and {len(broken) - 1} more" if len(broken) > 1 else "")
+            tqdm.write(f"step {step}: dropped, its gradient is not finite in {where} (loss {losses})", file=sys.stderr)
         model.zero_grad(set_to_none=True)
         if self.in_a_row > self.patience:
             raise FloatingPointError(
-                f"the gradient was not finite {self.in_a_row} times in a row at step {state.global_step}; lower the learning rate"
+                f"the gradient was not finite {self.in_a_row} times in a row at step {step}; lower the learning rate"
             )
 
     def on_save(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         self.tally.save(Path(args.output_dir) / f"checkpoint-{state.global_step}")
-
-    def _tell(self, step: int, batches: list[dict[str, float]], broken: list[str]) -> None:
-        """Name the batch: its step, from 0 as `fit` counts, its loss, and the weights that it would have spoilt."""
-        with self.path.open("a") as file:
-            file.write(f"{step}\n")
-        losses = ", ".join(f"{values.get('loss', math.nan):.4g}" for values in batches)
-        where = broken[0].removeprefix("module.") + (f" and {len(broken) - 1} more" if len(broken) > 1 else "")
-        tqdm.write(f"step {step}: dropped, its gradient is not finite in {where} (loss {losses})", file=sys.stderr)
-
-
-def _not_finite(gradients: dict[str, torch.Tensor]) -> list[str]:
-    """Names of those with an infinity or no number in them. One norm of all is one wait for the device; it may overflow."""
-    if bool(torch.nn.utils.get_total_norm(list(gradients.values())).isfinite()):
-        return []
-    return [name for name, gradient in gradients.items() if not bool(torch.isfinite(gradient).all())]
 
 
 class _Trainer(Trainer):
@@ -295,14 +276,12 @@ class _Trainer(Trainer):
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:  # else it is the summary at the end
-            logs |= {"loss": math.nan} | self._means() | self.pace.times_real_time(self.state.global_step)
+            found = self.tally.means()  # of all processes; no loss where all updates were dropped
+            means = mean_of_processes(torch.tensor(list(found.values()), dtype=torch.float64, device=self.args.device))
+            pairs = zip(found, means, strict=True)
+            logs |= {"loss": math.nan} | {name: float(x) if name == "loss" else round(float(x), 5) for name, x in pairs}
+            logs |= self.pace.times_real_time(self.state.global_step)
         super().log(logs, *args, **kwargs)
-
-    def _means(self) -> dict[str, float]:
-        """Of all processes. No loss where all updates were dropped."""
-        found = self.tally.means()
-        means = mean_of_processes(torch.tensor(list(found.values()), dtype=torch.float64, device=self.args.device))
-        return {name: float(x) if name == "loss" else round(float(x), 5) for name, x in zip(found, means, strict=True)}
 
 
 def fit(
@@ -328,12 +307,13 @@ def fit(
     if last is not None and (state := read_json(last / "trainer_state.json"))["global_step"] >= options.steps:
         model.load_state_dict(load_file(last / "model.safetensors"))
         return {"steps": state["global_step"], "skipped": guard.skipped, "loss": _last_loss(state)}
+    curves = [Curves(folder / "tensorboard")] if options.tensorboard else []
     trainer = _Trainer(
         model=model,
         args=_arguments(options, folder),
         train_dataset=StepBatches(batch, (options.horizon or options.steps) * options.accumulation),
         data_collator=lambda batches: batches[0],
-        callbacks=[guard, StopAt(options.steps), *logs(folder, options.tensorboard)],
+        callbacks=[guard, StopAt(options.steps), ScalarLog(folder / "log.jsonl"), *curves],
         tally=tally,
         pace=Pace(audio_seconds, options.accumulation),
     )

@@ -1,4 +1,4 @@
-"""Frozen noise: a manifest with a row a mixture, so that every system, later run and laboratory hears the same.
+"""Frozen noise: a manifest with a row a mixture, so that every system, later run and laboratory gets the same.
 
 A row says which recording (with its SHA-256) from which sample on, or which generator with which seed, and the SHA-256 of the noise
 itself as 16-bit audio. Whoever applies it checks all of them, and refuses what has changed.
@@ -70,22 +70,20 @@ class _Freezer:
 
     def _pieces(self, step: Condition, key: str, draw: Draw) -> Row:
         if draw.pieces:
-            return {"files": [{"file": self._name(p.file), "sha256": self._hash(p.file), "offset": p.offset} for p in draw.pieces]}
+            return {"files": [self._entry(piece) for piece in draw.pieces]}
         if self.audio is not None and step.name == "noise":
             file = self.audio / f"{hash_bytes(step.kind.encode(), key.encode())}.flac"
             write_flac(file, as_int16(draw.noise))
-            return {"files": [{"file": self._name(file), "sha256": self._hash(file), "offset": 0}]}
+            return {"files": [self._entry(Piece(file, 0))]}
         return {"generator": NoiseBank.of(step.kind).kind if step.name == "noise" else step.text, "key": key}
 
-    def _name(self, file: Path) -> str:
-        """Relative to the manifest where it lies below it."""
-        file, root = file.resolve(), self.root.resolve()
-        return str(file.relative_to(root) if file.is_relative_to(root) else file)
-
-    def _hash(self, file: Path) -> str:
-        if file not in self.hashes:
-            self.hashes[file] = _file_hash(file)
-        return self.hashes[file]
+    def _entry(self, piece: Piece) -> Row:
+        """A recording by its name, relative to the manifest where it lies below it, with its hash."""
+        if piece.file not in self.hashes:
+            self.hashes[piece.file] = _file_hash(piece.file)
+        file, root = piece.file.resolve(), self.root.resolve()
+        name = str(file.relative_to(root) if file.is_relative_to(root) else file)
+        return {"file": name, "sha256": self.hashes[piece.file], "offset": piece.offset}
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,8 @@ def speak(text: str, voice: Voice) -> Spoken:
         if lib.espeak_Synth(data, ctypes.c_size_t(len(data) + 1), 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None) != 0:
             raise ValueError(f"espeak-ng could not speak {text!r} with voice {voice.name}")
     samples = np.concatenate(chunks) if chunks else np.zeros(0, np.int16)
-    return Spoken(samples, rate, _words(text, events, len(samples)), _phones(events, len(samples)), _said(events))
+    names = tuple(_name(e) for e in events if e.type == _EVENT_PHONEME)
+    return Spoken(samples, rate, _words(text, events, len(samples)), _phones(events, len(samples)), names)
 
 
 def pronounce(words: Sequence[str], language: str) -> list[list[str]]:
@@ -183,15 +184,11 @@ def _words(text: str, events: list[_Timed], total: int) -> tuple[Mark, ...]:
     marks: list[Mark] = []
     for group in groups:
         start = starts.get(group[0][0], 0)
-        marks += _share(group, start, next((b for b in borders if b > start), total))
+        end = next((b for b in borders if b > start), total)
+        letters = np.cumsum([0] + [len(word) for _, word in group])
+        edges = start + (end - start) * letters // letters[-1]
+        marks += [Mark(word, int(a), int(b), place) for (place, word), a, b in zip(group, edges, edges[1:], strict=False)]
     return tuple(marks)
-
-
-def _share(group: list[tuple[int, str]], start: int, end: int) -> list[Mark]:
-    """Divide [start, end) among words in proportion to their letters."""
-    letters = np.cumsum([0] + [len(word) for _, word in group])
-    edges = start + (end - start) * letters // letters[-1]
-    return [Mark(word, int(a), int(b), position) for (position, word), a, b in zip(group, edges, edges[1:], strict=False)]
 
 
 def _phones(events: list[_Timed], total: int) -> tuple[Mark, ...]:
@@ -199,10 +196,6 @@ def _phones(events: list[_Timed], total: int) -> tuple[Mark, ...]:
     phones = [e for e in events if e.type == _EVENT_PHONEME]
     ends = [e.sample for e in phones[1:]] + [total]
     return tuple(Mark(_name(e), e.sample, end) for e, end in zip(phones, ends, strict=True) if end > e.sample)
-
-
-def _said(events: list[_Timed]) -> tuple[str, ...]:
-    return tuple(_name(e) for e in events if e.type == _EVENT_PHONEME)
 
 
 def _name(event: _Timed) -> str:

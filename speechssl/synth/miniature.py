@@ -1,4 +1,8 @@
-"""`speechssl prepare miniature`: what was invented, in the layout that a corpus is published in."""
+"""`speechssl prepare miniature`: tiny corpora in the layouts of published ones, with invented content, to try recipes on.
+
+Passages and questions are those of MiniSQA's generator, written as published ones are, and spoken by its voices. A function for
+each corpus writes them in its layout.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,11 @@ from speechssl.synth.espeak import Spoken, Voice, speak
 from speechssl.synth.minisqa import PAUSE, speakers
 from speechssl.synth.minisqa_text import TextQuestion, generate_passage
 
-# What the miniatures tell: passages and questions of MiniSQA's generator, written as published ones are, spoken by its voices.
-
 STOPS = {"en": (".", " "), "zh": ("。", "")}  # what ends a sentence, and what stands between two
 
 
 @dataclass(frozen=True)
-class Asked:
+class InventedQuestion:
     """A question that its passage answers."""
 
     text: str  # as it is written
@@ -39,7 +41,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Told:
+class InventedPassage:
     """A passage with its questions. written: sentences with capitals and full stops, of the same characters as those spoken."""
 
     split: str
@@ -47,7 +49,7 @@ class Told:
     language: str
     spoken: tuple[str, ...]
     written: tuple[str, ...]
-    questions: tuple[Asked, ...]
+    questions: tuple[InventedQuestion, ...]
     voice: Voice
 
     @property
@@ -57,50 +59,44 @@ class Told:
     @cached_property
     def sounds(self) -> tuple[Spoken, ...]:
         """The sentences, each with the pause after it."""
-        return tuple(_with_pause(speak(sentence, self.voice)) for sentence in self.spoken)
+        found = []
+        for sentence in self.spoken:
+            sound = speak(sentence, self.voice)
+            silence = np.zeros(round(PAUSE * sound.sample_rate), np.int16)
+            found.append(replace(sound, samples=np.concatenate([sound.samples, silence])))
+        return tuple(found)
 
-    def times(self, question: Asked) -> tuple[float, float]:
+    def times(self, question: InventedQuestion) -> tuple[float, float]:
         """Seconds of the answer from the beginning of its sentence."""
         sound, source = self.sounds[question.source.sentence], question.source
         stop = source.start + len(question.answer)
         inside = [w for w in sound.words if source.start < w.position + len(w.text) and w.position < stop]
         return inside[0].start / sound.sample_rate, inside[-1].end / sound.sample_rate
 
-    def before(self, sentence: int) -> float:
+    def seconds_before(self, sentence: int) -> float:
         """Seconds of the sentences before this one."""
         return sum(len(sound.samples) for sound in self.sounds[:sentence]) / self.sounds[0].sample_rate
 
 
-Content = dict[str, list[Told]]  # by split
+Content = dict[str, list[InventedPassage]]  # by split
 
 
-def tell(language: str, split: str, count: int, seed: int, questions: int) -> Iterator[Told]:
+def invent(language: str, split: str, count: int, seed: int, questions: int) -> Iterator[InventedPassage]:
     """`count` passages, each with `questions` questions that it answers; the voices and the values are those of the split alone."""
+    stop, between = STOPS[language]
     for index in range(count):
         text = generate_passage(language, split, index, seed, questions, unanswerable=0.0)
         rng = random.Random(f"miniature {language} {split} {index} {seed}")
         voice, *others = rng.sample(speakers(language, split), k=len(speakers(language, split)))
-        stop, between = STOPS[language]
         written = tuple(s[0].upper() + s[1:] + stop for s in text.sentences)
-        asked = tuple(_asked(q, written, len(between), language, others[i % len(others)]) for i, q in enumerate(text.questions))
-        yield Told(split, index, language, text.sentences, written, asked, voice)
-
-
-def _asked(source: TextQuestion, written: Sequence[str], between: int, language: str, voice: Voice) -> Asked:
-    assert source.answer is not None
-    answer = written[source.sentence][source.start : source.start + len(source.answer)]
-    start = sum(len(s) + between for s in written[: source.sentence]) + source.start
-    text = source.text[0].upper() + source.text[1:] + ("?" if language == "en" else "？")
-    return Asked(text, source.text, answer, start, source, voice)
-
-
-def _with_pause(sound: Spoken) -> Spoken:
-    return replace(sound, samples=np.concatenate([sound.samples, np.zeros(round(PAUSE * sound.sample_rate), np.int16)]))
-
-
-def joined(told: Told) -> tuple[np.ndarray, int]:
-    """The whole passage: samples (N,) int16, and their rate in Hz."""
-    return np.concatenate([sound.samples for sound in told.sounds]), told.sounds[0].sample_rate
+        asked = []
+        for i, q in enumerate(text.questions):
+            assert q.answer is not None
+            answer = written[q.sentence][q.start : q.start + len(q.answer)]
+            start = sum(len(s) + len(between) for s in written[: q.sentence]) + q.start
+            asked_as = q.text[0].upper() + q.text[1:] + ("?" if language == "en" else "？")
+            asked.append(InventedQuestion(asked_as, q.text, answer, start, q, others[i % len(others)]))
+        yield InventedPassage(split, index, language, text.sentences, written, tuple(asked), voice)
 
 
 def record(path: Path, samples: np.ndarray, rate: int) -> None:
@@ -108,18 +104,18 @@ def record(path: Path, samples: np.ndarray, rate: int) -> None:
     write_clip(path, samples, 0.0, len(samples) / rate, rate)
 
 
-def misheard(words: Sequence[str], rate: float, others: Sequence[str], rng: random.Random) -> list[str]:
-    """What a recogniser with about this word error rate might have written: words replaced by others, or left out."""
-    heard = []
+def with_errors(words: Sequence[str], rate: float, others: Sequence[str], rng: random.Random) -> list[str]:
+    """What a recogniser with about this word error rate might give: words replaced by others, or left out."""
+    recognised = []
     for word in words:
         if rng.random() >= rate:
-            heard.append(word)
+            recognised.append(word)
         elif rng.random() < 0.8:
-            heard.append(rng.choice(others))
-    return heard
+            recognised.append(rng.choice(others))
+    return recognised
 
 
-# NMSQA as its authors release it: a Parquet file a split, segments as MP3 at 22,050 Hz, and two JSON files that name them.
+# ---- NMSQA as its authors release it: a Parquet file a split, segments as MP3 at 22,050 Hz, and two JSON files that name them.
 #
 # `audio_full_*` of train and dev count from the beginning of the segment, as in the release; those of test from that of the
 # passage.
@@ -128,8 +124,8 @@ PARAGRAPHS = 2  # an article
 ANNOTATORS = {"train": 1, "dev": 3, "test": 1}  # who give the same text, with one time among them
 
 
-def write_nmsqa(told: Content, root: Path, rng: random.Random) -> None:
-    for split, passages in told.items():
+def write_nmsqa(content: Content, root: Path, rng: random.Random) -> None:
+    for split, passages in content.items():
         audio = root / f"{split}_audios"
         rows, questions, segments = [], {}, {}
         for t in passages:
@@ -148,19 +144,19 @@ def write_nmsqa(told: Content, root: Path, rng: random.Random) -> None:
         write_json(root / f"{split}_segment_id.json", segments)
 
 
-def _row(told: Told, question: Asked, place: str, number: int) -> dict[str, Any]:
-    sentence, (start, end) = question.source.sentence, told.times(question)
-    earlier = told.before(sentence) if told.split == "test" else 0.0
-    people, rate = ANNOTATORS[told.split], float(told.sounds[0].sample_rate)
+def _row(passage: InventedPassage, question: InventedQuestion, place: str, number: int) -> dict[str, Any]:
+    sentence, (start, end) = question.source.sentence, passage.times(question)
+    before = passage.seconds_before(sentence) if passage.split == "test" else 0.0
+    people, rate = ANNOTATORS[passage.split], float(passage.sounds[0].sample_rate)
     return {
-        "id": f"invented{told.split}{told.index:04d}{number:02d}",
-        "title": f"Invented_{told.index // PARAGRAPHS}",
-        "context": told.context,
+        "id": f"invented{passage.split}{passage.index:04d}{number:02d}",
+        "title": f"Invented_{passage.index // PARAGRAPHS}",
+        "context": passage.context,
         "question": question.text,
         "answers": {
             "answer_start": [question.start] * people,
-            "audio_full_answer_end": [round(earlier + end, 2)],
-            "audio_full_answer_start": [round(earlier + start, 2)],
+            "audio_full_answer_end": [round(before + end, 2)],
+            "audio_full_answer_start": [round(before + start, 2)],
             "audio_full_neg_answer_end": [],
             "audio_full_neg_answer_start": [],
             "audio_segment_answer_end": [round(end, 2)],
@@ -170,9 +166,9 @@ def _row(told: Told, question: Asked, place: str, number: int) -> dict[str, Any]
         "content_segment_audio_path": f"context-{place}_{sentence}.mp3",
         "content_full_audio_path": f"context-{place}.mp3",
         "content_audio_sampling_rate": rate,
-        "content_audio_speaker": told.voice.name,
-        "content_segment_text": told.written[sentence],
-        "content_segment_normalized_text": told.written[sentence],
+        "content_audio_speaker": passage.voice.name,
+        "content_segment_text": passage.written[sentence],
+        "content_segment_normalized_text": passage.written[sentence],
         "question_audio_path": f"question-{place}_{number}.mp3",
         "question_audio_sampling_rate": rate,
         "question_audio_speaker": question.voice.name,
@@ -195,39 +191,40 @@ def write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
         parquet.write_table(table, temporary)
 
 
-# SLUE-SQA-5 as the hub has it: Parquet files a split, recordings within, words with their times, punctuation with -1.
+# ---- SLUE-SQA-5 as the hub has it: Parquet files a split, recordings within, words with their times, punctuation with -1.
 
 SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 VERIFIED = 1  # questions of the test set that are in its verified part too
 
 
-def write_slue_sqa5(told: Content, root: Path, rng: random.Random) -> None:
-    for split, passages in told.items():
+def write_slue_sqa5(content: Content, root: Path, rng: random.Random) -> None:
+    for split, passages in content.items():
         rows = [_row_of_slue_sqa5(t, question, i) for t in passages for i, question in enumerate(t.questions)]
         write_parquet(root / "sqa5" / f"{SPLITS[split]}-00000-of-00001.parquet", rows)
         if split == "test":
             write_parquet(root / "sqa5" / "verified_test-00000-of-00001.parquet", rows[:VERIFIED])
 
 
-def _row_of_slue_sqa5(told: Told, question: Asked, number: int) -> dict[str, Any]:
-    sound, (start, end) = speak(question.spoken, question.voice), told.times(question)
-    earlier = told.before(question.source.sentence)
+def _row_of_slue_sqa5(passage: InventedPassage, question: InventedQuestion, number: int) -> dict[str, Any]:
+    sound, (start, end) = speak(question.spoken, question.voice), passage.times(question)
+    before = passage.seconds_before(question.source.sentence)
+    joined = np.concatenate([sound.samples for sound in passage.sounds]), passage.sounds[0].sample_rate
     return {
-        "question_id": f"Invented-{told.split}-{told.index}-{number}",
-        "question_audio": _audio(f"question-{told.index}-{number}.wav", sound.samples, sound.sample_rate),
+        "question_id": f"Invented-{passage.split}-{passage.index}-{number}",
+        "question_audio": _audio(f"question-{passage.index}-{number}.wav", sound.samples, sound.sample_rate),
         "question_speaker_id": question.voice.name,
         "raw_question_text": question.text,
         "normalized_question_text": question.spoken,
-        "document_id": f"Invented_{told.split}_{told.index}",
-        "document_audio": _audio(f"document-{told.index}.wav", *joined(told)),
-        "document_speaker_id": told.voice.name,
-        "raw_document_text": told.context,
-        "normalized_document_text": " ".join(told.spoken),
-        "word2time": _words(told),
+        "document_id": f"Invented_{passage.split}_{passage.index}",
+        "document_audio": _audio(f"document-{passage.index}.wav", *joined),
+        "document_speaker_id": passage.voice.name,
+        "raw_document_text": passage.context,
+        "normalized_document_text": " ".join(passage.spoken),
+        "word2time": _words(passage),
         "answer_spans": {
             "answer": [question.answer.lower()],
-            "start_second": [earlier + start],
-            "end_second": [earlier + end],
+            "start_second": [before + start],
+            "end_second": [before + end],
         },
     }
 
@@ -238,19 +235,19 @@ def _audio(name: str, samples: np.ndarray, rate: int) -> dict[str, Any]:
         return {"bytes": (Path(folder) / name).read_bytes(), "path": name}
 
 
-def _words(told: Told) -> dict[str, list[Any]]:
+def _words(passage: InventedPassage) -> dict[str, list[Any]]:
     """A dict of lists. Full stops are words of their own, without times."""
     found: list[tuple[str, str, float, float]] = []
-    for i, (written, sound) in enumerate(zip(told.written, told.sounds, strict=True)):
-        earlier, rate = told.before(i), sound.sample_rate
+    for i, (written, sound) in enumerate(zip(passage.written, passage.sounds, strict=True)):
+        before, rate = passage.seconds_before(i), sound.sample_rate
         for word, mark in zip(re.findall(r"[^\s.]+", written), sound.words, strict=True):
-            found.append((word, mark.text, earlier + mark.start / rate, earlier + mark.end / rate))
+            found.append((word, mark.text, before + mark.start / rate, before + mark.end / rate))
         found.append((".", "", -1.0, -1.0))
     names = ("word", "normalized_word", "start_second", "end_second")
     return {name: list(column) for name, column in zip(names, zip(*found, strict=True), strict=True)}
 
 
-# The corpora in SQuAD's JSON: Spoken-SQuAD (transcripts with errors, two noisier tests) and ODSQA (Chinese, DRCD's schema).
+# ---- The corpora in SQuAD's JSON: Spoken-SQuAD (transcripts with errors, two noisier tests) and ODSQA (Chinese, DRCD's schema).
 
 SPOKEN_SQUAD = {  # file -> split, word error rate, whether offsets are those of the transcript
     "spoken_train-v1.1.json": ("train", 0.227, True),
@@ -262,76 +259,76 @@ SPOKEN_SQUAD = {  # file -> split, word error rate, whether offsets are those of
 ODSQA = {"ODSQA_spokenq_test-v1.1.json": 0.191, "ODSQA_textq_test-v1.1.json": 0.0}  # file -> error rate of its questions
 
 
-def write_spoken_squad(told: Content, root: Path, rng: random.Random) -> None:
+def write_spoken_squad(content: Content, root: Path, rng: random.Random) -> None:
     """Questions whose answer did not survive in its transcript are left out of train and test; the noisy tests keep them."""
     for name, (split, rate, offsets) in SPOKEN_SQUAD.items():
-        data = [{"title": f"Invented_{t.index}", "paragraphs": [_heard(t, rate, offsets, rng)]} for t in told[split]]
+        data = [{"title": f"Invented_{t.index}", "paragraphs": [_recognised(t, rate, offsets, rng)]} for t in content[split]]
         write_json(root / name, {"version": "1.1", "data": data})
 
 
-def _heard(told: Told, rate: float, offsets: bool, rng: random.Random) -> dict[str, Any]:
+def _recognised(passage: InventedPassage, rate: float, offsets: bool, rng: random.Random) -> dict[str, Any]:
     if not rate:
-        return {"context": told.context, "qas": [_qa(told, i, q.start, q.answer) for i, q in enumerate(told.questions)]}
+        return {"context": passage.context, "qas": [_qa(passage, i, q.start, q.answer) for i, q in enumerate(passage.questions)]}
     while True:  # until an answer is left
-        context = _transcript(told, rate, rng)
-        found = [(i, q.answer.lower(), context.find(q.answer.lower())) for i, q in enumerate(told.questions)]
+        context = _transcript(passage, rate, rng)
+        found = [(i, q.answer.lower(), context.find(q.answer.lower())) for i, q in enumerate(passage.questions)]
         kept = [(i, answer, at) for i, answer, at in found if at >= 0]
         if kept and offsets:
-            return {"context": context, "qas": [_qa(told, i, at, answer) for i, answer, at in kept]}
+            return {"context": context, "qas": [_qa(passage, i, at, answer) for i, answer, at in kept]}
         if kept:
-            return {"context": context, "qas": [_qa(told, i, q.start, q.answer) for i, q in enumerate(told.questions)]}
+            return {"context": context, "qas": [_qa(passage, i, q.start, q.answer) for i, q in enumerate(passage.questions)]}
 
 
-def _transcript(told: Told, rate: float, rng: random.Random) -> str:
-    others = [word for sentence in told.spoken for word in sentence.split()]
-    return " ".join(" ".join(misheard(s.split(), rate, others, rng)) + "." for s in told.spoken)
+def _transcript(passage: InventedPassage, rate: float, rng: random.Random) -> str:
+    others = [word for sentence in passage.spoken for word in sentence.split()]
+    return " ".join(" ".join(with_errors(s.split(), rate, others, rng)) + "." for s in passage.spoken)
 
 
-def _qa(told: Told, number: int, start: int, answer: str) -> dict[str, Any]:
-    name = f"{told.split}{told.index:04d}{number:02d}"
-    return {"id": name, "question": told.questions[number].text, "answers": [{"text": answer, "answer_start": start}]}
+def _qa(passage: InventedPassage, number: int, start: int, answer: str) -> dict[str, Any]:
+    name = f"{passage.split}{passage.index:04d}{number:02d}"
+    return {"id": name, "question": passage.questions[number].text, "answers": [{"text": answer, "answer_start": start}]}
 
 
-def write_odsqa(told: Content, root: Path, rng: random.Random) -> None:
-    """The two tests with contexts as a recogniser heard them, one with such questions too (one is empty), and recordings."""
-    contexts = {t.index: _characters(t.spoken, 0.191, rng) for t in told["test"]}
+def write_odsqa(content: Content, root: Path, rng: random.Random) -> None:
+    """The two tests with contexts as a recogniser gives them, one with such questions too (one is empty), and recordings."""
+    contexts = {t.index: _characters(t.spoken, 0.191, rng) for t in content["test"]}
     for name, rate in ODSQA.items():
         spoken = rate > 0
-        paragraphs = [_paragraph(t, contexts[t.index], _questions(t, rate, rng)) for t in told["test"]]
+        paragraphs = [_paragraph(t, contexts[t.index], _questions(t, rate, rng)) for t in content["test"]]
         if spoken:  # as 6152-2-3, which the other file has not
             first = paragraphs[0]
             first["qas"].append({"id": f"{first['id']}-99", "question": "", "answers": first["qas"][0]["answers"]})
         data = [{"id": p["id"].split("-")[0], "title": "Invented", "paragraphs": [p]} for p in paragraphs]
         write_json(root / name, {"version": "1.3", "data": data})
-    _record(told["test"], root)
-    pairs = [_paragraph(t, t.context, [q.text for q in t.questions]) for t in told["train"]]
+    _record(content["test"], root)
+    pairs = [_paragraph(t, t.context, [q.text for q in t.questions]) for t in content["train"]]
     data = [{"id": p["id"].split("-")[0], "title": "Invented", "paragraphs": [p]} for p in pairs]
     write_json(root / "DRCD-TTS" / "DRCD-TTS_train.json", {"version": "1.3", "data": data})
 
 
 def _characters(sentences: Sequence[str], rate: float, rng: random.Random) -> str:
     others = list("".join(sentences))
-    return "".join("".join(misheard(s, rate, others, rng)) + STOPS["zh"][0] for s in sentences)
+    return "".join("".join(with_errors(s, rate, others, rng)) + STOPS["zh"][0] for s in sentences)
 
 
-def _questions(told: Told, rate: float, rng: random.Random) -> list[str]:
-    return ["".join(misheard(q.spoken, rate, list(q.spoken), rng)) + "？" if rate else q.text for q in told.questions]
+def _questions(passage: InventedPassage, rate: float, rng: random.Random) -> list[str]:
+    return ["".join(with_errors(q.spoken, rate, list(q.spoken), rng)) + "？" if rate else q.text for q in passage.questions]
 
 
-def _paragraph(told: Told, context: str, questions: Sequence[str]) -> dict[str, Any]:
+def _paragraph(passage: InventedPassage, context: str, questions: Sequence[str]) -> dict[str, Any]:
     """Answers are those of the text, at the first place that the context has them, else at the place they had."""
-    name = f"{9000 + told.index}-1"
+    name = f"{9000 + passage.index}-1"
     answers = [
         [{"id": "1", "text": q.answer, "answer_start": at if (at := context.find(q.answer)) >= 0 else q.start}]
-        for q in told.questions
+        for q in passage.questions
     ]
     qas = [{"id": f"{name}-{i}", "question": q, "answers": a} for i, (q, a) in enumerate(zip(questions, answers, strict=True), 1)]
     return {"id": name, "context": context, "qas": qas}
 
 
-def _record(told: Sequence[Told], root: Path) -> None:
+def _record(passages: Sequence[InventedPassage], root: Path) -> None:
     """16 kHz, a file a sentence, a file a question."""
-    for t in told:
+    for t in passages:
         name = f"{9000 + t.index}-1"
         spoken = [(f"passages/{name}-{i}", sound) for i, sound in enumerate(t.sounds, 1)]
         spoken += [(f"questions/{name}-{i}", speak(q.spoken, q.voice)) for i, q in enumerate(t.questions, 1)]
@@ -339,14 +336,14 @@ def _record(told: Sequence[Told], root: Path) -> None:
             record(root / f"{path}.wav", resample(sound.samples / 32768, sound.sample_rate, SAMPLE_RATE), SAMPLE_RATE)
 
 
-# TOEFL-QA: a text file a question, with its whole story, its four options, and after each whether it is right.
+# ---- TOEFL-QA: a text file a question, with its whole story, its four options, and after each whether it is right.
 
 KINDS = ("conversation", "lecture")
 
 
-def write_toefl_qa(told: Content, root: Path, rng: random.Random) -> None:
+def write_toefl_qa(content: Content, root: Path, rng: random.Random) -> None:
     """The first question of every split has two right options, as one in seven of the published."""
-    for split, passages in told.items():
+    for split, passages in content.items():
         for t in passages:
             story = f"tpo_{90 + t.index}-{KINDS[t.index % len(KINDS)]}_1"
             for i, question in enumerate(t.questions):
@@ -354,10 +351,10 @@ def write_toefl_qa(told: Content, root: Path, rng: random.Random) -> None:
                 write_text(root / "data" / split / f"{story}_{i + 1}", _file(t, question, right))
 
 
-def _file(told: Told, question: Asked, right: set[int]) -> str:
+def _file(passage: InventedPassage, question: InventedQuestion, right: set[int]) -> str:
     answer = question.source.options[question.source.correct]
     options = [o if i not in right or o == answer else f"it was the {answer}" for i, o in enumerate(question.source.options)]
-    lines = [f"SENTENCE {sentence} ." for sentence in told.spoken] + [f"QUESTION {question.spoken}"]
+    lines = [f"SENTENCE {sentence} ." for sentence in passage.spoken] + [f"QUESTION {question.spoken}"]
     return "\n".join([*lines, *(f"OPTION {text} {int(i in right)}" for i, text in enumerate(options))]) + "\n"
 
 
@@ -404,32 +401,21 @@ def make_miniature(out: Path, settings: Settings) -> bool:
         raise InputError(f"there is no miniature of {settings.corpus}; choose from {', '.join(CORPORA)}")
     if min(*settings.passages.values(), settings.questions) < 1:
         raise InputError(f"cannot make `{settings.command}`; give at least one passage a split, and one question a passage")
-    said = README.format(name=name, command=settings.command, hash=hash_json(asdict(settings)))
-    if _is_there(out, said):
-        return False
+    readme = README.format(name=name, command=settings.command, hash=hash_json(asdict(settings)))
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        if (out / "README.md").is_file() and (out / "README.md").read_text(encoding="utf-8") == readme:
+            return False
+        raise InputError(f"{out} is there and not this miniature; choose another folder or delete it")
     language, write = CORPORA[name]
+    content = {
+        split: list(invent(language, split, count, settings.seed, settings.questions)) for split, count in settings.passages.items()
+    }
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as temporary:
         root = Path(temporary) / "tree"
-        write(_content(language, settings), root, random.Random(f"{name} {settings.seed}"))
-        write_text(root / "README.md", said)
+        write(content, root, random.Random(f"{name} {settings.seed}"))
+        write_text(root / "README.md", readme)
         if out.is_dir():
             out.rmdir()
         shutil.move(root, out)
     return True
-
-
-def _is_there(out: Path, said: str) -> bool:
-    """Raises InputError for a folder that holds something else, and for a file."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return False
-    readme = out / "README.md"
-    if readme.is_file() and readme.read_text(encoding="utf-8") == said:
-        return True
-    raise InputError(f"{out} is there and not this miniature; choose another folder or delete it")
-
-
-def _content(language: str, settings: Settings) -> dict[str, Any]:
-    return {
-        split: list(tell(language, split, count, settings.seed, settings.questions)) for split, count in settings.passages.items()
-    }
