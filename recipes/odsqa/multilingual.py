@@ -20,13 +20,12 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from speechssl.cascade.system import TextCodec
 from speechssl.cli.parser import count, parse, training_flags, training_options
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.io import claim, write_json
 from speechssl.text import pieces
-from speechssl.textlm.encoders import load_text_encoder, without_dropout
+from speechssl.textlm.encoders import TextCodec, load_text_encoder, without_dropout
 from speechssl.textlm.symbols import assign_tokens, character_tokenizer
 from speechssl.trainer import BERT, Batch, fit
 

@@ -42,7 +42,7 @@ _ROUNDS, _WORDS, _TEXT = 3, 6_000, 100  # of the calibration: corrections, words
 Edit = tuple[str, int]  # what is said, and the index of the reference word it stands at (an insertion: after)
 
 
-def said_words(text: str, language: str) -> list[str]:
+def spelt_words(text: str, language: str) -> list[str]:
     """What the model counts: en: words as a recogniser of letters spells them; zh: characters, a Latin run kept as one."""
     return tokens(text, language) if _chinese(language) else spelt(text).split()
 
@@ -106,7 +106,7 @@ class Confusions:
     def simulate(self, words: Sequence[str], wer: float, name: str, seed: int = 0) -> list[Edit]:
         """What a recogniser with this word error rate might have made of the words, in order.
 
-        words: as `said_words` gives them. name: of the text, which decides the random part together with the seed.
+        words: as `spelt_words` gives them. name: of the text, which decides the random part together with the seed.
         Raises InputError for a rate outside (0, MOST].
         """
         if not 0 < wer <= MOST:
@@ -203,7 +203,7 @@ class Confusions:
 
 def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusions:
     """pairs: reference and recognised texts, of one recogniser. Raises InputError where nothing was recognised wrongly."""
-    aligned = [_aligned(said_words(a, language), said_words(b, language)) for a, b in pairs]
+    aligned = [_aligned(spelt_words(a, language), spelt_words(b, language)) for a, b in pairs]
     rates = counted(pairs, language)
     counts, deleted, inserted = Counter[str](), Counter[str](), Counter[str]()
     taken: dict[str, Counter[str]] = {}
@@ -244,7 +244,7 @@ def _counted(wanted: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) ->
 
 def _calibrate(model: Confusions, references: Sequence[str]) -> tuple[tuple[float, Rates], ...]:
     """Rates to make so that those asked for are counted: corrected by what is counted on the texts of the fit."""
-    words = [word for text in references for word in said_words(text, model.language)]
+    words = [word for text in references for word in spelt_words(text, model.language)]
     every = list(islice(cycle(words), _WORDS))
     some = [every[at : at + _TEXT] for at in range(0, len(every), _TEXT)]
     wanted = [tokens(" ".join(t), model.language) for t in some]

@@ -1,140 +1,107 @@
-"""The cascade with a recogniser that errs as often as is asked for: text QA on the reference text with simulated errors.
-
-The errors are those of a real recogniser (`asr.confusions`). A word keeps its time whatever it is taken for; one that is inserted
-shares the time of the word before it, by letters; the time of a deleted word is nobody's.
-"""
+"""The cascade as systems: text QA on recognised words, on the text of a corpus, or on that text with simulated errors."""
 
 from __future__ import annotations
 
 import math
-import re
-import string
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-from transformers import PreTrainedTokenizerBase
-
-from speechssl.cascade.confusions import MOST, Confusions, Edit, said_words
+from speechssl.cascade.confusions import MOST, Confusions, Edit, read_confusions, spelt_words
+from speechssl.cascade.ctc import CtcRecogniser
+from speechssl.cascade.ctc import Encoder as CtcEncoder
+from speechssl.cascade.text_qa import answer_transcripts
 from speechssl.cascade.words import Recogniser, TimedWord, Transcript
 from speechssl.data.records import Passage, Question, Span
-from speechssl.dual.model import Example, Reader
+from speechssl.dual.decode import Reader
 from speechssl.dual.system import TimedAnswer
+from speechssl.dual.weights import load_reader
 from speechssl.errors import InputError
-from speechssl.text import joiner, language_of
+from speechssl.io import hash_files, read_json
+from speechssl.text import joiner, language_of, pieces
+from speechssl.textlm.encoders import TextCodec, load_tokenizer
 
-# The cascade: recognise passage and question, let a text encoder find the answer's words, look up their times.
-
-_HANZI = re.compile(r"[\u3400-\u9fff]")
-
-
-@dataclass(frozen=True, eq=False)
-class TextCodec:
-    """Words to token ids and back to words, for one tokeniser."""
-
-    tokenizer: PreTrainedTokenizerBase
-
-    def encode(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids (S,) and the index of the word each belongs to (S,). Punctuation around words is dropped, letters are
-        lower-cased. A Chinese word is one character, whatever the tokeniser would join.
-        """
-        pieces = [self._pieces(w) for w in words]
-        ids = np.array([i for piece in pieces for i in piece], np.int64)
-        return ids, np.repeat(np.arange(len(words)), [len(piece) for piece in pieces])
-
-    def _pieces(self, word: str) -> tuple[int, ...]:
-        return _pieces(self.tokenizer, _bare(word.lower()))
-
-
-def _bare(word: str) -> str:
-    """Without what is punctuation, of any script, at both ends."""
-    kept = [i for i, c in enumerate(word) if c not in string.punctuation and unicodedata.category(c)[0] != "P"]
-    return word[kept[0] : kept[-1] + 1] if kept else ""
-
-
-@lru_cache(maxsize=200_000)
-def _pieces(tokenizer: PreTrainedTokenizerBase, word: str) -> tuple[int, ...]:
-    """A piece that only marks where a word begins says nothing in Chinese, where every character would have one."""
-    ids = tuple(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) if word else ()
-    marked = len(ids) > 1 and _HANZI.match(word) and tokenizer.convert_ids_to_tokens(ids[0]) in ("▁", "Ġ")
-    return ids[1:] if marked else ids
-
-
-def text_example(codec: TextCodec, question: Sequence[str], passage: Sequence[str], first: int, last: int) -> Example | None:
-    """A training example from words; first, last: the answer's words in the passage. None when they have no token."""
-    asked, _ = codec.encode(question)
-    ids, owners = codec.encode(passage)
-    inside = np.flatnonzero((owners >= first) & (owners <= last))
-    return Example(asked, ids, int(inside[0]), int(inside[-1])) if len(inside) else None
+TEXT_SYSTEMS = ("text", "cascade-given")
+SIMULATED = "cascade-simulated"
 
 
 @dataclass(frozen=True)
 class Cascade:
-    """ASR + text QA."""
+    """A recogniser and text QA."""
 
     recogniser: Recogniser
     codec: TextCodec
     reader: Reader
+    card: Mapping[str, Any]
+    needs_audio: bool = True
 
-    def answer(self, passage: np.ndarray, question: np.ndarray) -> TimedAnswer:
-        """passage, question: (N,) float32 at 16 kHz."""
-        return self.answer_transcripts([(self.recogniser.transcribe(question), self.recogniser.transcribe(passage))])[0]
+    @property
+    def name(self) -> str:
+        return f"cascade-{self.recogniser.name}"
 
-    def answer_transcripts(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
-        """(question, passage) transcripts -> answers; see `answer_transcripts`."""
+    def encode(self, record: Any, samples: Any) -> Transcript:
+        """samples: (N,) float32 at 16 kHz."""
+        return self.recogniser.transcribe(samples)
+
+    def answer_all(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
         return answer_transcripts(self.codec, self.reader, items)
 
 
-def answer_transcripts(codec: TextCodec, reader: Reader, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
-    """(question, passage) transcripts -> answers. A passage in which nothing was recognised gives an empty answer at 0 s.
-
-    Times are nan where those of the words are.
-    """
-    coded = [(codec.encode(_words(q))[0], codec.encode(_words(p))) for q, p in items]
-    usable = [i for i, (_, (ids, _)) in enumerate(coded) if len(ids)]
-    choices = reader.read_many([(coded[i][0], coded[i][1][0]) for i in usable])
-    found = dict(zip(usable, choices, strict=True))
-    answers = []
-    for i, (_, passage) in enumerate(items):
-        if i not in found:
-            answers.append(TimedAnswer(0.0, 0.0, 0.0, ""))
-            continue
-        owners = coded[i][1][1]
-        words = passage.words[owners[found[i].first] : owners[found[i].last] + 1]
-        answers.append(_timed(words, passage.separator, found[i].confidence))
-    return answers
-
-
-def _timed(words: Sequence[TimedWord], separator: str, confidence: float) -> TimedAnswer:
-    return TimedAnswer(words[0].start, words[-1].end, confidence, separator.join(w.text for w in words))
-
-
-def _words(transcript: Transcript) -> list[str]:
-    return [w.text for w in transcript.words]
-
-
-PREFIX = "cascade-simulated"
-
-
 @dataclass(frozen=True)
-class SimulatedSystem:
-    """wer: a fraction. seed: of the errors, together with the id of the record."""
+class TextSystem:
+    """Text QA without audio: on the reference text (`text`, the cascade's topline), or on the transcripts that the corpus brings
+    along (`cascade-given`).
+    """
 
     codec: TextCodec
     reader: Reader
-    confusions: Confusions
-    wer: float
     card: Mapping[str, Any]
-    seed: int = 0
+    name: str
+    needs_audio: bool = False
+
+    def encode(self, record: Passage | Question | None, samples: Any) -> Transcript:
+        """The words of the record, with their times where the manifest has them.
+
+        `cascade-given` takes the text of a record without a transcript: corpora transcribe passages alone, or questions alone.
+        Raises ValueError where nothing is written, or for a recording that is of no corpus.
+        """
+        if record is None:
+            raise ValueError(f"the system {self.name} reads the text of a corpus; evaluate it on a prepared corpus")
+        text = record.text if self.name == "text" else record.transcript or record.text
+        if not text.strip():
+            wanted = "reference text" if self.name == "text" else "transcript"
+            raise ValueError(f"{record.id} has no {wanted} that the system {self.name} could read")
+        if self.name == "text" and record.words:
+            words = [TimedWord(w.text, w.start, w.end, math.nan) for w in record.words]
+        else:
+            words = [TimedWord(word, math.nan, math.nan, math.nan) for word, _ in pieces(text, record.language)]
+        return Transcript(tuple(words), joiner(record.language))
+
+    def answer_all(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
+        return answer_transcripts(self.codec, self.reader, items)
+
+
+@dataclass(frozen=True)
+class SimulatedCascade:
+    """Text QA on the reference text with errors like a real recogniser's, as many as are asked for (`confusions`).
+
+    A word keeps its time whatever it is taken for; one that is inserted shares the time of the word before it, by letters; the time
+    of a deleted word is lost.
+    """
+
+    codec: TextCodec
+    reader: Reader
+    card: Mapping[str, Any]
+    confusions: Confusions
+    wer: float  # a fraction
+    seed: int = 0  # of the errors, together with the id of the record
     needs_audio: bool = False
 
     @property
     def name(self) -> str:
-        return f"{PREFIX}@{100 * self.wer:g}"
+        return f"{SIMULATED}@{100 * self.wer:g}"
 
     def encode(self, record: Passage | Question | None, samples: Any) -> Transcript:
         """The reference text with errors. Raises ValueError where there is none, or in another language than that of the fit."""
@@ -142,11 +109,11 @@ class SimulatedSystem:
             raise ValueError(f"the system {self.name} reads the text of a corpus; evaluate it on a prepared corpus")
         if language_of(record.language) != language_of(self.confusions.language):
             raise ValueError(f"{record.id} is in {record.language!r}, and the errors were fitted on {self.confusions.language!r}")
-        spans = spoken(record)
+        spans = reference_words(record)
         if not spans:
             raise ValueError(f"{record.id} has no reference text that errors could be made in")
         edits = self.confusions.simulate([s.text for s in spans], self.wer, record.id, self.seed)
-        return Transcript(tuple(timed(edits, spans)), joiner(record.language))
+        return Transcript(tuple(timed_edits(edits, spans)), joiner(record.language))
 
     def answer_all(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
         return answer_transcripts(self.codec, self.reader, items)
@@ -155,28 +122,28 @@ class SimulatedSystem:
 def parse_rate(name: str) -> float:
     """The word error rate of `cascade-simulated@30`: 0.3. Raises InputError for another name."""
     try:
-        percent = float(name.removeprefix(f"{PREFIX}@"))
+        percent = float(name.removeprefix(f"{SIMULATED}@"))
     except ValueError:
         percent = math.nan
     if not 0 < percent <= 100 * MOST:
         raise InputError(
-            f"{name!r} names no word error rate; write {PREFIX}@30 for 30 %, with a number above 0 and at most {100 * MOST:g}"
+            f"{name!r} names no word error rate; write {SIMULATED}@30 for 30 %, with a number above 0 and at most {100 * MOST:g}"
         )
     return percent / 100
 
 
-def spoken(record: Passage | Question) -> list[Span]:
+def reference_words(record: Passage | Question) -> list[Span]:
     """The words (zh: characters) of the reference with their times, nan where the manifest has none."""
     if not record.words:
-        return [Span(word, math.nan, math.nan) for word in said_words(record.text, record.language)]
-    return [s for w in record.words for s in _shared(said_words(w.text, record.language), w)]
+        return [Span(word, math.nan, math.nan) for word in spelt_words(record.text, record.language)]
+    return [s for w in record.words for s in _shared(spelt_words(w.text, record.language), w)]
 
 
-def timed(edits: Sequence[Edit], spans: Sequence[Span]) -> list[TimedWord]:
-    """What is said, at the times of the reference words; several at one share its time."""
+def timed_edits(edits: Sequence[Edit], spans: Sequence[Span]) -> list[TimedWord]:
+    """The words with errors, at the times of the reference words; several at one share its time."""
     found = []
     for place, some in groupby(edits, key=lambda edit: edit[1]):
-        found += _shared([said for said, _ in some], spans[place])
+        found += _shared([word for word, _ in some], spans[place])
     return [TimedWord(s.text, s.start, s.end, math.nan) for s in found]
 
 
@@ -186,3 +153,53 @@ def _shared(words: Sequence[str], span: Span) -> list[Span]:
     step = (span.end - span.start) / max(sum(letters), 1)
     at = [span.start + step * sum(letters[:i]) for i in range(len(words))] + [span.end]
     return [Span(w, at[i], at[i + 1]) for i, w in enumerate(words)]
+
+
+def load_recogniser(models: Path, engine: str, encoder: CtcEncoder) -> tuple[Recogniser, Any]:
+    """A recogniser, and what the card of a system says of it.
+
+    engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`; `pocketsphinx`; or the folder or hub id of a Hugging
+    Face recogniser. Raises InputError for a head that is missing or of another encoder.
+    """
+    if engine == "ctc" or (engine.startswith("ctc-") and not Path(engine).exists()):
+        if not (models / engine).is_dir():
+            raise InputError(
+                f"{models} has no {engine}/; train one (speechssl train ctc), or give another recogniser with --asr, "
+                "or --system dual"
+            )
+        recogniser = CtcRecogniser.load(models / engine, encoder)
+        recogniser.name = engine
+        return recogniser, read_json(models / engine / "card.json").get("weights", encoder.hash)
+    from speechssl.cascade.engines import HuggingFaceRecogniser, PocketSphinxRecogniser
+
+    if engine == "pocketsphinx":
+        return PocketSphinxRecogniser(), "pocketsphinx en-us"
+    return HuggingFaceRecogniser(engine), engine
+
+
+def load_cascade(folder: Path, recogniser: Recogniser, recogniser_card: Any, bf16: bool = False) -> Cascade:
+    """folder: of text QA. recogniser_card: what the card of the system says of the recogniser."""
+    codec, reader, card = _load_text_qa(folder, bf16)
+    return Cascade(recogniser, codec, reader, {"asr": recogniser_card} | card)
+
+
+def load_text(folder: Path, name: str, bf16: bool = False) -> TextSystem:
+    """folder: of text QA. name: `text` or `cascade-given`."""
+    codec, reader, card = _load_text_qa(folder, bf16)
+    return TextSystem(codec, reader, {"reads": name} | card, name)
+
+
+def load_simulated(folder: Path, errors: Path, name: str, bf16: bool = False, seed: int = 0) -> SimulatedCascade:
+    """folder: of text QA. errors: of `evaluate confusions`. name: `cascade-simulated@30` for a word error rate of 30 %."""
+    wer = parse_rate(name)
+    if not errors.is_file():
+        raise InputError(f"{errors} is not there, which {name} makes its errors with; fit it with `speechssl evaluate confusions`")
+    codec, reader, card = _load_text_qa(folder, bf16)
+    card |= {"reads": f"text with {name.removeprefix('cascade-')}", "errors": hash_files([errors]), "seed": seed}
+    return SimulatedCascade(codec, reader, card, read_confusions(errors), wer, seed)
+
+
+def _load_text_qa(folder: Path, bf16: bool) -> tuple[TextCodec, Reader, dict[str, Any]]:
+    model, layout, card = load_reader(folder)
+    codec = TextCodec(load_tokenizer(folder, model.embedding.num_embeddings))
+    return codec, Reader(model, layout, bf16=bf16), {"text_qa": card["weights"]} | ({"bf16": True} if bf16 else {})

@@ -162,9 +162,9 @@ def _hearing(encoder: str, layer: int, recogniser: Path | None) -> Any:
     """Features, the recogniser and what its card says of its weights; both of these None without one."""
     from speechssl.cascade.ctc import CtcRecogniser
     from speechssl.encoders.load import load_encoder
+    from speechssl.encoders.shared import SharedEncoder
     from speechssl.errors import InputError
     from speechssl.io import read_json
-    from speechssl.systems import SharedEncoder
     from speechssl.units.features import encoder_features, load_features
 
     if encoder == "mfcc":
@@ -268,9 +268,9 @@ def _refuse_what_does_not_belong_together(o: argparse.Namespace) -> None:
 def _speechbert(o: argparse.Namespace) -> Any:
     from speechssl.cascade.ctc import CtcRecogniser
     from speechssl.encoders.load import load_encoder
+    from speechssl.encoders.shared import SharedEncoder
     from speechssl.io import read_json
     from speechssl.speechbert.system import load_speechbert
-    from speechssl.systems import SharedEncoder
 
     shared = SharedEncoder(load_encoder(o.encoder))  # SpeechBERT and recogniser see the same layers of one recording
     recogniser = CtcRecogniser.load(o.recogniser, shared)  # type: ignore[arg-type]
@@ -367,7 +367,7 @@ def _add_text(what: Any) -> None:
 
 
 def _train_text(o: argparse.Namespace) -> None:
-    from speechssl.dual.train import train_text
+    from speechssl.cascade.text_qa import train_text
 
     train_text(o.corpus, o.out, qa_options(o))
     print(f"{o.out}: text QA")

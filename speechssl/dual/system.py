@@ -5,14 +5,18 @@ Encoder -> features of one layer -> k-means -> run-length units -> rows of a tex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from speechssl.dual.model import Example, Reader
-from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
-from speechssl.units.extract import UnitExtractor
+from speechssl.dual.decode import Reader
+from speechssl.dual.weights import load_reader
+from speechssl.encoders.base import SpeechEncoder
+from speechssl.errors import InputError
+from speechssl.timing import RunLength, interval_of_units
+from speechssl.units.extract import UnitExtractor, extractor_of
+from speechssl.units.kmeans import load_codebook
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,15 @@ class Dual:
 
     extractor: UnitExtractor
     reader: Reader
+    card: Mapping[str, Any]
+    name: str = "dual"
+    needs_audio: bool = True
 
-    def answer(self, passage: np.ndarray, question: np.ndarray) -> TimedAnswer:
-        """passage, question: (N,) float32 at 16 kHz. Raises ValueError for audio shorter than one frame."""
-        return self.answer_units([(self.extractor.units(question), self.extractor.units(passage))])[0]
+    def encode(self, record: Any, samples: Any) -> RunLength:
+        """samples: (N,) float32 at 16 kHz. Raises ValueError for audio shorter than one frame."""
+        return self.extractor.units(samples)
 
-    def answer_units(self, items: Sequence[tuple[RunLength, RunLength]]) -> list[TimedAnswer]:
+    def answer_all(self, items: Sequence[tuple[RunLength, RunLength]]) -> list[TimedAnswer]:
         """(question, passage) units -> answers."""
         choices = self.reader.read_many([(q.units, p.units) for q, p in items])
         return [
@@ -45,6 +52,20 @@ class Dual:
         ]
 
 
-def example(grid: FrameGrid, question: RunLength, passage: RunLength, start: float, end: float) -> Example:
-    """A training example: the span of units that fits the answer best. start, end: seconds."""
-    return Example(question.units, passage.units, *units_of_interval(grid, passage, start, end))
+def load_dual(folder: Path, codebook: Path, encoder: SpeechEncoder, name: str = "dual", bf16: bool = False) -> Dual:
+    """The reader in `folder`, of the units of this codebook or of those that it was transferred from.
+
+    Raises InputError when the codebook or the reader were made for other units.
+    """
+    extractor = extractor_of(encoder, load_codebook(codebook))
+    model, layout, card = load_reader(folder)
+    check_units_of(folder, card, extractor, codebook)
+    made = {"dual": card["weights"], **extractor.card} | ({"bf16": True} if bf16 else {})
+    return Dual(extractor, Reader(model, layout, bf16=bf16), made, name)
+
+
+def check_units_of(folder: Path, card: Mapping[str, Any], extractor: UnitExtractor, codebook: Path) -> None:
+    """Raises InputError where the reader in `folder`, with this card, was trained on units that mean something else."""
+    units = card.get("units")
+    if not isinstance(units, dict) or units.get("codebook") not in extractor.codebook.names:
+        raise InputError(f"{folder} was trained on other units than {codebook} gives; train it again")

@@ -19,7 +19,8 @@ from safetensors.torch import load_file, save, save_file
 from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
-from speechssl.dual.model import Layout, SpanModel
+from speechssl.dual.data import Layout
+from speechssl.dual.model import SpanModel
 from speechssl.errors import InputError
 from speechssl.io import SHIPPED, hash_content, hash_files, read_json, replacing, write_json
 from speechssl.textlm.symbols import SubwordUnits

@@ -24,19 +24,15 @@ from speechssl.eval.run import Encoded, Encoding, ResultFile, check_conditions, 
 from speechssl.eval.scores import choice_lines, write_lines
 from speechssl.eval.spoken_qa import check_names, mean_score, prediction_path, recogniser_name, rows_of, word_error_interval
 from speechssl.io import hash_json, read_json
-from speechssl.multiple_choice.model import chosen
+from speechssl.multiple_choice.data import written
+from speechssl.multiple_choice.decode import ScoredChoice, chosen, longest_options, score_chance, score_choice
 from speechssl.multiple_choice.system import (
     Baseline,
     ChoiceSystem,
     EncodedQuestion,
-    ScoredChoice,
     WrittenChoice,
     load_choice_systems,
-    longest_options,
-    score_chance,
-    score_choice,
 )
-from speechssl.multiple_choice.train import written
 from speechssl.results import Row, append_rows, read_rows, table
 from speechssl.signal import ACTIVE, snr_note
 from speechssl.stats import Interval

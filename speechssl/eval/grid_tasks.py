@@ -23,6 +23,7 @@ from speechssl.data.sources import Recording, list_recordings, source_card
 from speechssl.data.utterances import load_labelled
 from speechssl.data.voices import voices_of
 from speechssl.encoders.load import load_encoder
+from speechssl.encoders.shared import SharedEncoder, shared_encoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.grid import Setting, first_items
 from speechssl.eval.grid_heads import GridTask, Item, check_split, load_classification, load_recognition
@@ -30,7 +31,7 @@ from speechssl.eval.spoken_qa import answer_questions, asked_passages, score_que
 from speechssl.io import SHIPPED, hash_json, read_json
 from speechssl.stats import ItemScore
 from speechssl.superb.tasks.classification import ClassifierOptions, train_classifier
-from speechssl.systems import SharedEncoder, System, load_systems, shared_encoder
+from speechssl.systems import System, load_systems
 from speechssl.timing import RunLength
 from speechssl.trainer import PLAIN, TrainingOptions
 from speechssl.units.corpus import SHARD, LocalEngine, ShardMaker, extract_corpus

@@ -8,13 +8,14 @@ from pathlib import Path
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.confusions import confusions_card, fit_confusions, write_confusions
+from speechssl.cascade.system import load_recogniser
 from speechssl.cascade.words import Recogniser
 from speechssl.data.records import data_hash, first_passages, load_corpus
+from speechssl.encoders.shared import shared_encoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.run import Encoding, encode_recordings
 from speechssl.io import differing, model_folder
 from speechssl.signal import ACTIVE
-from speechssl.systems import recogniser_of, shared_encoder
 
 GIVEN = "given"  # the transcripts that the corpus brings along
 
@@ -33,7 +34,7 @@ def fit_on_corpus(
 ) -> str:
     """Fit `out`/confusions.json on a recogniser's transcripts of passages and questions; returns its error rates, as a sentence.
 
-    engine: as of `recogniser_of`, or `given`. A model of the same recogniser, data and settings is left alone. Recordings that
+    engine: as of `load_recogniser`, or `given`. A model of the same recogniser, data and settings is left alone. Recordings that
     cannot be read are set aside and reported. Raises InputError for a test split, recordings without reference texts, or a
     recogniser that makes no errors.
     """
@@ -52,7 +53,7 @@ def fit_on_corpus(
     made: object = GIVEN
     if engine != GIVEN:
         folder = model_folder(models)
-        recogniser, made = recogniser_of(folder, engine, shared_encoder(folder))
+        recogniser, made = load_recogniser(folder, engine, shared_encoder(folder))
     card = {"corpus": corpus.resolve().name, "split": split, "data": data_hash(corpus, split), "asr": engine, "recogniser": made}
     card |= {"passages": len(data.passages), "condition": parsed.label, **distorter.card(parsed)}
     path = out / "confusions.json"

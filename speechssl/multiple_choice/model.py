@@ -12,24 +12,22 @@ corpus knows it as the length of `correct`. With the number k known, a set S of 
 the conditional Bernoulli distribution (Chen and Liu 1997, Statistica Sinica 7); for k = 1 it is the softmax. The k best options are
 its mode.
 
-Letters: B questions, O options, W windows, S tokens in a sequence, H hidden width.
+Letters: B questions, O options, W windows, S tokens in a sequence, H hidden width, E embedding width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from speechssl.dual.decode import Window, windows
-from speechssl.dual.model import IGNORED, Inputs, Layout, collate, device_of, of_window
+from speechssl.dual.data import Layout, window_mask
+from speechssl.dual.model import IGNORED, EncoderInputs
 from speechssl.dual.weights import load_model
 from speechssl.errors import InputError
 from speechssl.trainer import Batch
@@ -38,25 +36,6 @@ Combination = Literal["attention", "log-sum-exp"]
 LIKENESS = 20.0  # logits that a cosine of 1 is worth at first
 SHARPNESS = 5.0  # of a combination at first: infinite, the best window decides; 0, their mean does
 COMBINATIONS: tuple[str, ...] = get_args(Combination)
-
-
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """A question to be answered: token ids of each part."""
-
-    question: np.ndarray  # (Q,) int
-    options: tuple[np.ndarray, ...]
-    passage: np.ndarray  # (P,) int, may be empty
-
-    def windows(self, layout: Layout) -> tuple[Window, ...]:
-        """Of a passage without tokens, one without tokens: question and options are still read."""
-        return windows(len(self.passage), layout.size, layout.stride) or (Window(0, 0),)
-
-    def sequence(self, layout: Layout, option: int, window: Window) -> tuple[np.ndarray, int]:
-        """Ids (S,) and the position of the window's first token. What is asked loses the tail of the question first."""
-        said = self.options[option][: layout.question // 2]
-        asked = np.concatenate([self.question[: layout.question - 1 - len(said)], [layout.sep], said])
-        return layout.sequence(asked, self.passage[window.first : window.stop])
 
 
 class ChoiceModel(nn.Module):
@@ -68,7 +47,7 @@ class ChoiceModel(nn.Module):
         if combine not in COMBINATIONS:
             raise InputError(f"there is no combination {combine!r}; choose one of {', '.join(COMBINATIONS)}")
         self.combine = combine
-        self.inputs = Inputs.of(encoder, embedding.embedding_dim)
+        self.inputs = EncoderInputs(encoder, embedding.embedding_dim)
         self.encoder = encoder
         self.embedding = embedding
         width = encoder.config.hidden_size
@@ -86,7 +65,7 @@ class ChoiceModel(nn.Module):
     def evidence_of(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """`evidence` of vectors (N, S, E) in the place of ids."""
         hidden = self.encoder(**self.inputs(embedded, mask, segments)).last_hidden_state.float()
-        asked, read = _mean(hidden, (1 - segments) * mask), _mean(hidden, of_window(mask, segments))
+        asked, read = _mean(hidden, (1 - segments) * mask), _mean(hidden, window_mask(mask, segments))
         alike = self.likeness * functional.cosine_similarity(asked, read)[:, None]
         return alike + self.head(torch.tanh(self.dense(torch.cat([asked, read, asked * read], -1)))).float()
 
@@ -106,8 +85,8 @@ class ChoiceModel(nn.Module):
         return choice_loss(self, ids, mask, segments, correct)
 
 
-class Weighs(Protocol):
-    """What choosing needs of a model: ChoiceModel's evidence and scores."""
+class Scores(Protocol):
+    """Evidence and scores, as those of ChoiceModel."""
 
     def evidence(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor: ...
     def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor: ...
@@ -115,7 +94,7 @@ class Weighs(Protocol):
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
 
-def choice_loss(model: Weighs, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, correct: torch.Tensor) -> Batch:
+def choice_loss(model: Scores, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, correct: torch.Tensor) -> Batch:
     """The mean negative log-likelihood of the right options, and the share of questions whose options are all right."""
     present = mask.any(-1)
     found = model.evidence(ids[present], mask[present], segments[present])
@@ -148,54 +127,6 @@ def log_sum_of_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
     for score in scores.unbind(1):
         sums = [sums[0], *(torch.logaddexp(sums[k], sums[k - 1] + score) for k in range(1, most + 1))]
     return torch.stack(sums, 1).gather(1, sizes[:, None].long())[:, 0]
-
-
-def chosen(scores: np.ndarray, size: int) -> tuple[int, ...]:
-    """The `size` best options in order of their index; of equals the earlier. scores: (O,)."""
-    return tuple(sorted(int(i) for i in np.argsort(-scores, kind="stable")[:size]))
-
-
-@dataclass(frozen=True)
-class ChoiceReader:
-    """A trained model that chooses."""
-
-    model: Weighs
-    layout: Layout
-    batch: int = 16
-    bf16: bool = False
-    device: str = "auto"  # a GPU where there is one
-
-    def __post_init__(self) -> None:
-        """Takes the model there."""
-        self.model.to(device_of(self.device))
-
-    @torch.inference_mode()
-    def score_many(self, items: Sequence[Choice]) -> list[np.ndarray]:
-        """(O,) log-probabilities of the options of every question, as if one were right. All windows are read."""
-        cut = [
-            (i, o, w, *item.sequence(self.layout, o, window))
-            for i, item in enumerate(items)
-            for w, window in enumerate(item.windows(self.layout))
-            for o in range(len(item.options))
-        ]
-        order = sorted(range(len(cut)), key=lambda n: len(cut[n][3]))  # as little padding as may be
-        evidence = [torch.zeros(len(item.options), len(item.windows(self.layout)), 2) for item in items]
-        for start in range(0, len(order), self.batch):
-            part = [cut[n] for n in order[start : start + self.batch]]
-            for (i, o, w, *_), value in zip(part, self._evidence([(ids, offset) for *_, ids, offset in part]), strict=True):
-                evidence[i][o, w, : len(value)] = value
-        return [self._options(found) for found in evidence]
-
-    def _evidence(self, sequences: Sequence[tuple[np.ndarray, int]]) -> torch.Tensor:
-        device = next(self.model.parameters()).device
-        batch = {name: value.to(device) for name, value in collate(sequences, self.layout.pad).items()}
-        with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
-            return self.model.evidence(**batch).float().cpu()
-
-    def _options(self, evidence: torch.Tensor) -> np.ndarray:
-        evidence = evidence.to(next(self.model.parameters()).device)
-        present = torch.ones(1, *evidence.shape[:2], dtype=torch.bool, device=evidence.device)
-        return np.asarray(self.model.scores(evidence[None], present)[0].log_softmax(-1).double().cpu())
 
 
 def load_choice(folder: Path) -> tuple[ChoiceModel, Layout, dict[str, Any]]:

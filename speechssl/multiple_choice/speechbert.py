@@ -1,4 +1,4 @@
-"""Multiple choice over audio words: story, question and options are vectors of SpeechBERT, and `qa/choice.py` chooses.
+"""Multiple choice over audio words: passage, question and options are vectors of SpeechBERT, and a `ChoiceModel` chooses.
 
 Ids 0, 1 and 2 are [CLS], [SEP] and [PAD]; id 3 + n is audio word n, as for spans. Letters: N audio words, E embedding width, W
 words of one recording, P of a passage, A of a question and its options, S positions, O options.
@@ -19,19 +19,19 @@ from tqdm import tqdm
 from speechssl.audio import read_audio
 from speechssl.data.records import Corpus, Passage, Question
 from speechssl.data.sources import Recording
-from speechssl.dual.decode import Window
-from speechssl.dual.model import Layout
+from speechssl.dual.data import Layout, Window
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import replacing
-from speechssl.multiple_choice.data import ChoiceExample
-from speechssl.multiple_choice.model import Choice, ChoiceModel, ChoiceReader, choice_loss
+from speechssl.multiple_choice.data import Choice, ChoiceExample
+from speechssl.multiple_choice.decode import ChoiceReader
+from speechssl.multiple_choice.model import ChoiceModel, choice_loss
 from speechssl.speechbert.model import SPECIALS, AudioWords, look_up
 from speechssl.trainer import Batch
 from speechssl.units.extract import single_threaded
 
 
 class CodeChoice(nn.Module):
-    """A model that chooses, whose ids are three specials and the rows of a table of codes."""
+    """A ChoiceModel whose ids are three specials and the rows of a table of codes."""
 
     codes: Tensor
 
@@ -54,12 +54,6 @@ class CodeChoice(nn.Module):
         return choice_loss(self, ids, mask, segments, correct)
 
 
-class Encodes(Protocol):
-    """What is asked of SpeechBERT."""
-
-    def encode(self, record: None, samples: np.ndarray) -> AudioWords: ...
-
-
 def score_codes(
     model: ChoiceModel,
     layout: Layout,
@@ -68,9 +62,9 @@ def score_codes(
     bf16: bool = False,
 ) -> list[np.ndarray]:
     """(question, options, passage) -> (O,) log-probabilities of the options, as `ChoiceReader.score_many`."""
-    heard = {id(h): h for question, options, passage in items for h in (question, *options, passage)}
+    recordings = {id(words): words for question, options, passage in items for words in (question, *options, passage)}
     empty = np.zeros((0, model.embedding.embedding_dim), np.float32)
-    codes, ids = numbered({str(name): h.codes for name, h in heard.items()}, empty)
+    codes, ids = numbered({str(name): words.codes for name, words in recordings.items()}, empty)
     choices = [
         Choice(ids[str(id(question))], tuple(ids[str(id(o))] for o in options), ids[str(id(passage))])
         for question, options, passage in items
@@ -86,7 +80,7 @@ def numbered(codes: Mapping[str, np.ndarray], empty: np.ndarray) -> tuple[Tensor
 
 
 def choice_recordings(data: Corpus) -> list[Recording]:
-    """All there are of the multiple-choice questions, their options and their passages.
+    """Those of the multiple-choice questions, their options and their passages.
 
     Raises InputError where not one question has all of its recordings.
     """
@@ -100,73 +94,73 @@ def choice_recordings(data: Corpus) -> list[Recording]:
     return found + [Recording(i, data.root / a) for q in spoken for i, a in zip(q.option_ids, q.option_audio, strict=True)]
 
 
+class Encodes(Protocol):
+    """A SpeechBertSystem, as far as it is used here."""
+
+    def encode(self, record: None, samples: np.ndarray) -> AudioWords: ...
+
+
 def encode_recordings(system: Encodes, recordings: Sequence[Recording], path: Path) -> dict[str, np.ndarray]:
-    """id -> codes (W, E) float32 of every recording in which words were heard. They are kept in the file `path`.
+    """id -> codes (W, E) float32 of every recording that has words. They are kept in the file `path`.
 
     Recordings that cannot be read, or have no words, are set aside and listed. Raises InputError where none is left.
     """
+
+    def one(recording: Recording) -> Tensor | str:
+        try:
+            words = system.encode(None, read_audio(recording.path))
+        except (InputError, ValueError) as error:
+            return str(error)
+        return torch.from_numpy(words.codes).half() if len(words) else "no word was recognised in it"
+
     if not path.is_file():
-        _encode(system, recordings, path)
+        with single_threaded(torch.get_num_threads()) as pool:
+            made = list(tqdm(pool.map(one, recordings), total=len(recordings), desc="audio words", unit="file"))
+        found = dict(zip((r.id for r in recordings), made, strict=True))
+        failed = {name: why for name, why in found.items() if isinstance(why, str)}
+        tell_set_aside(failed, "audio words")
+        if len(failed) == len(found):
+            why = next(iter(failed.values()))
+            raise InputError(
+                f"no word was recognised in any of the {len(found)} recordings (the first: {why}); check --recogniser and audio"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            save_file({name: rows for name, rows in found.items() if not isinstance(rows, str)}, temporary)
     return {name: rows.float().numpy() for name, rows in load_file(path).items()}
 
 
-def _encode(system: Encodes, recordings: Sequence[Recording], path: Path) -> None:
-    def one(recording: Recording) -> Tensor | str:
-        try:
-            heard = system.encode(None, read_audio(recording.path))
-        except (InputError, ValueError) as error:
-            return str(error)
-        return torch.from_numpy(heard.codes).half() if len(heard) else "no word was heard in it"
-
-    with single_threaded(torch.get_num_threads()) as pool:
-        made = list(tqdm(pool.map(one, recordings), total=len(recordings), desc="audio words", unit="file"))
-    found = {r.id: m for r, m in zip(recordings, made, strict=True)}
-    heard = {name: rows for name, rows in found.items() if not isinstance(rows, str)}
-    tell_set_aside({name: why for name, why in found.items() if isinstance(why, str)}, "audio words")
-    if not heard:
-        why = next(text for text in found.values() if isinstance(text, str))
-        raise InputError(
-            f"no word was heard in any of the {len(found)} recordings (the first: {why}); check --recogniser and audio"
-        )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        save_file(heard, temporary)
-
-
 def code_examples(
-    data: Corpus, heard: Mapping[str, np.ndarray], layout: Layout
+    data: Corpus, encoded: Mapping[str, np.ndarray], layout: Layout
 ) -> tuple[Tensor, list[ChoiceExample], dict[str, str]]:
-    """The codes (N, E), one example a question, and the questions left out: id -> why. heard: of `encode_recordings`."""
-    width = next(iter(heard.values())).shape[1]
-    codes, ids = numbered(heard, np.zeros((0, width), np.float32))
+    """The codes (N, E), one example a question, and the questions left out: id -> why. encoded: of `encode_recordings`."""
+    width = next(iter(encoded.values())).shape[1]
+    codes, ids = numbered(encoded, np.zeros((0, width), np.float32))
     found, left_out = [], {}
     for question in data.choices:
-        if missing := [name for name in _names(question) if name not in ids]:
+        names = (question.id, question.passage, *question.option_ids)
+        if missing := [name for name in names if name not in ids]:
             left_out[question.id] = f"no audio words of {missing[0]}"
             continue
-        asked, passage, *said = (ids[name] for name in _names(question))
-        choice = Choice(asked, tuple(said), passage)
-        every = choice.windows(layout)
-        spoken = np.concatenate([heard[name] for name in (question.id, *question.option_ids)])
-        found.append(ChoiceExample(choice, by_likeness(spoken, heard[question.passage], every), question.correct))
+        asked, passage, *options = (ids[name] for name in names)
+        choice = Choice(asked, tuple(options), passage)
+        spoken = np.concatenate([encoded[name] for name in (question.id, *question.option_ids)])
+        windows = by_likeness(spoken, encoded[question.passage], choice.windows(layout))
+        found.append(ChoiceExample(choice, windows, question.correct))
     return codes, found, left_out
-
-
-def _names(question: Question) -> tuple[str, ...]:
-    return question.id, question.passage, *question.option_ids
 
 
 def by_likeness(asked: np.ndarray, passage: np.ndarray, every: Sequence[Window]) -> tuple[Window, ...]:
     """The windows by how like their audio words are to those of question and options, the likest first.
 
     No two audio words are the same, so that cosines stand for shared n-grams: of every word (A, E) that is asked, the greatest in a
-    window of the passage (P, E), less its mean over the windows, for what is said everywhere says nothing.
+    window of the passage (P, E), less its mean over the windows, for what stands everywhere says nothing.
     """
-    likeness = _unit(asked) @ _unit(passage).T
+
+    def unit(codes: np.ndarray) -> np.ndarray:
+        return codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9)
+
+    likeness = unit(asked) @ unit(passage).T
     greatest = np.stack([likeness[:, w.first : w.stop].max(1) for w in every])  # (windows, A)
     weights = (greatest - greatest.mean(0)).sum(1)
     return tuple(every[i] for i in np.argsort(-weights, kind="stable"))
-
-
-def _unit(codes: np.ndarray) -> np.ndarray:
-    return codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9)

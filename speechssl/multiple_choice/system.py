@@ -1,4 +1,4 @@
-"""Systems that choose between options: on units, on words heard or written, and baselines that do neither.
+"""Systems that choose between options: on units, on audio words, on recognised or given words, and baselines without any of these.
 
 A model folder holds `choice-units/` beside `encoder/` and `units.safetensors`, `choice-speechbert/` beside `speechbert/` and
 `ctc/`, and `choice-text/` for words.
@@ -6,7 +6,6 @@ A model folder holds `choice-units/` beside `encoder/` and `units.safetensors`, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,66 +13,28 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from speechssl.cascade.system import TextCodec
+from speechssl.cascade.system import load_recogniser
 from speechssl.cascade.words import Recogniser, Transcript
 from speechssl.data.records import Passage, Question
-from speechssl.dual.model import Layout
+from speechssl.dual.data import Layout
+from speechssl.dual.system import check_units_of
+from speechssl.encoders.shared import shared_encoder
 from speechssl.errors import InputError
 from speechssl.io import model_folder
-from speechssl.multiple_choice.model import Choice, ChoiceModel, ChoiceReader, load_choice
+from speechssl.multiple_choice.data import Choice, text_choice, written
+from speechssl.multiple_choice.decode import ChoiceReader
+from speechssl.multiple_choice.model import ChoiceModel, load_choice
 from speechssl.multiple_choice.speechbert import score_codes
-from speechssl.multiple_choice.train import load_tokenizer, text_choice, written
 from speechssl.speechbert.model import AudioWords
 from speechssl.speechbert.system import SpeechBertSystem, load_speechbert
-from speechssl.systems import SharedEncoder, part, recogniser_of, shared_encoder
+from speechssl.systems import part
+from speechssl.textlm.encoders import TextCodec, load_tokenizer
 from speechssl.timing import RunLength
 from speechssl.units.extract import UnitExtractor, extractor_of
 from speechssl.units.kmeans import load_codebook
 
-# Scores of multiple choice, and the baselines that hear nothing.
-#
-# Set accuracy: the options chosen are exactly the right ones, one or several. Accuracy: the same on the questions with one right
-# option. Systems know how many options are right (see `qa/choice.py`), and so do the baselines.
-
-
-@dataclass(frozen=True)
-class ScoredChoice:
-    """One question's scores, 0 to 1 (expected ones for chance); accuracy is None where several options are right."""
-
-    id: str
-    passage: str
-    set_accuracy: float
-    accuracy: float | None
-    options: int
-    correct: tuple[int, ...]
-    chosen: tuple[int, ...] | None  # None: by chance; (): the question could not be answered
-
-
-def score_choice(question: Question, chosen: Sequence[int]) -> ScoredChoice:
-    """Of the options chosen, in any order."""
-    picked = tuple(sorted(chosen))
-    return _scored(question, float(picked == tuple(sorted(question.correct))), picked)
-
-
-def score_chance(question: Question) -> ScoredChoice:
-    """Exact: what a set drawn from all of the right size is worth on average."""
-    return _scored(question, 1 / math.comb(len(question.options), len(question.correct)), None)
-
-
-def longest_options(question: Question) -> tuple[int, ...]:
-    """As many options as are right, those with the most characters; of equals the earlier."""
-    order = sorted(range(len(question.options)), key=lambda i: -len(question.options[i]))
-    return tuple(sorted(order[: len(question.correct)]))
-
-
-def _scored(question: Question, value: float, picked: tuple[int, ...] | None) -> ScoredChoice:
-    single = value if len(question.correct) == 1 else None
-    right = tuple(sorted(question.correct))
-    return ScoredChoice(question.id, question.passage, value, single, len(question.options), right, picked)
-
-
 BASELINES = ("chance", "longest-option")
-WRITTEN = {"text": "text", "cascade-given": "given"}  # systems that read what is written, and what of it
+WRITTEN = {"text": "text", "cascade-given": "given"}  # systems that read the text of the corpus, and which of its texts
 
 
 @dataclass(frozen=True)
@@ -103,7 +64,7 @@ class SpokenChoice(Protocol):
 
 @dataclass(frozen=True)
 class UnitsChoice:
-    """End to end."""
+    """End to end: units of passage, question and options."""
 
     extractor: UnitExtractor
     reader: ChoiceReader
@@ -111,7 +72,6 @@ class UnitsChoice:
     name: str = "units"
 
     def encode(self, record: Passage | Question | None, samples: Any) -> RunLength:
-        """samples: (N,) float32 at 16 kHz."""
         return self.extractor.units(samples)
 
     def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
@@ -129,12 +89,11 @@ class SpeechBertChoice:
     name: str = "speechbert"
 
     def encode(self, record: Passage | Question | None, samples: Any) -> AudioWords:
-        """samples: (N,) float32 at 16 kHz."""
         return self.system.encode(record, samples)
 
     def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
-        heard = [(item.question, item.options, item.passage) for item in items]
-        return score_codes(self.model, self.layout, heard, bf16=self.system.model.bf16)
+        encoded = [(item.question, item.options, item.passage) for item in items]
+        return score_codes(self.model, self.layout, encoded, bf16=self.system.model.bf16)
 
 
 @dataclass(frozen=True)
@@ -151,21 +110,18 @@ class CascadeChoice:
         return f"cascade-{self.recogniser.name}"
 
     def encode(self, record: Passage | Question | None, samples: Any) -> Transcript:
-        """samples: (N,) float32 at 16 kHz."""
         return self.recogniser.transcribe(samples)
 
     def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
-        return self.reader.score_many(
-            [Choice(self._ids(i.question), tuple(map(self._ids, i.options)), self._ids(i.passage)) for i in items]
-        )
+        def ids(transcript: Transcript) -> np.ndarray:
+            return self.codec.encode([word.text for word in transcript.words])[0]
 
-    def _ids(self, transcript: Transcript) -> np.ndarray:
-        return self.codec.encode([word.text for word in transcript.words])[0]
+        return self.reader.score_many([Choice(ids(i.question), tuple(map(ids, i.options)), ids(i.passage)) for i in items])
 
 
 @dataclass(frozen=True)
 class WrittenChoice:
-    """Words that are written: of the reference (`text`), or of the recogniser whose output came with the corpus."""
+    """Text of the corpus: the reference (`text`), or the transcripts that came with it (`cascade-given`)."""
 
     name: str
     source: str
@@ -174,15 +130,15 @@ class WrittenChoice:
     card: Mapping[str, Any]
 
     def score_written(self, pairs: Sequence[tuple[Question, Passage]]) -> list[np.ndarray]:
-        """Raises InputError for a passage of which nothing is written."""
-        return self.reader.score_many([self._choice(question, passage) for question, passage in pairs])
-
-    def _choice(self, question: Question, passage: Passage) -> Choice:
-        read = written(passage, self.source)
-        if not read:
-            kind, other = ("text", "cascade-ctc or units") if self.source == "text" else ("transcript", "text")
-            raise InputError(f"passage {passage.id} has no {kind}, which {self.name} reads; evaluate {other} on this corpus")
-        return text_choice(self.codec, written(question, self.source), question.options, read, question.language)
+        """(O,) log-probabilities of the options of every question. Raises InputError for a passage without text."""
+        choices = []
+        for question, passage in pairs:
+            read = written(passage, self.source)
+            if not read:
+                kind, other = ("text", "cascade-ctc or units") if self.source == "text" else ("transcript", "text")
+                raise InputError(f"passage {passage.id} has no {kind}, which {self.name} reads; evaluate {other} on this corpus")
+            choices.append(text_choice(self.codec, written(question, self.source), question.options, read, question.language))
+        return self.reader.score_many(choices)
 
 
 @dataclass(frozen=True)
@@ -200,80 +156,66 @@ ChoiceSystem = SpokenChoice | WrittenChoice | Baseline
 
 
 def load_choice_systems(models: Path | str, names: Sequence[str], bf16: bool = False) -> list[ChoiceSystem]:
-    """names: `units`, `speechbert`, `cascade-<engine>` (see `systems.load_cascade`), `text`, `cascade-given`, and the baselines.
+    """names: `units`, `speechbert`, `cascade-<engine>` (see `load_recogniser`), `text`, `cascade-given`, and the baselines.
 
     Raises InputError for a system that there is not, and for parts that are missing or do not belong together.
     """
-    encoder = None
+    encoder: Any = None
     found: list[ChoiceSystem] = []
     for name in names:
         if name in BASELINES:
             found.append(Baseline(name))
-        elif name in WRITTEN:
-            found.append(_load_written(_folder(models), name, bf16))
+        elif name in WRITTEN:  # no encoder need be there
+            folder = Path(models) if (Path(models) / "choice-text").is_dir() else model_folder(models)
+            codec, reader, card = _load_text(folder, bf16)
+            found.append(WrittenChoice(name, WRITTEN[name], codec, reader, card | {"source": WRITTEN[name]}))
         elif name in ("units", "speechbert") or name.startswith("cascade-"):
-            encoder = encoder or shared_encoder(model_folder(models))
-            found.append(_load_spoken(model_folder(models), name, encoder, bf16))
+            folder = model_folder(models)
+            encoder = encoder or shared_encoder(folder)
+            if name == "units":
+                found.append(_load_units(folder, encoder, bf16))
+            elif name == "speechbert":
+                found.append(_load_speechbert(folder, encoder, bf16))
+            else:
+                recogniser, made = load_recogniser(folder, name.removeprefix("cascade-"), encoder)
+                codec, reader, card = _load_text(folder, bf16)
+                found.append(CascadeChoice(recogniser, codec, reader, {"asr": made} | card))
         else:
             known = ("units", "speechbert", "cascade-ctc", "cascade-pocketsphinx", "cascade-<folder>", *WRITTEN)
             raise InputError(f"there is no system {name!r}; choose {', '.join((*known, *BASELINES))}")
     return found
 
 
-def _folder(models: Path | str) -> Path:
-    """Of models that only read: no encoder need be there."""
-    return Path(models) if (Path(models) / "choice-text").is_dir() else model_folder(models)
-
-
-def _load_spoken(models: Path, name: str, encoder: SharedEncoder, bf16: bool) -> SpokenChoice:
-    if name == "units":
-        return _load_units(models, encoder, bf16)
-    if name == "speechbert":
-        return _load_speechbert(models, encoder, bf16)
-    recogniser, made = recogniser_of(models, name.removeprefix("cascade-"), encoder)
-    codec, reader, weights = _words(models, bf16)
-    return CascadeChoice(recogniser, codec, reader, {"asr": made, "choice_text": weights} | _fast(bf16))
-
-
-def _load_units(models: Path, encoder: SharedEncoder, bf16: bool) -> UnitsChoice:
-    extractor = extractor_of(encoder, load_codebook(models / "units.safetensors"))  # type: ignore[arg-type]
-    folder = _part(models, "choice-units", "units")
+def _load_units(models: Path, encoder: Any, bf16: bool) -> UnitsChoice:
+    codebook = models / "units.safetensors"
+    extractor = extractor_of(encoder, load_codebook(codebook))
+    folder = _choice_part(models, "choice-units", "units")
     model, layout, card = load_choice(folder)
-    units = card.get("units")
-    if not isinstance(units, dict) or units.get("codebook") not in extractor.codebook.names:
-        raise InputError(f"{folder} was trained on other units than {models / 'units.safetensors'} gives; train it again")
-    made = {"choice_units": card["weights"], **extractor.card} | _fast(bf16)
+    check_units_of(folder, card, extractor, codebook)
+    made = {"choice_units": card["weights"], **extractor.card} | ({"bf16": True} if bf16 else {})
     return UnitsChoice(extractor, ChoiceReader(model, layout, bf16=bf16), made)
 
 
-def _load_speechbert(models: Path, encoder: SharedEncoder, bf16: bool) -> SpeechBertChoice:
-    folder = _part(models, "choice-speechbert", "speechbert")
-    system = load_speechbert(part(models, "speechbert"), encoder, *recogniser_of(models, "ctc", encoder), bf16=bf16)
+def _load_speechbert(models: Path, encoder: Any, bf16: bool) -> SpeechBertChoice:
+    folder, audio_words = _choice_part(models, "choice-speechbert", "speechbert"), part(models, "speechbert")
+    system = load_speechbert(audio_words, encoder, *load_recogniser(models, "ctc", encoder), bf16=bf16)
     model, layout, card = load_choice(folder)
     made = card.get("speechbert")
     if not isinstance(made, dict) or made.get("words") != system.card["words"]:
-        raise InputError(f"{folder} was trained on other audio words than {part(models, 'speechbert')} makes; train it again")
+        raise InputError(f"{folder} was trained on other audio words than {audio_words} makes; train it again")
     return SpeechBertChoice(system, model, layout, {"choice_speechbert": card["weights"], **system.card})
 
 
-def _load_written(models: Path, name: str, bf16: bool) -> WrittenChoice:
-    codec, reader, weights = _words(models, bf16)
-    return WrittenChoice(name, WRITTEN[name], codec, reader, {"choice_text": weights, "source": WRITTEN[name]} | _fast(bf16))
-
-
-def _words(models: Path, bf16: bool) -> tuple[TextCodec, ChoiceReader, str]:
-    folder = _part(models, "choice-text", "text")
+def _load_text(models: Path, bf16: bool) -> tuple[TextCodec, ChoiceReader, dict[str, Any]]:
+    folder = _choice_part(models, "choice-text", "text")
     model, layout, card = load_choice(folder)
     codec = TextCodec(load_tokenizer(folder, model.embedding.num_embeddings))
-    return codec, ChoiceReader(model, layout, bf16=bf16), card["weights"]
+    made = {"choice_text": card["weights"]} | ({"bf16": True} if bf16 else {})
+    return codec, ChoiceReader(model, layout, bf16=bf16), made
 
 
-def _part(models: Path, name: str, kind: str) -> Path:
+def _choice_part(models: Path, name: str, kind: str) -> Path:
     if not (folder := part(models, name)).is_dir():
         how = "neither --units nor --speechbert" if kind == "text" else f"with --{kind}"
         raise InputError(f"{models} has no {name}/; train one (speechssl train choice, {how})")
     return folder
-
-
-def _fast(bf16: bool) -> dict[str, Any]:
-    return {"bf16": True} if bf16 else {}

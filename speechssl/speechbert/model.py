@@ -23,16 +23,17 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.cascade.ctc import run_lstm
-from speechssl.cascade.system import TextCodec
 from speechssl.data.records import Corpus, Question
-from speechssl.dual.model import Example, Layout, Reader, SpanModel, span_loss
+from speechssl.dual.data import Example, Layout, answer_times
+from speechssl.dual.decode import Reader
+from speechssl.dual.model import SpanModel, span_loss
 from speechssl.dual.system import TimedAnswer
-from speechssl.dual.train import QaOptions, first_times
+from speechssl.dual.train import QaOptions
 from speechssl.dual.weights import dequantise, load_reader, quantise, save_reader
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, hash_files, read_json, replacing
 from speechssl.speechbert.data import WordSequence, WordTable
-from speechssl.textlm.encoders import load_text_encoder
+from speechssl.textlm.encoders import TextCodec, load_text_encoder, pad_id
 from speechssl.trainer import Batch
 
 # The vector of an audio word: the code of an autoencoder, drawn towards the word's text embedding.
@@ -230,7 +231,7 @@ def examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[str, s
     """For every answerable question one example a way of cutting; and the questions without any: id -> why."""
     found, left_out = [], {}
     for question in data.answerable:
-        times = first_times(question)
+        times = answer_times(question)
         if times is None:
             left_out[question.id] = "no answer has times"
             continue
@@ -366,16 +367,11 @@ def _span_model(encoder: Any, table: Tensor, head: nn.Linear | None, tokenizer: 
         raise InputError("the text encoder's tokeniser has no mask token; choose an encoder that was trained by masking")
     specials = nn.Embedding(SPECIALS, table.shape[1])
     with torch.no_grad():
-        specials.weight.copy_(table[[tokenizer.cls_token_id, tokenizer.sep_token_id, pad_of(tokenizer)]])
+        specials.weight.copy_(table[[tokenizer.cls_token_id, tokenizer.sep_token_id, pad_id(tokenizer)]])
     model = SpanModel(encoder, specials)
     if head is not None:
         model.head.load_state_dict(head.state_dict())
     return model
-
-
-def pad_of(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The token that fills a batch up."""
-    return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
 
 
 NONE = -1  # no piece to predict

@@ -17,7 +17,8 @@ import torch
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.words import Recogniser
 from speechssl.data.records import Passage, Question, Span
-from speechssl.dual.model import Layout, SpanModel
+from speechssl.dual.data import Layout
+from speechssl.dual.model import SpanModel
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
 from speechssl.speechbert.data import recognised, spans_of, word_table

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from speechssl.cascade.ctc import CtcRecogniser
-from speechssl.cascade.system import TextCodec
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
-from speechssl.dual.model import Layout
+from speechssl.dual.data import Layout
 from speechssl.dual.train import QaOptions, check_positions, check_shares, example_batches, layout_of
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import claim, read_json
@@ -42,14 +41,13 @@ from speechssl.speechbert.model import (
     codes_of,
     examples,
     new_encoder,
-    pad_of,
     pieces_of,
     save_speechbert,
     text_half,
     text_vectors,
 )
 from speechssl.text import pieces
-from speechssl.textlm.encoders import without_dropout
+from speechssl.textlm.encoders import TextCodec, pad_id, without_dropout
 from speechssl.trainer import Batch, TrainingOptions, check_share, fit
 from speechssl.units.features import Features
 
@@ -94,7 +92,7 @@ def train_speechbert(
             return
         text = text_half(options.qa, start)
         layout = layout_of(options.qa, CLS, SEP, PAD)
-        check_positions(text.reader, layout, options.qa)
+        check_positions(text.reader.encoder, layout, options.qa.text_encoder)
         data = first_passages(load_corpus(corpus, options.qa.split), options.passages)
         if options.spans and not data.answerable:
             raise _nothing_to_answer(data)
@@ -162,7 +160,7 @@ class _Stages:
             return
         torch.manual_seed(options.masked.seed)
         model = MaskedWords(self.text.reader, self.text.embeddings, codes)
-        special = (tokenizer.cls_token_id, tokenizer.sep_token_id, pad_of(tokenizer), tokenizer.mask_token_id)
+        special = (tokenizer.cls_token_id, tokenizer.sep_token_id, pad_id(tokenizer), tokenizer.mask_token_id)
         vocabulary = Vocabulary(*special, len(self.text.embeddings), len(self.table))
         size, window, seed = options.masked_batch, options.masked_window, options.masked.seed
         batches = MaskedBatches(self._text(data), self._speech(), vocabulary, size, window, seed=seed)

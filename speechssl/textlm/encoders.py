@@ -1,11 +1,19 @@
-"""Text-pre-trained encoders by folder, hub id, or `minilm`: the 6-layer BERT that a pip package carries."""
+"""Text-pre-trained encoders and tokenisers: by folder, hub id, or `minilm`, the 6-layer BERT that a pip package carries."""
 
 from __future__ import annotations
 
+import re
+import string
+import unicodedata
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from importlib import util
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -48,6 +56,60 @@ def find_text_encoder(name: str) -> str:
     return str(folders[0])
 
 
+def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
+    """The tokeniser that was saved beside a reader of words. rows: of the reader's embedding table.
+
+    Raises InputError where there is none, or it is another model's. (transformers makes an empty one where files are missing, whose
+    ids mean nothing to the reader.)
+    """
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
+        raise InputError(f"{folder} has no tokeniser (tokenizer.json); give a model of words, or train or fetch it again")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{folder} has no tokeniser that can be read; train or fetch the model again") from error
+    if not rows - 256 < len(tokenizer) <= rows:  # some tables are padded to a round number
+        raise InputError(f"the tokeniser in {folder} has {len(tokenizer)} entries and its model {rows}; train or fetch it again")
+    return tokenizer
+
+
+def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The token that fills a batch up: [PAD], else [SEP]."""
+    return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
+
+
+_HANZI = re.compile(r"[\u3400-\u9fff]")
+
+
+@dataclass(frozen=True, eq=False)
+class TextCodec:
+    """Words to token ids and back to words, for one tokeniser."""
+
+    tokenizer: PreTrainedTokenizerBase
+
+    def encode(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Token ids (S,) and the index of the word each belongs to (S,). Punctuation around words is dropped, letters are
+        lower-cased. A Chinese word is one character, whatever the tokeniser would join.
+        """
+        pieces = [_pieces(self.tokenizer, _without_punctuation(w.lower())) for w in words]
+        ids = np.array([i for piece in pieces for i in piece], np.int64)
+        return ids, np.repeat(np.arange(len(words)), [len(piece) for piece in pieces])
+
+
+def _without_punctuation(word: str) -> str:
+    """Without punctuation, of any script, at both ends."""
+    kept = [i for i, c in enumerate(word) if c not in string.punctuation and unicodedata.category(c)[0] != "P"]
+    return word[kept[0] : kept[-1] + 1] if kept else ""
+
+
+@lru_cache(maxsize=200_000)
+def _pieces(tokenizer: PreTrainedTokenizerBase, word: str) -> tuple[int, ...]:
+    ids = tuple(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) if word else ()
+    # a piece that only marks where a word begins says nothing in Chinese, where every character would have one
+    marked = len(ids) > 1 and _HANZI.match(word) and tokenizer.convert_ids_to_tokens(ids[0]) in ("▁", "Ġ")
+    return ids[1:] if marked else ids
+
+
 def from_scratch(config: Any) -> PreTrainedModel:
     """The same architecture with fresh weights."""
     return AutoModel.from_config(AutoConfig.for_model(**config.to_dict()))
@@ -80,3 +142,12 @@ def without_dropout(model: PreTrainedModel) -> PreTrainedModel:
         if isinstance(getattr(model.config, name, None), float):
             setattr(model.config, name, 0.0)
     return model
+
+
+def checkpoint_gradients(encoder: PreTrainedModel, name: str) -> None:
+    """Compute the layers twice in training and keep none: slower, in far less memory. Raises InputError for a kind that cannot."""
+    if not encoder.supports_gradient_checkpointing:
+        raise InputError(f"{name} cannot compute its layers twice; leave out --gradient-checkpointing")
+    with warnings.catch_warnings():  # transformers 6 will call it otherwise
+        warnings.simplefilter("ignore", FutureWarning)
+        encoder.gradient_checkpointing_enable({"use_reentrant": False})

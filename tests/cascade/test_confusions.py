@@ -14,7 +14,7 @@ from speechssl.cascade.confusions import (
     counted,
     fit_confusions,
     read_confusions,
-    said_words,
+    spelt_words,
     write_confusions,
 )
 from speechssl.errors import InputError
@@ -56,7 +56,7 @@ def references():
 
 
 def simulated(model, references, wer, seed=0):
-    return [" ".join(w for w, _ in model.simulate(said_words(t, "en"), wer, f"p{i}", seed)) for i, t in enumerate(references)]
+    return [" ".join(w for w, _ in model.simulate(spelt_words(t, "en"), wer, f"p{i}", seed)) for i, t in enumerate(references)]
 
 
 @pytest.mark.parametrize("wer", SWEEP)
@@ -72,7 +72,7 @@ def test_the_kinds_of_errors_have_the_shares_of_the_fit(model, references, wer):
 
 
 def test_words_that_were_misheard_often_are_misheard_more_often(model, references):
-    words = [w for t in references for w in said_words(t, "en")]
+    words = [w for t in references for w in spelt_words(t, "en")]
     kept = {i for said, i in model.simulate(words, 0.2, "p") if said == words[i]}
     hard, easy = ([i in kept for i, w in enumerate(words) if w in some] for some in (HARD, EASY))
     assert sum(hard) / len(hard) < sum(easy) / len(easy) - 0.1
@@ -89,7 +89,7 @@ def test_known_confusions_come_again_and_unknown_words_are_taken_for_similar_one
 
 
 def test_errors_at_a_low_rate_are_among_those_at_a_higher_one(model, references):
-    words = said_words(references[0], "en")
+    words = spelt_words(references[0], "en")
     low, high = ({i for said, i in model.simulate(words, wer, "p") if said == words[i]} for wer in (0.1, 0.4))
     assert high < low
 
@@ -105,7 +105,7 @@ def test_what_is_said_follows_the_words_and_the_same_seed_says_the_same(words, w
 
 
 def test_the_seed_and_the_name_of_a_text_decide(model, references):
-    words = said_words(references[0], "en")
+    words = spelt_words(references[0], "en")
     assert model.simulate(words, 0.3, "p", 0) != model.simulate(words, 0.3, "p", 1) != model.simulate(words, 0.3, "q", 1)
 
 
@@ -115,14 +115,14 @@ def test_chinese_errs_by_character():
     texts = ["".join(rng.choice(characters) for _ in range(300)) for _ in range(12)]
     heard = ["".join(rng.choice(characters) if rng.random() < 0.2 else c for c in t if rng.random() > 0.05) for t in texts]
     model = fit_confusions(list(zip(texts, heard, strict=True)), "zh-TW")
-    said = ["".join(w for w, _ in model.simulate(said_words(t, "zh"), 0.3, f"{i}")) for i, t in enumerate(texts)]
+    said = ["".join(w for w, _ in model.simulate(spelt_words(t, "zh"), 0.3, f"{i}")) for i, t in enumerate(texts)]
     assert word_error_rate(texts, said, "zh").rate == pytest.approx(0.3, abs=0.025)  # of 3,600 characters
 
 
 def test_mandarin_is_what_the_rules_of_texts_call_so():
-    assert said_words("臺北", "cmn-Hant") == said_words("臺北", "zh") == list("台北")
+    assert spelt_words("臺北", "cmn-Hant") == spelt_words("臺北", "zh") == list("台北")
     with pytest.raises(InputError, match="no text rules for the language 'zha'"):
-        said_words("Vahcuengh", "zha")
+        spelt_words("Vahcuengh", "zha")
 
 
 def test_a_chinese_character_that_the_fit_has_not_seen_is_taken_for_one_that_sounds_alike():
@@ -161,7 +161,7 @@ def test_an_empty_reference_only_adds_insertions():
 def test_a_model_survives_the_disk(model, tmp_path):
     path = tmp_path / "confusions.json"
     write_confusions(path, model, {"split": "dev"})
-    words = said_words(text(100, 0), "en")
+    words = spelt_words(text(100, 0), "en")
     assert read_confusions(path).simulate(words, 0.3, "p") == model.simulate(words, 0.3, "p")
     assert json.loads(path.read_text())["card"] == {"split": "dev"}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from speechssl.cascade.confusions import Confusions, Rates, Word, write_confusions
-from speechssl.cascade.system import parse_rate, spoken, timed
+from speechssl.cascade.system import parse_rate, reference_words, timed_edits
 from speechssl.data.records import Passage, Span
 from speechssl.errors import InputError
 from speechssl.io import model_folder
@@ -23,7 +23,7 @@ def passage(**changes):
 
 
 def test_a_word_keeps_its_time_and_an_inserted_one_shares_that_of_the_word_before():
-    words = timed([("a", 0), ("sailsxx", 2), ("uhh", 2)], SPANS)
+    words = timed_edits([("a", 0), ("sailsxx", 2), ("uhh", 2)], SPANS)
     assert [(w.text, w.start, w.end) for w in words] == [
         ("a", 0, 1),
         ("sailsxx", 2, pytest.approx(3.4)),
@@ -32,14 +32,14 @@ def test_a_word_keeps_its_time_and_an_inserted_one_shares_that_of_the_word_befor
 
 
 def test_words_are_spelt_and_those_that_are_several_share_their_time():
-    found = spoken(passage(words=(Span("Mother-in-law,", 0.0, 1.1), Span("--", 1.1, 1.2), Span("sails.", 2.0, 3.0))))
+    found = reference_words(passage(words=(Span("Mother-in-law,", 0.0, 1.1), Span("--", 1.1, 1.2), Span("sails.", 2.0, 3.0))))
     assert [(s.text, round(s.start, 2), round(s.end, 2)) for s in found] == [
         ("mother", 0, 0.6), ("in", 0.6, 0.8), ("law", 0.8, 1.1), ("sails", 2, 3),
     ]  # fmt: skip
 
 
 def test_without_times_there_are_none():
-    found = spoken(passage())
+    found = reference_words(passage())
     assert [s.text for s in found] == ["the", "boat", "sails"] and all(math.isnan(s.start) and math.isnan(s.end) for s in found)
 
 

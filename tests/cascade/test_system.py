@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from speechssl.cascade.system import Cascade, TextCodec, text_example
+from speechssl.cascade.system import Cascade
+from speechssl.cascade.text_qa import text_example
 from speechssl.cascade.words import Recogniser, TimedWord, Transcript
-from speechssl.dual.decode import SpanChoice, Window
-from speechssl.dual.model import Layout, Reader, SpanModel
+from speechssl.dual.data import Layout, Window
+from speechssl.dual.decode import Reader, SpanChoice
+from speechssl.dual.model import SpanModel
 from speechssl.dual.system import TimedAnswer
+from speechssl.textlm.encoders import TextCodec
 
 SENTENCE = "Anna lost the silver lantern in Paris.".split()
 
@@ -122,8 +125,8 @@ def test_an_answer_without_letters_is_no_example(codec):
 
 def test_an_answer_has_the_times_of_its_words(codec):
     passage = transcript(SENTENCE)
-    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "silver lantern"))
-    (found,) = cascade.answer_transcripts([(transcript(["what", "lost", "anna"]), passage)])
+    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "silver lantern"), {})
+    (found,) = cascade.answer_all([(transcript(["what", "lost", "anna"]), passage)])
     assert found == TimedAnswer(1.5, 2.4, 0.75, "silver lantern")
 
 
@@ -131,7 +134,9 @@ def test_recordings_are_recognised_and_not_mixed_up(codec):
     recogniser = FakeRecogniser(["what did Anna lose", "Anna lost the owls in Paris"])
     assert isinstance(recogniser, Recogniser)
     reader = FinderReader(codec, "owls")
-    found = Cascade(recogniser, codec, reader).answer(passage=np.array([1.0, 0]), question=np.array([0.0, 0]))
+    cascade = Cascade(recogniser, codec, reader, {})
+    asked, listened = (cascade.encode(None, np.array([n, 0.0])) for n in (0, 1))
+    (found,) = cascade.answer_all([(asked, listened)])
     assert (found.start, found.end, found.text) == (1.5, 1.9, "owls")
     ((question, passage),) = reader.asked
     assert np.array_equal(question, codec.encode("what did Anna lose".split())[0])
@@ -140,31 +145,31 @@ def test_recordings_are_recognised_and_not_mixed_up(codec):
 
 def test_words_without_tokens_inside_an_answer_keep_their_place(codec):
     passage = transcript(["in", "silver", "--", "lantern", "...", "paris"])
-    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "silver lantern"))
-    (found,) = cascade.answer_transcripts([(transcript(["what"]), passage)])
+    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "silver lantern"), {})
+    (found,) = cascade.answer_all([(transcript(["what"]), passage)])
     assert found == TimedAnswer(0.5, 1.9, 0.75, "silver -- lantern")
 
 
 def test_chinese_answers_are_joined_without_spaces(codec):
     passage = transcript(list("abnst"), separator="")
-    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "b n s"))
-    (found,) = cascade.answer_transcripts([(transcript(["a"], ""), passage)])
+    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "b n s"), {})
+    (found,) = cascade.answer_all([(transcript(["a"], ""), passage)])
     assert found == TimedAnswer(0.5, 1.9, 0.75, "bns")
 
 
 @pytest.mark.parametrize("silent", [[], ["..."]])
 def test_a_passage_without_words_gives_an_empty_answer_and_the_others_theirs(codec, silent):
     good = (transcript(["what"]), transcript(SENTENCE))
-    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "paris"))
-    found = cascade.answer_transcripts([good, (transcript(["what"]), transcript(silent)), good])
+    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "paris"), {})
+    found = cascade.answer_all([good, (transcript(["what"]), transcript(silent)), good])
     assert found[1] == TimedAnswer(0.0, 0.0, 0.0, "")
     assert found[0] == found[2] == TimedAnswer(3.0, 3.4, 0.75, "Paris.")
-    assert cascade.answer_transcripts([(transcript([]), transcript([]))]) == [TimedAnswer(0.0, 0.0, 0.0, "")]
+    assert cascade.answer_all([(transcript([]), transcript([]))]) == [TimedAnswer(0.0, 0.0, 0.0, "")]
 
 
 def test_a_question_without_words_is_still_answered(codec):
-    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "paris"))
-    (found,) = cascade.answer_transcripts([(transcript([]), transcript(SENTENCE))])
+    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "paris"), {})
+    (found,) = cascade.answer_all([(transcript([]), transcript(SENTENCE))])
     assert found.text == "Paris."
 
 
@@ -173,11 +178,9 @@ def test_with_a_real_reader_answers_are_words_of_the_passage(codec, tokenizer, t
     encoder = text_encoder()
     table = nn.Embedding.from_pretrained(encoder.get_input_embeddings().weight.detach().clone())
     layout = Layout(cls=2, sep=3, pad=0, size=16, stride=8, answer=6)
-    cascade = Cascade(FakeRecogniser([]), codec, Reader(SpanModel(encoder, table).eval(), layout))
+    cascade = Cascade(FakeRecogniser([]), codec, Reader(SpanModel(encoder, table).eval(), layout), {})
     passage = transcript(SENTENCE * 5)
-    found = cascade.answer_transcripts(
-        [(transcript(["who", "lost"]), passage), (transcript(["when"]), transcript(["the", "owls"]))]
-    )
+    found = cascade.answer_all([(transcript(["who", "lost"]), passage), (transcript(["when"]), transcript(["the", "owls"]))])
     for answer, words in zip(found, (passage.words, transcript(["the", "owls"]).words), strict=True):
         inside = [w for w in words if answer.start <= w.start and w.end <= answer.end]
         assert inside and answer.text == " ".join(w.text for w in inside)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from speechssl.dual.model import Layout, SpanModel
+from speechssl.dual.data import Layout
+from speechssl.dual.model import SpanModel
 from speechssl.dual.weights import CODED, DIFFERENCE, load_difference, load_reader, quantise, save_difference, save_reader
 from speechssl.errors import InputError
 from speechssl.io import model_folder, read_json

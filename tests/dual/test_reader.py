@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import BertTokenizer
 
-from speechssl.dual import train
-from speechssl.dual.model import IGNORED, Example, ExampleBatches, Layout, Reader, ShortFirst, SpanModel, collate, of_window
-from speechssl.textlm.encoders import longest_sequence, without_dropout
+from speechssl.dual.data import Example, ExampleBatches, Layout, ShortFirst, collate, window_mask
+from speechssl.dual.decode import Reader
+from speechssl.dual.model import IGNORED, SpanModel
+from speechssl.textlm.encoders import checkpoint_gradients, longest_sequence, without_dropout
 from speechssl.textlm.symbols import special_ids
 
 KINDS = ("bert", "roberta", "distilbert", "electra", "albert", "longformer", "modernbert")
@@ -59,7 +60,7 @@ def test_a_batch_is_padded_to_one_length():
     assert batch["ids"].tolist() == [[30, 1, 31, 2, 3, 31], [30, 31, 4, 31, 32, 32]]
     assert batch["mask"].tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
     assert batch["segments"].tolist() == [[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 0, 0]]
-    assert of_window(batch["mask"], batch["segments"]).tolist() == [[0, 0, 0, 1, 1, 0], [0, 0, 1, 0, 0, 0]]
+    assert window_mask(batch["mask"], batch["segments"]).tolist() == [[0, 0, 0, 1, 1, 0], [0, 0, 1, 0, 0, 0]]
 
 
 def test_segments_are_those_of_berts_own_tokeniser():
@@ -195,7 +196,7 @@ def test_labels_point_at_the_answers_tokens(examples, empty, size, step):
     layout = Layout(cls=2_000, sep=2_001, pad=2_002, size=16, stride=8, question=5)
     batch = ExampleBatches(examples, layout, size, empty, seed=3)(step)
     assert len(batch["ids"]) == min(size, len(examples))
-    read = of_window(batch["mask"], batch["segments"]).numpy()
+    read = window_mask(batch["mask"], batch["segments"]).numpy()
     for ids, mask, inside, first, last in zip(
         *(batch[n].numpy() for n in ("ids", "mask")), read, batch["first"].numpy(), batch["last"].numpy(), strict=True
     ):
@@ -287,7 +288,7 @@ def test_a_longformer_reads_to_its_last_position_and_no_further(text_encoder):
         torch.manual_seed(0)
         model = SpanModel(text_encoder("longformer", **LONG), nn.Embedding(SYMBOLS + 3, 32))
         if twice:
-            train.recompute(model.encoder, "")
+            checkpoint_gradients(model.encoder, "")
         without_dropout(model.train().encoder)
         model(**batch)["loss"].backward()
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))

@@ -12,18 +12,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speechssl.dual.data import MAX_TOKENS, Window, windows
 from speechssl.dual.decode import (
     END_WEIGHT,
-    MAX_TOKENS,
     N_BEST,
     START_WEIGHT,
     Span,
-    Window,
     WindowScores,
     best_span,
     best_span_of_windows,
     best_spans,
-    windows,
 )
 from speechssl.eval.metrics import frame_f1, overlap_score
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval

@@ -7,9 +7,12 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+from speechssl.cascade import text_qa
+from speechssl.cascade.text_qa import answer_words, train_text
 from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus
 from speechssl.dual import train
-from speechssl.dual.train import QaOptions, _answer_words, dual_examples, train_dual, train_text
+from speechssl.dual.data import unit_examples
+from speechssl.dual.train import QaOptions, train_dual
 from speechssl.dual.weights import load_reader
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, write_json
@@ -39,7 +42,8 @@ def corpus(mini_corpus, tmp_path, text_encoder, tokenizer, monkeypatch):
     units = {name: RunLength.of_frames(np.repeat(rng.integers(0, K, 200), 3)[:count]) for name, count in frames.items()}
     made = {"codebook": "b", "corpus": data_hash(root, "train")}
     save_units(tmp_path / "units/train", units, made)
-    monkeypatch.setattr(train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
+    for module in (train, text_qa):
+        monkeypatch.setattr(module, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
     return root
 
 
@@ -196,7 +200,7 @@ def test_text_qa_without_word_times_and_offsets_is_one_sentence(corpus, tmp_path
 def test_without_times_the_answers_words_are_those_at_its_offset(language, written, answer, start, words, span, field):
     passage = Passage("p", "", 0.0, "", "", language)
     question = Question("q", "p", "", 0.0, "", "", language, (Answer("elsewhere"), Answer(answer, char_start=start)))
-    assert _answer_words(replace(passage, **{field: written}), question) == (words, span)
+    assert answer_words(replace(passage, **{field: written}), question) == (words, span)
 
 
 def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
@@ -208,12 +212,6 @@ def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
     assert layout.cls == model.embedding.num_embeddings - 3
     with pytest.raises(InputError, match=r"made from other inputs \(.*characters"):
         train_text(corpus, tmp_path / "text", options(split="other"))
-
-
-def test_what_was_begun_before_there_were_subwords_goes_on(corpus, tmp_path):
-    train_text(corpus, tmp_path / "text", options())
-    made = json.loads((tmp_path / "text/made_from.json").read_text())["options"]
-    assert not {"subwords", "characters", "split"} & set(made)
 
 
 def test_text_qa_takes_the_first_annotation_with_times(corpus, tmp_path):
@@ -236,13 +234,5 @@ def test_windows_that_leave_gaps_or_do_not_fit_are_refused(corpus, tmp_path, siz
 def test_questions_without_units_or_times_are_left_out(corpus, tmp_path):
     data = load_corpus(corpus, "train")
     units = {name: RunLength.of_frames(np.arange(GRID.frames(16_000)) // 3) for name in ("p0", "q0", "p1")}
-    examples, left_out = dual_examples(data, units, GRID)
+    examples, left_out = unit_examples(data, units, GRID)
     assert len(examples) == 1 and left_out == {"q1": "no units of q1", "q2": "no units of q2"}
-
-
-def test_what_earlier_versions_began_is_gone_on_with(corpus):
-    """Options that they did not have are not named where they are not used."""
-    found = train._made_from(corpus, options())["options"]
-    later = {"subwords", "characters", "split", "question", "gradient_checkpointing"}
-    assert not later & found.keys() and found["window"] == 16
-    assert train._made_from(corpus, options(question=60))["options"]["question"] == 60

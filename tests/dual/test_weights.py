@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from speechssl.dual.model import Layout, SpanModel, collate
+from speechssl.dual.data import Layout, collate
+from speechssl.dual.model import SpanModel
 from speechssl.dual.weights import dequantise, load_reader, quantise, save_reader
 from speechssl.errors import InputError
 from speechssl.io import hash_files

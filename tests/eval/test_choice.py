@@ -10,7 +10,6 @@ import pytest
 
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
-from speechssl.cascade.system import TextCodec
 from speechssl.cascade.words import TimedWord, Transcript
 from speechssl.cli import main
 from speechssl.data.records import first_passages, load_corpus
@@ -23,6 +22,7 @@ from speechssl.report.comparison import run_comparison
 from speechssl.report.published import published_choice
 from speechssl.report.spoken_qa import write_report
 from speechssl.results import append_rows, read_rows
+from speechssl.textlm.encoders import TextCodec
 
 CORRECT = [[0], [2], [1, 3], [3]]
 OPTIONS = ["a", "bb", "ccc", "dddd"]

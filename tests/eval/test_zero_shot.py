@@ -5,8 +5,9 @@ from pathlib import Path
 import torch
 from transformers import BertConfig, BertModel
 
+from speechssl.cascade.text_qa import train_text
 from speechssl.data.records import Answer, Passage, Question, write_records
-from speechssl.dual.train import QaOptions, train_text
+from speechssl.dual.train import QaOptions
 from speechssl.eval.spoken_qa import run_evaluation
 from speechssl.results import read_rows
 from speechssl.textlm.symbols import character_tokenizer

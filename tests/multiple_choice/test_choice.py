@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from speechssl.dual.model import Layout
+from speechssl.dual.data import Layout
 from speechssl.dual.weights import save_reader
 from speechssl.errors import InputError
-from speechssl.multiple_choice.data import ChoiceBatches, ChoiceExample, by_overlap
-from speechssl.multiple_choice.model import COMBINATIONS, Choice, ChoiceModel, ChoiceReader, chosen, load_choice, log_sum_of_sets
+from speechssl.multiple_choice.data import Choice, ChoiceBatches, ChoiceExample, by_overlap
+from speechssl.multiple_choice.decode import ChoiceReader, chosen
+from speechssl.multiple_choice.model import COMBINATIONS, ChoiceModel, load_choice, log_sum_of_sets
 
 KINDS = ("bert", "albert", "roberta", "distilbert", "longformer")
 LAYOUT = Layout(cls=30, sep=31, pad=32, size=16, stride=8, question=12)

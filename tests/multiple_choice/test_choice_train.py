@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.cascade.system import TextCodec
 from speechssl.data.records import data_hash, load_corpus
+from speechssl.dual import train as reader_train
 from speechssl.dual.model import SpanModel
 from speechssl.dual.weights import save_reader
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, write_json
 from speechssl.multiple_choice import train as choice_train
-from speechssl.multiple_choice.model import ChoiceReader, chosen, load_choice
-from speechssl.multiple_choice.train import ChoiceOptions, load_tokenizer, text_examples, train_choice_text, train_choice_units
+from speechssl.multiple_choice.data import text_examples
+from speechssl.multiple_choice.decode import ChoiceReader, chosen
+from speechssl.multiple_choice.model import load_choice
+from speechssl.multiple_choice.train import ChoiceOptions, train_choice_text, train_choice_units
+from speechssl.textlm.encoders import TextCodec, load_tokenizer
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.trainer import TrainingOptions
 from speechssl.units.storage import Part, Utterance, encode, part_name
@@ -51,9 +54,12 @@ def corpus(tmp_path, text_encoder, tokenizer, monkeypatch):
     for name, records in (("passages", passages), ("questions", questions)):
         (root / f"train/{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     write_json(root / "card.json", {"corpus": "toy"})
-    monkeypatch.setattr(
-        choice_train, "load_text_encoder", lambda name: (text_encoder("bert" if name == "minilm" else name), tokenizer)
-    )
+
+    def load(name):
+        return text_encoder("bert" if name == "minilm" else name), tokenizer
+
+    for module in (choice_train, reader_train):
+        monkeypatch.setattr(module, "load_text_encoder", load)
     return root
 
 

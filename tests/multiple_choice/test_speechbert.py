@@ -9,13 +9,14 @@ import torch
 
 from speechssl.audio import write_flac
 from speechssl.data.records import load_corpus
-from speechssl.dual.decode import windows
-from speechssl.dual.model import Layout, SpanModel
+from speechssl.dual.data import Layout, windows
+from speechssl.dual.model import SpanModel
 from speechssl.dual.weights import save_reader
 from speechssl.errors import InputError
 from speechssl.io import write_json
 from speechssl.multiple_choice import train as choice_train
-from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, chosen, load_choice
+from speechssl.multiple_choice.decode import ChoiceReader, chosen
+from speechssl.multiple_choice.model import ChoiceModel, load_choice
 from speechssl.multiple_choice.speechbert import (
     CodeChoice,
     by_likeness,
@@ -138,7 +139,9 @@ def test_recordings_without_words_are_set_aside_and_their_questions_left_out(spo
     assert "set aside q3: no audio words of q3" in said and f"{lost}" in said
     assert load_choice(tmp_path / "out")[2]["left_out"] == 1
     spoken.hearer.known = dict.fromkeys(spoken.hearer.known, ())
-    with pytest.raises(InputError, match=r"no word was heard in any of the 48 recordings \(the first: no word was heard in it\)"):
+    with pytest.raises(
+        InputError, match=r"no word was recognised in any of the 48 recordings \(the first: no word was recognised in it\)"
+    ):
         train_choice_speechbert(spoken.root, tmp_path / "none", spoken.hearer, start, options())
     assert not (tmp_path / "none").exists()
 

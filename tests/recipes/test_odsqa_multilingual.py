@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from speechssl.cascade.system import TextCodec
 from speechssl.data.records import Passage, write_records
 from speechssl.errors import InputError
+from speechssl.textlm.encoders import TextCodec
 
 PATH = Path(__file__).parents[2] / "recipes/odsqa/multilingual.py"
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.cascade.system import TextCodec
 from speechssl.speechbert.data import WordTable
 from speechssl.speechbert.model import (
     LONGEST,
@@ -18,6 +17,7 @@ from speechssl.speechbert.model import (
     pieces_of,
     text_vectors,
 )
+from speechssl.textlm.encoders import TextCodec
 
 D, E = 6, 10
 SAID = ("silver", "lantern", "peter", "london")

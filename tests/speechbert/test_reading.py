@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
-from speechssl.dual.model import ExampleBatches, Layout, SpanModel
+from speechssl.dual.data import ExampleBatches, Layout
+from speechssl.dual.model import SpanModel
 from speechssl.speechbert.data import word_table
 from speechssl.speechbert.model import CLS, PAD, SEP, SPECIALS, AudioWords, CodeReader, answer_codes, examples
 from speechssl.timing import FrameGrid

@@ -8,10 +8,11 @@ import pytest
 
 from speechssl.audio import read_audio
 from speechssl.data.records import load_corpus
+from speechssl.encoders.shared import SharedEncoder
 from speechssl.errors import InputError
 from speechssl.speechbert.system import load_speechbert
 from speechssl.speechbert.train import train_speechbert
-from speechssl.systems import SharedEncoder, load_systems
+from speechssl.systems import load_systems
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from speechssl.audio import read_audio
+from speechssl.cascade.text_qa import train_text
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.dual.train import train_text
 from speechssl.errors import InputError
 from speechssl.speechbert import train
 from speechssl.speechbert.data import encode_corpus, known_words, recognised
@@ -86,7 +86,7 @@ def test_mfccs_do_as_well(corpus, options, tmp_path):
 
 
 def test_it_goes_on_from_a_reader_of_words_and_says_so(corpus, features, options, tmp_path, monkeypatch, text_encoder, tokenizer):
-    from speechssl.dual import train as qa_train
+    from speechssl.cascade import text_qa as qa_train
 
     monkeypatch.setattr(qa_train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
     train_text(corpus, tmp_path / "text-qa", options().qa)

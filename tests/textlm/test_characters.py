@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from speechssl.cascade.system import TextCodec
 from speechssl.errors import InputError
+from speechssl.textlm.encoders import TextCodec
 from speechssl.textlm.symbols import character_encoder, character_tokenizer
 
 TEXT = "他在北京，買了 iPhone。"

@@ -10,12 +10,13 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerFast
 
-from speechssl.cascade.system import TextCodec
+from speechssl.cascade.text_qa import text_examples, train_text
 from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
-from speechssl.dual.model import Reader
-from speechssl.dual.train import QaOptions, text_examples, train_text
+from speechssl.dual.decode import Reader
+from speechssl.dual.train import QaOptions
 from speechssl.dual.weights import load_reader
 from speechssl.errors import InputError
+from speechssl.textlm.encoders import TextCodec
 from speechssl.textlm.symbols import SubwordUnits, character_tokenizer, subword_units
 from speechssl.trainer import TrainingOptions
 

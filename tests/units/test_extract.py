@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from speechssl.encoders.base import Chunking, single_threaded
+from speechssl.encoders.shared import SharedEncoder
 from speechssl.errors import InputError
-from speechssl.systems import SharedEncoder
 from speechssl.units.extract import extractor_of, load_extractor
 
 

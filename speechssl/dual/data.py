@@ -1,0 +1,220 @@
+"""What a reader sees: a question and windows of a passage as token ids, the examples it learns from, and batches of them.
+
+A sequence is `[CLS] question [SEP] window [SEP]`. Its tokens are units (DUAL), word pieces (text QA, the cascade) or audio words
+(SpeechBERT); nothing here knows which. Spans are inclusive at both ends: a span of one token has first == last.
+Letters: B sequences, S tokens in a sequence, Q tokens in a question, P tokens in a passage, K units of a codebook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+
+from speechssl.data.records import Corpus, Question, data_hash
+from speechssl.errors import InputError
+from speechssl.timing import FrameGrid, RunLength, units_of_interval
+from speechssl.trainer import Batch
+from speechssl.units.storage import units_card
+
+MAX_TOKENS = 275  # longest answer: 275 units in DUAL's code (arXiv 2203.04911)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens first .. first + length - 1 of a passage."""
+
+    first: int
+    length: int
+
+    @property
+    def stop(self) -> int:
+        """One past the last token."""
+        return self.first + self.length
+
+    def local(self, first: int, last: int) -> tuple[int, int] | None:
+        """The span first..last of the passage, counted from this window's first token; None if not wholly inside."""
+        inside = self.first <= first <= last < self.stop
+        return (first - self.first, last - self.first) if inside else None
+
+
+def windows(total: int, size: int, stride: int) -> tuple[Window, ...]:
+    """Windows of `size` tokens, `stride` apart, over a passage of `total` tokens; the last one ends flush with the passage.
+
+    Every token is covered, and every span of at most size - stride + 1 tokens lies wholly in some window. A passage that is not
+    longer than `size` is one window; one without tokens has none. T5lephone (arXiv 2211.00586) slides by 256 tokens.
+    Raises ValueError unless 1 <= stride <= size, or for a negative total.
+    """
+    if not 1 <= stride <= size or total < 0:
+        raise ValueError(f"windows of {size} tokens, {stride} apart, cannot cover {total} tokens")
+    if total <= size:
+        return (Window(0, total),) if total else ()
+    starts = [*range(0, total - size, stride), total - size]
+    return tuple(Window(start, size) for start in starts)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a question and a passage become sequences. All sizes in tokens."""
+
+    cls: int  # ids
+    sep: int
+    pad: int
+    size: int = 320  # passage tokens a window
+    stride: int = 160
+    question: int = 120  # longer questions lose their tail
+    answer: int = MAX_TOKENS  # longest answer
+    start_weight: float = 1.0  # of the start and the end in a span's score: BERT's; DUAL's reader has its own, see `decode`
+    end_weight: float = 1.0
+
+    def sequence(self, question: np.ndarray, window: np.ndarray) -> tuple[np.ndarray, int]:
+        """Ids (S,) and the position of the window's first token."""
+        asked = question[: self.question]
+        ids = np.concatenate([[self.cls], asked, [self.sep], window, [self.sep]]).astype(np.int64)
+        return ids, len(asked) + 2
+
+
+def collate(sequences: Sequence[tuple[np.ndarray, int]], pad: int) -> dict[str, torch.Tensor]:
+    """Pad to one length: ids, mask, segments (B, S). Segments are BERT's: 1 for the window and its [SEP], 0 for the rest."""
+    ids = pad_sequence([torch.from_numpy(s) for s, _ in sequences], batch_first=True, padding_value=pad)
+    mask, segments = torch.zeros_like(ids), torch.zeros_like(ids)
+    for row, (sequence, offset) in enumerate(sequences):
+        mask[row, : len(sequence)] = 1
+        segments[row, offset : len(sequence)] = 1
+    return {"ids": ids, "mask": mask, "segments": segments}
+
+
+def window_mask(mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+    """mask, segments: (B, S) of `collate`. (B, S), 1 for tokens of the window: segment 1 without its closing [SEP].
+
+    The closing [SEP] is the last of a sequence: nothing follows it.
+    """
+    return segments * functional.pad(mask[:, 1:], (0, 1))
+
+
+@dataclass(frozen=True)
+class Example:
+    """A question to train on: token ids, and the answer's first and last passage token (inclusive)."""
+
+    question: np.ndarray  # (Q,) int
+    passage: np.ndarray  # (P,) int
+    first: int
+    last: int
+
+
+def draw_batch(step: int, examples: int, size: int, seed: int) -> tuple[np.ndarray, np.random.Generator]:
+    """Numbers of the examples in the batch of a step, (size,) or fewer, and the generator of what is random about them.
+
+    Every epoch has an order of its own and leaves out what does not fill a batch.
+    """
+    epoch, index = divmod(step, max(examples // size, 1))
+    order = np.random.default_rng([seed, epoch]).permutation(examples)
+    return order[index * size : (index + 1) * size], np.random.default_rng([seed, epoch, index])
+
+
+@dataclass(frozen=True)
+class ExampleBatches:
+    """Batches of windows, a function of (seed, step) only; a share of `empty` is cut anywhere, and points at [CLS] where it does
+    not hold the answer.
+    """
+
+    examples: Sequence[Example]
+    layout: Layout
+    size: int = 16  # B
+    empty: float = 0.1
+    seed: int = 0
+    noise: float = 0.0  # share of the question's and the passage's tokens that are replaced
+    symbols: int = 0  # by one of these ids, 0..symbols - 1
+
+    def __call__(self, step: int) -> Batch:
+        """ids, mask, segments (B, S); first, last (B,): positions of the answer in its sequence, 0 where the window lacks it."""
+        numbers, rng = draw_batch(step, len(self.examples), self.size, self.seed)
+        drawn = [self._draw(rng, self.examples[i]) for i in numbers]
+        batch = collate([sequence for sequence, _, _ in drawn], self.layout.pad)
+        batch["first"] = torch.tensor([first for _, first, _ in drawn])
+        batch["last"] = torch.tensor([last for _, _, last in drawn])
+        return batch
+
+    def _draw(self, rng: np.random.Generator, example: Example) -> tuple[tuple[np.ndarray, int], int, int]:
+        """A window at a random place: with the answer inside, or (rarely) anywhere."""
+        total, size = len(example.passage), self.layout.size
+        latest = max(total - size, 0)
+        low, high = max(example.last - size + 1, 0), min(example.first, latest)
+        if low > high or rng.random() < self.empty:
+            low, high = 0, latest
+        window = Window(int(rng.integers(low, high + 1)), min(size, total))
+        sequence, offset = self.layout.sequence(example.question, example.passage[window.first : window.stop])
+        if self.noise:  # tokens change as another voice would change them; [CLS] and the two [SEP] stay
+            where = np.flatnonzero(rng.random(len(sequence)) < self.noise)
+            where = where[(where > 0) & (where != offset - 1) & (where < len(sequence) - 1)]
+            sequence[where] = rng.integers(self.symbols, size=len(where))
+        inside = window.local(example.first, example.last)
+        first, last = (offset + inside[0], offset + inside[1]) if inside else (0, 0)
+        return (sequence, offset), first, last
+
+
+@dataclass(frozen=True)
+class ShortFirst:
+    """Batches of short windows for the first `steps` steps, of whole ones after.
+
+    To match a question with one of three sentences is learnt long before one of ten: from a whole passage the reader sits on a
+    plateau (it points at any fact) for hundreds of steps. A batch of short windows holds as many tokens as one of whole windows.
+    """
+
+    short: ExampleBatches
+    whole: ExampleBatches
+    steps: int
+
+    def __call__(self, step: int) -> Batch:
+        return (self.short if step < self.steps else self.whole)(step)
+
+
+@dataclass(frozen=True)
+class UnitSource:
+    """What the card of extracted units says of them."""
+
+    made_from: dict[str, Any]  # encoder, layer, codebook, corpus and so on
+    symbols: int  # K
+    grid: FrameGrid
+    codebooks: tuple[str, ...]  # hashes of the codebooks whose unit k means the same, the units' own first
+
+
+def unit_source(units: Path, corpus: Path) -> UnitSource:
+    """units: the folder of a split. Raises InputError where they are of another corpus, or their card does not say."""
+    card = units_card(units)
+    try:
+        source = UnitSource(card["made_from"], int(card["K"]), FrameGrid(**card["grid"]), tuple(card["codebooks"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{units / 'card.json'} does not say what made the units; extract them again") from error
+    if source.made_from.get("corpus") != data_hash(corpus, units.name):
+        raise InputError(f"the units in {units} were made from another corpus; extract them again")
+    return source
+
+
+def unit_examples(data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid) -> tuple[list[Example], dict[str, str]]:
+    """One example a question, of the first annotation with times; and the questions left out: id -> why.
+
+    The label is the span of units that fits the answer's seconds best.
+    """
+    found, left_out = [], {}
+    for question in data.answerable:
+        times = answer_times(question)
+        if times is None:
+            left_out[question.id] = "no answer has times"
+        elif missing := [name for name in (question.id, question.passage) if name not in units]:
+            left_out[question.id] = f"no units of {missing[0]}"
+        else:
+            asked, passage = units[question.id], units[question.passage]
+            found.append(Example(asked.units, passage.units, *units_of_interval(grid, passage, *times)))
+    return found, left_out
+
+
+def answer_times(question: Question) -> tuple[float, float] | None:
+    """Start and end in seconds of the first annotation that has them."""
+    return next(((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None), None)
