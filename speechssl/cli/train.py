@@ -121,14 +121,14 @@ def add_carry_speechbert(what: Any) -> None:
 
 def _carry_speechbert(o: argparse.Namespace) -> None:
     from speechssl.encoders.load import load_encoder
-    from speechssl.speechbert.carry import CarryOptions, transfer_speechbert
+    from speechssl.speechbert.transfer import TransferOptions, transfer_speechbert
 
     training = replace(training_options(o), bf16=False)  # a CPU has no fast LSTM in bfloat16
-    options = CarryOptions(training, o.batch, o.passages, o.split)
+    options = TransferOptions(training, o.batch, o.passages, o.split)
     card = transfer_speechbert(o.corpus, load_encoder(o.encoder), o.speechbert, load_encoder(o.new), o.out, options)
-    carried = card["carried"]
-    off = f"a code is off by {carried['distance']:.0%} of what the codes of two words differ by"
-    print(f"{o.out}: SpeechBERT, carried over by {carried['audio_words']} audio words; {off}")
+    made = card["transferred"]
+    off = f"a code is off by {made['distance']:.0%} of what the codes of two words differ by"
+    print(f"{o.out}: SpeechBERT, transferred by {made['audio_words']} audio words; {off}")
 
 
 def _word_flags(verb: argparse.ArgumentParser) -> None:

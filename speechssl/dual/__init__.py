@@ -1,7 +1,5 @@
-"""Spoken question answering: choosing spans and scoring them, and the systems that predict them.
+"""DUAL (arXiv 2203.04911): spoken question answering on units, and the reader of spans that the other systems share.
 
-spans: sliding windows and the best span over all of them.
-choice, choice_batches, choice_train: multiple choice on units and on words; choice_metrics: its scores and baselines.
-weights: span models on disk; int8: their matrices; differences: a reader as what differs from another.
-metrics: scores on seconds (FF1, AOS) and on text (EM, F1, WER).
+data: windows, examples, batches. model: embedding, text encoder, two vectors. decode: windows -> one span. train: one reader
+training. weights: models on disk. system: encode -> units -> reader -> seconds.
 """

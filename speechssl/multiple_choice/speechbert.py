@@ -25,7 +25,9 @@ from speechssl.io import replacing
 from speechssl.multiple_choice.data import Choice, ChoiceExample
 from speechssl.multiple_choice.decode import ChoiceReader
 from speechssl.multiple_choice.model import ChoiceModel, choice_loss
-from speechssl.speechbert.model import SPECIALS, AudioWords, look_up
+from speechssl.speechbert.data import SPECIALS
+from speechssl.speechbert.decode import AudioWords
+from speechssl.speechbert.model import look_up
 from speechssl.trainer import Batch
 from speechssl.units.extract import single_threaded
 

@@ -25,7 +25,7 @@ from speechssl.multiple_choice.data import Choice, text_choice, written
 from speechssl.multiple_choice.decode import ChoiceReader
 from speechssl.multiple_choice.model import ChoiceModel, load_choice
 from speechssl.multiple_choice.speechbert import score_codes
-from speechssl.speechbert.model import AudioWords
+from speechssl.speechbert.decode import AudioWords
 from speechssl.speechbert.system import SpeechBertSystem, load_speechbert
 from speechssl.systems import part
 from speechssl.textlm.encoders import TextCodec, load_tokenizer
@@ -93,7 +93,7 @@ class SpeechBertChoice:
 
     def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
         encoded = [(item.question, item.options, item.passage) for item in items]
-        return score_codes(self.model, self.layout, encoded, bf16=self.system.model.bf16)
+        return score_codes(self.model, self.layout, encoded, bf16=self.system.bf16)
 
 
 @dataclass(frozen=True)

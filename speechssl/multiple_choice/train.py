@@ -21,7 +21,7 @@ from speechssl.multiple_choice.data import ChoiceBatches, ChoiceExample, text_ex
 from speechssl.multiple_choice.model import COMBINATIONS, ChoiceModel, load_choice
 from speechssl.multiple_choice.speechbert import CodeChoice, choice_recordings, code_examples, encode_recordings
 from speechssl.processes import agreed, is_main, main_first
-from speechssl.speechbert.model import CLS, PAD, SEP
+from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.system import SpeechBertSystem
 from speechssl.textlm.encoders import TextCodec, load_text_encoder, load_tokenizer, pad_id
 from speechssl.textlm.symbols import special_ids

@@ -1,36 +1,45 @@
-"""The recordings of a corpus for the training of SpeechBERT: features in one array on disk, and the words with their times.
+"""What SpeechBERT is trained on: recordings cut into audio words, and the batches of its three stages.
 
-A recording is cut by the words of the manifest, or where that has none by aligning what is written with the recogniser; and, where
-there is a recogniser, a second time by what it heard, as it will be when questions are answered. Of its words only the times count.
+A recording is cut by the words of the manifest, or where that has none by aligning its text with the recogniser; and, where there
+is a recogniser, a second time by its output, as it will be when questions are answered. Of its words only the times count.
+Ids of spans: 0, 1 and 2 are [CLS], [SEP] and [PAD], 3 + n is audio word n. Ids of masked words: those below V are word pieces,
+V + n is audio word n.
+Letters: F rows of features of all recordings, D their width, N words of all recordings, W words of one, B words or sequences of a
+batch, T rows of the longest of them, S positions, V vocabulary, E embedding width, P pieces of a word.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
-from speechssl.cascade.ctc import CtcRecogniser, CtcVocabulary
+from speechssl.cascade.ctc import CtcRecogniser
 from speechssl.data.records import Corpus, Passage, Question, Span
+from speechssl.dual.data import Example, answer_times
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, replacing, write_json
+from speechssl.textlm.encoders import TextCodec
 from speechssl.timing import FrameGrid
+from speechssl.trainer import Batch
 from speechssl.units.extract import single_threaded
 from speechssl.units.features import Features
 
-# Recordings cut into words: where each begins and ends, which rows of features are its own, and, in training, what it says.
-#
-# Letters: F rows of features of all recordings, N words of all recordings, W words of one, D feature width.
-
 GAP = 0.1  # seconds that a word of a recogniser may grow on either side
 SAME = 0.5  # least intersection over union of two words that are taken for one
+LONGEST = 150  # rows of a word that are looked at (3 s at 50 Hz); what is longer is no word
+CLS, SEP, PAD, SPECIALS = 0, 1, 2, 3
+NONE = -1  # no piece to predict
+KEEP, REPLACE = 0.1, 0.1  # shares of the chosen positions
 
 
 class Timed(Protocol):
@@ -52,8 +61,8 @@ def spans_of(words: Sequence[Timed]) -> tuple[Span, ...]:
 def widened(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
     """Words that meet in the middle of the gap between them, where it is short; else each ends GAP s later, or starts earlier.
 
-    A CTC recogniser says when it emits the letters of a word; the word is heard a little before and after. seconds: length of
-    the recording.
+    A CTC recogniser says when it emits the letters of a word; the word sounds a little before and after. seconds: length of the
+    recording.
     """
     stops = [0.0, *(w.end for w in words)]
     starts = [*(w.start for w in words), seconds]
@@ -117,7 +126,7 @@ class WordTable:
 
     features: np.ndarray  # (F, D)
     rows: np.ndarray  # (N, 2) first row and one past the last
-    texts: tuple[str, ...]  # N, "" where it is not known what is said
+    texts: tuple[str, ...]  # N, "" where the word is not known
     sequences: Mapping[str, tuple[WordSequence, ...]]  # id of a recording -> one sequence for every way it was cut
 
     def __len__(self) -> int:
@@ -149,74 +158,195 @@ def recognised(recogniser: Any, samples: np.ndarray) -> tuple[Span, ...]:
 
 
 def known_words(record: Passage | Question, samples: np.ndarray, recogniser: CtcRecogniser | None) -> tuple[Span, ...]:
-    """Words that are said, with times. Raises ValueError where there are none, and none can be aligned."""
+    """The words of the reference, with times. Raises ValueError where there are none, and none can be aligned."""
     if words := spans_of(record.words):
         return words
     if recogniser is None or not record.text:
         raise ValueError("its manifest has no words with times (`train speechbert --recogniser` aligns its text)")
-    written = [_spelt(word, recogniser.vocabulary) for word in recogniser.vocabulary.words(record.text)]
-    found = recogniser.align(samples, " ".join(filter(None, written)))
+    vocabulary = recogniser.vocabulary
+    spelt = []  # in the recogniser's symbols, which are lower-case letters where words are spelt; those it lacks are left out
+    for word in vocabulary.words(record.text):
+        spelt.append("".join(c for c in (word.lower() if vocabulary.separator else word) if c in vocabulary.symbols))
+    found = recogniser.align(samples, " ".join(filter(None, spelt)))
     return widened(spans_of(found), len(samples) / SAMPLE_RATE)
 
 
-def _spelt(word: str, vocabulary: CtcVocabulary) -> str:
-    """A word in the recogniser's symbols, which are lower-case letters where words are spelt; those it lacks are left out."""
-    return "".join(c for c in (word.lower() if vocabulary.separator else word) if c in vocabulary.symbols)
-
-
 def encode_corpus(data: Corpus, features: Features, recogniser: CtcRecogniser | None, folder: Path) -> WordTable:
-    """The words of all recordings of a corpus; features are kept in `folder`, and not computed again.
+    """The words of all recordings of a corpus. Features are kept in `folder`, in one (F, D) float16 array and an index of what is
+    in it, and not computed again.
 
     Recordings that cannot be read or have no words are set aside and listed. Raises InputError where none is left.
     """
-    records: list[Passage | Question] = [*data.passages.values(), *data.questions]
-    path, index = folder / "features.f16", folder / "index.json"
-    if not index.is_file():
-        write_json(index, _write(data, records, features, recogniser, path))
-    found = read_json(index)
-    bounds = dict(zip((r.id for r in records), itertools.pairwise(found["bounds"]), strict=True))
-    cuts = {name: [_read(words) for words in ways] for name, ways in found["words"].items()}
-    if not cuts:
-        raise InputError(f"no recording of {data.root / data.split} has words with times; SpeechBERT cannot be trained on it")
-    rows = np.memmap(path, np.float16, "r", shape=(found["bounds"][-1], found["width"]))
-    return word_table(rows, bounds, cuts, features.grid)
-
-
-def _read(words: Sequence[Any]) -> tuple[Span, ...]:
-    return tuple(Span(*word) for word in words)
-
-
-def _write(
-    data: Corpus, records: Sequence[Passage | Question], features: Features, recogniser: CtcRecogniser | None, path: Path
-) -> dict[str, Any]:
-    """A raw (F, D) float16 array that grows as recordings are heard, and an index of what is in it."""
 
     def one(record: Passage | Question) -> tuple[np.ndarray, list[list[Any]]] | str:
         try:
             samples = read_audio(data.path(record))
             rows = torch.cat(list(features.stream(samples))).cpu().numpy().astype(np.float16)
-            return rows, _ways(record, samples, recogniser)
+            known = known_words(record, samples, recogniser)
+            ways = [known] if recogniser is None else [known, matched(recognised(recogniser, samples), known)]
+            return rows, [[[w.text, w.start, w.end] for w in way] for way in ways]
         except (InputError, ValueError) as error:
             return str(error)
 
-    bounds, words, failed, width = [0], {}, {}, 0
-    with replacing(path) as temporary, temporary.open("wb") as file, single_threaded(torch.get_num_threads()) as pool:
-        found = tqdm(pool.map(one, records), total=len(records), desc="audio words", unit="file", disable=not records)
-        for record, result in zip(records, found, strict=True):
-            if isinstance(result, str):
-                failed[record.id] = result
-                bounds.append(bounds[-1])
-                continue
-            rows, words[record.id] = result
-            file.write(rows.tobytes())
-            bounds.append(bounds[-1] + len(rows))
-            width = rows.shape[1]
-    tell_set_aside(failed, "audio words")
-    return {"bounds": bounds, "words": words, "width": width, "failed": failed}
+    records: list[Passage | Question] = [*data.passages.values(), *data.questions]
+    path, index = folder / "features.f16", folder / "index.json"
+    if not index.is_file():
+        stops, words, failed, width = [0], {}, {}, 0
+        with replacing(path) as temporary, temporary.open("wb") as file, single_threaded(torch.get_num_threads()) as pool:
+            made = tqdm(pool.map(one, records), total=len(records), desc="audio words", unit="file", disable=not records)
+            for record, result in zip(records, made, strict=True):
+                if isinstance(result, str):
+                    failed[record.id] = result
+                    stops.append(stops[-1])
+                    continue
+                rows, words[record.id] = result
+                file.write(rows.tobytes())
+                stops.append(stops[-1] + len(rows))
+                width = rows.shape[1]
+        tell_set_aside(failed, "audio words")
+        write_json(index, {"bounds": stops, "words": words, "width": width, "failed": failed})
+    found = read_json(index)
+    bounds = dict(zip((r.id for r in records), itertools.pairwise(found["bounds"]), strict=True))
+    cuts = {name: [tuple(Span(*word) for word in way) for way in ways] for name, ways in found["words"].items()}
+    if not cuts:
+        raise InputError(f"no recording of {data.root / data.split} has words with times; SpeechBERT cannot be trained on it")
+    array = np.memmap(path, np.float16, "r", shape=(found["bounds"][-1], found["width"]))
+    return word_table(array, bounds, cuts, features.grid)
 
 
-def _ways(record: Passage | Question, samples: np.ndarray, recogniser: CtcRecogniser | None) -> list[list[Any]]:
-    """The words cut by what is known, and cut by the recogniser; these with the text of the known words that they are."""
-    known = known_words(record, samples, recogniser)
-    ways = [known] if recogniser is None else [known, matched(recognised(recogniser, samples), known)]
-    return [[[w.text, w.start, w.end] for w in way] for way in ways]
+# Stage 1: words of about one length
+
+
+def pieces_of(texts: Sequence[str], codec: TextCodec) -> list[np.ndarray]:
+    """Ids of every word's pieces, (P,) each; none for a word that is not known or has no letter."""
+    known = {text: codec.encode([text])[0] for text in set(texts)}
+    return [known[text] for text in texts]
+
+
+def text_vectors(pieces: Sequence[np.ndarray], embeddings: Tensor) -> Tensor:
+    """(words, E): the mean embedding of each word's pieces, at least one each. embeddings: (V, E)."""
+    return torch.stack([embeddings[torch.from_numpy(ids)].mean(0) for ids in pieces])
+
+
+def padded(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:
+    """Features (B, T, D) float32 and lengths (B,) of these words of a table."""
+    words = [table.features[first : min(last, first + LONGEST)] for first, last in table.rows[numbers]]
+    features = [torch.from_numpy(np.asarray(word, np.float32)) for word in words]
+    return {"features": pad_sequence(features, batch_first=True), "lengths": torch.tensor([len(f) for f in features])}
+
+
+@dataclass(frozen=True)
+class WordBatches:
+    """Batches of words of about one length, a function of (seed, step) only; every word comes once in an epoch."""
+
+    table: WordTable
+    numbers: np.ndarray  # of the words of the table that are learnt from
+    targets: Callable[[np.ndarray], Tensor]  # (B,) numbers -> (B, E) what their codes are drawn to
+    size: int = 128  # B
+    seed: int = 0
+
+    def __call__(self, step: int) -> Batch:
+        count = max(len(self.numbers) // self.size, 1)
+        epoch, index = divmod(step, count)
+        rng = np.random.default_rng([self.seed, epoch])
+        lengths = np.diff(self.table.rows[self.numbers], axis=1)[:, 0]
+        order = np.argsort(lengths * rng.uniform(0.8, 1.25, len(lengths)), kind="stable")  # other neighbours in every epoch
+        order = np.roll(order, int(rng.integers(len(order))))  # and other words left over
+        place = int(rng.permutation(count)[index]) * self.size
+        chosen = self.numbers[order[place : place + self.size]]
+        return padded(self.table, chosen) | {"targets": self.targets(chosen)}
+
+
+# Stage 2: masked words
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """The ids of one recording or text, and what could be asked for. ids: (W,); targets: W arrays of pieces, may be empty."""
+
+    ids: np.ndarray
+    targets: Sequence[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Special ids, and where ids of audio words begin."""
+
+    cls: int
+    sep: int
+    pad: int
+    mask: int
+    size: int  # V
+    words: int  # N audio words
+
+
+@dataclass(frozen=True)
+class MaskedBatches:
+    """Batches of which half the sequences are text and half speech, a function of (seed, step) only.
+
+    Recordings are drawn by their length; a sequence is a random crop of at most `window` words.
+    """
+
+    text: Sequence[Sentence]
+    speech: Sequence[Sentence]
+    vocabulary: Vocabulary
+    size: int = 16  # B
+    window: int = 100
+    share: float = 0.15  # of the positions, as BERT's
+    seed: int = 0
+
+    def __call__(self, step: int) -> Batch:
+        rng = np.random.default_rng([self.seed, step])
+        half = self.size // 2
+        chosen: list[Sentence] = []
+        for sentences, count in ((self.text, self.size - half), (self.speech, half)):
+            lengths = np.array([len(s.ids) for s in sentences], float)
+            chosen += [sentences[i] for i in rng.choice(len(sentences), count, p=lengths / lengths.sum())]
+        made = [self._masked(rng, sentence) for sentence in chosen]
+        ids = pad_sequence([torch.from_numpy(i) for i, _ in made], batch_first=True, padding_value=self.vocabulary.pad)
+        mask = pad_sequence([torch.ones(len(i), dtype=torch.long) for i, _ in made], batch_first=True)
+        targets = torch.full((*ids.shape, max(t.shape[1] for _, t in made)), NONE)
+        for row, (_, wanted) in enumerate(made):
+            targets[row, : len(wanted), : wanted.shape[1]] = torch.from_numpy(wanted)
+        return {"ids": ids, "mask": mask, "targets": targets, "speech": (torch.arange(self.size) >= self.size - half).long()}
+
+    def _masked(self, rng: np.random.Generator, sentence: Sentence) -> tuple[np.ndarray, np.ndarray]:
+        """Ids (S,) of a crop with [CLS] and [SEP], and targets (S, P). At least one position is chosen, if any can be."""
+        first = int(rng.integers(max(len(sentence.ids) - self.window, 0) + 1))
+        ids, wanted = sentence.ids[first : first + self.window], sentence.targets[first : first + self.window]
+        known = np.array([len(t) > 0 for t in wanted])
+        chosen = known & (rng.random(len(known)) < self.share)
+        if not chosen.any() and known.any():
+            chosen[rng.choice(np.flatnonzero(known))] = True
+        v, draw, others = self.vocabulary, rng.random(len(ids)), ids.copy()  # masked, replaced by another of their kind, or kept
+        spoken = ids >= v.size
+        others[spoken] = v.size + rng.integers(max(v.words, 1), size=int(spoken.sum()))
+        others[~spoken] = rng.integers(v.size, size=int((~spoken).sum()))
+        masked = np.where(draw < KEEP, ids, np.where(draw < KEEP + REPLACE, others, v.mask))
+        ids = np.concatenate([[v.cls], np.where(chosen, masked, ids), [v.sep]]).astype(np.int64)
+        targets = np.full((len(ids), max(map(len, wanted), default=1) or 1), NONE, np.int64)
+        for place in np.flatnonzero(chosen).tolist():
+            targets[place + 1, : len(wanted[place])] = wanted[place]
+        return ids, targets
+
+
+# Stage 3: spans
+
+
+def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[str, str]]:
+    """For every answerable question one example a way of cutting; and the questions without any: id -> why."""
+    found, left_out = [], {}
+    for question in data.answerable:
+        times = answer_times(question)
+        if times is None:
+            left_out[question.id] = "no answer has times"
+            continue
+        made = []
+        for asked, passage in zip(table.sequences.get(question.id, ()), table.sequences.get(question.passage, ()), strict=False):
+            inside = passage.inside(*times)
+            if len(asked) and len(inside):
+                made.append(Example(asked.numbers + SPECIALS, passage.numbers + SPECIALS, int(inside[0]), int(inside[-1])))
+        if not made:
+            left_out[question.id] = f"it, or the answer in passage {question.passage}, has no audio word"
+        found += made
+    return found, left_out

@@ -1,6 +1,6 @@
-"""SpeechBERT as a system: it hears recordings as audio words and answers in seconds.
+"""SpeechBERT as a system: recordings are encoded as audio words, and answers are seconds.
 
-Where words begin and end is said by a recogniser (`speechbert`: its words are not used, only their times), or by the corpus itself
+Words begin and end where a recogniser finds them (`speechbert`: only the times of its words are used), or where the corpus has them
 (`speechbert-aligned`: words that were aligned with the reference text, which no system could have; an upper bound).
 """
 
@@ -16,48 +16,28 @@ import torch
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.words import Recogniser
-from speechssl.data.records import Passage, Question, Span
+from speechssl.data.records import Passage, Question
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
 from speechssl.speechbert.data import recognised, spans_of, word_table
-from speechssl.speechbert.model import AudioWords, WordEncoder, answer_codes, codes_of, load_weights
+from speechssl.speechbert.decode import AudioWords, answer_codes
+from speechssl.speechbert.model import WordEncoder, load_weights
 from speechssl.units.features import Features, encoder_features, load_features
-
-
-@dataclass(frozen=True, eq=False)
-class SpeechBert:
-    """The models, and how audio words are made."""
-
-    features: Features
-    words: WordEncoder
-    reader: SpanModel
-    layout: Layout
-    bf16: bool = False
-
-    def encode(self, samples: np.ndarray, words: Sequence[Span]) -> AudioWords:
-        """samples: (N,) float32 at 16 kHz; words: with their times. Raises ValueError for audio shorter than one frame."""
-        rows = torch.cat(list(self.features.stream(samples))).cpu().numpy()
-        if not np.isfinite(rows).all():
-            raise ValueError("the encoder gives features that are not finite")
-        inside = [w for w in words if w.start < len(samples) / SAMPLE_RATE]
-        table = word_table(rows, {"": (0, len(rows))}, {"": [inside]}, self.features.grid)
-        (heard,) = table.sequences[""]
-        return AudioWords(codes_of(self.words, table).numpy(), heard.starts, heard.ends)
-
-    def answer(self, items: Sequence[tuple[AudioWords, AudioWords]]) -> list[TimedAnswer]:
-        """(question, passage) -> answers."""
-        return answer_codes(self.reader, self.layout, items, bf16=self.bf16)
 
 
 @dataclass(frozen=True, eq=False)
 class SpeechBertSystem:
     """As `systems.System`. recogniser None: words are those of the records."""
 
-    model: SpeechBert
+    features: Features
+    words: WordEncoder
+    reader: SpanModel
+    layout: Layout
     recogniser: Recogniser | None
     card: Mapping[str, Any]
+    bf16: bool = False
     needs_audio: bool = True
 
     @property
@@ -65,32 +45,41 @@ class SpeechBertSystem:
         return "speechbert" if self.recogniser else "speechbert-aligned"
 
     def encode(self, record: Passage | Question | None, samples: Any) -> AudioWords:
-        """samples: (N,) float32 at 16 kHz. Raises ValueError where `speechbert-aligned` finds no words with times."""
+        """samples: (N,) float32 at 16 kHz.
+
+        Raises ValueError for audio shorter than one frame, or where `speechbert-aligned` finds no words with times.
+        """
         if self.recogniser is not None:
-            return self.model.encode(samples, recognised(self.recogniser, samples))
-        if record is None:
+            words = recognised(self.recogniser, samples)
+        elif record is None:
             raise ValueError("speechbert-aligned needs a recording of a corpus that has its words with times; choose speechbert")
-        if not (words := spans_of(record.words)):
+        elif not (words := spans_of(record.words)):
             raise ValueError("its manifest has no words with times, which speechbert-aligned needs; choose speechbert")
-        return self.model.encode(samples, words)
+        rows = torch.cat(list(self.features.stream(samples))).cpu().numpy()
+        if not np.isfinite(rows).all():
+            raise ValueError("the encoder gives features that are not finite")
+        inside = [w for w in words if w.start < len(samples) / SAMPLE_RATE]
+        table = word_table(rows, {"": (0, len(rows))}, {"": [inside]}, self.features.grid)
+        (sequence,) = table.sequences[""]
+        return AudioWords(self.words.codes_of(table).numpy(), sequence.starts, sequence.ends)
 
     def answer_all(self, items: Sequence[tuple[AudioWords, AudioWords]]) -> list[TimedAnswer]:
-        return self.model.answer(items)
+        return answer_codes(self.reader, self.layout, items, bf16=self.bf16)
 
 
 def load_speechbert(
     folder: Path, encoder: Any, recogniser: Recogniser | None = None, recogniser_card: Any = None, bf16: bool = False
 ) -> SpeechBertSystem:
-    """The model in `folder`, hearing through this encoder.
+    """The model in `folder`, on the features of this encoder.
 
-    recogniser: says where words begin and end; None: the records do (`speechbert-aligned`). recogniser_card: what the card of the
+    recogniser: finds where words begin and end; None: the records do (`speechbert-aligned`). recogniser_card: what the card of the
     system says of it. Raises InputError where the folder holds no SpeechBERT, or one of another encoder.
     """
     words, reader, layout, card = load_weights(folder)
     features = speechbert_features(folder, encoder, card)
     made = {"speechbert": card["weights"], "words": card["words"]["weights"], "features": card["features"]}
     made |= {"boundaries": recogniser_card if recogniser else "those of the corpus"} | ({"bf16": True} if bf16 else {})
-    return SpeechBertSystem(SpeechBert(features, words, reader, layout, bf16), recogniser, made)
+    return SpeechBertSystem(features, words, reader, layout, recogniser, made, bf16)
 
 
 def speechbert_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:
@@ -105,6 +94,6 @@ def speechbert_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> 
     if different:
         raise InputError(
             f"{folder} was trained on the encoder {made.get('encoder')} and this one is {found.encoder} ({different[0]} differs); "
-            f"load that encoder, carry SpeechBERT over (`speechssl train carry-speechbert`) or train it again"
+            f"load that encoder, transfer SpeechBERT to it (`speechssl train carry-speechbert`) or train it again"
         )
     return found

@@ -27,7 +27,8 @@ from speechssl.multiple_choice.speechbert import (
     score_codes,
 )
 from speechssl.multiple_choice.train import ChoiceOptions, train_choice_speechbert
-from speechssl.speechbert.model import CLS, PAD, SEP, SPECIALS, AudioWords
+from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS
+from speechssl.speechbert.decode import AudioWords
 from speechssl.trainer import TrainingOptions
 
 WIDTH = 32

@@ -7,7 +7,7 @@ import torch
 
 from speechssl.cascade.ctc import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
 from speechssl.dual.train import QaOptions
-from speechssl.speechbert import model as text_half
+from speechssl.speechbert import train
 from speechssl.speechbert.train import SpeechBertOptions
 from speechssl.trainer import TrainingOptions
 from speechssl.units.features import encoder_features
@@ -22,13 +22,13 @@ def corpus(mini_corpus, text_encoder, tokenizer, monkeypatch):
     for name, more in (("passages", {"words": SPOKEN}), ("questions", {"words": SPOKEN[:2], "answers": answers})):
         path = root / f"train/{name}.jsonl"
         path.write_text("".join(json.dumps(json.loads(line) | more) + "\n" for line in path.read_text().splitlines()))
-    monkeypatch.setattr(text_half, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
+    monkeypatch.setattr(train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
     return root
 
 
 @pytest.fixture(scope="session")
 def recogniser(encoder):
-    """Untrained: it hears something, here and there."""
+    """Untrained: it recognises something, here and there."""
     torch.manual_seed(0)
     vocabulary = CtcVocabulary.english()
     head = CtcHead(HeadShape(width=32, symbols=len(vocabulary), projection=8, lstm_width=8))

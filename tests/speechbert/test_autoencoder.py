@@ -4,19 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.speechbert.data import WordTable
-from speechssl.speechbert.model import (
-    LONGEST,
-    WordAutoencoder,
-    WordBatches,
-    WordEncoder,
-    WordShape,
-    codes_of,
-    new_encoder,
-    padded,
-    pieces_of,
-    text_vectors,
-)
+from speechssl.speechbert.data import LONGEST, WordBatches, WordTable, padded, pieces_of, text_vectors
+from speechssl.speechbert.model import WordAutoencoder, WordEncoder, WordShape
 from speechssl.textlm.encoders import TextCodec
 
 D, E = 6, 10
@@ -51,7 +40,7 @@ def vectors(pieces, embeddings):
 
 def trained(table, pieces, embeddings, pull, steps=80):
     torch.manual_seed(0)
-    model = WordAutoencoder(new_encoder(table, E, 16), pull)
+    model = WordAutoencoder(WordEncoder(WordShape(D, E, 16)).fit_scale(table), pull)
     batches = WordBatches(table, np.arange(len(table)), vectors(pieces, embeddings), 24)
     optimiser = torch.optim.Adam(model.parameters(), 1e-2)
     seen = []
@@ -69,7 +58,7 @@ def test_the_autoencoder_rebuilds_words_and_its_codes_go_to_their_embeddings(tab
     assert seen[0]["nearest"] < 0.5 and seen[-1]["nearest"] == 1.0
     assert seen[-1]["distance"] < 0.2 * seen[0]["distance"]
     assert seen[-1]["rebuilt"] < 0.6 * seen[0]["rebuilt"]
-    codes = codes_of(model.encoder.eval(), table)
+    codes = model.encoder.eval().codes_of(table)
     known = text_vectors([pieces[table.texts.index(word)] for word in SAID], embeddings)
     assert [SAID[i] for i in torch.cdist(codes, known).argmin(1)] == list(table.texts)
 
@@ -118,12 +107,12 @@ def test_fewer_words_than_a_batch_are_one(table, pieces, embeddings):
 
 
 def test_the_code_of_a_word_does_not_depend_on_the_others(table):
-    encoder = new_encoder(table, E, 8).eval()
-    assert torch.allclose(codes_of(encoder, table, 7), codes_of(encoder, table, 64), atol=1e-5)
+    encoder = WordEncoder(WordShape(D, E, 8)).fit_scale(table).eval()
+    assert torch.allclose(encoder.codes_of(table, 7), encoder.codes_of(table, 64), atol=1e-5)
 
 
 def test_features_are_standardised_by_those_of_the_table(table):
-    encoder = new_encoder(table, E, 8)
+    encoder = WordEncoder(WordShape(D, E, 8)).fit_scale(table)
     values = encoder.standardised(torch.from_numpy(table.features.astype(np.float32)))
     assert values.mean(0).abs().max() < 1e-2 and (values.std(0) - 1).abs().max() < 1e-2
 

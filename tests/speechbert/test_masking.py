@@ -1,12 +1,15 @@
 """Masked words: what is chosen, what it becomes, what is to be predicted, and that it can be learnt from text and from speech."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from speechssl.dual.model import SpanModel
-from speechssl.speechbert.model import NONE, MaskedBatches, MaskedWords, Sentence, Vocabulary, look_up
+from speechssl.speechbert.data import NONE, MaskedBatches, Sentence, Vocabulary
+from speechssl.speechbert.model import MaskedWords, look_up
 
 V, N = 40, 30
 VOCABULARY = Vocabulary(cls=2, sep=3, pad=0, mask=4, size=V, words=N)
@@ -47,8 +50,8 @@ def test_half_of_a_batch_is_text_and_half_is_speech(batches):
     for row in range(8):
         body = batch["ids"][row][batch["mask"][row].bool()]
         assert body[0] == VOCABULARY.cls and body[-1] == VOCABULARY.sep and len(body) <= 22
-        heard = (body[1:-1] >= V) | (body[1:-1] == VOCABULARY.mask)
-        assert heard.all() if row >= 4 else not (body >= V).any()
+        spoken = (body[1:-1] >= V) | (body[1:-1] == VOCABULARY.mask)
+        assert spoken.all() if row >= 4 else not (body >= V).any()
 
 
 def test_chosen_words_are_masked_replaced_or_kept_as_bert_has_it(batches):
@@ -56,7 +59,7 @@ def test_chosen_words_are_masked_replaced_or_kept_as_bert_has_it(batches):
     for seed in range(40):
         rng = np.random.default_rng(seed)
         sentence = text(np.arange(5, V))
-        ids, targets = batches._masked(rng, sentence)
+        ids, targets = replace(batches, window=V)._masked(rng, sentence)
         for given, wanted, before in zip(ids[1:-1], targets[1:-1, 0], sentence.ids, strict=True):
             if wanted == NONE:
                 assert given == before

@@ -8,8 +8,9 @@ from torch import nn
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.data import ExampleBatches, Layout
 from speechssl.dual.model import SpanModel
-from speechssl.speechbert.data import word_table
-from speechssl.speechbert.model import CLS, PAD, SEP, SPECIALS, AudioWords, CodeReader, answer_codes, examples
+from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS, span_examples, word_table
+from speechssl.speechbert.decode import AudioWords, answer_codes
+from speechssl.speechbert.model import CodeReader
 from speechssl.timing import FrameGrid
 
 LAYOUT = Layout(CLS, SEP, PAD, size=6, stride=3, question=3, answer=3)
@@ -42,20 +43,20 @@ def table_of(questions=1, ways=1):
 
 
 def test_the_answer_is_the_words_whose_middle_it_holds():
-    (made,), left_out = examples(corpus((Answer("b c", 0.9, 3.0),)), table_of())
+    (made,), left_out = span_examples(corpus((Answer("b c", 0.9, 3.0),)), table_of())
     assert (made.first, made.last) == (1, 2) and not left_out
     assert made.passage.tolist() == [SPECIALS, SPECIALS + 1, SPECIALS + 2] and made.question.tolist() == [SPECIALS + 3]
 
 
 def test_every_way_of_cutting_gives_an_example():
-    found, _ = examples(corpus((Answer("c", 2.0, 3.0),)), table_of(ways=2))
+    found, _ = span_examples(corpus((Answer("c", 2.0, 3.0),)), table_of(ways=2))
     assert [(x.first, x.last) for x in found] == [(2, 2), (1, 1)]
     assert not set(found[0].passage) & set(found[1].passage)
 
 
 def test_what_cannot_be_learnt_from_is_told():
     answers = ((Answer("c"),), (Answer("c", 2.9, 3.0),), (Answer("a", 0.0, 1.0),))
-    found, left_out = examples(corpus(*answers), table_of(questions=2))
+    found, left_out = span_examples(corpus(*answers), table_of(questions=2))
     assert not found
     assert left_out["q0"] == "no answer has times"
     assert all("has no audio word" in left_out[name] for name in ("q1", "q2"))
@@ -101,7 +102,7 @@ def test_a_question_finds_its_own_word_in_the_passage(reader):
     """Eight questions are learnt by heart."""
     model = CodeReader(reader.train().requires_grad_(True), torch.randn(40, 32, generator=torch.Generator().manual_seed(0)))
     words = corpus(*[(Answer("x", float(i % 3), i % 3 + 1.0),) for i in range(8)])
-    found, _ = examples(words, table_of(questions=8))
+    found, _ = span_examples(words, table_of(questions=8))
     batches = ExampleBatches(found, LAYOUT, size=8, empty=0.0)
     optimiser = torch.optim.Adam(model.parameters(), 3e-3)
     losses = []

@@ -15,8 +15,8 @@ from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.speechbert import train
 from speechssl.speechbert.data import encode_corpus, known_words, recognised
-from speechssl.speechbert.model import load_weights, text_half
-from speechssl.speechbert.train import train_speechbert
+from speechssl.speechbert.model import load_weights
+from speechssl.speechbert.train import text_model, train_speechbert
 from speechssl.units.features import load_features
 
 
@@ -90,7 +90,7 @@ def test_it_goes_on_from_a_reader_of_words_and_says_so(corpus, features, options
 
     monkeypatch.setattr(qa_train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
     train_text(corpus, tmp_path / "text-qa", options().qa)
-    half = text_half(options().qa, tmp_path / "text-qa")
+    half = text_model(options().qa, tmp_path / "text-qa")
     rows = half.embeddings[[tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]]
     assert torch.equal(half.reader.embedding.weight.detach(), rows) and len(half.embeddings) == len(tokenizer)
     train_speechbert(corpus, features, tmp_path / "out", options(1, 1, 1), start=tmp_path / "text-qa")

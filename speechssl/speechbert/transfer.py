@@ -1,7 +1,7 @@
-"""SpeechBERT carried over to another encoder: its audio words get the codes that they have with the encoder it was trained on.
+"""SpeechBERT for another encoder: its audio words get the codes that they have with the encoder it was trained on.
 
-After continual pre-training the reader stays as it is, as DUAL's does with units that are carried over (`units/carry.py`). The word
-encoder goes on from its own weights: the other encoder's features of a word in, the old code of the same word out.
+After continual pre-training the reader stays as it is, as DUAL's does with a transferred codebook (`units`). The word encoder goes
+on from its own weights: the other encoder's features of a word in, the old code of the same word out.
 """
 
 from __future__ import annotations
@@ -20,17 +20,8 @@ from speechssl.encoders.base import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.io import claim, hash_json, read_json
 from speechssl.processes import agreed, is_main, main_first
-from speechssl.speechbert.data import WordTable, encode_corpus, spans_of
-from speechssl.speechbert.model import (
-    WordBatches,
-    WordEncoder,
-    as_saved,
-    codes_of,
-    load_weights,
-    nearest,
-    save_speechbert,
-    standardise,
-)
+from speechssl.speechbert.data import WordBatches, encode_corpus, spans_of
+from speechssl.speechbert.model import WordEncoder, as_saved, load_weights, nearest, save_speechbert
 from speechssl.speechbert.system import speechbert_features
 from speechssl.trainer import Batch, TrainingOptions, check_share, fit
 from speechssl.units.features import Features, encoder_features
@@ -39,8 +30,8 @@ OF_THE_OLD = ("recipe", "scores")  # in its card, and not of what is made
 
 
 @dataclass(frozen=True)
-class CarryOptions:
-    """passages: that are listened to, with their questions (None: all). batch: audio words a step."""
+class TransferOptions:
+    """passages: that are encoded, with their questions (None: all). batch: audio words a step."""
 
     training: TrainingOptions
     batch: int = 128
@@ -48,8 +39,8 @@ class CarryOptions:
     split: str = "train"
 
 
-class CarriedWords(nn.Module):
-    """The word encoder of another encoder's features, learning the codes that words have already."""
+class CodeRegression(nn.Module):
+    """The word encoder on another encoder's features, learning the codes that words have already."""
 
     def __init__(self, encoder: WordEncoder) -> None:
         super().__init__()
@@ -64,20 +55,19 @@ class CarriedWords(nn.Module):
 
 
 def transfer_speechbert(
-    corpus: Path, encoder: SpeechEncoder, speechbert: Path, other: SpeechEncoder, out: Path, options: CarryOptions
+    corpus: Path, encoder: SpeechEncoder, speechbert: Path, other: SpeechEncoder, out: Path, options: TransferOptions
 ) -> dict[str, Any]:
-    """Make (once) in `out` the SpeechBERT that hears through `other` and reads as that in `speechbert`, which hears through
-    `encoder`.
+    """Make (once) in `out` a SpeechBERT on the features of `other` that reads as the one in `speechbert`, on those of `encoder`.
 
-    Words are cut by the times of the corpus. Returns the card; its `carried` has `distance`: how far the new codes are from the old
-    (L1), over the distance of the codes of two words drawn at random. Raises InputError where the encoder is not SpeechBERT's, the
-    encoders' frames do not fit each other, or no word has times.
+    Words are cut by the times of the corpus. Returns the card; its `transferred` has `distance`: how far the new codes are from the
+    old (L1), over the distance of the codes of two words drawn at random. Raises InputError where the encoder is not SpeechBERT's,
+    the encoders' frames do not fit each other, or no word has times.
     """
     check_share(options.batch)
     words, reader, layout, card = load_weights(speechbert)
     before = speechbert_features(speechbert, encoder, card)
     if before.encoder == "mfcc":
-        raise InputError(f"{speechbert} hears MFCCs and no encoder; it serves every encoder as it is")
+        raise InputError(f"{speechbert} is made of MFCCs and no encoder; it serves every encoder as it is")
     if before.grid != other.grid or words.shape.features != other.width or before.layer > other.layers:
         remedy = "train SpeechBERT for it with `speechssl train speechbert`"
         raise InputError(f"{other.name} has other frames than {encoder.name}, or no layer {before.layer} of their width; {remedy}")
@@ -85,40 +75,36 @@ def transfer_speechbert(
     data = first_passages(load_corpus(corpus, options.split), options.passages)
     records: list[Passage | Question] = [*data.passages.values(), *data.questions]
     if sum(len(spans_of(r.words)) for r in records) < 2:
-        raise InputError(f"{data.root / data.split} has no words with times; carry SpeechBERT over on a corpus that has them")
+        raise InputError(f"{data.root / data.split} has no words with times; transfer SpeechBERT on a corpus that has them")
     old = hash_json([card["weights"], card["words"]["weights"], card["features"]])
-    made = {"carried_from": old, "features": after.card, "data": data_hash(corpus, options.split)}
+    made = {"transferred_from": old, "features": after.card, "data": data_hash(corpus, options.split)}
     with claim(out, made | {"options": asdict(options)}):
         if not agreed((out / "card.json").is_file()):
-            carried, facts = _carried(data, words, before, after, options, out)
+            fitted, facts = _fit(data, words, before, after, options, out)
             kept = {name: value for name, value in card.items() if name not in OF_THE_OLD}
             facts |= {"from": old, "options": asdict(options), "data": made["data"]}
             with main_first():
                 if is_main():
-                    save_speechbert(out, carried, reader, layout, kept | {"features": after.card, "carried": facts})
+                    save_speechbert(out, fitted, reader, layout, kept | {"features": after.card, "transferred": facts})
                     shutil.rmtree(out / "features")
     return dict(read_json(out / "card.json"))
 
 
-def _carried(
-    data: Corpus, words: WordEncoder, before: Features, after: Features, options: CarryOptions, out: Path
+def _fit(
+    data: Corpus, words: WordEncoder, before: Features, after: Features, options: TransferOptions, out: Path
 ) -> tuple[WordEncoder, dict[str, Any]]:
     with main_first():
-        heard, other = (encode_corpus(data, f, None, out / "features" / name) for f, name in ((before, "old"), (after, "new")))
-    if alone := sorted(heard.sequences.keys() ^ other.sequences.keys()):
+        old, new = (encode_corpus(data, f, None, out / "features" / name) for f, name in ((before, "old"), (after, "new")))
+    if alone := sorted(old.sequences.keys() ^ new.sequences.keys()):
         where = data.root / data.split
         raise InputError(f"{alone[0]} of {where} gives audio words with one encoder only; take it out of the corpus")
-    codes = codes_of(words, heard)
+    codes = words.codes_of(old)
     torch.manual_seed(options.training.seed)
-    model = CarriedWords(standardise(words, other).requires_grad_(True).train())
-    batches = WordBatches(other, np.arange(len(other)), lambda n: codes[torch.from_numpy(n)], options.batch, options.training.seed)
+    model = CodeRegression(words.fit_scale(new).requires_grad_(True).train())
+    batches = WordBatches(new, np.arange(len(new)), lambda n: codes[torch.from_numpy(n)], options.batch, options.training.seed)
     result = fit(model, batches, options.training, out / "checkpoints")
     encoder = as_saved(words)
-    return encoder, {"training": result, "audio_words": len(other), "distance": round(_distance(encoder, other, codes), 4)}
-
-
-def _distance(encoder: WordEncoder, table: WordTable, codes: Tensor) -> float:
-    """Mean L1 distance of the carried codes to the old ones, over that of two words drawn at random."""
-    other = codes[torch.from_numpy(np.random.default_rng(0).permutation(len(codes)))]
+    other = codes[torch.from_numpy(np.random.default_rng(0).permutation(len(codes)))]  # the codes of words drawn at random
     apart = (codes - other).abs().sum(-1)
-    return float((codes_of(encoder, table) - codes).abs().sum(-1).mean() / apart[apart > 0].mean())
+    distance = float((encoder.codes_of(new) - codes).abs().sum(-1).mean() / apart[apart > 0].mean())
+    return encoder, {"training": result, "audio_words": len(new), "distance": round(distance, 4)}

@@ -1,4 +1,4 @@
-"""SpeechBERT carried over: codes of the other encoder come near the old ones, the reader stays, what does not fit is refused."""
+"""SpeechBERT for another encoder: its codes come near the old ones, the reader stays, what does not fit is refused."""
 
 import json
 import shutil
@@ -11,11 +11,11 @@ from safetensors.torch import load_file, save_file
 from speechssl.cli import main
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.speechbert import carry
-from speechssl.speechbert.carry import CarryOptions, transfer_speechbert
+from speechssl.speechbert import transfer
 from speechssl.speechbert.model import load_weights
 from speechssl.speechbert.system import load_speechbert
 from speechssl.speechbert.train import train_speechbert
+from speechssl.speechbert.transfer import TransferOptions, transfer_speechbert
 from speechssl.units.features import encoder_features, load_features
 
 from .conftest import training
@@ -46,7 +46,7 @@ def other(other_folder):
 
 
 def options_of(steps=60, **changes):
-    return CarryOptions(training(steps, learning_rate=1e-2, **changes), batch=8)
+    return TransferOptions(training(steps, learning_rate=1e-2, **changes), batch=8)
 
 
 def weights(folder):
@@ -54,10 +54,10 @@ def weights(folder):
 
 
 def test_codes_come_near_those_there_were_and_the_reader_stays(corpus, encoder, other, speechbert, tmp_path):
-    little = transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "little", options_of(1))["carried"]
+    little = transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "little", options_of(1))["transferred"]
     card = transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
-    carried = card["carried"]
-    assert carried["distance"] < 0.5 * little["distance"] and carried["audio_words"] == little["audio_words"] > 10
+    made = card["transferred"]
+    assert made["distance"] < 0.5 * little["distance"] and made["audio_words"] == little["audio_words"] > 10
     assert card["features"]["encoder"] == other.hash and card["what"] == "SpeechBERT" and "scores" not in card
     _, reader, layout, old = load_weights(speechbert)
     _, found, same, _ = load_weights(tmp_path / "out")
@@ -66,7 +66,7 @@ def test_codes_come_near_those_there_were_and_the_reader_stays(corpus, encoder, 
     assert not (tmp_path / "out/features").exists()
 
 
-def test_it_hears_through_the_other_encoder_and_no_longer_through_the_first(corpus, encoder, other, speechbert, tmp_path):
+def test_it_takes_the_other_encoder_and_no_longer_the_first(corpus, encoder, other, speechbert, tmp_path):
     transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of(2))
     assert load_speechbert(tmp_path / "out", other).card["features"]["encoder"] == other.hash
     with pytest.raises(InputError, match="was trained on the encoder"):
@@ -76,7 +76,7 @@ def test_it_hears_through_the_other_encoder_and_no_longer_through_the_first(corp
 def test_a_killed_run_goes_on_to_the_same_weights(corpus, encoder, other, speechbert, tmp_path, monkeypatch):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     transfer_speechbert(corpus, encoder, speechbert, other, whole, options_of(4))
-    fit = carry.fit
+    fit = transfer.fit
 
     def dying(model, batch, *rest):
         def until(step):
@@ -87,7 +87,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(corpus, encoder, other, speech
         return fit(model, until, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(carry, "fit", dying)
+        patch.setattr(transfer, "fit", dying)
         with pytest.raises(KeyboardInterrupt):
             transfer_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
     assert not (killed / "card.json").exists()
@@ -101,7 +101,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(corpus, encoder, other, speech
         transfer_speechbert(corpus, encoder, speechbert, other, killed, replace(options_of(4), batch=4))
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_heard(
+def test_what_does_not_fit_is_refused_before_anything_is_encoded(
     corpus, encoder, other, speechbert, hubert_folder, options, tmp_path
 ):
     train_speechbert(corpus, encoder_features(encoder, 2, 1), second := tmp_path / "second", options(1, 0, 1))
@@ -119,23 +119,23 @@ def test_what_does_not_fit_is_refused_before_anything_is_heard(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_corpus_without_times_is_refused_before_it_is_heard(corpus, encoder, other, speechbert, tmp_path):
+def test_a_corpus_without_times_is_refused_before_it_is_encoded(corpus, encoder, other, speechbert, tmp_path):
     for path in (corpus / "train").glob("*.jsonl"):
         records = [json.loads(line) | {"words": []} for line in path.read_text().splitlines()]
         path.write_text("".join(json.dumps(r) + "\n" for r in records))
-    with pytest.raises(InputError, match="train has no words with times; carry SpeechBERT over on a corpus that has them"):
+    with pytest.raises(InputError, match="train has no words with times; transfer SpeechBERT on a corpus that has them"):
         transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
     assert not (tmp_path / "out").exists()
 
 
-def test_what_one_encoder_alone_could_hear_is_named(corpus, encoder, other, speechbert, tmp_path, monkeypatch):
-    hear = carry.encode_corpus
+def test_what_one_encoder_alone_could_encode_is_named(corpus, encoder, other, speechbert, tmp_path, monkeypatch):
+    encode = transfer.encode_corpus
 
     def partly(data, features, recogniser, folder):
-        found = hear(data, features, recogniser, folder)
+        found = encode(data, features, recogniser, folder)
         return found if folder.name == "old" else replace(found, sequences={k: v for k, v in found.sequences.items() if k != "q1"})
 
-    monkeypatch.setattr(carry, "encode_corpus", partly)
+    monkeypatch.setattr(transfer, "encode_corpus", partly)
     with pytest.raises(InputError, match="q1 of .*train gives audio words with one encoder only"):
         transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
 
@@ -151,5 +151,5 @@ def test_from_the_command_line(corpus, hubert_folder, other_folder, speechbert, 
         str(tmp_path / "out"),
     ]
     assert main([*line, "--steps", "3", "--batch", "8"]) == 0
-    assert "SpeechBERT, carried over by" in capsys.readouterr().out
-    assert load_weights(tmp_path / "out")[3]["carried"]["options"]["training"]["steps"] == 3
+    assert "SpeechBERT, transferred by" in capsys.readouterr().out
+    assert load_weights(tmp_path / "out")[3]["transferred"]["options"]["training"]["steps"] == 3
