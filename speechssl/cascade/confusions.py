@@ -1,4 +1,17 @@
-"""`confusions.json`: a fitted model of a recogniser's errors on disk, with the card that says what it was fitted on."""
+"""A model of what a recogniser gets wrong, fitted on its real output, and texts with as many such errors as are asked for.
+
+Words (zh: characters) are aligned with what was recognised (Levenshtein). Kept are, without context: for every word how often it
+was substituted, by what, and how often it was deleted; which words were inserted, and how often. To simulate a word error rate,
+the odds of a word's being substituted are those of the fit times a, those of its being deleted times b, where a and b are such
+that the expected rates of this text are what is asked for: words that are hard stay harder than others, and the shares of
+substitutions, deletions and insertions are those of the fit. A word that was seen too rarely is substituted by a word of the
+recognised vocabulary that is about as far from it by letters (zh: of its pinyin with the tone) as a real confusion (the distance
+is drawn from the fit).
+
+Of errors side by side fewer may be counted than were made, so that `calibration` says which rates to make for those asked for.
+The random part of a text depends on the seed and its id alone: errors at a low rate are among those at a higher one.
+`confusions.json` holds a fitted model with the card that says what it was fitted on.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +32,6 @@ from speechssl.errors import InputError
 from speechssl.io import hash_json, read_json, write_json
 from speechssl.text import language_of, spelt, syllables, tokens
 
-# A model of what a recogniser gets wrong, fitted on its real output, and texts with as many such errors as are asked for.
-#
-# Words (zh: characters) are aligned with what was recognised (Levenshtein). Kept are, without context: for every word how often it
-# was substituted, by what, and how often it was deleted; which words were inserted, and how often. To simulate a word error rate,
-# the odds of a word's being substituted are those of the fit times a, those of its being deleted times b, where a and b are such
-# that the expected rates of this text are what is asked for: words that are hard stay harder than others, and the shares of
-# substitutions, deletions and insertions are those of the fit. A word that was seen too rarely is substituted by a word of the
-# recognised vocabulary that is about as far from it by letters (zh: of its pinyin with the tone) as a real confusion (the distance
-# is drawn from the fit).
-#
-# Of errors side by side fewer may be counted than were made, so that `calibration` says which rates to make for those asked for.
-# The random part of a text depends on the seed and its id alone: errors at a low rate are among those at a higher one.
-
 MOST = 0.8  # word error rate that can be asked for
 PRIOR = 5.0  # occurrences that a word's rates are drawn towards those of rare words with
 RARE = 3  # occurrences up to which a word is rare
@@ -39,7 +39,7 @@ NEAR = 0.02  # normalised letter distance within which words are equally far
 LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, MOST)  # that the calibration is made at
 _ROUNDS, _WORDS, _TEXT = 3, 6_000, 100  # of the calibration: corrections, words simulated in each, words of a text
 
-Edit = tuple[str, int]  # what is said, and the index of the reference word it stands at (an insertion: after)
+Edit = tuple[str, int]  # a word, and the index of the reference word it stands at (an insertion: after)
 
 
 def spelt_words(text: str, language: str) -> list[str]:
@@ -197,7 +197,7 @@ class Confusions:
         if not self.calibration:
             return self.rates.scaled_to(wer)
         asked = np.array([0.0, *(level for level, _ in self.calibration)])
-        made = np.array([[0.0] * 3, *([r.substituted, r.deleted, r.inserted] for _, r in self.calibration)])
+        made = np.array([[0.0] * 3, *(astuple(r) for _, r in self.calibration)])
         return Rates(*(float(np.interp(wer, asked, column)) for column in made.T))
 
 
@@ -250,34 +250,24 @@ def _calibrate(model: Confusions, references: Sequence[str]) -> tuple[tuple[floa
     wanted = [tokens(" ".join(t), model.language) for t in some]
     found: list[tuple[float, Rates]] = []
     for level in LEVELS:
-        asked = _numbers(model.rates.scaled_to(level))
+        asked = np.array(astuple(model.rates.scaled_to(level)))
         made = asked
         for _ in range(_ROUNDS):
             edits = [model.made(t, Rates(*made), f"{i}", 0) for i, t in enumerate(some)]
-            said = [tokens(" ".join(w for w, _ in e), model.language) for e in edits]
-            made = _possible(asked + _realised(some, edits) - _numbers(_counted(wanted, said)))
+            found_words = [tokens(" ".join(w for w, _ in e), model.language) for e in edits]
+            made = np.maximum(asked + _realised(some, edits) - np.array(astuple(_counted(wanted, found_words))), 0.0)
+            made[:2] *= min(1.0, 0.98 / max(made[:2].sum(), 1e-9))  # no more words wrong than there are
         found.append((level, Rates(*map(float, made))))
     return tuple(found)
 
 
 def _realised(texts: Sequence[Sequence[str]], edits: Sequence[Sequence[Edit]]) -> np.ndarray:
     """(3,) the rates of the errors that were made, which chance has made a little more or fewer than were wanted."""
-    total, said = sum(map(len, texts)), sum(map(len, edits))
+    total, made = sum(map(len, texts)), sum(map(len, edits))
     first = [{i: w for w, i in reversed(e)} for e in edits]  # what is inserted comes second
     wrong = sum(w != t[i] for t, some in zip(texts, first, strict=True) for i, w in some.items())
     kept = sum(map(len, first))
-    return np.array([wrong, total - kept, said - kept]) / max(total, 1)
-
-
-def _possible(rates: np.ndarray) -> np.ndarray:
-    """Not below 0, and no more words wrong than there are."""
-    rates = np.maximum(rates, 0.0)
-    rates[:2] *= min(1.0, 0.98 / max(rates[:2].sum(), 1e-9))
-    return rates
-
-
-def _numbers(rates: Rates) -> np.ndarray:
-    return np.array([rates.substituted, rates.deleted, rates.inserted])
+    return np.array([wrong, total - kept, made - kept]) / max(total, 1)
 
 
 def _aligned(wanted: Sequence[str], found: Sequence[str]) -> list[tuple[str | None, str | None]]:

@@ -69,7 +69,7 @@ class CtcVocabulary:
         return len(self.symbols)
 
     def numbers(self, symbols: Iterable[str]) -> list[int]:
-        """Of symbols one by one. Those that the vocabulary does not have are left out: no recogniser could say them."""
+        """Of symbols one by one. Those that the vocabulary does not have are left out: no recogniser could write them."""
         known = {symbol: i for i, symbol in enumerate(self.symbols) if i != BLANK}
         return [known[symbol] for symbol in symbols if symbol in known]
 
@@ -120,7 +120,11 @@ class CtcHead(nn.Module):
         self.shape = shape
         self.weights = nn.Parameter(torch.zeros(shape.states)) if shape.states > 1 else None
         self.projection = nn.Linear(shape.width, shape.projection)
-        self.lstm = _lstm(shape) if shape.lstm_layers else None
+        self.lstm = None
+        if shape.lstm_layers:
+            between = shape.dropout if shape.lstm_layers > 1 else 0.0
+            sizes = (shape.projection, shape.lstm_width, shape.lstm_layers)
+            self.lstm = nn.LSTM(*sizes, batch_first=True, dropout=between, bidirectional=True)
         self.dropout = nn.Dropout(shape.dropout)
         self.output = nn.Linear(2 * shape.lstm_width if shape.lstm_layers else shape.projection, shape.symbols)
 
@@ -129,10 +133,19 @@ class CtcHead(nn.Module):
 
         features: (B, L, T, D) or, for one hidden state, (B, T, D); lengths: (B,) frames, 1 to T. Raises ValueError otherwise.
         """
-        self._check(features, lengths)
+        states = features.shape[1] if features.ndim == 4 else 1
+        if features.ndim not in (3, 4) or features.shape[-1] != self.shape.width or states != self.shape.states:
+            wanted = f"(B, {self.shape.states}, T, {self.shape.width})"
+            raise ValueError(f"this head takes features {wanted}, not {tuple(features.shape)}")
+        if lengths.shape != features.shape[:1] or int(lengths.min()) < 1 or int(lengths.max()) > features.shape[-2]:
+            raise ValueError(f"lengths must be {features.shape[0]} numbers of frames from 1 to {features.shape[-2]}")
         if features.is_inference() and torch.is_grad_enabled():
             features = features.clone()  # what a frozen encoder returns cannot be saved for the backward pass
-        hidden = self.projection(self._summed(features))
+        if self.weights is not None:
+            features = torch.einsum("l,bltd->btd", self.weights.softmax(0), features)
+        elif features.ndim == 4:
+            features = features[:, 0]
+        hidden = self.projection(features)
         if self.lstm is not None:
             hidden = run_lstm(self.lstm, hidden, lengths)
         return self.output(self.dropout(hidden)).float().log_softmax(-1)
@@ -157,24 +170,6 @@ class CtcHead(nn.Module):
             "too_long": torch.tensor(too_long, dtype=torch.float32).mean(),
         }
 
-    def _summed(self, features: Tensor) -> Tensor:
-        if self.weights is None:
-            return features[:, 0] if features.ndim == 4 else features
-        return torch.einsum("l,bltd->btd", self.weights.softmax(0), features)
-
-    def _check(self, features: Tensor, lengths: Tensor) -> None:
-        states = features.shape[1] if features.ndim == 4 else 1
-        if features.ndim not in (3, 4) or features.shape[-1] != self.shape.width or states != self.shape.states:
-            wanted = f"(B, {self.shape.states}, T, {self.shape.width})"
-            raise ValueError(f"this head takes features {wanted}, not {tuple(features.shape)}")
-        if lengths.shape != features.shape[:1] or int(lengths.min()) < 1 or int(lengths.max()) > features.shape[-2]:
-            raise ValueError(f"lengths must be {features.shape[0]} numbers of frames from 1 to {features.shape[-2]}")
-
-
-def _lstm(shape: HeadShape) -> nn.LSTM:
-    between = shape.dropout if shape.lstm_layers > 1 else 0.0
-    return nn.LSTM(shape.projection, shape.lstm_width, shape.lstm_layers, batch_first=True, dropout=between, bidirectional=True)
-
 
 def run_lstm(lstm: nn.LSTM, padded: Tensor, lengths: Tensor) -> Tensor:
     """A bidirectional LSTM on a padded batch: (B, T, D) -> (B, T, 2 H). What frames beyond a length hold never matters.
@@ -187,26 +182,22 @@ def run_lstm(lstm: nn.LSTM, padded: Tensor, lengths: Tensor) -> Tensor:
     if padded.device.type != "cpu":
         packed = pack_padded_sequence(padded, lengths.cpu(), batch_first=True, enforce_sorted=False)
         return pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=padded.shape[1])[0]
-    turned, found = _turning(lengths, padded.shape[1])[..., None], padded
+
+    def one_way(inputs: Tensor, name: str) -> Tensor:
+        """One direction of one layer. name: what its weights end in."""
+        weights = [getattr(lstm, f"{kind}_{name}") for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+        zero = inputs.new_zeros(1, len(inputs), lstm.hidden_size)
+        return torch.lstm(inputs, (zero, zero), weights, True, 1, 0.0, False, False, True)[0]
+
+    # (B, T, 1) numbers of the frames in reverse order; those of the padding stay where they are. It is its own inverse.
+    at, sizes = torch.arange(padded.shape[1]), lengths.cpu()[:, None]
+    turned, found = torch.where(at < sizes, sizes - 1 - at, at)[..., None], padded
     for layer in range(lstm.num_layers):
         found = nn.functional.dropout(found, lstm.dropout, lstm.training and layer > 0)
-        forward = _one_way(lstm, found, f"l{layer}")
-        backward = _one_way(lstm, found.gather(1, turned.expand_as(found)), f"l{layer}_reverse")
+        forward = one_way(found, f"l{layer}")
+        backward = one_way(found.gather(1, turned.expand_as(found)), f"l{layer}_reverse")
         found = torch.cat([forward, backward.gather(1, turned.expand_as(backward))], -1)
     return found
-
-
-def _turning(lengths: Tensor, frames: int) -> Tensor:
-    """(B, T) numbers of the frames in reverse order; those of the padding stay where they are. It is its own inverse."""
-    at = torch.arange(frames)
-    return torch.where(at < lengths.cpu()[:, None], lengths.cpu()[:, None] - 1 - at, at)
-
-
-def _one_way(lstm: nn.LSTM, inputs: Tensor, name: str) -> Tensor:
-    """One direction of one layer. name: what its weights end in."""
-    weights = [getattr(lstm, f"{kind}_{name}") for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-    zero = inputs.new_zeros(1, len(inputs), lstm.hidden_size)
-    return torch.lstm(inputs, (zero, zero), weights, True, 1, 0.0, False, False, True)[0]
 
 
 def blank_rate(log_probs: Tensor, lengths: Tensor) -> Tensor:
@@ -238,7 +229,7 @@ def greedy_spans(log_probs: Tensor, blank: int = BLANK) -> list[TokenSpan]:
 
 
 def align_spans(log_probs: Tensor, targets: Sequence[int], blank: int = BLANK) -> list[TokenSpan]:
-    """Like `greedy_spans`, on the likeliest path that says `targets`.
+    """Like `greedy_spans`, on the likeliest path of `targets`.
 
     log_probs: (T, V). Raises ValueError where the targets do not fit into T frames, a log-probability is not a number, or frames
     times states are more than torchaudio can count (about 20 minutes of speech).
@@ -257,7 +248,7 @@ def align_spans(log_probs: Tensor, targets: Sequence[int], blank: int = BLANK) -
 
 
 def align_words(log_probs: Tensor, text: str, vocabulary: CtcVocabulary, grid: FrameGrid) -> list[TimedWord]:
-    """When each word of a known text was said: `vocabulary.words(text)` with times; nothing for an empty text.
+    """When each word of a known text is spoken: `vocabulary.words(text)` with times; nothing for an empty text.
 
     log_probs: (T, V). A word lasts from the first frame of its first symbol to the last frame of its last one. Raises ValueError
     for a text with unknown characters or too long for T frames.
@@ -268,7 +259,7 @@ def align_words(log_probs: Tensor, text: str, vocabulary: CtcVocabulary, grid: F
 def _between_words(path: Tensor, vocabulary: CtcVocabulary) -> Iterator[tuple[int, int]]:
     """Tile a greedy path (T,) with [first, last) frames of at least ALIGN_FRAMES that end between words.
 
-    The greedy path is the likeliest one of what it says, so its pieces are aligned as the whole would be; the whole of half an hour
+    The greedy path is the likeliest one of its text, so its pieces are aligned as the whole would be; the whole of half an hour
     is more than `forced_align` can count (frames times states beyond 2^31).
     """
     between = vocabulary.symbols.index(vocabulary.separator) if vocabulary.separator else BLANK
@@ -285,17 +276,17 @@ def _between_words(path: Tensor, vocabulary: CtcVocabulary) -> Iterator[tuple[in
 
 def timed_words(spans: Iterable[TokenSpan], symbols: Sequence[str], separator: str, grid: FrameGrid) -> list[TimedWord]:
     """Join symbols to words with times in seconds and the geometric mean of the frames' probabilities as confidence."""
-    if not separator:
-        return [_word([span], symbols, grid) for span in spans]
-    groups = itertools.groupby(spans, key=lambda span: symbols[span.token] == separator)
-    return [_word(list(group), symbols, grid) for between, group in groups if not between]
-
-
-def _word(spans: Sequence[TokenSpan], symbols: Sequence[str], grid: FrameGrid) -> TimedWord:
-    frames = sum(len(span) for span in spans)
-    confidence = math.exp(sum(span.score * len(span) for span in spans) / frames)
-    text = "".join(symbols[span.token] for span in spans)
-    return TimedWord(text, grid.seconds(spans[0].start), grid.seconds(spans[-1].end), min(confidence, 1.0))
+    if separator:
+        groups = itertools.groupby(spans, key=lambda span: symbols[span.token] == separator)
+        words = [list(group) for between, group in groups if not between]
+    else:
+        words = [[span] for span in spans]
+    found = []
+    for word in words:
+        confidence = math.exp(sum(span.score * len(span) for span in word) / sum(len(span) for span in word))
+        start, end = grid.seconds(word[0].start), grid.seconds(word[-1].end)
+        found.append(TimedWord("".join(symbols[span.token] for span in word), start, end, min(confidence, 1.0)))
+    return found
 
 
 class Encoder(Protocol):
@@ -349,12 +340,12 @@ class CtcRecogniser:
     @torch.inference_mode()
     def log_probs(self, samples: np.ndarray) -> Tensor:
         """(T, V) on the CPU, T by the encoder's grid."""
-        if self.encoder.grid.frames(len(check_samples(samples))) == 0:
+        samples = check_samples(samples)
+        if self.encoder.grid.frames(len(samples)) == 0:
             return torch.zeros(0, len(self.vocabulary))
-        checked = check_samples(samples)
-        one = None if self.layer is None else self.encoder.features(checked, self.layer)[None]
-        chosen = self.encoder.hidden_states(checked) if one is None else one
-        features = chosen[None].to(self.head.output.weight.device)
+        layer = self.layer
+        states = self.encoder.hidden_states(samples) if layer is None else self.encoder.features(samples, layer)[None]
+        features = states[None].to(self.head.output.weight.device)
         return self.head(features, torch.tensor([features.shape[-2]]))[0].cpu()
 
     def save(self, folder: Path | str, facts: Mapping[str, Any] | None = None) -> None:
@@ -378,34 +369,25 @@ class CtcRecogniser:
     @classmethod
     def load(cls, folder: Path | str, encoder: Encoder) -> CtcRecogniser:
         """Raises InputError where a file is missing or damaged, or the encoder is not the one the head was trained on."""
-        path = Path(folder) / "card.json"
+        path, weights = Path(folder) / "card.json", Path(folder) / "head.safetensors"
         card = read_json(path)
-        _check_card(card, path, encoder)
+        if not isinstance(card, dict) or card.get("kind") != "ctc-recogniser":
+            raise InputError(f"{path} is not the card of a CTC recogniser; give the folder that `save` wrote")
+        if card.get("encoder") != encoder.hash:
+            raise InputError(
+                f"{path} was made with the encoder {card.get('encoder')} and this one is {encoder.hash}; "
+                "load that encoder or train the head again"
+            )
         try:
             head = CtcHead(HeadShape(**card["head"]))
             recogniser = cls(encoder, head, CtcVocabulary.from_json(card["vocabulary"]), card["name"], card["layer"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise InputError(f"{path} does not describe a recogniser ({error}); save it again") from error
-        _load_weights(head, Path(folder) / "head.safetensors", card.get("weights"))
+        try:
+            head.load_state_dict(load_file(weights))
+            if hash_files([weights]) != card.get("weights"):
+                raise ValueError("its contents are not those the card was written for")
+        except (OSError, SafetensorError, RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"{weights} does not hold the weights of its card ({reason}); restore it or train again") from error
         return recogniser
-
-
-def _check_card(card: Any, path: Path, encoder: Encoder) -> None:
-    if not isinstance(card, dict) or card.get("kind") != "ctc-recogniser":
-        raise InputError(f"{path} is not the card of a CTC recogniser; give the folder that `save` wrote")
-    if card.get("encoder") != encoder.hash:
-        raise InputError(
-            f"{path} was made with the encoder {card.get('encoder')} and this one is {encoder.hash}; "
-            "load that encoder or train the head again"
-        )
-
-
-def _load_weights(head: CtcHead, path: Path, expected: str | None) -> None:
-    try:
-        state = load_file(path)
-        head.load_state_dict(state)
-        if hash_files([path]) != expected:
-            raise ValueError("its contents are not those the card was written for")
-    except (OSError, SafetensorError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path} does not hold the weights of its card ({reason}); restore it or train again") from error

@@ -1,9 +1,9 @@
 """CTC prefix beam search with a word n-gram language model and a lexicon.
 
-Source: Hannun et al., arXiv 1408.2873 (paths that say the same are summed). What may be said, when the language model is asked and
-what it weighs are as in flashlight's lexicon decoder, with which SUPERB decodes: only words of the model, the best word that can
-still follow counted from its first letter on ("smearing"), and log-probabilities to the base 10 times `lm_weight`.
-Two things differ: of several ways to say a prefix flashlight keeps the likeliest alone, here they are added up; and what can still
+Source: Hannun et al., arXiv 1408.2873 (paths of the same text are summed). Which words are allowed, when the language model is
+asked and what it weighs are as in flashlight's lexicon decoder, with which SUPERB decodes: only words of the model, the best word
+that can still follow counted from its first letter on ("smearing"), and log-probabilities to the base 10 times `lm_weight`.
+Two things differ: of several paths of a prefix flashlight keeps the likeliest alone, here they are added up; and what can still
 follow is judged without context, there as the first word of a sentence (which decides what is dropped, not what a text scores).
 Letters: T frames, V symbols.
 """
@@ -33,7 +33,7 @@ class BeamOptions:
     word_score: float = -1.0  # nats for each word
     threshold: float = 25.0  # nats below the best prefix at which others are dropped
     symbols: int = 0  # the likeliest symbols of a frame that are tried; 0: all
-    unknown_score: float = -math.inf  # nats for a word that the model does not have; -inf: it may not be said
+    unknown_score: float = -math.inf  # nats for a word that the model does not have; -inf: it is not allowed
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ class Lexicon:
 
 @dataclass(frozen=True)
 class _Prefix:
-    """What has been said so far, and what the language model thinks of it."""
+    """A text so far, and its score by the language model."""
 
     text: str  # whole words, each with a space after it, and the beginning of the next
     begun: int  # where that beginning begins
-    last: int  # the symbol said last; BLANK at the beginning
+    last: int  # the last symbol; BLANK at the beginning
     context: tuple[int, ...]  # of the language model
     score: float  # nats of the language model and the word scores for whole words
     ahead: float  # and for the word that has begun: what the best that it can become would score without its context
@@ -98,7 +98,7 @@ class _Prefix:
 
 @dataclass
 class _Paths:
-    """Log-probabilities of all paths that say a prefix: those that end in a blank, and those that do not."""
+    """Log-probabilities of all paths of a prefix: those that end in a blank, and those that do not."""
 
     prefix: _Prefix
     blank: float = -math.inf
@@ -140,49 +140,40 @@ class BeamDecoder:
 
     def _step(self, found: list[_Paths], frame: np.ndarray) -> list[_Paths]:
         """The prefixes after one more frame. frame: (V,)."""
-        tried, scores = self._tried(frame), frame.tolist()
+        order = np.argsort(-frame, kind="stable")[: self.options.symbols or None]
+        tried, scores = [int(symbol) for symbol in order if symbol != BLANK], frame.tolist()
         following: dict[str, _Paths] = {}
         floor = max(p.rank for p in found) + scores[BLANK] - self.options.threshold
         for paths in found:
             prefix, acoustic = paths.prefix, paths.acoustic
-            self._stay(following, paths, acoustic, scores)
+            there = following.setdefault(prefix.text, _Paths(prefix))  # nothing new: a blank, or the last symbol goes on
+            there.blank = _add(there.blank, acoustic + scores[BLANK])
+            if prefix.last != BLANK:
+                there.symbol = _add(there.symbol, paths.symbol + scores[prefix.last])
             base = acoustic + prefix.total
             for symbol in tried:
                 if base + scores[symbol] < floor:
                     break  # the symbols come from the likeliest on
                 before = paths.blank if symbol == prefix.last else acoustic
-                if before > -math.inf:
-                    self._extend(following, prefix, symbol, before + scores[symbol])
+                if before == -math.inf:
+                    continue
+                text = prefix.text + (" " if symbol == self._separator else self.vocabulary.symbols[symbol])
+                if text not in following:
+                    longer = self._longer(prefix, text, symbol)
+                    if longer is None:
+                        continue
+                    following[text] = _Paths(longer)
+                following[text].symbol = _add(following[text].symbol, before + scores[symbol])
         ranked = sorted(following.values(), key=lambda p: -p.rank)[: self.options.beam]
         return [p for p in ranked if p.rank >= ranked[0].rank - self.options.threshold]
-
-    def _tried(self, frame: np.ndarray) -> list[int]:
-        order = np.argsort(-frame, kind="stable")[: self.options.symbols or None]
-        return [int(symbol) for symbol in order if symbol != BLANK]
-
-    def _stay(self, following: dict[str, _Paths], paths: _Paths, acoustic: float, scores: list[float]) -> None:
-        """Say nothing new: a blank, or the last symbol on."""
-        there = following.setdefault(paths.prefix.text, _Paths(paths.prefix))
-        there.blank = _add(there.blank, acoustic + scores[BLANK])
-        if paths.prefix.last != BLANK:
-            there.symbol = _add(there.symbol, paths.symbol + scores[paths.prefix.last])
-
-    def _extend(self, following: dict[str, _Paths], prefix: _Prefix, symbol: int, score: float) -> None:
-        text = prefix.text + (" " if symbol == self._separator else self.vocabulary.symbols[symbol])
-        there = following.get(text)
-        if there is None:
-            longer = self._longer(prefix, text, symbol)
-            if longer is None:
-                return
-            there = following[text] = _Paths(longer)
-        there.symbol = _add(there.symbol, score)
 
     def _longer(self, prefix: _Prefix, text: str, symbol: int) -> _Prefix | None:
         """One symbol more; None where the lexicon forbids it, or a word would be empty."""
         if symbol == self._separator:
             return self._whole(prefix, text) if len(prefix.text) > prefix.begun else None
         stem = None if prefix.stem is None else self.lexicon.find(text[prefix.begun :], prefix.stem)
-        ahead = self._value(stem.best) if stem else self._value(self._unigram(UNKNOWN)) + self.options.unknown_score
+        unknown = float(self.model.ngrams[0].log_probs[self.model.numbers[UNKNOWN]])
+        ahead = self._value(stem.best) if stem else self._value(unknown) + self.options.unknown_score
         if ahead == -math.inf:
             return None
         return _Prefix(text, prefix.begun, symbol, prefix.context, prefix.score, ahead, stem)
@@ -213,9 +204,6 @@ class BeamDecoder:
 
     def _value(self, log10: float) -> float:
         return self.options.lm_weight * log10 if self.options.lm_weight else 0.0
-
-    def _unigram(self, word: str) -> float:
-        return float(self.model.ngrams[0].log_probs[self.model.numbers[word]])
 
     def _log_prob(self, context: tuple[int, ...], word: int) -> float:
         if (context, word) not in self._scores:

@@ -1,7 +1,10 @@
-"""PocketSphinx with its bundled US-English model: a recogniser that needs no download and no GPU, and makes many errors.
+"""Recognisers that are not ours: Hugging Face checkpoints with word times, and PocketSphinx with its bundled US-English model.
 
-It serves as the bad end of a cascade and as a check that everything above runs with an engine that is not ours. Needs the
-package `pocketsphinx` (`pip install "speechssl[pocketsphinx]"`), whose wheel holds the model.
+Two kinds of checkpoint give word times: CTC models on raw samples (wav2vec 2.0, HuBERT, WavLM and their kin; times from the frames
+of the likeliest path) and Whisper (times from its cross-attention, by `generate(return_timestamps="word")`). Any other kind is
+refused. Texts come as the model spells them, with its case and punctuation; normalise them before scoring.
+PocketSphinx needs no download and no GPU, and makes many errors: the bad end of a cascade. Its package (`pip install
+"speechssl[pocketsphinx]"`) holds the model.
 """
 
 from __future__ import annotations
@@ -31,13 +34,7 @@ from speechssl.errors import InputError, MissingExtra
 from speechssl.io import checkpoint_folder
 from speechssl.timing import FrameGrid
 
-# Checkpoints in the Hugging Face format as recognisers with word times.
-#
-# Two kinds give word times: CTC models on raw samples (wav2vec 2.0, HuBERT, WavLM and their kin; times from the frames of the
-# likeliest path) and Whisper (times from its cross-attention, by `generate(return_timestamps="word")`). Any other kind is refused.
-# Texts come as the model spells them, with its case and punctuation; normalise them before scoring.
-
-SAMPLE_RATE = 16_000  # Hz
+SAMPLE_RATE = 16_000  # Hz, of the checkpoints and of PocketSphinx's bundled model
 CTC_LONGEST = 20.0  # seconds at once: attention costs the square of the length
 WHISPER_LONGEST = 30.0  # seconds: the window Whisper was trained on (arXiv 2212.04356, section 2.2)
 _NOT_NEEDED = "masked_spec_embed"  # a weight for training only, which some published checkpoints leave out
@@ -187,7 +184,6 @@ def _symbols(source: str, tokenizer: Any, size: int, separator: str) -> tuple[li
     return tokens, between if separator else ""
 
 
-SAMPLE_RATE_OF_POCKETSPHINX = 16_000  # Hz, of the bundled model
 LONGEST = 20.0  # seconds decoded at once: time and memory grow with an utterance's lattice
 _ALTERNATE = re.compile(r"\(\d+\)$")  # "the(2)" is the second pronunciation of "the"
 _FILLER = re.compile(r"^(<.*>|\[.*\]|\+\+.*\+\+)$")  # <s>, <sil>, [NOISE], ++UM++
@@ -217,13 +213,13 @@ class PocketSphinxRecogniser:
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
         """samples: (N,) float32 at 16 kHz. The words depend on these samples alone, not on what was decoded before."""
-        return Transcript(transcribe_pieces(check_samples(samples), LONGEST, SAMPLE_RATE_OF_POCKETSPHINX, self._decode))
+        return Transcript(transcribe_pieces(check_samples(samples), LONGEST, SAMPLE_RATE, self._decode))
 
     def _thread_decoder(self) -> Any:
         """This thread's decoder: it holds one utterance at a time. Noise comes first: the first utterance is unlike all others."""
         if not hasattr(self._own, "decoder"):
             decoder = _decoder(self.settings)
-            _utter(decoder, np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE_OF_POCKETSPHINX))
+            _utter(decoder, np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE))
             self._own.decoder = decoder
         return self._own.decoder
 
@@ -244,7 +240,7 @@ def _utter(decoder: Any, samples: np.ndarray) -> None:
         warnings.simplefilter("ignore", DeprecationWarning)
         decoder.start_stream()
     decoder.start_utt()
-    decoder.process_raw(_pcm(samples), full_utt=True)
+    decoder.process_raw((np.clip(samples, -1, 1) * 32767).astype(np.int16).tobytes(), full_utt=True)
     decoder.end_utt()
 
 
@@ -254,11 +250,6 @@ def _decoder(settings: DecoderSettings) -> Any:
     except ImportError as error:
         raise MissingExtra("recognition with PocketSphinx", "pocketsphinx") from error
     try:
-        return pocketsphinx.Decoder(samprate=SAMPLE_RATE_OF_POCKETSPHINX, loglevel="FATAL", **asdict(settings))
+        return pocketsphinx.Decoder(samprate=SAMPLE_RATE, loglevel="FATAL", **asdict(settings))
     except (RuntimeError, ValueError, KeyError) as error:
         raise InputError(f"PocketSphinx does not accept {settings} ({error}); reinstall it or use other settings") from error
-
-
-def _pcm(samples: np.ndarray) -> bytes:
-    """Signed 16-bit, clipped at full scale."""
-    return (np.clip(samples, -1, 1) * 32767).astype(np.int16).tobytes()

@@ -1,7 +1,14 @@
-"""N-gram models in ARPA files, plain or compressed (.gz): what SRILM and KenLM write, and the official ones of LibriSpeech.
+"""N-gram language models of words: probabilities with back-off, training from texts, and ARPA files.
 
-The format: Doug Paul's, as described in SRILM's manual (ngram-format). Every line of a section holds a log-probability to the base
-10, the words of an n-gram, and, if longer ones begin with it, a back-off weight. KenLM's binary files are not read.
+The model is interpolated Kneser-Ney with one discount an order (Chen and Goodman 1999, section 2.7): closed under the words of the
+training texts and `<unk>`, which stands for every other. Logarithms are to the base 10 throughout, as in ARPA files and in KenLM,
+whose scores the published settings of beam search weigh. N-grams are kept in sorted arrays, 16 bytes each: the key of (w1 ... wn)
+is V times the row of (w1 ... wn-1) among the shorter ones, plus the number of wn. A model of 145 million of them takes 2.4 GB.
+
+ARPA files, plain or compressed (.gz), are what SRILM and KenLM write, and the official models of LibriSpeech (the format: Doug
+Paul's, as described in SRILM's manual, ngram-format): every line of a section holds a log-probability, the words of an n-gram, and,
+if longer ones begin with it, a back-off weight. KenLM's binary files are not read.
+Letters: V words, N order, R rows (n-grams of one length), I tokens of the training texts.
 """
 
 from __future__ import annotations
@@ -13,7 +20,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,18 +28,6 @@ import numpy as np
 
 from speechssl.errors import InputError
 from speechssl.io import replacing
-
-# N-gram language models of words: probabilities with back-off, and their training from texts.
-#
-# The model is interpolated Kneser-Ney with one discount an order (Chen and Goodman 1999, section 2.7): closed under the words
-# of the
-# training texts and `<unk>`, which stands for every other. Logarithms are to the base 10 throughout, as in ARPA files
-# (`arpa.py`) and
-# in KenLM, whose scores the published settings of beam search weigh.
-# N-grams are kept in sorted arrays, 16 bytes each: the key of (w1 ... wn) is V times the row of (w1 ... wn-1) among the shorter
-# ones,
-# plus the number of wn. So a model of 145 million of them takes 2.4 GB.
-# Letters: V words, N order, R rows (n-grams of one length), I tokens of the training texts.
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 SPECIAL = (BEGIN, END, UNKNOWN)
@@ -45,7 +40,7 @@ class Ngrams:
 
     keys: np.ndarray  # (R,) int64, sorted; of single words: 0 to V - 1
     log_probs: np.ndarray  # (R,) float32
-    backoffs: np.ndarray  # (R,) float32 log-weight of what shorter n-grams say after this one; 0 for the longest
+    backoffs: np.ndarray  # (R,) float32 log-weight of shorter n-grams after this one; 0 for the longest
 
     def row(self, key: int) -> int:
         """-1 where there is none."""
@@ -139,9 +134,11 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
     if not sentences:
         raise InputError("the texts for the language model have no words; give texts with some")
     words = (*SPECIAL, *sorted({word for sentence in sentences for word in sentence} - set(SPECIAL)))
-    tokens, left = _tokens(sentences, words)
-    counts = _count(tokens, left, order, len(words))
-    return NgramModel(words, tuple(_estimate(counts, len(words))))
+    numbers = {word: i for i, word in enumerate(words)}
+    marked = [[numbers[BEGIN], *(numbers[w] for w in sentence), numbers[END]] for sentence in sentences]
+    tokens = np.array([number for sentence in marked for number in sentence], np.int64)  # (I,)
+    left = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])  # tokens of its sentence from each one on
+    return NgramModel(words, tuple(_estimate(_count(tokens, left, order, len(words)), len(words))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,14 +149,6 @@ class _Counts:
     seen: np.ndarray  # (R,) how often; for all but the longest, after how many different words
     first: np.ndarray  # (R,) a token it begins at
     row_at: np.ndarray  # (I,) the row of the one that begins at a token; -1 where none does
-
-
-def _tokens(sentences: Sequence[Sequence[str]], words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """(I,) numbers of all sentences' words with <s> and </s>, and how many tokens its sentence has from each on."""
-    numbers = {word: i for i, word in enumerate(words)}
-    marked = [[numbers[BEGIN], *(numbers[w] for w in sentence), numbers[END]] for sentence in sentences]
-    tokens = np.array([number for sentence in marked for number in sentence], np.int64)
-    return tokens, np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])
 
 
 def _count(tokens: np.ndarray, left: np.ndarray, order: int, size: int) -> list[_Counts]:
@@ -173,27 +162,20 @@ def _count(tokens: np.ndarray, left: np.ndarray, order: int, size: int) -> list[
         valid = np.flatnonzero(left >= n)
         keys, first, inverse, counts = np.unique(rows[valid], return_index=True, return_inverse=True, return_counts=True)
         if n == 1:  # every word has its row, seen or not, under its own number
-            first = _spread(keys, valid[first], size)
+            spread = np.full(size, -1)
+            spread[keys] = valid[first]
+            first = spread
             keys, inverse, counts = np.arange(size), rows[valid], np.bincount(rows[valid], minlength=size)
         else:
             first = valid[first]
         rows = np.full(len(tokens), -1)
         rows[valid] = inverse
         found.append(_Counts(keys, counts, first, rows))
-    return [_continued(c, longer) for c, longer in itertools.pairwise(found)] + found[-1:]
-
-
-def _spread(keys: np.ndarray, places: np.ndarray, size: int) -> np.ndarray:
-    spread = np.full(size, -1)
-    spread[keys] = places
-    return spread
-
-
-def _continued(counts: _Counts, longer: _Counts) -> _Counts:
-    """With the number of different words before each n-gram. Nothing comes before <s>: what begins with it keeps its count."""
-    suffixes = counts.row_at[longer.first + 1]
-    before = np.bincount(suffixes, minlength=len(counts.keys))
-    return _Counts(counts.keys, np.where(before > 0, before, counts.seen), counts.first, counts.row_at)
+    for n, longer in enumerate(found[1:]):
+        # the number of different words before each; nothing comes before <s>: an n-gram that begins with it keeps its count
+        before = np.bincount(found[n].row_at[longer.first + 1], minlength=len(found[n].keys))
+        found[n] = replace(found[n], seen=np.where(before > 0, before, found[n].seen))
+    return found
 
 
 def _estimate(counts: Sequence[_Counts], size: int) -> Iterable[Ngrams]:
@@ -260,7 +242,9 @@ def write_arpa(model: NgramModel, path: Path | str) -> None:
         file.writelines(f"ngram {n}={len(ngrams.keys)}\n" for n, ngrams in enumerate(model.ngrams, 1))
         for n in range(1, model.order + 1):
             file.write(f"\n\\{n}-grams:\n")
-            file.writelines(_lines(model, n))
+            ngrams = model.ngrams[n - 1]
+            for name, log_prob, backoff in zip(_names(model, n), ngrams.log_probs.tolist(), ngrams.backoffs.tolist(), strict=True):
+                file.write(f"{log_prob:.7g}\t{name}" + (f"\t{backoff:.7g}\n" if n < model.order else "\n"))
         file.write("\n\\end\\\n")
 
 
@@ -272,12 +256,6 @@ def _opened(path: Path, mode: str) -> Iterator[IO[str]]:
     else:
         with path.open(mode, encoding="utf-8") as plain:
             yield plain
-
-
-def _lines(model: NgramModel, n: int) -> Iterator[str]:
-    ngrams, names = model.ngrams[n - 1], _names(model, n)
-    for name, log_prob, backoff in zip(names, ngrams.log_probs.tolist(), ngrams.backoffs.tolist(), strict=True):
-        yield f"{log_prob:.7g}\t{name}" + (f"\t{backoff:.7g}\n" if n < model.order else "\n")
 
 
 def _names(model: NgramModel, n: int) -> list[str]:

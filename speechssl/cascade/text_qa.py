@@ -18,8 +18,8 @@ from speechssl.dual.model import SpanModel
 from speechssl.dual.system import TimedAnswer
 from speechssl.dual.train import QaOptions, check_shares, fit_spans, layout_of
 from speechssl.errors import tell_set_aside
-from speechssl.io import claim, read_json
-from speechssl.processes import agreed, is_main
+from speechssl.io import read_json, stage
+from speechssl.processes import is_main
 from speechssl.text import pieces
 from speechssl.textlm.encoders import TextCodec, load_text_encoder, pad_id
 from speechssl.textlm.symbols import character_encoder, subword_units
@@ -32,8 +32,8 @@ def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
     Raises InputError where `out` holds a reader that was made from other inputs.
     """
     check_shares(options)
-    with claim(out, {"data": data_hash(corpus, options.split), "options": asdict(options)}):
-        if agreed((out / "card.json").is_file()):
+    with stage(out, {"data": data_hash(corpus, options.split)}, asdict(options)) as step:
+        if step.done:
             return
         data = load_corpus(corpus, options.split)
         encoder, tokenizer = load_text_encoder(options.text_encoder)

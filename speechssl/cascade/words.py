@@ -1,4 +1,4 @@
-"""Long recordings in pieces: cut where it is quietest, so that hardly a word is cut in two."""
+"""Timed words, the interface of a recogniser, and long recordings in pieces, cut where it is quietest, seldom within a word."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 from tqdm import tqdm
-
-# What a recogniser is: samples in, timed words out.
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ def _loudness(samples: np.ndarray, step: int) -> np.ndarray:
 def transcribe_pieces(
     samples: np.ndarray, longest: float, sample_rate: int, decode: Callable[[np.ndarray], list[TimedWord]]
 ) -> tuple[TimedWord, ...]:
-    """Decode every piece by itself and put the words back where they were said. Times in seconds, never outside their piece."""
+    """Decode every piece by itself and put the words back in their places. Times in seconds, never outside their piece."""
     words: list[TimedWord] = []
     pieces = split_at_pauses(samples, longest, sample_rate)
     for start, end in tqdm(pieces, desc="recognising", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES):

@@ -32,8 +32,8 @@ from speechssl.dual.decode import END_WEIGHT, START_WEIGHT
 from speechssl.dual.model import SpanModel
 from speechssl.dual.weights import Saved, load_reader, save_reader
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import claim, read_json
-from speechssl.processes import agreed, is_main, main_first
+from speechssl.io import read_json, stage
+from speechssl.processes import is_main, main_first
 from speechssl.textlm.encoders import checkpoint_gradients, load_text_encoder, longest_sequence, without_dropout
 from speechssl.textlm.symbols import special_ids, symbol_encoder
 from speechssl.trainer import Batch, TrainingOptions, check_share, fit
@@ -78,9 +78,9 @@ def train_dual(corpus: Path, units: Path, out: Path, assignment: str, options: Q
     check_shares(options)
     source = unit_source(units / options.split, corpus)
     begun = weights_of(start)
-    made = {"data": data_hash(corpus, options.split), "options": asdict(options)}
-    with claim(out, made | {"units": source.made_from, "assignment": assignment, "start": begun}):
-        if agreed((out / "card.json").is_file()):
+    made = {"data": data_hash(corpus, options.split), "units": source.made_from, "assignment": assignment, "start": begun}
+    with stage(out, made, asdict(options)) as step:
+        if step.done:
             return
         layout = layout_of(options, *special_ids(source.symbols))
         layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)

@@ -20,6 +20,7 @@ from speechssl.audio import read_audio
 from speechssl.data.records import Corpus, Passage, Question
 from speechssl.data.sources import Recording
 from speechssl.dual.data import Layout, Window
+from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import replacing
 from speechssl.multiple_choice.data import Choice, ChoiceExample
@@ -29,7 +30,6 @@ from speechssl.speechbert.data import SPECIALS
 from speechssl.speechbert.decode import AudioWords
 from speechssl.speechbert.model import look_up
 from speechssl.trainer import Batch
-from speechssl.units.extract import single_threaded
 
 
 class CodeChoice(nn.Module):

@@ -16,11 +16,11 @@ from speechssl.dual.data import Layout, unit_source
 from speechssl.dual.train import check_positions, fit_reader, unit_encoder, weights_of
 from speechssl.dual.weights import load_reader
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import claim, read_json
+from speechssl.io import read_json, stage
 from speechssl.multiple_choice.data import ChoiceBatches, ChoiceExample, text_examples, unit_examples
 from speechssl.multiple_choice.model import COMBINATIONS, ChoiceModel, load_choice
 from speechssl.multiple_choice.speechbert import CodeChoice, choice_recordings, code_examples, encode_recordings
-from speechssl.processes import agreed, is_main, main_first
+from speechssl.processes import is_main, main_first
 from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.system import SpeechBertSystem
 from speechssl.textlm.encoders import TextCodec, load_text_encoder, load_tokenizer, pad_id
@@ -57,8 +57,9 @@ def train_choice_units(
     _check(options)
     source = unit_source(units / "train", corpus)
     begun = weights_of(start)
-    with claim(out, _made_from(corpus, options) | {"units": source.made_from, "assignment": assignment, "start": begun}):
-        if agreed((out / "card.json").is_file()):
+    made = {"data": data_hash(corpus, "train"), "units": source.made_from, "assignment": assignment, "start": begun}
+    with stage(out, made, asdict(options)) as step:
+        if step.done:
             return
         layout = _layout(options, *special_ids(source.symbols))
         examples, left_out = unit_examples(load_corpus(corpus, "train"), load_units(units / "train"), layout)
@@ -83,8 +84,8 @@ def train_choice_text(corpus: Path, out: Path, options: ChoiceOptions, source: s
     """
     _check(options)
     begun = weights_of(start)
-    with claim(out, _made_from(corpus, options) | {"source": source, "start": begun}):
-        if agreed((out / "card.json").is_file()):
+    with stage(out, {"data": data_hash(corpus, "train"), "source": source, "start": begun}, asdict(options)) as step:
+        if step.done:
             return
         if start:
             model = _start_from(start, options)
@@ -111,8 +112,8 @@ def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, s
     """
     _check(options)
     made = dict(system.card)
-    with claim(out, _made_from(corpus, options) | {"speechbert": made}):
-        if agreed((out / "card.json").is_file()):
+    with stage(out, {"data": data_hash(corpus, "train"), "speechbert": made}, asdict(options)) as step:
+        if step.done:
             (out / "codes.safetensors").unlink(missing_ok=True)
             return
         layout, data = _layout(options, CLS, SEP, PAD), load_corpus(corpus, "train")
@@ -137,10 +138,6 @@ def _check(options: ChoiceOptions) -> None:
         raise InputError(
             f"windows of {options.window} tokens {options.stride} apart leave gaps; give a --stride of at most --window"
         )
-
-
-def _made_from(corpus: Path, options: ChoiceOptions) -> dict[str, Any]:
-    return {"data": data_hash(corpus, "train"), "options": asdict(options)}
 
 
 def _layout(options: ChoiceOptions, cls: int, sep: int, pad: int) -> Layout:

@@ -26,12 +26,12 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.cascade.ctc import CtcRecogniser
 from speechssl.data.records import Corpus, Passage, Question, Span
 from speechssl.dual.data import Example, answer_times
+from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, replacing, write_json
 from speechssl.textlm.encoders import TextCodec
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch
-from speechssl.units.extract import single_threaded
 from speechssl.units.features import Features
 
 GAP = 0.1  # seconds that a word of a recogniser may grow on either side

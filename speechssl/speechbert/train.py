@@ -23,8 +23,8 @@ from speechssl.dual.model import SpanModel
 from speechssl.dual.train import QaOptions, check_positions, check_shares, example_batches, layout_of, weights_of
 from speechssl.dual.weights import load_reader
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import claim, hash_bytes, read_json
-from speechssl.processes import agreed, is_main, main_first
+from speechssl.io import hash_bytes, read_json, stage
+from speechssl.processes import is_main, main_first
 from speechssl.speechbert.data import (
     CLS,
     PAD,
@@ -142,8 +142,8 @@ def train_speechbert(
     check_share(options.masked_batch)
     made = {"features": features.card, "recogniser": recogniser_card, "start": weights_of(start)}
     made |= {"data": data_hash(corpus, options.qa.split)}
-    with claim(out, made | {"options": asdict(options)}):
-        if agreed((out / "card.json").is_file()):
+    with stage(out, made, asdict(options)) as step:
+        if step.done:
             return
         text = text_model(options.qa, start)
         layout = layout_of(options.qa, CLS, SEP, PAD)

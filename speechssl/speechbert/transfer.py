@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.errors import InputError
-from speechssl.io import claim, hash_json, read_json
-from speechssl.processes import agreed, is_main, main_first
+from speechssl.io import hash_json, read_json, stage
+from speechssl.processes import is_main, main_first
 from speechssl.speechbert.data import WordBatches, encode_corpus, spans_of
 from speechssl.speechbert.model import WordEncoder, as_saved, load_weights, nearest, save_speechbert
 from speechssl.speechbert.system import speechbert_features
@@ -78,8 +78,8 @@ def transfer_speechbert(
         raise InputError(f"{data.root / data.split} has no words with times; transfer SpeechBERT on a corpus that has them")
     old = hash_json([card["weights"], card["words"]["weights"], card["features"]])
     made = {"transferred_from": old, "features": after.card, "data": data_hash(corpus, options.split)}
-    with claim(out, made | {"options": asdict(options)}):
-        if not agreed((out / "card.json").is_file()):
+    with stage(out, made, asdict(options)) as step:
+        if not step.done:
             fitted, facts = _fit(data, words, before, after, options, out)
             kept = {name: value for name, value in card.items() if name not in OF_THE_OLD}
             facts |= {"from": old, "options": asdict(options), "data": made["data"]}

@@ -8,7 +8,7 @@ import torch
 
 from speechssl.audio import read_audio
 from speechssl.cascade.ctc import CtcRecogniser
-from speechssl.cascade.train import CtcOptions, SegmentBatches, _features, train_ctc
+from speechssl.cascade.train import CropBatches, CtcOptions, _features, train_ctc
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.trainer import TrainingOptions
@@ -47,7 +47,7 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(corpus, 
     class Killed(BaseException):
         pass
 
-    call, five = SegmentBatches.__call__, TrainingOptions(5, 1e-2, 1, save_every=2, log_every=1, bf16=False)
+    call, five = CropBatches.__call__, TrainingOptions(5, 1e-2, 1, save_every=2, log_every=1, bf16=False)
 
     def dying(self, step):
         if step == 3:
@@ -56,7 +56,7 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(corpus, 
 
     train_ctc(corpus, encoder, tmp_path / "whole", options(training=five))
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(SegmentBatches, "__call__", dying)
+        patched.setattr(CropBatches, "__call__", dying)
         train_ctc(corpus, encoder, tmp_path / "killed", options(training=five))
     assert not (tmp_path / "killed/card.json").exists() and (tmp_path / "killed/checkpoints/checkpoint-2").is_dir()
     train_ctc(corpus, encoder, tmp_path / "killed", options(training=five))
@@ -92,7 +92,7 @@ def test_a_corpus_without_words_is_one_sentence(mini_corpus, encoder, tmp_path):
 
 
 def test_a_head_on_all_hidden_states_learns_their_weights(corpus, encoder, tmp_path):
-    made = train_ctc(corpus, encoder, tmp_path / "ctc", options(layer=None))
+    made = train_ctc(corpus, encoder, tmp_path / "ctc", None)
     assert made.layer is None and made.head.shape.states == encoder.layers + 1
     assert float(made.head.weights.detach().abs().max()) > 0  # they began at 0
     again = CtcRecogniser.load(tmp_path / "ctc", encoder)
@@ -103,7 +103,7 @@ def test_a_head_on_all_hidden_states_learns_their_weights(corpus, encoder, tmp_p
 def test_batches_hold_the_states_of_the_words(corpus, encoder, tmp_path):
     """What the head is trained on is what it will hear: (T, S, D) on disk, (B, S, T, D) in the head."""
     data = load_corpus(corpus, "train")
-    features, recordings = _features(data, "en", encoder, tmp_path / "features", options(layer=None))
+    features, recordings = _features(data, "en", encoder, tmp_path / "features", None)
     first = encoder.hidden_states(read_audio(corpus / "train/audio/p0.flac"))
     kept = torch.from_numpy(np.array(features[: recordings[0].frames])).float().transpose(0, 1)
     assert kept.shape == first.shape and torch.allclose(kept, first, atol=2e-3 * float(first.abs().max()))
