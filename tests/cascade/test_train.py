@@ -92,7 +92,7 @@ def test_a_corpus_without_words_is_one_sentence(mini_corpus, encoder, tmp_path):
 
 
 def test_a_head_on_all_hidden_states_learns_their_weights(corpus, encoder, tmp_path):
-    made = train_ctc(corpus, encoder, tmp_path / "ctc", None)
+    made = train_ctc(corpus, encoder, tmp_path / "ctc", options(layer=None))
     assert made.layer is None and made.head.shape.states == encoder.layers + 1
     assert float(made.head.weights.detach().abs().max()) > 0  # they began at 0
     again = CtcRecogniser.load(tmp_path / "ctc", encoder)
@@ -101,7 +101,7 @@ def test_a_head_on_all_hidden_states_learns_their_weights(corpus, encoder, tmp_p
 
 
 def test_batches_hold_the_states_of_the_words(corpus, encoder, tmp_path):
-    """What the head is trained on is what it will hear: (T, S, D) on disk, (B, S, T, D) in the head."""
+    """What the head is trained on is what it will be given: (T, S, D) on disk, (B, S, T, D) in the head."""
     data = load_corpus(corpus, "train")
     features, recordings = _features(data, "en", encoder, tmp_path / "features", None)
     first = encoder.hidden_states(read_audio(corpus / "train/audio/p0.flac"))
