@@ -1,19 +1,24 @@
-"""How a token sounds, beside what it is: what a recogniser confuses looks alike to the reader.
+"""Symbols that are not the text encoder's own tokens: units and characters as rows of its embedding table, and sub-word units.
 
-The sub-word units of ODSQA's authors (arXiv 1808.02280) and of Spoken-SQuAD's (1804.00320): a token's pronunciation is read by a
-small convolution, whose maximum over the units is added to the token's embedding (theirs is set beside it; a pre-trained encoder
-has no room for that). For Chinese the initial, final and tone of every character, for English the phones of espeak-ng. A token is
-pronounced by itself: of a character with several readings the commonest is taken.
-Letters: V tokens in the vocabulary, U units of the longest token, N units, W width of a unit, E embedding width, B sequences, S
-tokens in a sequence.
+Units (DUAL, arXiv 2203.04911, section 4.4 and table 3): five assignments of rows to units, and what DUAL's released code does in
+the place of the first, `released`. Which token a unit gets is arbitrary in all of them; the idea is that of 2103.07162.
+Characters, for a language that the text encoder does not know, where no other is at hand: the layers are pre-trained, what a
+character means is learnt from the corpus (2103.07162).
+Sub-word units, for what a recogniser confuses, so that it looks alike to the reader: those of ODSQA's authors (1808.02280) and of
+Spoken-SQuAD's (1804.00320). A token's pronunciation is read by a small convolution, whose maximum over the units is added to the
+token's embedding (theirs is set beside it; a pre-trained encoder has no room for that). For Chinese the initial, final and tone of
+every character, for English the phones of espeak-ng. A token is pronounced by itself: of a character with several readings the
+commonest is taken.
+Letters: K symbols, V tokens in the vocabulary, U units of the longest token, N units, W width of a unit, E embedding width, B
+sequences, S tokens in a sequence.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Iterable
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -26,19 +31,11 @@ from speechssl.synth.espeak import pronounce
 from speechssl.text import parts
 from speechssl.textlm.encoders import from_scratch
 
-# Symbols that are not text, given to a text encoder: each is mapped onto a row of its embedding table.
-#
-# The five assignments of DUAL (arXiv 2203.04911, section 4.4 and table 3), and what its released code does in the place of the
-# first,
-# `released`. Which token a unit gets is arbitrary in all of them; the idea is that of 2103.07162.
-# Letters: K symbols, E embedding width.
-
 Assignment = Literal["most-frequent", "released", "least-frequent", "random", "re-init", "scratch"]
 ASSIGNMENTS: tuple[str, ...] = get_args(Assignment)
 RELEASED = 5  # the id of the first unit in DUAL's train.py, whose Longformer has specials before it
-UNUSED = re.compile(
-    r"^(\[unused\d+\]|<unused\d+>|madeupword\d+)$"
-)  # rows that are kept free, in BERT's, Gemma's and fairseq's vocabularies
+# rows that are kept free, in BERT's, Gemma's and fairseq's vocabularies
+UNUSED = re.compile(r"^(\[unused\d+\]|<unused\d+>|madeupword\d+)$")
 SPECIALS = 3  # [CLS], [SEP], [PAD] follow the K symbols in the table
 
 
@@ -65,9 +62,14 @@ def symbol_encoder(
     if assignment in ("re-init", "scratch"):
         nn.init.normal_(table.weight, std=getattr(model.config, "initializer_range", 0.02))
         return model, table
-    rows = [*assign_tokens(tokenizer, symbols, assignment, seed), *_special_tokens(tokenizer)]
+    rows = assign_tokens(tokenizer, symbols, assignment, seed)
+    start = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
+    end = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end
+    if start is None or end is None:
+        raise InputError("the text encoder's tokeniser has no [CLS] and [SEP] (or <s> and </s>); choose an encoder that has")
     with torch.no_grad():
-        table.weight.copy_(source[torch.tensor(rows)])
+        table.weight.copy_(source[torch.tensor([*rows, start, end, pad])])
     return model, table
 
 
@@ -80,7 +82,17 @@ def assign_tokens(tokenizer: PreTrainedTokenizerBase, symbols: int, assignment: 
     Raises InputError for a vocabulary with fewer words than symbols, and for `released` one with specials or unused ids there.
     """
     if assignment == "released":
-        return _released(tokenizer, symbols)
+        ids = list(range(RELEASED, RELEASED + symbols))
+        tokens = {index: token for token, index in tokenizer.get_vocab().items()}
+        special = set(tokenizer.all_special_ids)
+        unfit = [i for i in ids if i not in tokens or i in special or UNUSED.match(tokens[i])]
+        if unfit:
+            raise InputError(
+                f"the assignment released takes the ids {ids[0]} to {ids[-1]}, of which {len(unfit)} are no tokens of text in this "
+                f"vocabulary (the first: {unfit[0]}, {tokens.get(unfit[0], 'which it does not have')}); choose a text encoder with "
+                "RoBERTa's or Longformer's vocabulary, or the assignment most-frequent"
+            )
+        return ids
     words = plain_words(tokenizer)
     if len(words) < symbols:
         raise InputError(f"the tokeniser has {len(words)} words, too few for {symbols} units; use a smaller codebook")
@@ -91,20 +103,6 @@ def assign_tokens(tokenizer: PreTrainedTokenizerBase, symbols: int, assignment: 
     return [int(i) for i in rng.permutation(chosen)]
 
 
-def _released(tokenizer: PreTrainedTokenizerBase, symbols: int) -> list[int]:
-    ids = list(range(RELEASED, RELEASED + symbols))
-    tokens = {index: token for token, index in tokenizer.get_vocab().items()}
-    special = set(tokenizer.all_special_ids)
-    unfit = [i for i in ids if i not in tokens or i in special or UNUSED.match(tokens[i])]
-    if unfit:
-        raise InputError(
-            f"the assignment released takes the ids {ids[0]} to {ids[-1]}, of which {len(unfit)} are no tokens of text in this "
-            f"vocabulary (the first: {unfit[0]}, {tokens.get(unfit[0], 'which it does not have')}); choose a text encoder with "
-            "RoBERTa's or Longformer's vocabulary, or the assignment most-frequent"
-        )
-    return ids
-
-
 def plain_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Ids of whole words of at least two letters, in the order of the vocabulary."""
     special = set(tokenizer.all_special_ids)
@@ -112,21 +110,6 @@ def plain_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     ordered = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     return [index for token, index in ordered if index not in special and word.match(token)]
 
-
-def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int, int]:
-    start = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
-    end = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end
-    if start is None or end is None:
-        raise InputError("the text encoder's tokeniser has no [CLS] and [SEP] (or <s> and </s>); choose an encoder that has")
-    return start, end, pad
-
-
-# Characters as a vocabulary of their own: each gets a row of a text encoder's embedding table, as units do (`mapping.py`).
-#
-# For a language that the text encoder does not know, where no other is at hand: the layers are pre-trained, what a character
-# means is
-# learnt from the corpus (2103.07162).
 
 UNKNOWN, MASK, SPECIALS_OF_CHARACTERS = "[UNK]", "[MASK]", ("[CLS]", "[SEP]", "[PAD]")
 
@@ -171,12 +154,12 @@ Subwords = Literal["none", "pinyin", "phones"]
 SUBWORDS: tuple[str, ...] = get_args(Subwords)
 LONGEST = 12  # units of a token; what follows is left out
 WIDTH = 64
-_MARKS = re.compile("^(##|Ġ|▁)")  # of a token's place in its word
-_HANZI, _LATIN = re.compile(r"[\u3400-\u9fff]+"), re.compile(r"[a-z']*[a-z][a-z']*")
+MARKS = re.compile("^(##|Ġ|▁)")  # of a token's place in its word
+HANZI, LATIN = re.compile(r"[\u3400-\u9fff]+"), re.compile(r"[a-z']*[a-z][a-z']*")
 
 
 class SubwordUnits(nn.Module):
-    """An embedding of tokens by their units. It begins at zero: the encoder is not disturbed before it has learnt to listen."""
+    """An embedding of tokens by their units. It begins at zero: the encoder is not disturbed at first."""
 
     def __init__(self, tokens: torch.Tensor, units: int, width: int, out: int) -> None:
         """tokens: (V, U) int, numbers of units from 1 to N, 0 where there is none; out: E."""
@@ -202,8 +185,8 @@ class SubwordUnits(nn.Module):
         kinds, places = ids.unique(return_inverse=True)
         units = self.tokens[kinds].long()
         there = (units > 0)[..., None]
-        heard = self.convolution(self.units(units).transpose(1, 2)).transpose(1, 2)
-        best = torch.where(there, heard, -1e4).amax(1)
+        read = self.convolution(self.units(units).transpose(1, 2)).transpose(1, 2)
+        best = torch.where(there, read, -1e4).amax(1)
         return (self.output(best) * there.any(1))[places]
 
 
@@ -216,7 +199,15 @@ def subword_units(tokenizer: PreTrainedTokenizerBase, kind: str, rows: int, out:
         raise InputError(f"there are no sub-word units {kind!r}; choose one of {', '.join(SUBWORDS)}")
     if kind == "none":
         return None
-    found = _pinyin(tokenizer) if kind == "pinyin" else _phones(tokenizer)
+    special = set(tokenizer.all_special_ids)
+    wanted = HANZI if kind == "pinyin" else LATIN
+    plain = [(token, MARKS.sub("", text)) for text, token in tokenizer.get_vocab().items() if token not in special]
+    plain = [(token, text) for token, text in plain if wanted.fullmatch(text.lower())]
+    if kind == "pinyin":  # initial, final and tone of each character
+        found = {token: parts(text) for token, text in plain}
+    else:  # as American English has them; a piece of a word is read as if it were one
+        phones = pronounce([text for _, text in plain], "en-us")
+        found = dict(zip([token for token, _ in plain], phones, strict=True))
     numbers = {unit: i for i, unit in enumerate(sorted({u for units in found.values() for u in units}), 1)}
     if not numbers:
         raise InputError(f"no token of this text encoder has {kind}; choose other --subwords or another --text-encoder")
@@ -226,21 +217,3 @@ def subword_units(tokenizer: PreTrainedTokenizerBase, kind: str, rows: int, out:
         some = [numbers[u] for u in units[:longest]]
         tokens[token, : len(some)] = torch.tensor(some, dtype=torch.int32)
     return SubwordUnits(tokens, len(numbers), WIDTH, out)
-
-
-def _pinyin(tokenizer: PreTrainedTokenizerBase) -> Mapping[int, list[str]]:
-    """Token id -> initial, final and tone of each of its characters."""
-    return {token: parts(text) for token, text in _texts(tokenizer, _HANZI.fullmatch)}
-
-
-def _phones(tokenizer: PreTrainedTokenizerBase) -> Mapping[int, list[str]]:
-    """Token id -> phones, as American English has them; a piece of a word is read as if it were one."""
-    found = list(_texts(tokenizer, _LATIN.fullmatch))
-    return dict(zip([token for token, _ in found], pronounce([text for _, text in found], "en-us"), strict=True))
-
-
-def _texts(tokenizer: PreTrainedTokenizerBase, wanted: Callable[[str], Any]) -> Iterable[tuple[int, str]]:
-    """The tokens that have units, without the marks of their places."""
-    special = set(tokenizer.all_special_ids)
-    plain = ((token, _MARKS.sub("", text)) for text, token in tokenizer.get_vocab().items())
-    return ((token, text) for token, text in plain if token not in special and wanted(text.lower()))
