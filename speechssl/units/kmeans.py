@@ -122,11 +122,14 @@ class Product:
         frames = [number * self.block + part for number, (part, _) in enumerate(found)]
         return np.concatenate(frames), np.concatenate([units for _, units in found])
 
-    def _candidates(self, features: torch.Tensor, slack: torch.Tensor) -> Pairs:
+    def _scores(self, features: torch.Tensor) -> torch.Tensor:
+        """(B, K)."""
         if self.packed:
-            scores = torch.ops.mkldnn._linear_pointwise(features.to(self.dtype), self.weight, self.bias, "none", [], "").float()
-        else:
-            scores = torch.addmm(self.bias, features, self.weight.T).float()
+            return torch.ops.mkldnn._linear_pointwise(features.to(self.dtype), self.weight, self.bias, "none", [], "")
+        return torch.addmm(self.bias, features, self.weight.T)
+
+    def _candidates(self, features: torch.Tensor, slack: torch.Tensor) -> Pairs:
+        scores = self._scores(features).float()
         best = scores.amax(1)
         if self.dtype == torch.bfloat16:  # the scores themselves are rounded
             slack = slack + HALF * (best.abs() + slack)

@@ -61,24 +61,24 @@ class Killed(BaseException):
 
 
 def test_a_killed_run_goes_on_and_a_finished_one_computes_nothing(encoder, recordings, tmp_path, monkeypatch):
-    real, heard = features._states, []
+    read = []
 
-    def counting(encoder, samples, options):
-        heard.append(len(samples))
-        if len(heard) == 3:
+    def counting(path):
+        read.append(path)
+        if len(read) == 3:
             raise Killed
-        return real(encoder, samples, options)
+        return read_audio(path)
 
-    monkeypatch.setattr(features, "_states", counting)
+    monkeypatch.setattr(features, "read_audio", counting)
     with pytest.raises(Killed):
         cache_states(encoder, recordings, tmp_path / "c", FRAMES, workers=1)
     done = len(list((tmp_path / "c").glob("shard-*")))
     assert done >= 1 and not (tmp_path / "c/card.json").exists()
     cache_states(encoder, recordings, tmp_path / "c", FRAMES, workers=1)
-    assert len(heard) <= 3 + len(recordings) - done
-    before = len(heard)
+    assert len(read) <= 3 + len(recordings) - done
+    before = len(read)
     cache_states(encoder, recordings, tmp_path / "c", FRAMES)
-    assert len(heard) == before
+    assert len(read) == before
     fresh = cache_states(encoder, recordings, tmp_path / "fresh", FRAMES)
     assert all(torch.equal(fresh[r.id], CachedStates.load(tmp_path / "c")[r.id]) for r in recordings)
 
@@ -122,7 +122,7 @@ def test_nothing_that_can_be_read_is_one_sentence_and_leaves_nothing(encoder, tm
 
 
 def test_too_little_room_is_one_sentence_before_anything_is_computed(encoder, recordings, tmp_path, monkeypatch):
-    monkeypatch.setattr(features, "_states", lambda *_: pytest.fail("this should not have begun"))
+    monkeypatch.setattr(features, "read_audio", lambda *_: pytest.fail("this should not have begun"))
     with pytest.raises(InputError, match="need .* GB and the limit is 1e-09 GB"):
         cache_states(encoder, recordings, tmp_path / "c", CacheOptions(limit_gb=1e-9))
     monkeypatch.setattr(features.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
