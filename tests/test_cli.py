@@ -192,5 +192,5 @@ def test_options_of_inspect_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_report_starts_without_torch() -> None:
     """It draws what is there; torch and transformers alone take seconds to import."""
-    code = "import sys, speechssl.report.spoken_qa; sys.exit(bool({'torch', 'transformers.modeling_utils'} & set(sys.modules)))"
+    code = "import sys, speechssl.report.build; sys.exit(bool({'torch', 'transformers.modeling_utils'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120).returncode == 0

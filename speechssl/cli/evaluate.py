@@ -254,7 +254,7 @@ def add_report(verbs: Any) -> None:
 
 
 def _report(o: argparse.Namespace) -> None:
-    from speechssl.report.spoken_qa import write_report
+    from speechssl.report.build import write_report
 
     write_report(o.out, o.corpus, o.split, o.examples, o.conditions, o.seed, o.tables, o.voices)
     print(f"{o.out / 'report.html'}: open it in a browser")

@@ -1,25 +1,24 @@
-"""The records behind the listening section, and the JSON file that carries them (audio in base64)."""
+"""Examples to listen to: peak envelopes, compact audio, spans along a passage, and a lane for every answer.
+
+Letters: N samples, P points of an envelope. Drawings are WIDTH units wide, whatever the length of the passage; the page stretches
+them sideways only, so that one unit is one pixel in height.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from speechssl.errors import InputError
-from speechssl.io import read_json, write_json
+from speechssl.report.figures import PALETTE, Results, Series
 
-# What the listening section draws and plays: peak envelopes, compact audio, spans along a passage.
-#
-# Letters: N samples, P points of an envelope. Drawings are WIDTH units wide, whatever the length of the passage; the page
-# stretches them sideways only, so that one unit is one pixel in height.
-
+Audio = tuple[bytes, str]  # encoded sound and its MIME type, as `encode_audio` gives them
+UNKNOWN = Series("", "", "", len(PALETTE) - 1)  # grey, for a system without results
 WIDTH, HEIGHT = 1000, 88
 LEAST = 3.0  # width below which a span could not be seen or clicked
 # LAME's average rate: about 105 kB for 30 seconds of speech. Not its constant rate: that low, a frame is too small for
@@ -104,9 +103,6 @@ def _checked(samples: np.ndarray) -> np.ndarray:
     return samples
 
 
-Audio = tuple[bytes, str]  # encoded sound and its MIME type, as `waveform.encode_audio` gives them
-
-
 @dataclass(frozen=True)
 class Prediction:
     """What one system answered. start, end: seconds in the passage, None where it found nothing. ff1: percent, or
@@ -117,7 +113,7 @@ class Prediction:
     end: float | None
     confidence: float | None
     ff1: float | None
-    transcript: str | None = None  # what the system heard, where it makes a transcript
+    transcript: str | None = None  # the recognised text, where the system makes one
     answer_text: str | None = None
 
 
@@ -141,33 +137,48 @@ class Example:
     condition: str = ""  # as it shall be printed, such as "Pink noise, 5 dB"
 
 
-def write_examples(path: Path | str, examples: Iterable[Example]) -> None:
-    write_json(path, [_packed(example) for example in examples])
+# ---- lanes
 
 
-def read_examples(path: Path | str) -> tuple[Example, ...]:
-    """Raises InputError when the file is missing or not what `write_examples` writes."""
-    values = read_json(path)
-    try:
-        return tuple(_unpacked(v) for v in values)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} does not hold examples of a report ({error}); make it again with `write_examples`") from error
+@dataclass(frozen=True)
+class Lane:
+    """One line under a waveform. pieces: a transcript cut into before, answer, after; None where there is no transcript."""
+
+    series: Series | None  # None: gold
+    label: str
+    regions: tuple[Region, ...]
+    prediction: Prediction | None
+    pieces: tuple[str, str, str] | None
 
 
-def _packed(example: Example) -> dict[str, Any]:
-    values = asdict(example)
-    for name in ("question_audio", "passage_audio"):
-        data, mime = values[name]
-        values[name] = {"mime": mime, "base64": base64.b64encode(data).decode("ascii")}
-    values["envelope"] = [round(float(v), 3) for v in example.envelope]
-    return values
+def lanes_of(example: Example, results: Results) -> list[Lane]:
+    """Gold first, then the predictions in the order of the systems."""
+
+    def cut(text: str, answer: str, regions: Sequence[Region]) -> tuple[str, str, str]:
+        near = (regions[0].start + regions[0].end) / 2 / example.seconds if regions else 0.5
+        return locate(text, answer, near) or (text, "", "")
+
+    golden = tuple(region(start, end, example.seconds) for start, end in example.gold)
+    gold = Lane(None, "Gold answer", golden, None, cut(example.passage_text, example.answer_text, golden))
+    lanes = []
+    for p in example.predictions:
+        series = results.named(p.system) or UNKNOWN
+        regions = () if p.start is None or p.end is None else (region(p.start, p.end, example.seconds),)
+        pieces = None if p.transcript is None else cut(p.transcript, p.answer_text or "", regions)
+        lanes.append((series.slot, Lane(series, series.label or p.system, regions, p, pieces)))
+    return [gold, *(lane for _, lane in sorted(lanes, key=lambda pair: pair[0]))]
 
 
-def _unpacked(values: dict[str, Any]) -> Example:
-    values = dict(values)
-    for name in ("question_audio", "passage_audio"):
-        values[name] = (base64.b64decode(values[name]["base64"], validate=True), str(values[name]["mime"]))
-    values["envelope"] = tuple(float(v) for v in values["envelope"])
-    values["gold"] = tuple((float(a), float(b)) for a, b in values["gold"])
-    values["predictions"] = tuple(Prediction(**p) for p in values["predictions"])
-    return Example(**values)
+def locate(text: str, answer: str, near: float = 0.5) -> tuple[str, str, str] | None:
+    """Cut a text at the occurrence of the answer that lies nearest to this fraction of the text: before, answer, after.
+
+    Case does not count; whole words are preferred. None where the text does not hold the answer.
+    """
+    words = re.escape(answer.strip())
+    if not words:
+        return None
+    found = list(re.finditer(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE)) or list(re.finditer(words, text, re.IGNORECASE))
+    if not found:
+        return None
+    best = min(found, key=lambda m: abs((m.start() + m.end()) / 2 - near * len(text)))
+    return text[: best.start()], best[0], text[best.end() :]

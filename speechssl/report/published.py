@@ -1,6 +1,7 @@
-"""What systems reached on published corpora of spoken question answering: orientation beside one's own table.
+"""What others published, to be laid beside what is measured here: encoders on SUPERB, systems on TOEFL-QA and spoken QA corpora.
 
-Percent. "noted" is as it was noted down from the paper and was not compared with a second source.
+Percent; MTWV times 100. SUPERB is as its leaderboard (superbbenchmark.org) has it: only the tasks in CHECKED were compared with a
+second source. Of spoken QA, "noted" is as it was noted down from the paper and was not compared with a second source.
 """
 
 from __future__ import annotations
@@ -8,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from speechssl.eval.tables import Table
 from speechssl.io import read_json
 from speechssl.results import aligned
-
-# What others published, to be laid beside what is measured here.
-#
-# Encoders on the sets of SUPERB, as its leaderboard (superbbenchmark.org) has it: percent; MTWV times 100. Only what is in CHECKED
-# was compared with a second source; the rest is as it was noted down. Below them, systems on TOEFL-QA.
 
 MARK = "Published, on the published sets; not comparable with synthetic data."
 CHECKED = frozenset({"sid", "sd", "er"})  # tasks
@@ -76,18 +73,18 @@ def published_choice(corpus: Path, split: str) -> str:
     name = str(read_json(corpus / "card.json").get("corpus", ""))
     if "".join(c for c in name.lower() if c.isalnum()) != "toeflqa":
         return ""
-    lines = [["published, TOEFL-QA test", "accuracy (%)", "source"]]
-    lines += [[system, f"{value:.1f}", paper] for system, paper, value in TOEFL_QA]
+    lines = [("published, TOEFL-QA test", "accuracy (%)", "source")]
+    lines += [(system, f"{value:.1f}", paper) for system, paper, value in TOEFL_QA]
     ours = "" if split == "test" else f"; ours above are on {split}, which is not theirs"
     return f"{aligned(lines)}\nFrom {TOEFL_QA_SOURCE}{ours}."
 
 
-MARK_OF_PUBLISHED_QA = (
+QA_MARK = (
     "Published figures, on the published recordings and with models of their size: orientation, not comparable with other data "
     "(synthetic speech above all) or other scorers."
 )
-TITLE = "Published, for orientation"
-COLUMNS_OF_PUBLISHED_QA = ("corpus", "system", "WER", "FF1", "AOS", "F1", "EM", "accuracy", "source")
+QA_TITLE = "Published, for orientation"
+QA_COLUMNS = ("corpus", "system", "WER", "FF1", "AOS", "F1", "EM", "accuracy", "source")
 DUAL = "DUAL, arXiv 2203.04911"
 ROWS: tuple[tuple[str, str, float | None, float | None, float | None, float | None, float | None, float | None, str], ...] = (
     ("nmsqa dev", "DUAL, HuBERT-64", None, 47.8, 42.4, None, None, None, DUAL),
@@ -113,20 +110,19 @@ ROWS: tuple[tuple[str, str, float | None, float | None, float | None, float | No
 )
 
 
-def published_rows(corpora: Sequence[str]) -> list[tuple[object, ...]]:
-    """Those about corpora and splits ("nmsqa dev", names as in their cards); of a split without any, all of its corpus."""
-    found = [[row for row in ROWS if _plain(row[0]) == _plain(c)] or _of_corpus(c) for c in corpora]
-    return list(dict.fromkeys(row for some in found for row in some))
+def published_table(corpora: Sequence[str]) -> Table | None:
+    """Systems on corpora and splits ("nmsqa dev", names as in their cards), in the columns in which any of them has something.
 
-
-def _of_corpus(name: str) -> list[tuple[object, ...]]:
-    return [row for row in ROWS if _plain(row[0]).rsplit(" ", 1)[0] == _plain(name).rsplit(" ", 1)[0]]
-
-
-def published_columns(rows: Sequence[tuple[object, ...]]) -> tuple[tuple[str, ...], tuple[tuple[object, ...], ...]]:
-    """The columns in which any of the rows has something, and the rows without the others."""
-    filled = [i for i in range(len(COLUMNS_OF_PUBLISHED_QA)) if any(row[i] is not None for row in rows)]
-    return tuple(COLUMNS_OF_PUBLISHED_QA[i] for i in filled), tuple(tuple(row[i] for i in filled) for row in rows)
+    Of a split without any, all of its corpus; None where nothing was published.
+    """
+    rows: dict[tuple[object, ...], None] = {}
+    for name in corpora:
+        here = [row for row in ROWS if _plain(row[0]) == _plain(name)]
+        rows |= dict.fromkeys(here or [row for row in ROWS if _plain(row[0]).rsplit(" ", 1)[0] == _plain(name).rsplit(" ", 1)[0]])
+    filled = [i for i in range(len(QA_COLUMNS)) if any(row[i] is not None for row in rows)]
+    if not rows:
+        return None
+    return Table(QA_TITLE, tuple(QA_COLUMNS[i] for i in filled), tuple(tuple(row[i] for i in filled) for row in rows), QA_MARK)
 
 
 def _plain(name: str) -> str:

@@ -1,14 +1,15 @@
-"""The figures of a robustness grid: a heat map (encoders x conditions, a panel a task), curves over the SNR, what FF1 is kept."""
+"""The section of a robustness grid on a page: a paragraph, a table a task, a heat map of encoders x conditions, curves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from speechssl.eval.tables import listed
 from speechssl.report.figures import (
+    CLEAN,
     INCHES,
     INK,
     MUTED,
@@ -16,27 +17,39 @@ from speechssl.report.figures import (
     Cell,
     Condition,
     Drawing,
+    Points,
     Results,
     Series,
     arrange,
+    blank,
     decibels,
     metric_name,
-    styled,
+    panels_in,
+    points_in,
+    points_text,
+    snr_axis,
     svg_of,
 )
-from speechssl.results import LOWER_IS_BETTER, Row, averaged, decimals, unit
+from speechssl.report.page import Figure, Section, grid_of
+from speechssl.results import LOWER_IS_BETTER, Row, averaged, decimals, drawn_sentence, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap, PowerNorm
-    from matplotlib.figure import Figure
-
-
-# The rows of a robustness grid, arranged: a panel a task, a series an encoder; and the sentence that sums them up.
+    from matplotlib.figure import Figure as Canvas
 
 GROUPS = ("seen-", "unseen-")  # what the names of noisy conditions of a grid begin with
-CLEAN = Condition("clean")
 AT = 5.0  # dB, the SNR that the summary speaks of
+HEATS = ("#fbf6e9", "#f6d98f", "#eda04d", "#c9572b", "#6e1f1a")  # from no loss to the greatest, ever darker: safe for all readers
+DARK, LIGHT = "#17191c", "#fdfdfd"  # numbers in the cells, which keep their colours on a dark page
+WHITE_FROM = 0.74  # of the colour scale
+ROW, GAP, HEAD = 0.27, 0.2, 0.52  # inches: a line of a heat map, between two panels, above a panel
+LEAST = {"%": 10.0, "dB": 4.0}  # the colour scale reaches at least to this loss
+STEPS = 48  # of the colour scale, as drawn
+NAMES = 1.55  # inches for the names of the encoders
+CURVE, BETWEEN = 1.35, 0.42  # inches: height of a panel of curves, and what is below it
+
+# ---- the rows, arranged: a panel a task, a series an encoder
 
 
 @dataclass(frozen=True)
@@ -81,8 +94,12 @@ def of_grid(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
 def panels(rows: Sequence[Row], first: Sequence[str] = ()) -> tuple[Panel, ...]:
     """rows: of a grid. Tasks and encoders in the order in which they appear. first: encoders that have the first colours."""
     encoders = series_of([*first, *(r.encoder for r in rows)])
-    tasks = dict.fromkeys((r.system, r.metric.lower()) for r in rows)
-    return tuple(Panel(task, metric, _results(rows, task, metric, encoders)) for task, metric in tasks)
+    by_name, found = {series.system: series for series in encoders}, []
+    for task, metric in dict.fromkeys((r.system, r.metric.lower()) for r in rows):
+        mine = [replace(r, system=r.encoder, encoder="") for r in rows if (r.system, r.metric.lower()) == (task, metric)]
+        cells = {(by_name[s.system], m, c): cell for (s, m, c), cell in arrange(mine).cells.items()}
+        found.append(Panel(task, metric, Results(tuple(encoders), cells)))
+    return tuple(found)
 
 
 def series_of(encoders: Iterable[str]) -> list[Series]:
@@ -90,11 +107,30 @@ def series_of(encoders: Iterable[str]) -> list[Series]:
     return [Series(name, "", name, slot) for slot, name in enumerate(dict.fromkeys(encoders))]
 
 
-def _results(rows: Sequence[Row], task: str, metric: str, encoders: Sequence[Series]) -> Results:
-    mine = [replace(r, system=r.encoder, encoder="") for r in rows if (r.system, r.metric.lower()) == (task, metric)]
-    by_name = {series.system: series for series in encoders}
-    cells = {(by_name[s.system], m, c): cell for (s, m, c), cell in arrange(mine).cells.items()}
-    return Results(tuple(encoders), cells)
+# ---- the section
+
+
+def robustness_section(found: Sequence[Panel], summarised: Sequence[Panel]) -> Section:
+    """summarised: the panels that the paragraph counts, one a task."""
+    heat = (
+        "The number is the score (percent); the darker its cell, the more points are lost against the encoder's own clean speech."
+    )
+    other = "The same for what is not measured in percent, since such a loss is on another scale."
+    cells = ((panel.label, cell.drawn, cell.groups) for panel in found for cell in panel.results.cells.values())
+    curve = f"Bands: 95 % intervals. {drawn_sentence(cells)} Clean speech stands at the right end."
+    share = "FF1 of each system over its own FF1 in clean speech: the flatter, the less it minds the noise."
+    figures = [
+        ("What noise costs, task by task", heat, heat_map(found)),
+        ("What noise costs, in decibels", other, heat_map(found, "dB")),
+        ("What noise costs, on PESQ's scale", other, heat_map(found, "")),
+        ("Scores as the noise grows", curve, curves(found)),
+        ("What DUAL and the cascade keep", share, relative_curves(found)),
+    ]
+    return Section(
+        summary=summarise_grid(summarised),
+        grids=[replace(grid_of(panel.results, panel.metric), name=panel.label) for panel in found],
+        figures=[Figure(title, caption, drawing) for title, caption, drawing in figures if drawing],
+    )
 
 
 def summarise_grid(found: Sequence[Panel]) -> str:
@@ -105,41 +141,114 @@ def summarise_grid(found: Sequence[Panel]) -> str:
     counted = averaged((p.task, p.metric) for p in found)
     tasks = [p for p in found if (p.task, p.metric) in counted]
     encoders = [e for e in (tasks[0].encoders if tasks else ()) if all(e in p.encoders for p in tasks)]
-    level = _level(tasks)
-    if not level or not encoders:
-        return ""
+    every = list(dict.fromkeys(c for p in tasks for c in p.conditions))
+    noisy = [c for c in every if c.name.startswith("unseen-")] or [c for c in every if c.name.startswith("seen-")]
+    snr = min((c.snr_db for c in noisy if c.snr_db is not None), key=lambda x: abs(x - AT), default=None)
+    level = [c for c in noisy if c.snr_db == snr]  # the group at the SNR nearest to AT
     losses = {e: [loss for p in tasks for c in level if (loss := p.loss(e, c)) is not None] for e in encoders}
-    told = [f"{e.label} {sum(values) / len(values):.1f}" for e, values in losses.items() if values]
-    if not told:
+    parts = [f"{e.label} {sum(values) / len(values):.1f}" for e, values in losses.items() if values]
+    if not parts:
         return ""
     count = f"Averaged over {len(tasks)} tasks, " if len(tasks) > 1 else ""
-    group, snr = level[0].name.split("-")[0], level[0].snr_db
-    noise = f"{group} noise{'' if snr is None else f' at {decibels(snr)}'}"
-    sentence = f"{count}{noise} costs {_listed(told)} points against clean speech."
+    noise = f"{level[0].name.split('-')[0]} noise{'' if snr is None else f' at {decibels(snr)}'}"
+    sentence = f"{count}{noise} costs {listed(parts)} points against clean speech."
     return sentence[0].upper() + sentence[1:]
 
 
-def _level(tasks: Sequence[Panel]) -> list[Condition]:
-    """The conditions of the unseen (else the seen) group at the SNR nearest to AT."""
-    every = list(dict.fromkeys(c for p in tasks for c in p.conditions))
-    mine = [c for c in every if c.name.startswith("unseen-")] or [c for c in every if c.name.startswith("seen-")]
-    ratios = [c.snr_db for c in mine if c.snr_db is not None]
-    snr = min(ratios, key=lambda x: abs(x - AT), default=None)
-    return [c for c in mine if c.snr_db == snr]
+# ---- curves
 
 
-def _listed(parts: Sequence[str]) -> str:
-    return ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1]
+def curves(panels: Sequence[Panel]) -> Drawing | None:
+    """A row a task, a column a kind of noise, a line an encoder, clean speech at the right end; bands are 95 % intervals.
+
+    None where no noise has two SNRs.
+    """
+    noises = _noises(panels)
+    if not noises:
+        return None
+    encoders = list(dict.fromkeys(e for p in panels for e in p.encoders))
+    points = {(p.label, e, n): points_in(p.results, e, p.metric, n) for p in panels for e in p.encoders for n in noises}
+    size: dict[str, Any] = {"entries": encoders, "above": 0.38, "between": BETWEEN}
+    with panels_in(len(panels), len(noises), CURVE, **size) as (figure, axes):
+        for panel, line in zip(panels, axes, strict=True):
+            for noise, ax in zip(noises, line, strict=True):
+                _curve_panel(ax, [(e, points[panel.label, e, noise], "-") for e in panel.encoders])
+            above = 19 if panel is panels[0] else 5  # points; the names of the noises come between
+            place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "xytext": (0, above)}
+            line[0].annotate(panel.label, (0, 1), fontsize=9, fontweight="bold", **place)
+            line[0].set_ylabel(unit(panel.metric) or metric_name(panel.metric))
+        _name_columns(axes, noises)
+        svg = svg_of(figure, "robust-curves")
+    texts = [f"{label}, {e.label}: {points_text(some)}" for (label, e, _), some in points.items()]
+    what = "" if any(unit(p.metric) != "%" for p in panels) else " in percent"
+    return Drawing(svg, f"Scores{what} against the signal-to-noise ratio. {'; '.join(texts)}.")
 
 
-HEATS = ("#fbf6e9", "#f6d98f", "#eda04d", "#c9572b", "#6e1f1a")  # from no loss to the greatest, ever darker: safe for all readers
-DARK, LIGHT = "#17191c", "#fdfdfd"  # numbers in the cells, which keep their colours on a dark page
-WHITE_FROM = 0.74  # of the colour scale
-ROW, GAP, HEAD = 0.27, 0.2, 0.52  # inches: a line of a heat map, between two panels, above a panel
-LEAST = {"%": 10.0, "dB": 4.0}  # the colour scale reaches at least to this loss
-STEPS = 48  # of the colour scale, as drawn
-NAMES = 1.55  # inches for the names of the encoders
-CURVE, BETWEEN = 1.35, 0.42  # inches: height of a panel of curves, and what is below it
+def relative_curves(panels: Sequence[Panel]) -> Drawing | None:
+    """FF1 of DUAL and of cascades in percent of their own FF1 in clean speech, against the SNR; None without both.
+
+    Without intervals: those of the tables know that the questions are the same.
+    """
+    duals = [p for p in panels if p.task.startswith("dual") and p.metric == "ff1"]
+    cascades = [p for p in panels if p.task.startswith("cascade") and p.metric == "ff1"]
+    noises = _noises([*duals, *cascades])
+    if not duals or not cascades or not noises:
+        return None
+    shown, points = [(p, e) for p in (*duals, *cascades) for e in p.encoders], {}
+    for panel, encoder in shown:
+        for noise in noises:
+            some = points_in(panel.results, encoder, panel.metric, noise)
+            clean = next((cell.value for c, cell in some if c == CLEAN), 0.0)
+            shares = [(c, Cell(100 * x.value / clean, None, None, x.n)) for c, x in some] if clean else []
+            points[panel.label, encoder, noise] = shares
+                [(c, Cell(100 * x.value / clean, None, None, x.n)) for c, x in some] if clean else []
+            )
+    encoders, kinds = list(dict.fromkeys(e for _, e in shown)), {"DUAL": "-", "Cascade": (0, (4, 2))}
+    with panels_in(1, len(noises), 2.3, entries=encoders, dashes=kinds, above=0.25) as (figure, (axes,)):
+        for noise, ax in zip(noises, axes, strict=True):
+            _curve_panel(ax, [(e, points[p.label, e, noise], kinds["DUAL" if p in duals else "Cascade"]) for p, e in shown])
+            ax.set_ylim(0, max(105.0, *ax.get_ylim()))
+        axes[0].set_ylabel("% of FF1 in clean speech")
+        _name_columns([axes], noises)
+        svg = svg_of(figure, "kept")
+    texts = [f"{p.label}, {e.label}: {points_text(points[p.label, e, n])}" for p, e in shown for n in noises]
+    return Drawing(svg, f"FF1 in percent of what the same system reaches in clean speech. {'; '.join(texts)}.")
+
+
+def _noises(panels: Sequence[Panel]) -> list[str]:
+    """Conditions with two SNRs or more, seen before unseen."""
+    found: dict[str, set[float]] = {}
+    for condition in (c for p in panels for c in p.conditions if c.snr_db is not None):
+        found.setdefault(condition.name, set()).add(condition.snr_db or 0.0)
+    return sorted((n for n, ratios in found.items() if len(ratios) > 1), key=lambda n: (not n.startswith(GROUPS[0]), n))
+
+
+def _curve_panel(ax: Axes, lines: Sequence[tuple[Series, Points, Any]]) -> None:
+    if not any(c.snr_db is not None for _, points, _ in lines for c, _ in points):
+        ax.set_visible(False)
+        return
+    clean = snr_axis(ax, [points for _, points, _ in lines])
+    for series, points, dash in lines:
+        xs, cells = [clean if c.snr_db is None else c.snr_db for c, _ in points], [cell for _, cell in points]
+        banded = [(x, c.low, c.high) for x, c in zip(xs, cells, strict=True) if c.low is not None and c.high is not None]
+        if banded:
+            places, lows, highs = zip(*banded, strict=True)
+            ax.fill_between(places, lows, highs, color=series.colour, alpha=0.16, linewidth=0)
+        style: dict[str, Any] = {"marker": series.marker, "color": series.colour, "markersize": 4, "linewidth": 1.5}
+        ax.plot(xs, [cell.value for cell in cells], linestyle=dash, **style)
+    ax.set_xticks(ax.get_xticks(), [text.get_text().removesuffix("\u00a0dB") for text in ax.get_xticklabels()])
+    ax.tick_params(labelsize=8)
+
+
+def _name_columns(axes: Sequence[Sequence[Axes]], noises: Sequence[str]) -> None:
+    """The noise above the first row, the axis below the last."""
+    for noise, ax in zip(noises, axes[0], strict=True):
+        ax.set_title(Condition(noise).family, loc="left", fontsize=8.5, color=MUTED, pad=4)
+    for ax in axes[-1]:
+        ax.set_xlabel("Signal-to-noise ratio (dB)", fontsize=8.5)
+
+
+# ---- the heat map
 
 
 def heat_map(panels: Sequence[Panel], measured: str = "%") -> Drawing | None:
@@ -157,7 +266,7 @@ def heat_map(panels: Sequence[Panel], measured: str = "%") -> Drawing | None:
     most = max(LEAST.get(measured, 1.0), *losses)
     scale, colours = PowerNorm(0.5, 0, most, clip=True), LinearSegmentedColormap.from_list("heat", HEATS)
     heights = [HEAD + ROW * len(p.encoders) + GAP for p in panels]
-    with _blank(sum(heights) + 0.5) as figure:
+    with blank(sum(heights) + 0.5) as figure:
         top = figure.get_figheight() - 0.5
         for panel, height in zip(panels, heights, strict=True):
             _heat_panel(figure, panel, top - height + GAP, scale, colours)
@@ -166,101 +275,14 @@ def heat_map(panels: Sequence[Panel], measured: str = "%") -> Drawing | None:
         _scale(figure, scale, colours, most, f"{lost} lost to noise")
         svg = svg_of(figure, "heat" if measured == "%" else f"heat-{measured.lower() or 'own'}")
     what = {"%": " in percent", "": ""}.get(measured, f" in {measured}")
-    return Drawing(svg, f"Scores{what}, and what noise costs. {' '.join(map(_heat_told, panels))}")
+    parts = []
+    for p in panels:
+        texts = [f"{e.label}: {points_text([(c, x) for c in p.conditions if (x := p.cell(e, c))])}" for e in p.encoders]
+        parts.append(f"{p.label}: {'; '.join(texts)}.")
+    return Drawing(svg, f"Scores{what}, and what noise costs. {' '.join(parts)}")
 
 
-def curves(panels: Sequence[Panel]) -> Drawing | None:
-    """A row a task, a column a kind of noise, a line an encoder, clean speech at the right end; bands are 95 % intervals.
-
-    None where no noise has two SNRs.
-    """
-    noises = _noises(panels)
-    if not noises:
-        return None
-    encoders = list(dict.fromkeys(e for p in panels for e in p.encoders))
-    with _small_multiples(len(panels), len(noises), encoders) as (figure, axes):
-        for panel, line in zip(panels, axes, strict=True):
-            for noise, ax in zip(noises, line, strict=True):
-                _curve_panel(ax, [(e, _points(panel, e, noise), "-") for e in panel.encoders])
-            above = 19 if panel is panels[0] else 5  # points; the names of the noises come between
-            place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "xytext": (0, above)}
-            line[0].annotate(panel.label, (0, 1), fontsize=9, fontweight="bold", **place)
-            line[0].set_ylabel(unit(panel.metric) or metric_name(panel.metric))
-        _name_columns(axes, noises)
-        svg = svg_of(figure, "robust-curves")
-    told = [f"{p.label}, {e.label}: {_told(_points(p, e, n))}" for p in panels for e in p.encoders for n in noises]
-    what = "" if any(unit(p.metric) != "%" for p in panels) else " in percent"
-    return Drawing(svg, f"Scores{what} against the signal-to-noise ratio. {'; '.join(told)}.")
-
-
-def kept(panels: Sequence[Panel]) -> Drawing | None:
-    """FF1 of DUAL and of cascades in percent of their own FF1 in clean speech, against the SNR; None without both."""
-    duals = [p for p in panels if p.task.startswith("dual") and p.metric == "ff1"]
-    cascades = [p for p in panels if p.task.startswith("cascade") and p.metric == "ff1"]
-    noises = _noises([*duals, *cascades])
-    if not duals or not cascades or not noises:
-        return None
-    shown = [(p, e, "-" if p in duals else (0, (4, 2))) for p in (*duals, *cascades) for e in p.encoders]
-    lines = {n: [(e, _shares(_points(p, e, n)), dash) for p, e, dash in shown] for n in noises}
-    encoders = list(dict.fromkeys(e for _, e, _ in shown))
-    with _small_multiples(1, len(noises), encoders, height=2.3, dashes=True) as (figure, (axes,)):
-        for noise, ax in zip(noises, axes, strict=True):
-            _curve_panel(ax, lines[noise])
-            ax.set_ylim(0, max(105.0, *ax.get_ylim()))
-        axes[0].set_ylabel("% of FF1 in clean speech")
-        _name_columns([axes], noises)
-        svg = svg_of(figure, "kept")
-    told = [f"{p.label}, {e.label}: {_told(_shares(_points(p, e, n)))}" for p, e, _ in shown for n in noises]
-    return Drawing(svg, f"FF1 in percent of what the same system reaches in clean speech. {'; '.join(told)}.")
-
-
-# ---- points --------------------------------------------------------------------------------------
-
-Points = list[tuple[Condition, Cell]]
-
-
-def _noises(panels: Sequence[Panel]) -> list[str]:
-    """Conditions with two SNRs or more, seen before unseen."""
-    found: dict[str, set[float]] = {}
-    for condition in (c for p in panels for c in p.conditions if c.snr_db is not None):
-        found.setdefault(condition.name, set()).add(condition.snr_db or 0.0)
-    return sorted((n for n, ratios in found.items() if len(ratios) > 1), key=lambda n: (not n.startswith(GROUPS[0]), n))
-
-
-def _points(panel: Panel, encoder: Series, noise: str) -> Points:
-    """Hardest first, clean last."""
-    wanted = [c for c in panel.conditions if c == CLEAN or (c.name == noise and c.snr_db is not None)]
-    return [(c, cell) for c in wanted[::-1] if (cell := panel.cell(encoder, c))]
-
-
-def _shares(points: Points) -> Points:
-    """In percent of the clean score, without intervals (those of the tables know that the questions are the same)."""
-    clean = next((cell.value for c, cell in points if c == CLEAN), 0.0)
-    return [(c, Cell(100 * cell.value / clean, None, None, cell.n)) for c, cell in points] if clean else []
-
-
-def _told(points: Points) -> str:
-    return ", ".join(f"{c.label} {cell.value:.1f}" for c, cell in points)
-
-
-def _heat_told(panel: Panel) -> str:
-    parts = [f"{e.label}: {_told([(c, x) for c in panel.conditions if (x := panel.cell(e, c))])}" for e in panel.encoders]
-    return f"{panel.label}: {'; '.join(parts)}."
-
-
-# ---- drawing -------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _blank(height: float) -> Iterator[Figure]:
-    """height: inches."""
-    from matplotlib.figure import Figure
-
-    with styled():
-        yield Figure(figsize=(INCHES, height))
-
-
-def _heat_panel(figure: Figure, panel: Panel, bottom: float, scale: PowerNorm, colours: Colormap) -> None:
+def _heat_panel(figure: Canvas, panel: Panel, bottom: float, scale: PowerNorm, colours: Colormap) -> None:
     """bottom: inches from the lower edge of the figure."""
     encoders, conditions, height = panel.encoders, panel.conditions, figure.get_figheight()
     width = min(INCHES - NAMES - 0.15, 0.85 * len(conditions))
@@ -329,7 +351,7 @@ def fitted(name: str, inches: float) -> str:
     return f"{first}\n{rest if len(rest) <= most else rest[: most - 1] + '…'}" if rest else first
 
 
-def _scale(figure: Figure, scale: PowerNorm, colours: Colormap, most: float, title: str) -> None:
+def _scale(figure: Canvas, scale: PowerNorm, colours: Colormap, most: float, title: str) -> None:
     """The colour scale along the top, from 0 to `most`."""
     from matplotlib.patches import Rectangle
 
@@ -346,62 +368,3 @@ def _scale(figure: Figure, scale: PowerNorm, colours: Colormap, most: float, tit
     ax.spines[:].set_visible(False)
     ax.tick_params(labelsize=7.5, length=0, pad=2)
     figure.text(0.05 / INCHES, 1 - 0.135 / height, title, fontsize=8, va="center", color=MUTED)
-
-
-@contextmanager
-def _small_multiples(
-    rows: int, columns: int, encoders: Sequence[Series], height: float = CURVE, dashes: bool = False
-) -> Iterator[tuple[Figure, list[list[Axes]]]]:
-    """Panels with one legend above. height: of a panel, in inches. dashes: explain DUAL and cascade too."""
-    legend = 0.24 * -(-(len(encoders) + 2 * dashes) // 4) + (0.35 if dashes else 0.5)
-    total = legend + rows * (height + BETWEEN) + 0.12
-    with _blank(total) as figure:
-        axes = figure.subplots(rows, columns, squeeze=False, sharey="row")
-        figure.subplots_adjust(
-            left=0.062, right=0.985, top=1 - legend / total, bottom=0.5 / total, wspace=0.08, hspace=BETWEEN / height
-        )
-        _legend(figure, encoders, dashes)
-        yield figure, [list(line) for line in axes]
-
-
-def _legend(figure: Figure, encoders: Sequence[Series], dashes: bool) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [Line2D([], [], linewidth=1.8, marker=e.marker, color=e.colour, markersize=5, label=e.label) for e in encoders]
-    if dashes:
-        kinds = (("DUAL", "-"), ("Cascade", (0, (4, 2))))
-        handles += [Line2D([], [], linewidth=1.6, color=INK, linestyle=dash, label=name) for name, dash in kinds]
-    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.045, 1.0), ncols=min(len(handles), 4), columnspacing=1.6)
-
-
-def _curve_panel(ax: Axes, lines: Sequence[tuple[Series, Points, Any]]) -> None:
-    ratios = sorted({c.snr_db for _, points, _ in lines for c, _ in points if c.snr_db is not None})
-    if not ratios:
-        ax.set_visible(False)
-        return
-    clean = ratios[-1] + max(5.0, (ratios[-1] - ratios[0]) / 4)
-    for series, points, dash in lines:
-        xs = [clean if c.snr_db is None else c.snr_db for c, _ in points]
-        _draw_curve(ax, xs, [cell for _, cell in points], series, dash)
-    places = {r: decibels(r).removesuffix("\u00a0dB") for r in ratios} | {clean: "clean"}
-    ax.set_xticks(list(places), list(places.values()))
-    ax.tick_params(labelsize=8)
-    edge = (clean - ratios[0]) / 22
-    ax.set_xlim(ratios[0] - edge, clean + edge)
-
-
-def _draw_curve(ax: Axes, xs: Sequence[float], cells: Sequence[Cell], series: Series, dash: Any) -> None:
-    banded = [(x, cell.low, cell.high) for x, cell in zip(xs, cells, strict=True) if cell.low is not None and cell.high is not None]
-    if banded:
-        places, lows, highs = zip(*banded, strict=True)
-        ax.fill_between(places, lows, highs, color=series.colour, alpha=0.16, linewidth=0)
-    ys = [cell.value for cell in cells]
-    ax.plot(xs, ys, linestyle=dash, marker=series.marker, color=series.colour, markersize=4, linewidth=1.5)
-
-
-def _name_columns(axes: Sequence[Sequence[Axes]], noises: Sequence[str]) -> None:
-    """The noise above the first row, the axis below the last."""
-    for noise, ax in zip(noises, axes[0], strict=True):
-        ax.set_title(Condition(noise).family, loc="left", fontsize=8.5, color=MUTED, pad=4)
-    for ax in axes[-1]:
-        ax.set_xlabel("Signal-to-noise ratio (dB)", fontsize=8.5)

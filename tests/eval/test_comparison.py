@@ -363,7 +363,7 @@ def test_one_passage_has_no_interval_anywhere(tmp_path):
     assert all("One passage has no interval." in t for t in tables.split("## ")[1:] if "lines cross" not in t)
     (corpus,) = json.loads((out / "compare.json").read_text(), parse_constant=pytest.fail)["corpora"]
     (crossing,) = corpus["crossings"]
-    assert crossing["at"] == pytest.approx(0.4, abs=0.05) and crossing["told"].endswith(" %") and crossing["share"] is None
+    assert crossing["at"] == pytest.approx(0.4, abs=0.05) and crossing["text"].endswith(" %") and crossing["share"] is None
     of_bins = [x[part] for b in corpus["by_own_wer"] for x in b["bins"] for part in ("cascade", "textless", "difference")]
     of_errors = [v for a in corpus["errors"] for b in a["buckets"] for v in b["scores"].values()]
     found = [*corpus["cells"], *corpus["tests"], crossing, *of_bins, *of_errors]

@@ -15,7 +15,7 @@ from speechssl.errors import InputError
 from speechssl.eval.grid_tasks import MAKERS, Limited, Setup, load_tested, qa_tasks, units_task
 from speechssl.eval.robustness import Plan, parse_named, plan_settings, run_robustness
 from speechssl.io import read_json
-from speechssl.report.spoken_qa import write_report
+from speechssl.report.build import write_report
 from speechssl.results import read_rows
 from speechssl.units.extract import extractor_of
 from speechssl.units.kmeans import Codebook

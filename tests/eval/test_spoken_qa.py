@@ -14,7 +14,7 @@ from speechssl.data.records import first_passages, load_corpus
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
 from speechssl.eval.spoken_qa import by_length, evaluate, score_questions
-from speechssl.report.spoken_qa import write_report
+from speechssl.report.build import write_report
 from speechssl.results import append_rows, read_rows, table
 
 CLEAN = parse_condition("clean")

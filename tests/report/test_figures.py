@@ -13,17 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.report.figures import (
-    PALETTE,
-    Breakdown,
-    Condition,
-    Drawing,
-    arrange,
-    bars,
-    score_against_snr,
-    score_against_wer,
-    spread,
-)
+from speechssl.report.figures import PALETTE, Condition, Drawing, arrange
+from speechssl.report.qa_figures import Breakdown, bars, score_against_snr, score_against_wer, spread
 from speechssl.results import Row
 
 

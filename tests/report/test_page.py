@@ -15,21 +15,22 @@ import soundfile
 
 from speechssl.errors import InputError
 from speechssl.eval.tables import Table
+from speechssl.report.build import build_report
 from speechssl.report.comparison import counted
-from speechssl.report.figures import Breakdown, arrange
+from speechssl.report.figures import arrange
 from speechssl.report.listening import (
     WIDTH,
     Example,
     Prediction,
     encode_audio,
     envelope,
+    locate,
     outline,
-    read_examples,
     region,
     ticks,
-    write_examples,
 )
-from speechssl.report.page import build_report, locate, summarise
+from speechssl.report.qa_figures import Breakdown
+from speechssl.report.spoken_qa import summarise
 from speechssl.results import Row
 
 CONDITIONS = (("clean", None), ("pink", 10.0), ("pink", 0.0), ("reverb", None))
@@ -270,19 +271,6 @@ def test_encoded_speech_is_small():
     assert len(encode_audio(noise, 16000)[0]) < 120_000
     with pytest.raises(InputError, match="resample it to 16000 Hz"):
         encode_audio(tone(), 16001)
-
-
-def test_examples_survive_their_file(tmp_path: Path):
-    given = (example(), example(id="q-2", gold=((0.5, 0.75), (1.0, 2.0))))
-    write_examples(tmp_path / "examples.json", given)
-    assert read_examples(tmp_path / "examples.json") == given
-
-
-@pytest.mark.parametrize("text", ['{"a": 1}', "[1]", '[{"id": "x"}]', "not json"])
-def test_a_damaged_file_of_examples_is_named(tmp_path: Path, text: str):
-    (tmp_path / "e.json").write_text(text)
-    with pytest.raises(InputError, match=r"e\.json"):
-        read_examples(tmp_path / "e.json")
 
 
 def test_answer_is_found_nearest_to_its_time():

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speechssl.report.build import build_report
 from speechssl.report.figures import PALETTE, Condition
-from speechssl.report.page import build_report
-from speechssl.report.robustness import CLEAN, curves, fitted, heat_map, kept, of_grid, panels, shortened, summarise_grid
+from speechssl.report.robustness import CLEAN, curves, fitted, heat_map, of_grid, panels, relative_curves, shortened, summarise_grid
 from speechssl.results import Row
 
 SCORES = {  # task, metric, encoder -> clean, seen 5 dB, seen 0 dB, unseen 5 dB, unseen 0 dB
@@ -101,16 +101,16 @@ def test_curves_have_a_band_and_a_line_for_every_encoder():
     assert svg.count("FillBetween") == 6 * 2
 
 
-def test_what_is_kept_is_relative_to_clean_speech():
-    found = kept(panels(rows()))
+def test_what_is_relative_curves_is_relative_to_clean_speech():
+    found = relative_curves(panels(rows()))
     assert "DUAL, FF1, zeta: Seen pink, 0\u00a0dB 60.0, Seen pink, 5\u00a0dB 80.0, Clean speech 100.0" in found.alt
     assert "Unseen hum, 0\u00a0dB 10.0" in found.alt and ">Cascade<" in found.svg
 
 
 def test_without_data_there_is_no_figure():
     clean = [r for r in rows() if r.condition == "clean"]
-    assert heat_map(panels(clean)) is curves(panels(clean)) is kept(panels(clean)) is None
-    assert kept(panels([r for r in rows() if r.system != "dual"])) is None
+    assert heat_map(panels(clean)) is curves(panels(clean)) is relative_curves(panels(clean)) is None
+    assert relative_curves(panels([r for r in rows() if r.system != "dual"])) is None
     one = [r for r in rows() if r.snr_db in (None, 5.0)]
     assert curves(panels(one)) is None and heat_map(panels(one)) is not None
 

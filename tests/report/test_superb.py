@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.errors import InputError
-from speechssl.report.page import build_report
+from speechssl.report.build import build_report, write_report
 from speechssl.report.published import COLUMNS, VALUES, published
-from speechssl.report.spoken_qa import write_report
 from speechssl.report.superb import Artefacts, Confusion, Errors, Head, Timeline, Trial, Turn, of_superb, read_artefacts
 from speechssl.report.superb_figures import (
     MOST,

@@ -1,0 +1,254 @@
+"""The report of an evaluation: one page of everything in its folder, SUPERB, question answering and the robustness grid."""
+
+from __future__ import annotations
+
+import platform
+import random
+from collections.abc import Mapping, Sequence
+from datetime import date
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+from tqdm import tqdm
+
+from speechssl.audio import SAMPLE_RATE, read_audio
+from speechssl.augment import Condition, Distorter, parse_condition
+from speechssl.data.records import Corpus, data_hash, load_corpus, synthetic_note
+from speechssl.errors import InputError
+from speechssl.eval.spoken_qa import by_length, score_questions
+from speechssl.eval.tables import Table, table_of
+from speechssl.io import read_json
+from speechssl.report.figures import arrange
+from speechssl.report.listening import Example, Prediction, encode_audio, envelope
+from speechssl.report.page import Figure, Section, write_page
+from speechssl.report.published import published_table
+from speechssl.report.qa_figures import Breakdown
+from speechssl.report.robustness import of_grid, panels, robustness_section
+from speechssl.report.spoken_qa import qa_section
+from speechssl.report.superb import Artefacts, main_panels, of_superb, read_artefacts
+from speechssl.report.superb_page import blocks, summarise_superb, superb_figures, superb_tables
+from speechssl.results import Row, read_rows
+from speechssl.signal import ACTIVE
+
+TITLE = "Spoken question answering with and without a transcript"
+ROBUSTNESS = "Speech encoders in noise"
+SUPERB = "SUPERB: what speech encoders are good for"
+Answers = dict[str, dict[str, Any]]  # system -> its predictions in one condition, as `evaluate` left them
+
+
+def build_report(
+    out: Path | str,
+    rows: Sequence[Row],
+    examples: Sequence[Example] = (),
+    breakdowns: Sequence[Breakdown] = (),
+    tables: Sequence[Table] = (),
+    provenance: Mapping[str, str] | None = None,
+    title: str = "",
+    commentary: Sequence[str] = (),
+    artefacts: Artefacts | None = None,
+    synthetic: str = "",
+) -> None:
+    """Write the page, whole or not at all; the same input gives the same bytes. What has no data is left out.
+
+    rows: percent (or what `results.unit` says), as `results.read_rows` gives them.
+    breakdowns: FF1 by length of the answer, clean speech.
+    provenance: what, value (command, versions, hardware, date); questions, seeds and cards are added from the rows.
+    title: as suits the rows, where it is empty. commentary: paragraphs to follow the summary.
+    artefacts: what a SUPERB run left beside its rows.
+    synthetic: what a synthesiser spoke of the data of these rows; stands under the title and at every table of them.
+    Raises InputError when there is nothing to show, or when an example has no length.
+    """
+    if not (rows or examples or breakdowns or tables):
+        raise InputError(f"there is nothing to write into {out}; give at least one result, example or table")
+    named = [p.system for e in examples for p in e.predictions] + [b["system"] for b in breakdowns]
+    superb = of_superb(rows, artefacts or Artefacts())
+    grid, others = of_grid(row for row in rows if not superb.shows(row))
+    found = (*superb.noisy, *panels(grid))
+    sections = [
+        Section(
+            summarise_superb(superb),
+            blocks(superb),
+            figures=[Figure(*figure) for figure in superb_figures(superb)],
+            tables=superb_tables(superb),
+        ),
+        qa_section(arrange(others, also=named), examples, breakdowns, synthetic),
+        robustness_section(found, main_panels(found)),
+        Section(tables=tables),
+    ]
+    if superb and not others:
+        title, heading = title or SUPERB, "In noise, task by task"
+    else:
+        title, heading = title or (ROBUSTNESS if grid and not others else TITLE), "Results"
+    about = _provenance(rows, others, provenance or {})
+    write_page(out, title, sections, about, synthetic, commentary, rows, heading)
+
+
+def _provenance(rows: Sequence[Row], answers: Sequence[Row], given: Mapping[str, str]) -> dict[str, str]:
+    """answers: the rows of question answering, whose `encoder` is a folder of models."""
+    asked = set(map(id, answers))
+    cards = list(dict.fromkeys(row.card for row in rows if isinstance(row.card, str) and row.card))
+    facts = {
+        "Models": ", ".join(dict.fromkeys(row.encoder for row in answers if row.encoder)),
+        "Encoders": ", ".join(dict.fromkeys(row.encoder for row in rows if row.encoder and id(row) not in asked)),
+        "Seeds": ", ".join(map(str, sorted({row.seed for row in rows if row.seed is not None}))),
+        "Cards": ", ".join(cards[:6]) + (f" and {len(cards) - 6} more" if len(cards) > 6 else ""),
+    }
+    lower = {name.lower() for name in given}
+    return dict(given) | {name: value for name, value in facts.items() if value and name.lower() not in lower}
+
+
+# ---- from the folder of an evaluation
+
+
+def write_report(
+    out: Path,
+    corpus: Path | None,
+    split: str,
+    count: int,
+    conditions: Sequence[str],
+    seed: int,
+    tables: Sequence[Path],
+    voices: Sequence[Path] = (),
+) -> None:
+    """Write `out`/report.html from `out`/results.jsonl, `out`/predictions and `out`/degradation.json, and from
+    `out`/heads and `out`/details where SUPERB was run.
+
+    corpus: of the questions; None for a folder that holds a robustness grid, SUPERB or multiple choice alone, which give nothing to
+    listen to.
+    seed: of the draw of examples and of the bootstrap. Raises InputError when they are not there or were made on other data.
+    """
+    rows = read_rows(out / "results.jsonl")
+    artefacts = read_artefacts(out, rows)
+    printed = []
+    if (path := out / "degradation.json").is_file():
+        values = read_json(path)
+        if not isinstance(values, dict) or not isinstance(values.get("tables"), list):
+            raise InputError(f"{path} is not what `speechssl evaluate robustness` writes; run it again")
+        printed += [_as_table(path, t) for t in values["tables"]]
+    printed += [_as_table(path, read_json(path)) for path in tables]
+    about, synthetic = machine(), ""
+    if corpus:
+        card, synthetic = read_json(corpus / "card.json"), synthetic_note(corpus)
+        about = corpus_facts(card, split) | about
+        printed += [table] if (table := published_table([f"{card.get('corpus')} {split}"])) else []
+    stored = [read_json(path) for path in out.glob("predictions/*/*.json")]
+    choices = bool(stored) and all("choices" in predictions for predictions in stored)  # options have no place in a recording
+    if corpus is None and not choices and not of_grid(rows)[0] and not of_superb(rows, artefacts):
+        raise InputError(
+            f"{out / 'results.jsonl'} holds neither SUPERB nor a robustness grid; name the corpus of the questions as well"
+        )
+    examples: list[Example] = []
+    bars: list[Breakdown] = []
+    if corpus and not choices:
+        data = load_corpus(corpus, split)
+        found = _read_predictions(out, corpus, split, conditions)
+        distorter = _distorter_of(out, found, voices)
+        for number, (condition, answers) in enumerate(found.items()):
+            share = count // len(found) + (number < count % len(found))
+            examples += _examples(data, condition, answers, share, distorter, seed)
+        for system, predictions in found.get(parse_condition("clean"), {}).items():
+            answered = [s for s in score_questions(predictions, data) if s.id in predictions["answers"]]
+            bars += cast(list[Breakdown], by_length(answered, data, system, seed))
+    build_report(out / "report.html", rows, examples, bars, printed, about, artefacts=artefacts, synthetic=synthetic)
+
+
+def _as_table(path: Path, values: Any) -> Table:
+    try:
+        return table_of(values)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path} is not a table (an object with title, columns and rows); {error}") from error
+
+
+def corpus_facts(card: Mapping[str, Any], split: str) -> dict[str, str]:
+    """What a page says of the data. card: of the corpus."""
+    hashes = card.get("manifests")
+    manifests = ", ".join(f"{name} {value}" for name, value in hashes.items()) if isinstance(hashes, dict) else hashes
+    data = f"{card.get('corpus')} {manifests} ({card.get('synthetic', 'speech or text as the corpus has it')})"
+    return {"Data": data, "Split": split} | ({"Made by": str(card["made_by"])} if card.get("made_by") else {})
+
+
+def machine() -> dict[str, str]:
+    """Where, when and with what a page was made."""
+    return {
+        "Machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
+        "Versions": ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "numpy")),
+        "Date": date.today().isoformat(),
+    }
+
+
+def _read_predictions(out: Path, corpus: Path, split: str, conditions: Sequence[str]) -> dict[Condition, Answers]:
+    """The predictions of each of the conditions that were evaluated, at least one, on these data."""
+    found: dict[Condition, Answers] = {}
+    for condition in map(parse_condition, conditions):
+        paths = sorted(out.glob(f"predictions/*/{condition.label.replace(' ', '-')}.json"))
+        if paths:
+            found[condition] = {path.parent.name: read_json(path) for path in paths}
+    if not found:
+        wanted = ", ".join(conditions)
+        raise InputError(f"{out / 'predictions'} holds none of the conditions {wanted}; run `speechssl evaluate` first")
+    hashed = data_hash(corpus, split)
+    if any(p.get("data") != hashed for answers in found.values() for p in answers.values()):
+        raise InputError(
+            f"{out / 'predictions'} were not made on {corpus / split}; name the corpus and split of `speechssl evaluate`"
+        )
+    return found
+
+
+def _distorter_of(out: Path, found: Mapping[Condition, Answers], voices: Sequence[Path]) -> Distorter:
+    """The distorter that made the noise of these predictions."""
+    seeds = {p["seed"] for answers in found.values() for p in answers.values()}
+    if len(seeds) > 1:
+        raise InputError(
+            f"{out / 'predictions'} were made in noise of several seeds ({sorted(seeds)}); evaluate them again with one"
+        )
+    over = {p.get("snr_over", ACTIVE) for c, answers in found.items() if c.noisy for p in answers.values()} or {ACTIVE}
+    if len(over) > 1:
+        raise InputError(f"{out / 'predictions'} have SNRs over {' and over '.join(sorted(over))}; evaluate them again with one")
+    distorter = Distorter(seeds.pop(), tuple(voices), snr_over=over.pop())
+    for condition in found:
+        distorter.check(condition)
+    return distorter
+
+
+def _examples(data: Corpus, condition: Condition, answers: Answers, count: int, distorter: Distorter, seed: int) -> list[Example]:
+    """A random draw (not a choice) of the questions that most systems answered, no passage twice."""
+    most = max(len(a["answers"]) for a in answers.values())
+    complete = [a for a in answers.values() if len(a["answers"]) == most]
+    questions = [
+        q
+        for q in data.answerable
+        if any(a.start is not None for a in q.answers)
+        and (q.audio and data.passages[q.passage].audio)
+        and all(q.id in a["answers"] for a in complete)
+    ]
+    random.Random(f"examples {condition.label} {seed}").shuffle(questions)
+    drawn = list({q.passage: q for q in questions}.values())[:count]
+    ff1 = {system: {s.id: s.ff1 for s in score_questions(p, data)} for system, p in answers.items()}
+    examples = []
+    for question in tqdm(drawn, desc="examples", unit="question", disable=not drawn):
+        passage, predicted = data.passages[question.passage], []
+        for system, predictions in answers.items():
+            if a := predictions["answers"].get(question.id):
+                start, end = (a["start"], a["end"]) if a["start"] is not None and a["end"] > a["start"] else (None, None)
+                score = ff1[system][question.id]
+                transcript = predictions["transcripts"].get(passage.id)
+                percent = None if score is None else 100 * score
+                predicted.append(Prediction(system, start, end, a["confidence"], percent, transcript, a["text"]))
+        samples, asked = (distorter.apply(read_audio(data.path(r)), condition, r.id) for r in (passage, question))
+        examples.append(
+            Example(
+                id=question.id,
+                question_text=question.text,
+                question_audio=encode_audio(asked, SAMPLE_RATE),
+                passage_text=passage.text,
+                passage_audio=encode_audio(samples, SAMPLE_RATE),
+                seconds=len(samples) / SAMPLE_RATE,
+                envelope=envelope(samples),
+                gold=tuple((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None),
+                answer_text=question.answers[0].text,
+                predictions=tuple(predicted),
+                condition=condition.label,
+            )
+        )
+    return examples
