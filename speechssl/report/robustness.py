@@ -201,8 +201,6 @@ def relative_curves(panels: Sequence[Panel]) -> Drawing | None:
             clean = next((cell.value for c, cell in some if c == CLEAN), 0.0)
             shares = [(c, Cell(100 * x.value / clean, None, None, x.n)) for c, x in some] if clean else []
             points[panel.label, encoder, noise] = shares
-                [(c, Cell(100 * x.value / clean, None, None, x.n)) for c, x in some] if clean else []
-            )
     encoders, kinds = list(dict.fromkeys(e for _, e in shown)), {"DUAL": "-", "Cascade": (0, (4, 2))}
     with panels_in(1, len(noises), 2.3, entries=encoders, dashes=kinds, above=0.25) as (figure, (axes,)):
         for noise, ax in zip(noises, axes, strict=True):
