@@ -1,17 +1,21 @@
-"""Where a cascade falls below a system without a transcript as its recogniser errs more.
+"""Systems beside each other on the same questions: paired tests, and where a cascade falls below a system without a transcript.
 
-Every point is one system in one condition: its word error rate, and the difference D of its score and that of the system without a
-transcript in the same condition. A curve that never rises is fitted to D over WER (isotonic regression, straight between points);
-the lines cross where it reaches 0. Points that a family has in common come from one source of errors:
+All scores of a corpus are drawn together, by the voice of the passage or by passage (`stats.choose_units`): differences of systems
+and of conditions are paired, and so is the word error rate that a score is set against. p-values are two-sided, at least
+2 / 2^G for G voices or passages (`stats.two_sided`), and then adjusted by Holm over all tests of a comparison.
+
+Where the lines cross: every point is one system in one condition, its word error rate and the difference D of its score and that of
+the system without a transcript in the same condition. A curve that never rises is fitted to D over WER (isotonic regression,
+straight between points); the lines cross where it reaches 0. The points of a family have one source of errors:
 
     noise          one recogniser in several conditions
     simulated      the reference text, and simulated errors
     recognisers    several recognisers in clean speech
     all            all of them
 
-Where the difference comes to 0 and stays there (nobody answers any more) the lines do not cross. The interval holds 95 % of what
-resamples give (voices or passages, drawn for scores and WER together). A resample in which the lines do not cross counts as
-crossing beyond that end of the range; an end of the interval that lies there is None.
+Where the difference comes to 0 and stays there (nobody answers any more) the lines do not cross. The interval holds 95 % of the
+resamples. A resample in which the lines do not cross counts as crossing beyond that end of the range; an end of the interval that
+lies there is None.
 """
 
 from __future__ import annotations
@@ -32,18 +36,20 @@ from speechssl.signal import ACTIVE, SNR_OVER
 from speechssl.stats import RESAMPLES, Estimate, ItemScore, combined, common_units, holm, resampled
 from speechssl.text import error_metric
 
-# Systems beside each other on the same questions: what `evaluate` left, read and drawn together.
-#
-# All scores of a corpus are drawn together, by the voice of the passage or by passage (`bootstrap.choose_units`): differences of
-# systems and of conditions are paired, and so is the word error rate that a score is set against. p-values are two-sided, at least
-# 2 / 2^G for G voices or passages (`bootstrap.two_sided`), and then adjusted by Holm over all tests of a comparison.
-
 METRICS = ("ff1", "f1", "em", "aos", "set_accuracy", "accuracy")  # the first that a corpus has is compared, where none is named
 WER = "wer"
 PASSAGE = "passage"
 SIMULATED, REFERENCE = "cascade-simulated", "text"  # systems that read the reference, with errors and without
+DRAWS = 2000  # resamples that the curve is fitted to
 Where = tuple[str, float | None]  # condition and its SNR in dB
 CLEAN: Where = ("clean", None)
+
+
+def reads_reference(system: str) -> bool:
+    return system == REFERENCE or system.startswith((SIMULATED, f"{REFERENCE} ("))
+
+
+# ---- reading
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +66,11 @@ class Scores:
     def corpus(self) -> str:
         return f"{self.card['corpus']} {self.card['split']}"
 
+    @property
+    def folder(self) -> Path:
+        """That it was evaluated into."""
+        return self.path.parents[2].resolve()
+
     def values(self, metric: str) -> dict[str, float]:
         """The score of every question that has one."""
         return {i: float(line[metric]) for i, line in self.lines.items() if line.get(metric) is not None}
@@ -70,20 +81,60 @@ class Scores:
         return any(line.get("passage_words") for line in self.lines.values())
 
 
-@dataclass(frozen=True)
-class PairedTest:
-    """Points by which one system is better than another in one condition. p_holm: adjusted over the family, of so many tests.
+def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[Scores]:
+    """The scores below folders that `evaluate` wrote to. systems: only these; none: all.
 
-    seeds: of the noise that they heard, where they differ and it was not the same audio; None: it was, as far as their cards say.
+    Where several folders have a system for the same condition of a corpus, it is named after them. Raises InputError where there
+    are no scores, or they are damaged.
     """
+    found: list[Scores] = []
+    for folder in {folder.resolve(): folder for folder in folders}.values():
+        paths = sorted(folder.glob("scores/*/*.jsonl"))
+        if not paths and (below := sorted({p.parents[2] for p in folder.glob("**/scores/*/*.jsonl")})):
+            names = " ".join(map(str, below))
+            raise InputError(f"{folder} holds no scores of questions itself; name those below it that do: {names}")
+        if not paths:
+            raise InputError(
+                f"{folder} holds no scores of questions; give the command that evaluated into it again (its answers are kept)"
+            )
+        found += map(_read_scores, paths)
+    if missing := [s for s in systems if s not in {f.system for f in found}]:
+        known = ", ".join(dict.fromkeys(f.system for f in found))
+        raise InputError(f"there are no scores of the system {missing[0]!r}; there are {known}")
+    return _named_apart([f for f in found if not systems or f.system in systems])
 
-    first: str
-    second: str
-    condition: Where
-    difference: Estimate
-    p_holm: float = 1.0
-    family: int = 1
-    seeds: tuple[int, int] | None = None
+
+def _read_scores(path: Path) -> Scores:
+    lines, card = read_lines(path), read_json(path.with_suffix(".card.json"))
+    wanted = ("corpus", "split", "data", "condition")
+    if not isinstance(card, dict) or any(not isinstance(card.get(name), str) for name in wanted):
+        raise InputError(f"{path.with_suffix('.card.json')} does not say what was scored ({', '.join(wanted)}); evaluate again")
+    if card.get("lines") not in (None, hash_bytes(path.read_bytes())):
+        raise InputError(f"{path} was changed after it was written; evaluate again")
+    for line in lines:
+        scores = [value for metric in METRICS if (value := line.get(metric)) is not None]
+        if not isinstance(line.get("passage"), str) or any(not isinstance(v, (int, float)) or not 0 <= v <= 1 for v in scores):
+            raise InputError(f"{path} has no passage or no score in [0, 1] for the question {line['id']}; evaluate again")
+    snr = card.get("snr_db")
+    where = (card["condition"], None if snr is None else float(snr))
+    return Scores(str(card.get("system", path.parent.name)), where, {line["id"]: line for line in lines}, card, path)
+
+
+def _named_apart(found: Sequence[Scores]) -> list[Scores]:
+    """Systems that several folders have are called by as many of the last parts of the folders' paths as tell them apart."""
+    folders: dict[tuple[str, str, Where], list[Path]] = {}
+    for f in found:
+        folders.setdefault((f.corpus, f.system, f.condition), []).append(f.folder)
+    several = {(corpus, system) for (corpus, system, _), some in folders.items() if len(some) > 1}
+    different, parts = {f.folder for f in found if (f.corpus, f.system) in several}, 1
+    while len({folder.parts[-parts:] for folder in different}) < len(different):
+        parts += 1
+    return [
+        replace(f, system=f"{f.system} ({Path(*f.folder.parts[-parts:])})") if (f.corpus, f.system) in several else f for f in found
+    ]
+
+
+# ---- comparing
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,83 +186,8 @@ class Compared:
 
     @property
     def recognisers(self) -> list[str]:
-        """The cascades that listen: not those that read the reference, with simulated errors or without."""
+        """The cascades with a recogniser: not those that read the reference, with simulated errors or without."""
         return [s for s in self.systems if s not in self.textless and not reads_reference(s)]
-
-
-def reads_reference(system: str) -> bool:
-    return system == REFERENCE or system.startswith((SIMULATED, f"{REFERENCE} ("))
-
-
-# ---- reading
-
-
-def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[Scores]:
-    """The scores below folders that `evaluate` wrote to. systems: only these; none: all.
-
-    A system that is in several folders is told apart by them. Raises InputError where there are no scores, or they are damaged.
-    """
-    different = {folder.resolve(): folder for folder in folders}.values()
-    found = [scores for folder in different for scores in _read_folder(folder)]
-    if missing := [s for s in systems if s not in {f.system for f in found}]:
-        known = ", ".join(dict.fromkeys(f.system for f in found))
-        raise InputError(f"there are no scores of the system {missing[0]!r}; there are {known}")
-    return _told_apart([f for f in found if not systems or f.system in systems])
-
-
-def _read_folder(folder: Path) -> list[Scores]:
-    paths = sorted(folder.glob("scores/*/*.jsonl"))
-    if not paths and (below := sorted({p.parents[2] for p in folder.glob("**/scores/*/*.jsonl")})):
-        raise InputError(f"{folder} holds no scores of questions itself; name those below it that do: {' '.join(map(str, below))}")
-    if not paths:
-        raise InputError(
-            f"{folder} holds no scores of questions; give the command that evaluated into it again (what was answered is kept)"
-        )
-    return [_read_scores(path) for path in paths]
-
-
-def _read_scores(path: Path) -> Scores:
-    lines, card = read_lines(path), read_json(path.with_suffix(".card.json"))
-    wanted = ("corpus", "split", "data", "condition")
-    if not isinstance(card, dict) or any(not isinstance(card.get(name), str) for name in wanted):
-        raise InputError(f"{path.with_suffix('.card.json')} does not say what was scored ({', '.join(wanted)}); evaluate again")
-    if card.get("lines") not in (None, hash_bytes(path.read_bytes())):
-        raise InputError(f"{path} was changed after it was written; evaluate again")
-    for line in lines:
-        if not isinstance(line.get("passage"), str) or any(not _is_score(line.get(metric)) for metric in METRICS):
-            raise InputError(f"{path} has no passage or no score in [0, 1] for the question {line['id']}; evaluate again")
-    snr = card.get("snr_db")
-    where = (card["condition"], None if snr is None else float(snr))
-    return Scores(str(card.get("system", path.parent.name)), where, {line["id"]: line for line in lines}, card, path)
-
-
-def _is_score(value: Any) -> bool:
-    return value is None or (isinstance(value, (int, float)) and 0 <= value <= 1)
-
-
-def _told_apart(found: Sequence[Scores]) -> list[Scores]:
-    """One name a folder, for systems that several folders have for the same condition of a corpus."""
-    folders: dict[tuple[str, str, Where], list[Path]] = {}
-    for f in found:
-        folders.setdefault((f.corpus, f.system, f.condition), []).append(_folder(f))
-    several = {(corpus, system) for (corpus, system, _), some in folders.items() if len(some) > 1}
-    names = _short([_folder(f) for f in found if (f.corpus, f.system) in several])
-    return [replace(f, system=f"{f.system} ({names[_folder(f)]})") if (f.corpus, f.system) in several else f for f in found]
-
-
-def _folder(scores: Scores) -> Path:
-    return scores.path.parents[2].resolve()
-
-
-def _short(folders: Sequence[Path]) -> dict[Path, str]:
-    """As many of the last parts of every folder's path as tell them all apart."""
-    different, parts = set(folders), 1
-    while len({folder.parts[-parts:] for folder in different}) < len(different):
-        parts += 1
-    return {folder: str(Path(*folder.parts[-parts:])) for folder in different}
-
-
-# ---- comparing
 
 
 def compare(
@@ -239,26 +215,22 @@ def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: in
     having = [s for s in found if s.values(chosen)]
     _check_data(having)
     kept = _on_the_same(having, chosen, common)
-    voices = _voices(kept)
-    cells = {(s.system, s.condition, chosen): _items(s, s.values(chosen), voices) for s in kept}
-    cells |= {(s.system, s.condition, WER): _words(s, voices) for s in kept if s.recognises}
+    known: dict[str, set[str]] = {}  # lines without a voice say nothing: where others of the same data have one, it holds
+    for scores in kept:
+        for i, line in scores.lines.items():
+            known.setdefault(i, set()).update([str(line["voice"])] if "voice" in line else [])
+    voices = {i: some.pop() if len(some) == 1 else "" for i, some in known.items()}
+    cells = {}
+    for s in kept:
+        values = s.values(chosen)
+        items = [ItemScore(i, str(line["passage"]), values[i], 1.0, voices[i]) for i, line in s.lines.items()]
+        cells[s.system, s.condition, chosen] = items
+    cells |= {(s.system, s.condition, WER): _word_errors(s, voices) for s in kept if s.recognises}
     ids, units = common_units(cells, PASSAGE)
     groups = dict(zip(ids, units.labels, strict=True))
     aside = tuple(dict.fromkeys(s.system for s in found if s not in having))
     estimates = resampled(cells, seed, resamples, PASSAGE)
     return Compared(kept[0].corpus, chosen, tuple(sorted(kept, key=_order)), estimates, units.name, groups, aside)
-
-
-def _voices(found: Sequence[Scores]) -> dict[str, str]:
-    """Of every question the voice of its passage, "" where an evaluation does not know it, or finds that training knew it.
-
-    Lines without a voice (an evaluation that kept none) say nothing: where others of the same data have one, it holds.
-    """
-    every: dict[str, set[str]] = {}
-    for scores in found:
-        for i, line in scores.lines.items():
-            every.setdefault(i, set()).update([str(line["voice"])] if "voice" in line else [])
-    return {i: some.pop() if len(some) == 1 else "" for i, some in every.items()}
 
 
 def _order(scores: Scores) -> tuple[bool, bool, float, str]:
@@ -295,11 +267,7 @@ def _on_the_same(found: Sequence[Scores], metric: str, common: bool) -> list[Sco
     return [replace(s, lines={i: line for i, line in s.lines.items() if i in shared}) for s in found]
 
 
-def _items(scores: Scores, values: Mapping[str, float], voices: Mapping[str, str]) -> list[ItemScore]:
-    return [ItemScore(i, str(line["passage"]), values[i], 1.0, voices[i]) for i, line in scores.lines.items()]
-
-
-def _words(scores: Scores, voices: Mapping[str, str]) -> list[ItemScore]:
+def _word_errors(scores: Scores, voices: Mapping[str, str]) -> list[ItemScore]:
     """Errors and words of every passage, at the first of its questions."""
     seen: set[str] = set()
     items = []
@@ -309,6 +277,25 @@ def _words(scores: Scores, voices: Mapping[str, str]) -> list[ItemScore]:
         errors, words = (line.get("passage_errors") or 0, line.get("passage_words") or 0) if first else (0, 0)
         items.append(ItemScore(i, str(line["passage"]), float(errors), float(words), voices[i]))
     return items
+
+
+# ---- paired tests
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """Points by which one system is better than another in one condition. p_holm: adjusted over the family, of so many tests.
+
+    seeds: of their noise, where they differ and the audio was not the same; None: it was, as far as their cards say.
+    """
+
+    first: str
+    second: str
+    condition: Where
+    difference: Estimate
+    p_holm: float = 1.0
+    family: int = 1
+    seeds: tuple[int, int] | None = None
 
 
 def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] = ()) -> list[list[PairedTest]]:
@@ -328,8 +315,8 @@ def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] 
 
 def default_pairs(c: Compared) -> list[tuple[str, str]]:
     pairs = list(combinations(c.systems, 2))
-    told = [(a, b) if a in c.textless else (b, a) for a, b in pairs if a in c.textless or b in c.textless]
-    return told or pairs
+    one_textless = [(a, b) if a in c.textless else (b, a) for a, b in pairs if a in c.textless or b in c.textless]
+    return one_textless or pairs
 
 
 def _corpus_tests(c: Compared, pairs: Sequence[tuple[str, str]]) -> list[PairedTest]:
@@ -353,7 +340,7 @@ def _seeds(c: Compared, first: str, second: str, condition: Where) -> tuple[int,
     return (one, other) if is_drawn(*condition) else None
 
 
-DRAWS = 2000  # resamples that the curve is fitted to
+# ---- where the lines cross
 
 
 @dataclass(frozen=True)
@@ -405,7 +392,12 @@ def crossings(c: Compared) -> list[Crossing]:
 
 def families(c: Compared, textless: str) -> dict[str, list[Point]]:
     """Points by family, from the lowest word error rate to the highest."""
-    points = [p for system in c.systems for where in c.conditions if (p := _point(c, textless, system, where))]
+    points = []
+    for system in c.systems:
+        for where in c.conditions:
+            wer, cascade, other = c.get(system, where, WER), c.get(system, where), c.get(textless, where)
+            if wer and cascade and other:
+                points.append(Point(system, where, wer, cascade, other))
     found = {f"noise, {name}": [p for p in points if p.system == name] for name in c.recognisers}
     found["simulated"] = [p for p in points if reads_reference(p.system)]
     found["recognisers"] = [p for p in points if p.system in c.recognisers and p.condition == CLEAN]
@@ -415,22 +407,20 @@ def families(c: Compared, textless: str) -> dict[str, list[Point]]:
     return {name: sorted(found[name], key=lambda p: p.wer.value) for name in found if name in several or name == "all"}
 
 
-def _point(c: Compared, textless: str, system: str, where: Where) -> Point | None:
-    wer, cascade, other = c.get(system, where, WER), c.get(system, where), c.get(textless, where)
-    return Point(system, where, wer, cascade, other) if wer and cascade and other else None
-
-
 def _cross(textless: str, family: str, points: Sequence[Point]) -> Crossing:
-    wer, difference = (
-        np.array(column) for column in zip(*((p.wer.value, p.cascade.value - p.textless.value) for p in points), strict=True)
-    )
-    at, ahead = zero(wer, difference)
+    wer = np.array([p.wer.value for p in points])
+    at, ahead = zero(wer, np.array([p.cascade.value - p.textless.value for p in points]))
     wers = np.stack([p.wer.drawn[:DRAWS] for p in points], axis=1)
     differences = np.stack([(p.cascade.drawn - p.textless.drawn)[:DRAWS] for p in points], axis=1)
     usable = np.isfinite(wers).all(axis=1) & np.isfinite(differences).all(axis=1)
     drawn = [zero(x, y) for x, y in zip(wers[usable], differences[usable], strict=True)]
-    low, high = _interval(drawn) if drawn else (at, at)
-    share = sum(not side for _, side in drawn) / len(drawn) if drawn else None
+    if not drawn:
+        return Crossing(textless, family, tuple(points), at, at, at, None, ahead)
+    beyond = {"textless": -np.inf, "cascade": np.inf, "neither": np.inf}
+    places = np.sort([beyond[side] if x is None else x for x, side in drawn])
+    ends = (places[int(0.025 * len(places))], places[min(int(np.ceil(0.975 * len(places))), len(places)) - 1])
+    low, high = (float(end) if np.isfinite(end) else None for end in ends)
+    share = sum(not side for _, side in drawn) / len(drawn)
     return Crossing(textless, family, tuple(points), at, low, high, share, ahead)
 
 
@@ -454,12 +444,3 @@ def falling(values: np.ndarray) -> np.ndarray:
 
     fitted: np.ndarray = isotonic_regression(values, increasing=False)
     return fitted
-
-
-def _interval(drawn: Sequence[tuple[float | None, str]]) -> tuple[float | None, float | None]:
-    """Ends of the middle 95 %, None where they lie beyond the range."""
-    beyond = {"textless": -np.inf, "cascade": np.inf, "neither": np.inf}
-    places = np.sort([beyond[side] if at is None else at for at, side in drawn])
-    ends = (places[int(0.025 * len(places))], places[min(int(np.ceil(0.975 * len(places))), len(places)) - 1])
-    low, high = (float(end) if np.isfinite(end) else None for end in ends)
-    return low, high

@@ -29,7 +29,7 @@ Line = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Bucket:
-    """The questions of one line of a table. scores: by system; None where it was not scored."""
+    """The questions of one line of a table. scores: by system."""
 
     name: str
     n: int
@@ -47,62 +47,49 @@ class Analysis:
 
 
 def analyses(c: Compared, condition: Where) -> list[Analysis]:
-    """All tables that the lines of a condition give: those with a single bucket say nothing and are left out."""
+    """All tables that the lines of a condition give; those with a single bucket are left out."""
     lines = next((s.lines for s in c.scores if s.condition == condition), {})
-    found = [
-        Analysis(by, condition, _buckets(c, condition, lines, name_of, order)) for by, name_of, order in _sortings(lines, c.errors)
+    relations = Counter(str(line.get("relation") or "") for line in lines.values())
+    del relations[""]
+    named = {r: r.replace("_", " ") for r, n in relations.most_common(MOST) if n >= FEWEST}
+    rest = len(relations) - len(named)
+    others = f"{rest} other{'s' * (rest > 1)}"
+
+    def relation_of(line: Line) -> str | None:
+        return named.get(r, others) if (r := line.get("relation")) else None
+
+    seconds = _ranges("answer_seconds", LENGTHS, lambda a, b: f"{a:g}-{b:g} s" if b < 1e9 else f"over {a:g} s")
+    words = "characters of the answer" if c.errors == "CER" else "words of the answer"
+    sortings: list[tuple[str, Callable[[Line], str | None], Sequence[str]]] = [
+        ("type of the answer", lambda line: line.get("type"), TYPES),
+        ("relation (of the corpus)", relation_of, [*named.values(), others]),
+        ("length of the answer", *seconds),
+        (words, *_ranges("answer_words", WORDS, _count)),
+        ("place in the passage", *_ranges("position", PLACES, lambda a, b: f"{100 * a:.0f}-{100 * b:.0f} %")),
     ]
+    found = [Analysis(by, condition, _buckets(c, condition, lines, bucket_of, order)) for by, bucket_of, order in sortings]
     for recogniser in c.recognisers:
-        if (heard := c.of(recogniser, condition)) and any(line.get("sentence_wer") is not None for line in heard.lines.values()):
-            name_of, order = _ranges("sentence_wer", RATES, _percent)
-            found.append(
-                Analysis(
-                    f"{c.errors} of the answer's sentence",
-                    condition,
-                    _buckets(c, condition, heard.lines, name_of, order),
-                    recogniser,
-                )
-            )
+        scores = c.of(recogniser, condition)
+        if scores and any(line.get("sentence_wer") is not None for line in scores.lines.values()):
+            by = f"{c.errors} of the answer's sentence"
+            buckets = _buckets(c, condition, scores.lines, *_ranges("sentence_wer", RATES, _percent))
+            found.append(Analysis(by, condition, buckets, recogniser))
     return [a for a in found if len(a.buckets) > 1]
 
 
-Sorting = tuple[Callable[[Line], str | None], Sequence[str]]
-
-
-def _sortings(lines: Mapping[str, Line], errors: str) -> list[tuple[str, Callable[[Line], str | None], Sequence[str]]]:
-    relations = Counter(str(line.get("relation") or "") for line in lines.values())
-    del relations[""]
-    kept = [r for r, n in relations.most_common(MOST) if n >= FEWEST]
-    named = {r: r.replace("_", " ") for r in kept}
-    rest = len(relations) - len(kept)
-    others = f"{rest} other{'s' * (rest > 1)}"
-    return [
-        ("type of the answer", lambda line: line.get("type"), TYPES),
-        (
-            "relation (of the corpus)",
-            lambda line: named.get(r, others) if (r := line.get("relation")) else None,
-            [*named.values(), others],
-        ),
-        (
-            "length of the answer",
-            *_ranges("answer_seconds", LENGTHS, lambda a, b: f"{a:g}-{b:g} s" if b < 1e9 else f"over {a:g} s"),
-        ),
-        ("characters of the answer" if errors == "CER" else "words of the answer", *_ranges("answer_words", WORDS, _count)),
-        ("place in the passage", *_ranges("position", PLACES, lambda a, b: f"{100 * a:.0f}-{100 * b:.0f} %")),
-    ]
-
-
-def _ranges(field: str, edges: Sequence[float], name: Callable[[float, float], str]) -> Sorting:
+def _ranges(
+    field: str, edges: Sequence[float], name: Callable[[float, float], str]
+) -> tuple[Callable[[Line], str | None], Sequence[str]]:
     """Half-open ranges of a field, the last one closed."""
     names = [name(a, b) for a, b in pairwise(edges)]
 
-    def name_of(line: Line) -> str | None:
+    def bucket_of(line: Line) -> str | None:
         value = line.get(field)
         if value is None or value < edges[0]:
             return None
         return names[min(sum(value >= edge for edge in edges), len(names)) - 1]
 
-    return name_of, names
+    return bucket_of, names
 
 
 def _percent(low: float, high: float) -> str:
@@ -115,12 +102,11 @@ def _count(low: float, high: float) -> str:
 
 
 def _buckets(
-    c: Compared, condition: Where, lines: Mapping[str, Line], name_of: Callable[[Line], str | None], order: Sequence[str]
+    c: Compared, condition: Where, lines: Mapping[str, Line], bucket_of: Callable[[Line], str | None], order: Sequence[str]
 ) -> tuple[Bucket, ...]:
-    ids: dict[str, list[str]] = {}
+    ids: dict[str | None, list[str]] = {}
     for i, line in lines.items():
-        if (name := name_of(line)) is not None:
-            ids.setdefault(name, []).append(i)
+        ids.setdefault(bucket_of(line), []).append(i)
     systems = [s for s in c.scores if s.condition == condition and not s.system.startswith(SIMULATED)]
     found = []
     for name in order:
@@ -140,7 +126,7 @@ def _units(c: Compared, questions: Sequence[str]) -> Units:
 
 @dataclass(frozen=True)
 class Bin:
-    """Questions whose passage (or sentence) a cascade heard with a word error rate in this range. wer: of these passages."""
+    """Questions whose passage (or sentence) a cascade recognised with a word error rate in this range. wer: of these passages."""
 
     name: str
     wer: float
@@ -154,30 +140,27 @@ def by_own_wer(c: Compared, textless: str, family: str, sentences: bool = False)
 
     family: a recogniser, or "simulated".
     """
-    mine = [s for s in c.scores if s.system == family or (family == "simulated" and reads_reference(s.system))]
     names = [_percent(a, b) for a, b in pairwise(RATES)]
-    found: dict[str, list[tuple[Line, float, float]]] = {}
-    for line, cascade, other in (pair for s in mine for pair in _pairs(c, s, textless)):
-        wer = line.get("sentence_wer") if sentences else line["passage_errors"] / line["passage_words"]
-        if wer is not None:
-            found.setdefault(names[min(sum(wer >= edge for edge in RATES), len(names)) - 1], []).append((line, cascade, other))
-    return [_bin(c, name, found[name]) for name in names if name in found]
-
-
-def _pairs(c: Compared, cascade: Any, textless: str) -> list[tuple[Line, float, float]]:
-    other = c.of(textless, cascade.condition)
-    if other is None:
-        return []
-    scored = [(line, line[c.metric], other.lines[i][c.metric]) for i, line in cascade.lines.items()]
-    return [(line, float(a), float(b)) for line, a, b in scored if line.get("passage_words")]
-
-
-def _bin(c: Compared, name: str, pairs: Sequence[tuple[Line, float, float]]) -> Bin:
-    groups = _units(c, [str(line["id"]) for line, _, _ in pairs])
-    a, b = [x for _, x, _ in pairs], [y for _, _, y in pairs]
-    wer = sum(line["passage_errors"] for line, _, _ in pairs) / sum(line["passage_words"] for line, _, _ in pairs)
-    first, second = mean_interval(a, groups, 0, RESAMPLES), mean_interval(b, groups, 0, RESAMPLES)
-    return Bin(name, wer, first, second, paired_difference(a, b, groups, 0, RESAMPLES))
+    found: dict[str, list[tuple[Line, float, float]]] = {}  # line, score of the cascade, of the other
+    for cascade in c.scores:
+        of_family = cascade.system == family or (family == "simulated" and reads_reference(cascade.system))
+        other = c.of(textless, cascade.condition) if of_family else None
+        for i, line in cascade.lines.items() if other else ():
+            if not line.get("passage_words"):
+                continue
+            wer = line.get("sentence_wer") if sentences else line["passage_errors"] / line["passage_words"]
+            if other and wer is not None:
+                name = names[min(sum(wer >= edge for edge in RATES), len(names)) - 1]
+                found.setdefault(name, []).append((line, float(line[c.metric]), float(other.lines[i][c.metric])))
+    bins = []
+    for name in names:
+        if some := found.get(name):
+            groups = _units(c, [str(line["id"]) for line, _, _ in some])
+            a, b = [x for _, x, _ in some], [y for _, _, y in some]
+            wer = sum(line["passage_errors"] for line, _, _ in some) / sum(line["passage_words"] for line, _, _ in some)
+            first, second = (mean_interval(x, groups, 0, RESAMPLES) for x in (a, b))
+            bins.append(Bin(name, wer, first, second, paired_difference(a, b, groups, 0, RESAMPLES)))
+    return bins
 
 
 def shown(c: Compared) -> Where:

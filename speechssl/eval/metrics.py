@@ -40,25 +40,19 @@ def overlap_score(predicted: Interval | None, gold: Sequence[Interval]) -> float
 
 
 def _best_over(predicted: Interval | None, gold: Sequence[Interval], score: Callable[[float, float, float], float]) -> float:
-    for interval in gold:
-        _check_interval(interval, "gold", allow_empty=False)
+    """score: of the length shared by two intervals and their own lengths."""
+    for name, interval in (*(("gold", g) for g in gold), *([("predicted", predicted)] if predicted else [])):
+        start, end = interval
+        if not (math.isfinite(start) and math.isfinite(end)) or end < start or (end == start and name == "gold"):
+            raise ValueError(f"the {name} times [{start}, {end}) s are not an interval")
     if predicted is None:
         return float(not gold)
-    _check_interval(predicted, "predicted", allow_empty=True)
-    return max((_score_pair(predicted, interval, score) for interval in gold), default=0.0)
-
-
-def _score_pair(predicted: Interval, gold: Interval, score: Callable[[float, float, float], float]) -> float:
-    shared = max(0.0, min(predicted[1], gold[1]) - max(predicted[0], gold[0]))
-    # Rounding may make the quotient of equal intervals exceed 1 by an ulp.
-    return min(1.0, score(shared, predicted[1] - predicted[0], gold[1] - gold[0]))
-
-
-def _check_interval(interval: Interval, name: str, allow_empty: bool) -> None:
-    start, end = interval
-    finite = math.isfinite(start) and math.isfinite(end)
-    if not finite or end < start or (end == start and not allow_empty):
-        raise ValueError(f"the {name} times [{start}, {end}) s are not an interval")
+    best = 0.0
+    for start, end in gold:
+        shared = max(0.0, min(predicted[1], end) - max(predicted[0], start))
+        # Rounding may make the quotient of equal intervals exceed 1 by an ulp.
+        best = max(best, min(1.0, score(shared, predicted[1] - predicted[0], end - start)))
+    return best
 
 
 def exact_match(predicted: str | None, gold: Sequence[str], language: str = "en") -> float:
@@ -126,12 +120,9 @@ def word_error_rate(references: Sequence[str], hypotheses: Sequence[str], langua
         raise InputError("the references have no words to count errors against; check the texts and their language")
     found = [tokens(text, language) for text in hypotheses]
     result = jiwer.process_words([" ".join(w) for w in wanted], [" ".join(f) for f in found])
-    errors = np.array([sum(map(_edits, chunks)) for chunks in result.alignments], dtype=np.int64)
+    edits = []  # a stretch of substitutions has as many reference as hypothesis words
+    for chunks in result.alignments:
+        lengths = [(c.ref_end_idx - c.ref_start_idx, c.hyp_end_idx - c.hyp_start_idx) for c in chunks if c.type != "equal"]
+        edits.append(sum(map(max, lengths)))
     words = np.array([len(w) for w in wanted], dtype=np.int64)
-    return WordErrors(errors, words, result.substitutions, result.deletions, result.insertions)
-
-
-def _edits(chunk: jiwer.AlignmentChunk) -> int:
-    """Edits of a stretch of the alignment: a substitution has as many reference as hypothesis words."""
-    reference, hypothesis = chunk.ref_end_idx - chunk.ref_start_idx, chunk.hyp_end_idx - chunk.hyp_start_idx
-    return 0 if chunk.type == "equal" else int(max(reference, hypothesis))
+    return WordErrors(np.array(edits, dtype=np.int64), words, result.substitutions, result.deletions, result.insertions)

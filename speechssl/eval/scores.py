@@ -23,7 +23,7 @@ from speechssl.io import hash_bytes, read_json, write_json, write_text
 from speechssl.multiple_choice.decode import ScoredChoice
 from speechssl.text import answer_tokens, language_of, pieces, tokens
 
-# What kind of answer a question has, by a rule: for error analysis, not for scoring.
+# ---- what kind of answer a question has, by a rule: for error analysis, not for scoring
 #
 # The kinds follow those that answers of SQuAD were sorted into by hand (Rajpurkar et al. 2016, table 2), as far as a rule can tell
 # them: the question word decides where it says enough ("who", "how many", 什麼時候), else the form of the answer does. Rules are
@@ -81,23 +81,18 @@ def answer_type(question: str, answer: str, language: str) -> str:
     words = answer_tokens(answer, language)
     chinese = language_of(language) == "zh"
     asked, form = (_ASKED_ZH, _FORM_ZH) if chinese else (_ASKED_EN, _FORM_EN)
-    if found := _first(asked, question.lower()) or _first(form, answer.lower()):
-        return found
+    for rules, text in ((asked, question.lower()), (form, answer.lower())):
+        for name, rule in rules.items():
+            if re.search(rule, text):
+                return name
     if len(words) >= (CLAUSE_ZH if chinese else CLAUSE):
         return "clause"
-    return "proper noun" if not chinese and _proper(answer, question) else "other"
+    names = [w for w in re.findall(r"[^\W\d_]+", answer) if w.lower() not in _SMALL]
+    cased = any(c.islower() for c in answer + question)  # else capitals say nothing
+    return "proper noun" if not chinese and names and cased and all(w[0].isupper() for w in names) else "other"
 
 
-def _first(rules: Mapping[str, str], text: str) -> str:
-    """The first type whose expression occurs in the text; "" for none."""
-    return next((name for name, rule in rules.items() if re.search(rule, text)), "")
-
-
-def _proper(answer: str, question: str) -> bool:
-    """Whether every word that matters begins with a capital, in a text where that says something."""
-    words = [w for w in re.findall(r"[^\W\d_]+", answer) if w.lower() not in _SMALL]
-    written = any(c.islower() for c in answer + question)
-    return bool(words) and written and all(w[0].isupper() for w in words)
+# ---- lines
 
 
 AROUND = 10  # words on either side of an answer, where no sentence can be made out
@@ -122,11 +117,11 @@ class Score(Protocol):
 
 @dataclass(frozen=True)
 class Line:
-    """One question. Scores are in [0, 1], None where there is none; what is said of the answer is so of its first annotation."""
+    """One question. Scores are in [0, 1], None where there is none; the answer is its first annotation."""
 
     id: str
     passage: str
-    voice: str  # of the passage; "" where it is not known, or training knew it (`corpora.voices.voices_of`)
+    voice: str  # of the passage; "" where it is not known, or training knew it (`data.voices.voices_of`)
     ff1: float | None
     aos: float | None
     em: float | None
@@ -134,7 +129,7 @@ class Line:
     answer_seconds: float | None
     answer_words: int  # zh: characters
     position: float | None  # of the middle of the answer in its passage, 0 to 1
-    type: str  # of `answer_types`
+    type: str  # of `answer_type`
     relation: str  # of the corpus, "" where it has none
     sentence_wer: float | None  # errors in the sentence with the answer over its words; None without reference or transcript
     passage_errors: int | None
@@ -197,33 +192,30 @@ def lines_of(scored: Sequence[Score], corpus: Corpus, transcripts: Mapping[str, 
     lines = []
     for score in scored:
         question = questions[score.id]
-        passage = corpus.passages[question.passage]
+        passage, answer = corpus.passages[question.passage], question.answers[0]
         if passage.id not in aligned:
             aligned[passage.id] = align(passage, transcripts.get(passage.id, "")) if transcripts else None
-        lines.append(_line(score, question, passage, voices[passage.id], aligned[passage.id]))
+        errors = aligned[passage.id]
+        lines.append(
+            Line(
+                id=question.id,
+                passage=passage.id,
+                voice=voices[passage.id],
+                ff1=score.ff1,
+                aos=score.aos,
+                em=score.em,
+                f1=score.f1,
+                answer_seconds=None if answer.start is None or answer.end is None else answer.end - answer.start,
+                answer_words=len(answer_tokens(answer.text, question.language)),
+                position=_position(question, passage),
+                type=answer_type(question.written, answer.text, question.language),
+                relation=question.relation,
+                sentence_wer=_sentence_wer(question, passage, errors),
+                passage_errors=len(errors.places) if errors else None,
+                passage_words=errors.words if errors else None,
+            )
+        )
     return lines
-
-
-def _line(score: Score, question: Question, passage: Passage, voice: str, errors: Alignment | None) -> Line:
-    answer = question.answers[0]
-    seconds = None if answer.start is None or answer.end is None else answer.end - answer.start
-    return Line(
-        question.id,
-        question.passage,
-        voice,
-        score.ff1,
-        score.aos,
-        score.em,
-        score.f1,
-        seconds,
-        len(answer_tokens(answer.text, question.language)),
-        _position(question, passage),
-        answer_type(question.written, answer.text, question.language),
-        question.relation,
-        _sentence_wer(question, passage, errors),
-        len(errors.places) if errors else None,
-        errors.words if errors else None,
-    )
 
 
 def choice_lines(scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -234,18 +226,15 @@ def choice_lines(scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Ma
     questions, voices = {q.id: q for q in corpus.choices}, voices_of(corpus)
     asked = dict.fromkeys(questions[s.id].passage for s in scored) if transcripts else {}
     aligned = {i: align(corpus.passages[i], transcripts.get(i, "")) for i in asked}
-    return [asdict(s) | {"voice": voices[s.passage]} | _about_choice(questions[s.id], aligned.get(s.passage)) for s in scored]
-
-
-def _about_choice(question: Question, errors: Alignment | None) -> dict[str, Any]:
-    right = question.options[question.correct[0]]
-    return {
-        "answer_words": len(answer_tokens(right, question.language)),
-        "type": answer_type(question.written, right, question.language),
-        "relation": question.relation,
-        "passage_errors": len(errors.places) if errors else None,
-        "passage_words": errors.words if errors else None,
-    }
+    lines = []
+    for score in scored:
+        question, errors = questions[score.id], aligned.get(score.passage)
+        right = question.options[question.correct[0]]
+        about = {"voice": voices[score.passage], "answer_words": len(answer_tokens(right, question.language))}
+        about |= {"type": answer_type(question.written, right, question.language), "relation": question.relation}
+        counts = {"passage_errors": len(errors.places) if errors else None, "passage_words": errors.words if errors else None}
+        lines.append(asdict(score) | about | counts)
+    return lines
 
 
 def align(passage: Passage, transcript: str) -> Alignment | None:
@@ -267,26 +256,20 @@ def _position(question: Question, passage: Passage) -> float | None:
 
 
 def located(question: Question, passage: Passage) -> tuple[int, int] | None:
-    """Where the answer stands in what is written of the passage: by its offset, its time, or the first place that has its text."""
+    """Where the answer stands in what is written of the passage: by its offset; through the times of the words, where the text has
+    as many words as there are times; or the first place that has its text.
+    """
     answer = question.answers[0]
     if answer.char_start is not None:
         return answer.char_start, answer.char_start + len(answer.text)
-    if (timed := _by_time(question, passage)) is not None:
-        return timed
+    written = pieces(passage.written, passage.language)
+    if answer.start is not None and answer.end is not None and len(written) == len(passage.words):
+        inside = [i for i, w in enumerate(passage.words) if answer.start < (w.start + w.end) / 2 < answer.end]
+        if inside:
+            last, start = written[inside[-1]], written[inside[0]][1]
+            return start, last[1] + len(last[0])
     at = passage.written.lower().find(answer.text.lower()) if answer.text.strip() else -1
     return None if at < 0 else (at, at + len(answer.text))
-
-
-def _by_time(question: Question, passage: Passage) -> tuple[int, int] | None:
-    """Through the times of the words, where the text has as many words as there are times."""
-    answer, written = question.answers[0], pieces(passage.written, passage.language)
-    if answer.start is None or answer.end is None or len(written) != len(passage.words):
-        return None
-    inside = [i for i, w in enumerate(passage.words) if answer.start < (w.start + w.end) / 2 < answer.end]
-    if not inside:
-        return None
-    last, start = written[inside[-1]], written[inside[0]][1]
-    return start, last[1] + len(last[0])
 
 
 def _sentence_wer(question: Question, passage: Passage, errors: Alignment | None) -> float | None:
