@@ -353,12 +353,7 @@ def svg_of(figure: Figure, name: str) -> str:
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     svg = buffer.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(
-        r"<svg [^>]*viewBox=\"([^\"]*)\"[^>]*>",
-        r'<svg viewBox="\1" aria-hidden="true" focusable="false">',
-        svg,
-        count=1,
-    )
+    svg = re.sub(r"<svg [^>]*viewBox=\"([^\"]*)\"[^>]*>", r'<svg viewBox="\1" aria-hidden="true" focusable="false">', svg, count=1)
     svg = re.sub(r'\bid="', f'id="{name}-', svg).replace("url(#", f"url(#{name}-")
     svg = re.sub(r'xlink:href="#', f'href="#{name}-', svg)
     svg = re.sub(r" font-family: [^;\"]*;|<style.*?</style>| transform=\"rotate\(-0 [^\"]*\"", "", svg, flags=re.DOTALL)

@@ -18,17 +18,7 @@ from speechssl.eval.tables import Table
 from speechssl.report.build import build_report
 from speechssl.report.comparison import counted
 from speechssl.report.figures import arrange
-from speechssl.report.listening import (
-    WIDTH,
-    Example,
-    Prediction,
-    encode_audio,
-    envelope,
-    locate,
-    outline,
-    region,
-    ticks,
-)
+from speechssl.report.listening import WIDTH, Example, Prediction, encode_audio, envelope, locate, outline, region, ticks
 from speechssl.report.qa_figures import Breakdown
 from speechssl.report.spoken_qa import summarise
 from speechssl.results import Row
@@ -41,19 +31,7 @@ def rows() -> list[Row]:
     scores = {("dual", "ff1"): 41.3, ("cascade-ctc", "ff1"): 63.7, ("cascade-ctc", "wer"): 12.9}
     steps = {("dual", "ff1"): -2.1, ("cascade-ctc", "ff1"): -17.3, ("cascade-ctc", "wer"): 21.7}
     return [
-        Row(
-            s,
-            "hubert",
-            c,
-            snr,
-            m,
-            round(v + i * steps[s, m], 2),
-            round(v + i * steps[s, m] - 1.5, 2),
-            None,
-            1204,
-            7,
-            "c0ffee",
-        )
+        Row(s, "hubert", c, snr, m, round(v + i * steps[s, m], 2), round(v + i * steps[s, m] - 1.5, 2), None, 1204, 7, "c0ffee")
         for (s, m), v in scores.items()
         for i, (c, snr) in enumerate(CONDITIONS)
     ]
@@ -159,12 +137,7 @@ def test_synthetic_speech_is_named_under_the_title_and_at_every_table_of_results
 
 def test_best_of_a_column_is_bold(tmp_path: Path):
     best = re.findall(r'<td class="best">([\d.]+)', page(tmp_path, [r for r in rows() if r.metric == "ff1"]))
-    assert best == [
-        "37.1",
-        "35.0",
-        "63.7",
-        "46.4",
-    ]  # DUAL in the noise at 0 dB and with reverberation, then the cascade
+    assert best == ["37.1", "35.0", "63.7", "46.4"]  # DUAL in the noise at 0 dB and with reverberation, then the cascade
 
 
 def test_least_word_error_rate_is_best(tmp_path: Path):
