@@ -213,9 +213,6 @@ def stage(
             raise
 
 
-claim = stage
-
-
 # ---- checkpoints by name
 
 MODELS = "SPEECHSSL_MODELS"  # environment variable: a folder with OWNER/NAME or NAME in it

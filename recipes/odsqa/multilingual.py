@@ -23,7 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from speechssl.cli.parser import count, parse, training_flags, training_options
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError
-from speechssl.io import claim, write_json
+from speechssl.io import stage, write_json
 from speechssl.text import pieces
 from speechssl.textlm.encoders import TextCodec, load_text_encoder, without_dropout
 from speechssl.textlm.symbols import assign_tokens, character_tokenizer
@@ -92,7 +92,7 @@ def with_characters(name: str, texts: list[str], seed: int) -> tuple[PreTrainedM
 def make(out: Path, corpora: list[Path], o: argparse.Namespace) -> None:
     options = training_options(o)
     made = {"data": [data_hash(c, "train") for c in corpora], "from": o.text_encoder, "batch": o.batch, "training": vars(options)}
-    with claim(out, made):
+    with stage(out, made):
         if (out / "card.json").is_file():
             return
         splits = [load_corpus(c, "train") for c in corpora]

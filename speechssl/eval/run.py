@@ -109,7 +109,7 @@ def encode_recordings(
     InputError and ValueError of `read` and of a system, and ValueError of `distort` (silent speech) are the recording's failure.
     Raises InputError as `distort` does: noise that cannot be had counts against no system.
     """
-    from speechssl.units.extract import single_threaded  # imports torch
+    from speechssl.encoders.base import single_threaded  # imports torch
 
     def one(recording: Key) -> dict[str, tuple[Any, str]]:
         wanted = {name: s for name, s in systems.items() if s.recordings is None or recording in s.recordings}

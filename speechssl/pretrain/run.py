@@ -24,7 +24,7 @@ from speechssl.encoders.export import save_encoder
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.encoders.training import check_known
 from speechssl.errors import InputError
-from speechssl.io import claim, hash_json, write_json
+from speechssl.io import hash_json, stage, write_json
 from speechssl.pretrain.adversarial import AdversaryOptions
 from speechssl.pretrain.data import Cropper, Distortions, LabelledAudio, MaskOptions, check_crops, unlabelled
 from speechssl.pretrain.distil import DistilOptions, auxiliary_losses
@@ -123,7 +123,7 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
     check_share(options.crops)
     hubert, training = isinstance(options, HubertOptions), options.training
     data = material(source, options.recordings, isinstance(options, HubertOptions) and options.reference, training.seed)
-    with claim(out, {"data": data.hash, "options": plain(options) | _input_hashes(options)}):
+    with stage(out, {"data": data.hash, "options": plain(options) | _input_hashes(options)}):
         if agreed((out / "encoder" / "card.json").is_file()):
             return load_encoder(out / "encoder")
         torch.manual_seed(training.seed)

@@ -19,11 +19,11 @@ from tqdm import tqdm
 from speechssl.audio import read_audio, to_int16
 from speechssl.data.records import data_hash, load_corpus, read_lines
 from speechssl.data.sources import Recording, list_recordings
+from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, replacing, write_json
 from speechssl.pretrain.data import LabelledAudio
 from speechssl.timing import FrameGrid
-from speechssl.units.extract import single_threaded
 from speechssl.units.features import Features
 from speechssl.units.fit import Item, draw, frames_of, hash_contents
 from speechssl.units.kmeans import BUDGET, STARTS, Codebook, fit_kmeans

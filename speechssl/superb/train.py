@@ -31,7 +31,7 @@ from torch import nn
 from tqdm import tqdm
 
 from speechssl.errors import InputError
-from speechssl.io import claim, hash_files, read_json, replacing, write_json
+from speechssl.io import hash_files, read_json, replacing, stage, write_json
 from speechssl.superb.fit import Attempt, Run, advance, best_models, own_generator, task_card
 from speechssl.superb.task import Task
 from speechssl.superb.tuning import save_upstream
@@ -93,7 +93,7 @@ def train_head(
         "halving": halving,
         "seed": run.seed,
     }
-    with claim(run.folder, made_from):
+    with stage(run.folder, made_from):
         if not (run.folder / "card.json").is_file():
             _save(run, encoder, sweep(run, rates, metric, train_runs, halving), metric)
     return load_head(run.folder, run.task, encoder)

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from speechssl.encoders.base import SpeechEncoder
-from speechssl.encoders.base import single_threaded as single_threaded
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.features import Features, features_of, load_features_of
 from speechssl.units.kmeans import Codebook, load_codebook

@@ -10,12 +10,13 @@ import torch
 
 from speechssl.audio import read_audio, write_flac
 from speechssl.data.sources import list_recordings
+from speechssl.encoders.base import single_threaded
 from speechssl.encoders.export import save_encoder
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
 from speechssl.io import read_json
 from speechssl.timing import RunLength
-from speechssl.units.extract import UnitExtractor, extractor_of, single_threaded
+from speechssl.units.extract import UnitExtractor, extractor_of
 from speechssl.units.features import MFCC_GRID, load_features, load_features_of, mfcc
 from speechssl.units.fit import CarryOptions, FitOptions, carry_codebook, draw, fit_units, frames_of
 from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook, smooth

@@ -21,10 +21,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.data.utterances import DOCUMENTS, Utterance, UtteranceSet
 from speechssl.data.voices import recording_units
+from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError
 from speechssl.stats import Interval, Units, mean_interval, percentiles
 from speechssl.superb.task import Evaluation, Measure
-from speechssl.units.extract import single_threaded
 
 StatesOf = Callable[[str], Tensor]  # id -> (T, S, D) of any precision; raises KeyError for a recording that could not be read
 BLOCK = 1 << 26  # numbers of hidden states of documents, and of queries, held at a time: 256 MB each
