@@ -2,7 +2,7 @@
 
 import speechssl
 speechssl.answer("passage.wav", "question.wav")["dual"].start
-speechssl.load_encoder("minisqa-en/encoder").features(samples, layer=5)
+speechssl.load_encoder("minisqa-en-robust/encoder").features(samples, layer=5)
 """
 
 from __future__ import annotations

@@ -284,7 +284,7 @@ def _hub_snapshot(name: str) -> Path | str:
 
 
 SHIPPED = Path(__file__).parent / "models"
-DEFAULT = "minisqa-en"
+DEFAULT = "minisqa-en-robust"
 
 
 def model_folder(name: str | Path = DEFAULT) -> Path:

@@ -1,7 +1,8 @@
 """The systems of spoken question answering: what each of them offers, how they are loaded by name, and `answer`.
 
-A model folder holds `encoder/`, `units.safetensors` (+ card), `dual/`, `ctc/`, `text-qa/` and `speechbert/`. Each part has a card;
-parts that do not belong together are refused when they are loaded.
+A model folder holds `encoder/`, `units.safetensors` (+ card), `dual/`, `ctc/`, `text-qa/` and `speechbert/`, whole or in part.
+`speechssl.models` carries one, `minisqa-en-robust`, whose encoder was trained on noisy speech. Each part has a card; parts that do
+not belong together are refused when they are loaded.
 """
 
 from __future__ import annotations
@@ -76,14 +77,14 @@ def load_systems(
 
     def load(name: str) -> System:
         if name in TEXT_SYSTEMS:
-            return load_text(part(models, "text-qa"), name, bf16)
+            return load_text(models / "text-qa", name, bf16)
         if name.startswith(SIMULATED):
-            return load_simulated(part(models, "text-qa"), confusions_path(models, errors), name, bf16, seed)
+            return load_simulated(models / "text-qa", confusions_path(models, errors), name, bf16, seed)
         if name.startswith("dual"):
-            return load_dual(part(models, name), models / "units.safetensors", shared, name, bf16)
+            return load_dual(models / name, models / "units.safetensors", shared, name, bf16)
         if name.startswith("cascade-"):
-            return load_cascade(part(models, "text-qa"), *load_recogniser(models, name.removeprefix("cascade-"), shared), bf16)
-        folder = part(models, "speechbert")
+            return load_cascade(models / "text-qa", *load_recogniser(models, name.removeprefix("cascade-"), shared), bf16)
+        folder = models / "speechbert"
         if (folder / "card.json").is_file() and read_json(folder / "card.json").get("options", {}).get("spans") is False:
             raise InputError(f"{folder} has learnt no spans (--no-spans); train it without, or take it to `evaluate choice`")
         # words begin and end where the CTC head finds them, or (a bound) where the manifest has them
@@ -93,20 +94,9 @@ def load_systems(
     return [load(name) for name in names]
 
 
-def part(models: Path, name: str) -> Path:
-    """Where a reader of a model folder lies: in it, else in the one its `parts.json` names.
-
-    Raises InputError where that file cannot be read, or names no model folder.
-    """
-    other = models / "parts.json"
-    if (models / name).exists() or not other.is_file():
-        return models / name
-    return model_folder(str(read_json(other).get("from"))) / name
-
-
 def confusions_path(models: Path, errors: Path | None = None) -> Path:
     """Where the simulated errors are. errors: as of `load_systems`."""
-    return errors or part(models, "confusions.json")
+    return errors or models / "confusions.json"
 
 
 def answer(

@@ -1,9 +1,14 @@
-"""Chinese characters that the same word may be written with: traditional, simplified and regional forms of one character.
+"""What counts as the same word when text is scored: normal forms and tokens; Chinese character forms and readings.
 
-The relation is that of OpenCC's tables (github.com/BYVoid/OpenCC, Apache-2.0: TSCharacters, TWVariants, HKVariants), character
-by character, with a few more forms that corpora mix. Characters that one simplified form stands for are all one: 發 and 髮 are
-发, 後 and 后 are 后; an answer that differs in such a character only is forgiven. Words that differ by region (軟體, 软件) are
-different words.
+Two normal forms. `normalise` is for recognition errors (WER, CER); `normalise_answer` is for the text of an answer (exact match
+and F1). Languages are `en` (words) and `zh` (characters); a tag such as `en-gb` or `zh-TW` is read as its first part, and `cmn`
+(Mandarin) as `zh` (`language_of`).
+
+Chinese characters are compared without regard to their form (FORMS): traditional, simplified and regional forms of one character
+are one. The relation is that of OpenCC's tables (github.com/BYVoid/OpenCC, Apache-2.0: TSCharacters, TWVariants, HKVariants),
+character by character, with a few more forms that corpora mix. Characters that one simplified form stands for are all one: 發 and
+髮 are 发, 後 and 后 are 后; an answer that differs in such a character only is forgiven. Words that differ by region (軟體, 软件)
+are different words. Readings are those of each character by itself: of a character with several readings the commonest is taken.
 """
 
 from __future__ import annotations
@@ -17,12 +22,6 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from speechssl.errors import InputError, MissingExtra
-
-# Normalisers and tokens: what counts as the same word when text is scored.
-#
-# Two normal forms. `normalise` is for recognition errors (WER, CER); `normalise_answer` is for the text of an answer
-# (exact match and F1). Languages are `en` (words) and `zh` (characters); a tag such as `en-gb` or `zh-TW` is read as its
-# first part, and `cmn` (Mandarin) as `zh`. `language_of` says which of them a tag is.
 
 T = TypeVar("T")
 
@@ -156,9 +155,6 @@ def _joined(found: list[str]) -> str:
 def _answer_tokens_en(text: str) -> list[str]:
     plain = "".join(c for c in text.lower() if c not in string.punctuation)
     return _ARTICLES.sub(" ", plain).split()
-
-
-# How Chinese characters are read, each by itself: of a character with several readings the commonest is taken.
 
 
 def syllables(text: str) -> str:

@@ -100,7 +100,7 @@ def test_a_clip_in_an_unknown_format_is_refused_before_the_work(speech: tuple[Pa
 
 
 def test_unknown_models_are_named(speech: tuple[Path, Path]) -> None:
-    with pytest.raises(InputError, match="minisqa-en"):
+    with pytest.raises(InputError, match="minisqa-en-robust"):
         speechssl.answer(*speech, models="no-such-models")
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from speechssl.cli import main
 from speechssl.cli.prepare import VERBS, add_spoken_qa, spelt
-from speechssl.data.prepare import Wanted
-from speechssl.data.prepare_report import described
+from speechssl.data.prepare import Wanted, described
 
 SHARED = ("speak", "seed", "workers", "passages")
 CONTENT = {"data": [{"paragraphs": [{"context": "Rome.", "qas": [{"id": "q", "question": "", "answers": []}]}]}]}

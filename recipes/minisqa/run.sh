@@ -65,6 +65,3 @@ speechssl compare "$EXP" "$EXP/sweep" --out "$EXP/compare" $(with compare)
 stage "10 report"
 python recipes/minisqa/tables.py "$EXP"
 speechssl report "$EXP" "$EXP/corpus" --tables "$EXP"/tables/units.json "$EXP"/tables/assignments.json
-
-stage "11 what ships: $EXP/minisqa-en, to be copied to speechssl/models/"
-python recipes/minisqa/ship.py "$EXP" "$EXP/minisqa-en"

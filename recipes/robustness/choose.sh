@@ -18,13 +18,15 @@
 #   CORPUS=FOLDER    a MiniSQA corpus; default: that of recipes/minisqa, made here where it is missing
 #   JUDGED="dual"    the tasks of `judge` beside units, where time is short: of ks ic sid style dual (all)
 #   TASKS=FOLDER     the spoken sets of `prepare minisuperb`; default: EXP/tasks, made here where they are missing
+#   START=FOLDER     the models that training goes on from (exp/minisqa/models, of recipes/minisqa)
 #   CONFIG=FILE      default: recipes/robustness/choose.yaml
 set -euo pipefail
 EXP=${1:?the folder of the experiment comes first: choose.sh EXP [data|train|judge|table] [ARM...]}
 shift
 ARMS=(base snr-related snr-constant snr-low shares-related shares-equal silence-0 distil-0 distil-1 distil-5 distorted-half steps-third steps-double)
 CONFIG=${CONFIG:-recipes/robustness/choose.yaml} STEPS=${STEPS:-6000} SEED=${SEED:-0} WORKERS=${WORKERS:-2}
-SHIPPED=$(python -c "from importlib.resources import files; print(files('speechssl') / 'models' / 'minisqa-en')")
+START=${START:-exp/minisqa/models}
+READERS=$(python -c "from speechssl.io import model_folder; print(model_folder('$START').resolve())")
 TASKS=${TASKS:-$EXP/tasks}
 if [ -z "${CORPUS:-}" ]; then
   CORPUS=exp/minisqa/corpus
@@ -54,14 +56,14 @@ data() {
 train() {
   if [ "$1" = start ]; then return; fi
   local out=$EXP/$1
-  speechssl pretrain continue "$CORPUS" "$out" --from minisqa-en/encoder --seed "$SEED" --steps "$(steps_of "$1")" $(with "$1")
-  speechssl units carry "$CORPUS" minisqa-en/encoder minisqa-en/units.safetensors "$out/encoder" "$out/units.safetensors" $(with carry)
-  ln -sfn "$SHIPPED/dual" "$out/dual"
+  speechssl pretrain continue "$CORPUS" "$out" --from "$START/encoder" --codebook "$START/units.safetensors" --seed "$SEED" --steps "$(steps_of "$1")" $(with "$1")
+  speechssl units carry "$CORPUS" "$START/encoder" "$START/units.safetensors" "$out/encoder" "$out/units.safetensors" $(with carry)
+  ln -sfn "$READERS/dual" "$out/dual"
 }
 
 judge() {
   local models=$EXP/$1
-  if [ "$1" = start ]; then models=minisqa-en; fi
+  if [ "$1" = start ]; then models=$START; fi
   local task tasks=("units=$CORPUS")
   for task in ${JUDGED:-ks ic sid style dual}; do
     if [ "$task" = dual ]; then tasks+=("dual=$CORPUS"); else tasks+=("$task=$TASKS/$task"); fi

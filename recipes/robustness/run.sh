@@ -11,42 +11,45 @@
 #   FSDD=FOLDER                 the Free Spoken Digit Dataset, for stage 5
 #   CORPUS=FOLDER               a MiniSQA corpus; default: that of recipes/minisqa, made here where it is missing
 #   MUSAN=FOLDER                MUSAN, in the place of its generated stand-in
+#   START=FOLDER                the models that it goes on from (exp/minisqa/models, of recipes/minisqa; the smoke run: what ships)
 set -euo pipefail
 CONFIG=${1:-recipes/robustness/base.yaml}
 SEED=${SEED:-0}
 EXP=${2:-exp/robustness$([ "$SEED" = 0 ] || echo "-$SEED")}
 TRAININGS=(continual continual-adversary-binary continual-adversary-multi continual-more)
-SHIPPED=$(python -c "from importlib.resources import files; print(files('speechssl') / 'models' / 'minisqa-en')")
 ENCODERS=() # NAME=FOLDER, for the grids
 stage() { echo "== $1"; }
 with() { echo "--config $CONFIG --stage $1"; }
 
 stage "1 the corpus of recipes/minisqa, and spoken sets for KS, IC, SID, style (which stands in for ER) and ASR"
 if [ -z "${CORPUS:-}" ] && grep -q "^corpus:" "$CONFIG"; then # smoke.yaml: one of its own
-  CORPUS=$EXP/corpus
+  CORPUS=$EXP/corpus START=${START:-minisqa-en-robust}
   speechssl prepare minisqa "$CORPUS" $(with corpus)
 elif [ ! -f "${CORPUS:=exp/minisqa/corpus}/card.json" ]; then
   speechssl prepare minisqa "$CORPUS" --config recipes/minisqa/base.yaml --stage corpus
 fi
 speechssl prepare minisuperb "$EXP/tasks" --seed "$SEED" $(with sets)
+export START=${START:-exp/minisqa/models}
+READERS=$(python -c "from speechssl.io import model_folder; print(model_folder('$START').resolve())")
 
 stage "2 continual pre-training: hear distorted speech, predict the units of the clean signal"
 for name in "${TRAININGS[@]}"; do
-  speechssl pretrain continue "$CORPUS" "$EXP/$name" --from minisqa-en/encoder --seed "$SEED" ${MUSAN:+--noise "musan=$MUSAN"} $(with "$name")
+  speechssl pretrain continue "$CORPUS" "$EXP/$name" --from "$START/encoder" --codebook "$START/units.safetensors" \
+    --seed "$SEED" ${MUSAN:+--noise "musan=$MUSAN"} $(with "$name")
 done
 
-stage "3 a folder of models for each: units and SpeechBERT carried over from the shipped ones, the shipped readers, a CTC head of its own"
+stage "3 a folder of models for each: units and SpeechBERT carried over from those of $START, its readers, a CTC head of its own"
 for name in baseline "${TRAININGS[@]}"; do
   models=$EXP/models/$name
   ENCODERS+=("$name=$models")
   mkdir -p "$models"
-  ln -sfn "$SHIPPED"/dual "$SHIPPED"/text-qa "$models/"
+  ln -sfn "$READERS"/dual "$READERS"/text-qa "$models/"
   if [ "$name" = baseline ]; then
-    ln -sfn "$SHIPPED"/encoder "$SHIPPED"/units.safetensors "$SHIPPED"/units.card.json "$SHIPPED"/speechbert "$models/"
+    ln -sfn "$READERS"/encoder "$READERS"/units.safetensors "$READERS"/units.card.json "$READERS"/speechbert "$models/"
   else
     ln -sfn "../../$name/encoder" "$models/encoder"
-    speechssl units carry "$CORPUS" minisqa-en/encoder minisqa-en/units.safetensors "$models/encoder" "$models/units.safetensors" $(with carry)
-    speechssl train carry-speechbert "$CORPUS" minisqa-en/encoder minisqa-en/speechbert "$models/encoder" "$models/speechbert" \
+    speechssl units carry "$CORPUS" "$START/encoder" "$START/units.safetensors" "$models/encoder" "$models/units.safetensors" $(with carry)
+    speechssl train carry-speechbert "$CORPUS" "$START/encoder" "$START/speechbert" "$models/encoder" "$models/speechbert" \
       --seed "$SEED" $(with carry-speechbert)
   fi
   speechssl train ctc "$CORPUS" "$models/encoder" "$models/ctc" --seed "$SEED" $(with ctc)
@@ -75,3 +78,14 @@ SEED=$SEED bash recipes/robustness/downstream.sh "$CONFIG" "$EXP"
 stage "7 report: $EXP/report.html, and the tables of README.md"
 speechssl report "$EXP"
 python recipes/robustness/tables.py "$EXP"
+
+stage "8 what ships: $EXP/minisqa-en-robust, to be copied to speechssl/models/"
+if [ "$START" = minisqa-en-robust ]; then
+  echo "left out: $START ships already"
+else
+  python recipes/robustness/ship.py "$EXP/models/continual-more" "$START/ctc" "$CORPUS" "$EXP/minisqa-en-robust"
+  for condition in clean pink@20 pink@10 pink@5 pink@0 reverb; do
+    speechssl evaluate qa "$CORPUS" "$EXP/shipped" --models "$EXP/minisqa-en-robust" --conditions "$condition" $(with shipped)
+  done
+  python recipes/robustness/ship.py scores "$EXP/minisqa-en-robust" "$EXP/shipped"
+fi

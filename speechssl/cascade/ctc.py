@@ -25,6 +25,7 @@ from torchaudio.functional import TokenSpan, forced_align, merge_tokens
 
 from speechssl.cascade.words import TimedWord, Transcript, check_samples
 from speechssl.errors import InputError
+from speechssl.int8 import dequantise
 from speechssl.io import hash_files, read_json, replacing, write_json
 from speechssl.timing import FrameGrid
 
@@ -384,7 +385,7 @@ class CtcRecogniser:
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise InputError(f"{path} does not describe a recogniser ({error}); save it again") from error
         try:
-            head.load_state_dict(load_file(weights))
+            head.load_state_dict(dequantise(load_file(weights)))
             if hash_files([weights]) != card.get("weights"):
                 raise ValueError("its contents are not those the card was written for")
         except (OSError, SafetensorError, RuntimeError, ValueError) as error:

@@ -24,7 +24,7 @@ from speechssl.processes import is_main, leave
 ABOUT = """Self-supervised speech encoders, the units they give, and spoken questions answered from them.
 
   speechssl answer --passage lecture.mp3 --question question.wav
-  speechssl units extract recordings/ minisqa-en/encoder minisqa-en/units.safetensors units
+  speechssl units extract recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors units
   speechssl VERB --help
 
 Every option of a verb can also stand in a YAML file, under its name without the dashes (switches as true or false):

@@ -22,7 +22,7 @@ def add_answer(verbs: Any) -> None:
     verb.add_argument("--question", type=Path, required=True, help="recording of the question")
     verb.add_argument("--system", default="both", choices=("dual", "cascade", "both"), help="which system answers")
     verb.add_argument("--asr", default="ctc", help="engine of the cascade: ctc, pocketsphinx, or a Hugging Face model")
-    verb.add_argument("--models", default="minisqa-en", help="shipped set or model folder")
+    verb.add_argument("--models", default="minisqa-en-robust", help="shipped set or model folder")
     verb.add_argument("--clip", type=Path, help="write the (first system's) answer as an audio file")
 
 

@@ -54,7 +54,7 @@ def add_confusions(what: Any) -> None:
     verb = add_verb(what, "confusions", _fit_confusions, CONFUSIONS)
     verb.add_argument("corpus", type=Path, help="prepared corpus")
     verb.add_argument("out", type=Path, help="folder; gets confusions.json")
-    verb.add_argument("--models", default="minisqa-en", help="shipped set or model folder of the recogniser")
+    verb.add_argument("--models", default="minisqa-en-robust", help="shipped set or model folder of the recogniser")
     verb.add_argument("--asr", default="ctc", help="ctc, ctc-NAME, pocketsphinx, MODEL of Hugging Face, or given: the corpus's own")
     verb.add_argument("--split", default="dev", help="any but test")
     verb.add_argument("--passages", type=count, help="only the first N passages")
@@ -102,7 +102,8 @@ killed run goes on. To choose settings, judge on --split dev in the noise dev, w
 belongs to another split than test, heads excepted, lies in OUT/SPLIT. Heads are always trained on train, and choose their
 learning rate on clean speech of dev.
 
-  speechssl evaluate robustness exp/robust --encoders baseline=minisqa-en mine=exp/mine --tasks ks=tasks/ks units=recordings/ \\
+  speechssl evaluate robustness exp/robust --encoders shipped=minisqa-en-robust mine=exp/mine \\
+    --tasks ks=tasks/ks units=recordings/ \\
     --seen m+g+r --unseen kitchen.wav held-out --snr 20 10 5 0
   speechssl evaluate robustness exp/robust --encoders a=exp/a b=exp/b --tasks ks=tasks/ks --split dev --unseen dev --snr 5
 """
@@ -124,7 +125,7 @@ def _add_qa(what: Any) -> None:
     verb = add_verb(what, "qa", _evaluate_qa, QA)
     verb.add_argument("corpus", type=Path, help="prepared corpus")
     verb.add_argument("out", type=Path, help="folder; gets predictions/ and results.jsonl")
-    verb.add_argument("--models", default="minisqa-en", help="shipped set or model folder")
+    verb.add_argument("--models", default="minisqa-en-robust", help="shipped set or model folder")
     verb.add_argument("--systems", nargs="+", default=["dual", "cascade-ctc"], help="see above")
     verb.add_argument(
         "--conditions", nargs="+", default=["clean", "pink@20", "pink@10", "pink@5", "pink@0", "reverb"],

@@ -183,7 +183,7 @@ def add_verb(verbs: Any, name: str, run: Handler, about: str) -> argparse.Argume
 
 
 def trained(name: str) -> Path:
-    """The type of an option: a folder of something trained, or one that ships by its name, such as minisqa-en/text-qa."""
+    """The type of an option: a folder of something trained, or one that ships by its name, such as minisqa-en-robust/text-qa."""
     shipped = SHIPPED / name
     return shipped if (shipped / "card.json").is_file() else Path(name)
 

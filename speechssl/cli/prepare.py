@@ -217,8 +217,7 @@ def spelt(arguments: list[str]) -> list[str]:
 
 
 def _prepare(o: argparse.Namespace) -> None:
-    from speechssl.data.prepare import Wanted
-    from speechssl.data.prepare_report import described
+    from speechssl.data.prepare import Wanted, described
     from speechssl.text import language_of
 
     wanted = Wanted(o.speak, o.seed, o.workers, getattr(o, "audio", True), o.passages)

@@ -181,7 +181,8 @@ musan=FOLDER) or of a generated stand-in; g, Gaussian; r, rooms, simulated or of
 c, codecs; s, babble of --noise voices=FOLDER; or a NAME that --noise NAME=FOLDER gives recordings to.
 
   speechssl pretrain continue recordings/ exp/robust --from facebook/hubert-base-ls960 --layer 6 --clusters 500 --distort m+g+r
-  speechssl pretrain continue recordings/ exp/robust --from minisqa-en/encoder --codebook minisqa-en/units.safetensors \\
+  speechssl pretrain continue recordings/ exp/robust --from minisqa-en-robust/encoder \\
+    --codebook minisqa-en-robust/units.safetensors \\
     --distort m+g+r --distil 5 --domain-adversary multi
   speechssl pretrain continue recordings/ exp/robust-w2v2 --from facebook/wav2vec2-base --distort m+g+bus --noise bus=noise/bus
 """

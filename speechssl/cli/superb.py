@@ -29,7 +29,8 @@ chosen by the mean of their scores on clean and on distorted dev speech. Results
 
   speechssl superb run --encoder minisqa-en-robust --tasks all
   speechssl superb run --encoder mine=exp/mine fbank mfcc --tasks ks sid --data tasks-fsdd --unseen kitchen.wav --snr 10 5 0
-  speechssl superb run --encoder minisqa-en --tasks ks ic --finetune --distort m+g+r --dat binary --learning-rates --seen m+g+r
+  speechssl superb run --encoder minisqa-en-robust --tasks ks ic --finetune --distort m+g+r --dat binary \\
+    --learning-rates --seen m+g+r
 """
 SPEED = """heads from the cache beside the same heads with the encoder in the loop
 

@@ -79,8 +79,8 @@ Three stages, each of which goes on where it was killed: an autoencoder makes on
 its text (--word-...); masked words of text and of speech are predicted (--mask-...); spans are found (the options that are left).
 Words are cut by the times in the manifest and, with --recogniser, a second time as they will be cut when questions are answered.
 
-  speechssl train speechbert corpus minisqa-en/encoder exp/speechbert --recogniser minisqa-en/ctc
-  speechssl train speechbert corpus mfcc exp/speechbert-mfcc --start minisqa-en/text-qa
+  speechssl train speechbert corpus minisqa-en-robust/encoder exp/speechbert --recogniser minisqa-en-robust/ctc
+  speechssl train speechbert corpus mfcc exp/speechbert-mfcc --start minisqa-en-robust/text-qa
 """
 CARRY = """SpeechBERT for another encoder, which reads as it did
 
@@ -88,7 +88,8 @@ After continual pre-training: the word encoder learns to give NEW's features of 
 encoder, in clean recordings whose words have times; it is trained in float32. The text encoder stays as it is. A killed run goes on
 with the same command.
 
-  speechssl train carry-speechbert corpus minisqa-en/encoder minisqa-en/speechbert exp/robust/encoder exp/robust/speechbert
+  speechssl train carry-speechbert corpus minisqa-en-robust/encoder minisqa-en-robust/speechbert \\
+    exp/robust/encoder exp/robust/speechbert
 """
 
 
@@ -190,7 +191,8 @@ A killed run goes on with the same command.
 
   speechssl train choice corpus exp/models/choice-text
   speechssl train choice corpus exp/models/choice-units --units units --start exp/models/dual
-  speechssl train choice corpus exp/models/choice-speechbert --speechbert exp/models/speechbert --encoder minisqa-en/encoder \\
+  speechssl train choice corpus exp/models/choice-speechbert --speechbert exp/models/speechbert \\
+    --encoder minisqa-en-robust/encoder \\
     --recogniser exp/models/ctc
 """
 EVALUATE = """multiple choice: systems x conditions on a corpus, with chance and the longest option
@@ -281,7 +283,9 @@ def add_evaluate_choice(what: Any) -> None:
     verb = add_verb(what, "choice", _evaluate, EVALUATE)
     verb.add_argument("corpus", type=Path, help="prepared corpus")
     verb.add_argument("out", type=Path, help="folder; gets predictions/, scores/ and results.jsonl")
-    verb.add_argument("--models", default="minisqa-en", help="model folder with choice-units/, choice-speechbert/, choice-text/")
+    verb.add_argument(
+        "--models", default="minisqa-en-robust", help="model folder with choice-units/, choice-speechbert/, choice-text/"
+    )
     verb.add_argument("--systems", nargs="+", default=["text", "chance", "longest-option"], help="see above")
     verb.add_argument("--conditions", nargs="+", default=["clean"], help="see above")
     verb.add_argument("--split", default="dev", help="train, dev, test, or any other that the corpus has")
@@ -323,7 +327,7 @@ CTC = """train a CTC head on a frozen encoder
 
 It learns from the passages and questions of the corpus's training split and their words. A killed run goes on.
 
-  speechssl train ctc corpus minisqa-en/encoder exp/ctc --layer all
+  speechssl train ctc corpus minisqa-en-robust/encoder exp/ctc --layer all
 """
 
 

@@ -25,7 +25,7 @@ in every line, fairseq's .tsv too), a folder of audio (WAV, FLAC, MP3, OGG, OPUS
 recording: id, seconds, frames, units, lengths (of the runs, in frames). The bytes depend on neither workers nor engine. A run that
 was killed goes on with the same command. What cannot be read is listed in failed.jsonl and tried again by the same command.
 
-  speechssl units extract recordings/ minisqa-en/encoder minisqa-en/units.safetensors units
+  speechssl units extract recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors units
   speechssl units extract corpus facebook/hubert-base-ls960 hubert-l6.safetensors units --split train --engine ray
 """
 CARRY = """a codebook for another encoder, whose units keep their numbers and meaning
@@ -33,7 +33,8 @@ CARRY = """a codebook for another encoder, whose units keep their numbers and me
 After continual pre-training: centroid k becomes the mean of NEW's features over the frames to which the old encoder and codebook
 give unit k, in clean recordings. What was trained on the old units (DUAL's reader) works on the new ones, or goes on with them.
 
-  speechssl units carry recordings/ minisqa-en/encoder minisqa-en/units.safetensors exp/robust/encoder exp/robust/units.safetensors
+  speechssl units carry recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors \\
+    exp/robust/encoder exp/robust/units.safetensors
 """
 IMPORT = """take over a published k-means codebook (joblib, as of fairseq and DUAL)
 
@@ -46,8 +47,8 @@ INSPECT = """how good units are: usage, bit rate, purity and PNMI, stability und
 
 Purity and PNMI need phones: of the corpus, or of --alignment. The same-text distance needs MiniSQA and speechssl[synth].
 
-  speechssl units inspect recordings/ minisqa-en/encoder minisqa-en/units.safetensors --picture units.png
-  speechssl units inspect corpus minisqa-en/encoder minisqa-en/units.safetensors --split dev --out quality.json
+  speechssl units inspect recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors --picture units.png
+  speechssl units inspect corpus minisqa-en-robust/encoder minisqa-en-robust/units.safetensors --split dev --out quality.json
 """
 
 

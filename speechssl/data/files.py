@@ -1,4 +1,4 @@
-"""Archives of a published corpus that nobody unpacked yet: what is of use in them goes below the folder that is being made."""
+"""Files of a published corpus: tables (Parquet, CSV, TSV) and their cells, recordings by name and split, and archives."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from typing import IO, Any
 from speechssl.data.sources import SUFFIXES
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, read_json, replacing, write_json
-
-# Tables of published corpora (Parquet, CSV, TSV) as rows, and their cells, which may be empty in any of the ways there are.
 
 Table = dict[str, Any]
 csv.field_size_limit(1 << 30)  # a document with its alignment is longer than the 128 KiB that are usual
@@ -54,7 +52,7 @@ def columns_of(path: Path) -> list[str]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, as part of a sentence."""
+    """The first line of an error, as part of a sentence."""
     return str(error).split("\n")[0].rstrip(".:")
 
 
@@ -142,8 +140,6 @@ def intervals(cells: Mapping[str, Any], start: str, end: str) -> list[tuple[floa
     return [None if a is None or b is None else (a, b) for a, b in numbers]
 
 
-# The recordings of a published corpus by name and split, wherever below its folder they were unpacked.
-
 WORDS: Mapping[str, tuple[str, ...]] = {"train": ("train", "tune"), "dev": ("dev", "validation"), "test": ("test", "lxt")}
 
 
@@ -182,7 +178,7 @@ def files_below(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]
 
 
 def stamp(root: Path, *suffixes: str) -> dict[str, Any]:
-    """What tells whether a source is what it was: its tables and archives with their bytes, and how many recordings it has."""
+    """What a changed source is known by: its tables and archives with their bytes, and how many recordings it has."""
     tables = {path.relative_to(root).as_posix(): path.stat().st_size for _, path in files_below([root], *suffixes)}
     return {"files": tables, "recordings": len(files_below([root], *SUFFIXES))}
 
@@ -207,7 +203,7 @@ def find_recordings(roots: Iterable[Path], split: str) -> Recordings:
 
 
 def check_common(used: Mapping[str, Iterable[str]], recordings: Mapping[str, Recordings], source: Path) -> None:
-    """Raises InputError where two splits would take one recording: both name theirs alike, and its folder does not say whose it is.
+    """Raises InputError where two splits would take one recording: both name theirs alike, and its folder names no split.
 
     used: split -> the names that it asks for.
     """

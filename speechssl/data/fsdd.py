@@ -13,7 +13,7 @@ from typing import Any
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
-from speechssl.data.prepare_report import claim_settings, write_lines
+from speechssl.data.prepare import begin_folder, write_lines
 from speechssl.data.utterances import SPLITS, Utterance, to_record
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json
@@ -35,7 +35,7 @@ def prepare_fsdd(source: Path | str, out: Path | str) -> dict[str, dict[str, Any
     out, folder = Path(out), _recordings(Path(source))
     paths = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
     wanted = {"corpus": "fsdd", "recordings": hash_files(paths)}
-    claim_settings(out, wanted, "FSDD")
+    begin_folder(out, wanted, "FSDD")
     splits: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
     for path in tqdm(paths, "resampling FSDD", unit="file"):
         splits[_split(path.name)].append(_utterance(path, out))

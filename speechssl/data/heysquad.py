@@ -3,7 +3,7 @@
   train, dev      train-*.parquet and validation-*.parquet of the Hugging Face tables (or train/*.parquet and validation/*.parquet,
                   or JSON): audio, transcription, question, context, answers (a list of dicts), is_impossible, id
   NAME            HeySQuAD_json/*/NAME-COUNT.json, such as train-common-human-transcribed-48849.json: SQuAD JSON whose questions are
-                  transcripts where the name says so, and whose count stands in its name
+                  transcripts where "transcribed" is in the name, and whose count stands in its name
 
 Tables in a folder whose name holds "machine" are the splits train-machine and dev-machine. The recordings are inside the tables and
 are written as OUT/<split>/audio/*.flac; of the JSON files there are none.
@@ -23,10 +23,19 @@ import numpy as np
 
 from speechssl.audio import duration, read_audio, write_flac
 from speechssl.data.files import read_parquet
-from speechssl.data.join import Heard, Sounds, Takes, audio_name, damaged, with_passages, with_questions
-from speechssl.data.prepare import Job, Wanted, given, nothing_found, prepared
-from speechssl.data.prepare_report import Draft, Ledger, in_parallel
-from speechssl.data.squad import Asked, Paragraph, Style, as_text, drafted, is_squad, read_golds, read_squad
+from speechssl.data.join import Attached, Takes, audio_name, damaged, with_passages, with_questions
+from speechssl.data.prepare import (
+    AudioSource,
+    Job,
+    PrepareReport,
+    SplitRecords,
+    Wanted,
+    given,
+    in_parallel,
+    nothing_found,
+    prepared,
+)
+from speechssl.data.squad import Asked, Paragraph, Style, as_text, is_squad, read_golds, read_squad, records_of
 from speechssl.errors import InputError
 
 PUBLISHED = {"train": {"questions": 71_990}, "dev": {"questions": 4_158}}  # of the people's questions
@@ -57,8 +66,8 @@ def prepare_heysquad(source: Path | str, out: Path | str, wanted: Wanted = Wante
     options = {} if wanted.audio else {"audio": False}
     job = Job("heysquad", found, Path(out), files, _published(splits), ABOUT, options, wanted)
 
-    def read(ledger: Ledger) -> Mapping[str, tuple[Draft, Sounds]]:
-        return {split: _read(split, paths, wanted.audio, ledger) for split, paths in splits.items()}
+    def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, AudioSource]]:
+        return {split: _read(split, paths, wanted.audio, report) for split, paths in splits.items()}
 
     return prepared(job, read)
 
@@ -93,31 +102,31 @@ def _published(splits: Mapping[str, Sequence[Path]]) -> dict[str, dict[str, int]
     return counted or PUBLISHED
 
 
-def _read(split: str, paths: Sequence[Path], audio: bool, ledger: Ledger) -> tuple[Draft, Sounds]:
+def _read(split: str, paths: Sequence[Path], audio: bool, report: PrepareReport) -> tuple[SplitRecords, AudioSource]:
     if paths[0].suffix == ".json" and is_squad(paths[0]):
-        style = Style("en", heard_questions="transcribed" in split)
-        return drafted(split, [p for path in paths for p in read_squad(path)], style, ledger)[0], Takes()
+        style = Style("en", transcribed_questions="transcribed" in split)
+        return records_of(split, [p for path in paths for p in read_squad(path)], style, report)[0], Takes()
     asked: dict[str, list[Asked]] = {}
     places: dict[Path, dict[int, str]] = {}
     taken: set[str] = set()
     for path in paths:
         for number, row in enumerate(read_rows(path, TEXTS)):
-            name = _new_id(split, as_text(row["id"]) or f"{path.stem}-{number}", taken, ledger)
+            name = _new_id(split, as_text(row["id"]) or f"{path.stem}-{number}", taken, report)
             asked.setdefault(as_text(row["context"]), []).append(_asked(name, row, path, number))
             places.setdefault(path, {})[number] = name
     paragraphs = [Paragraph(0, n, "", "", context, tuple(some)) for n, (context, some) in enumerate(asked.items())]
-    draft, _ = drafted(split, paragraphs, Style("en"), ledger)
-    return draft, Embedded(places) if audio else Takes()
+    records, _ = records_of(split, paragraphs, Style("en"), report)
+    return records, Embedded(places) if audio else Takes()
 
 
-def _new_id(split: str, name: str, taken: set[str], ledger: Ledger) -> str:
+def _new_id(split: str, name: str, taken: set[str], report: PrepareReport) -> str:
     """The id, or that with a number behind it where a row before has it: each row has a recording of its own."""
     new, number = name, 1
     while new in taken:
         number += 1
         new = f"{name}#{number}"
     if new != name:
-        ledger.remark(split, "ids of questions that occur twice", "the later one has a number behind it")
+        report.remark(split, "ids of questions that occur twice", "the later one has a number behind it")
     taken.add(new)
     return new
 
@@ -160,15 +169,15 @@ class Embedded:
 
     places: Mapping[Path, Mapping[int, str]]
 
-    def record(self, out: Path, split: str, draft: Draft, ledger: Ledger, workers: int) -> Draft:
-        wanted = {q.id for q in draft.questions}
+    def attach(self, out: Path, split: str, records: SplitRecords, report: PrepareReport, workers: int) -> SplitRecords:
+        wanted = {q.id for q in records.questions}
         rows = {path: {n: i for n, i in rows.items() if i in wanted} for path, rows in self.places.items()}
         jobs = [(out, split, path, some) for path, some in rows.items() if some]
-        heard = {name: one for found in in_parallel(_saved, jobs, workers) for name, one in found}
-        return with_questions(split, with_passages(split, draft, {}, ledger), heard, ledger)
+        attached = {name: one for found in in_parallel(_saved, jobs, workers) for name, one in found}
+        return with_questions(split, with_passages(split, records, {}, report), attached, report)
 
 
-def _saved(job: tuple[Path, str, Path, Mapping[int, str]]) -> list[tuple[str, Heard]]:
+def _saved(job: tuple[Path, str, Path, Mapping[int, str]]) -> list[tuple[str, Attached]]:
     """(id, its recording) for the rows that have one. job: corpus, split, table, ids by row; called in other processes."""
     out, split, path, wanted = job
     found = []
@@ -178,15 +187,15 @@ def _saved(job: tuple[Path, str, Path, Mapping[int, str]]) -> list[tuple[str, He
     return found
 
 
-def _write(cell: Any, out: Path, name: str, table: Path) -> Heard:
+def _write(cell: Any, out: Path, name: str, table: Path) -> Attached:
     """A cell is a dict of bytes and path, or a path alone; paths are below the folder of the table."""
     content, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (None, cell)
     try:
         if not (out / name).is_file():
             if content is None and not path:
-                return Heard(reason="it has no recording, and others have")
+                return Attached(reason="it has no recording, and others have")
             write_flac(out / name, read_bytes(content) if content is not None else read_audio(table.parent / str(path)))
-        return Heard(name, duration(out / name))
+        return Attached(name, duration(out / name))
     except InputError as error:
         return damaged(error)
 

@@ -2,7 +2,11 @@
 
 Three layouts are read, each as it was downloaded or unpacked: Parquet tables ({split}.parquet, or data/{split}-*.parquet of the
 Hugging Face folder voidful/NMSQA) with recordings in folders or archives beside them, and the original release (CSV and TextGrids).
-`nmsqa_times.py` says which of the published times are used; what the recordings allow is decided in `nmsqa_drafts.py`:
+
+In dev all times `audio_full_*` are copies of `audio_segment_*`: times in the sentence, to which the lengths of the sentences before
+it have to be added. In test they are times in the passage for the most part. So the time in the sentence, which must fit the
+sentence's length, is moved by the exact lengths before it; `audio_full_*` is a check on it, and stands in where it cannot be used.
+There are not as many times as texts: a row has the times of those of its different answers that occur in its sentence, in order.
 
 - A passage is joined from its sentences' recordings (22,050 or 24,000 Hz), those that {split}_segment_id.json lists. Sentences that
   the release itself does not have are counted and left out as in the published system; nothing is shifted, as times are counted
@@ -26,7 +30,7 @@ from tqdm import tqdm
 
 from speechssl.audio import duration
 from speechssl.data.files import ARCHIVES, Recordings, archives_in, below, check_common, find_recordings, safe_name, stamp, unpacked
-from speechssl.data.join import Joined, joining, measuring
+from speechssl.data.join import Joined, join_job, measure_job
 from speechssl.data.nmsqa_release import (
     SEGMENT,
     About,
@@ -42,20 +46,22 @@ from speechssl.data.nmsqa_release import (
     read_about,
     segment_of,
 )
-from speechssl.data.prepare import Wanted, spoken
-from speechssl.data.prepare_report import Done, Draft, Ledger, check_used, claimed, finish, in_parallel, is_invented
+from speechssl.data.prepare import (
+    Done,
+    PrepareReport,
+    SplitRecords,
+    Wanted,
+    check_used,
+    in_parallel,
+    is_invented,
+    output_folder,
+    synthesise_missing,
+    write_corpus,
+)
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.data.word_times import read_tiers
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, write_json
-
-# The times of NMSQA's answers in the recording of their passage, decided for every time by which of its readings fits.
-#
-# In dev all `audio_full_*` are copies of `audio_segment_*`: times in the sentence, to which the lengths of the sentences before it
-# have to be added. In test they are times in the passage for the most part. So the time in the sentence, which must fit the
-# sentence's length, is moved by the exact lengths before it; `audio_full_*` is a check on it, and stands in where it cannot be
-# used.
-# There are not as many times as texts: a row has the times of those of its different answers that occur in its sentence, in order.
 
 SLACK = 0.1  # seconds by which a time may lie beyond its recording, whose decoders differ; it then ends with it
 AGREE, DRIFT = 0.1, 0.06  # seconds by which two readings may differ, and more for every sentence before (padding of MP3)
@@ -69,7 +75,7 @@ OUTSIDE = ("answer times that are empty, not numbers, or outside the audio", "le
 ADRIFT = ("answer times relative to a segment whose place is not known", "left out; the answer is scored by its text only")
 ELSEWHERE = ("answers in the row's segment whose offset names another place", "text and time kept as released")
 GUESSED = ("answer times that are not one for every text in the segment", "given to the text that stands nearest")
-UNSAID = ("answer times whose words are not known", "kept with an empty text")
+UNKNOWN_WORDS = ("answer times whose words are not known", "kept with an empty text")
 REPEATED = ("answers that repeat another of their question", "kept once")
 OFFSET = ("answers whose offset does not match the context", "kept without an offset")
 EMPTY = ("empty answers", "left out")
@@ -94,7 +100,7 @@ class Layout:
 
 
 def placed(timed: Timed, layout: Layout, expected: float | None) -> tuple[Interval | None, Done]:
-    """The time in the passage's recording, or None, and how it was found. expected: seconds at which its text should be said."""
+    """The time in the passage's recording, or None, and how it was found. expected: seconds at which its text should come."""
     piece, joined = layout.piece(timed.segment), layout.joined
     near = None
     if piece is not None and joined is not None and (inside := _inside(timed.within, joined.length(piece))):
@@ -139,22 +145,25 @@ def written_answers(row: Row, remark: Callable[[Done], None]) -> tuple[Answer, .
 
 
 def spoken_answers(row: Row, layout: Layout, words: Sequence[Span], remark: Callable[[Done], None]) -> tuple[Answer, ...]:
-    """The answers with the times that can be used, each with its own; a text that is said twice comes twice.
+    """The answers with the times that can be used, each with its own; a text that occurs twice comes twice.
 
-    words: of the passage with their times, where an aligner said so; they name the words of a time that has no text.
+    words: of the passage with their times, where there is an alignment; they give the text of a time that has none.
     """
     answers = written_answers(row, remark)
     timed: list[Answer] = []
     for time, answer in zip(row.times, _paired(row, answers, layout, remark), strict=True):
-        interval, how = placed(time, layout, _expected(row, answer, layout))
+        expected = None  # seconds at which it would be sentence if all characters of the context took as long
+        if answer is not None and answer.char_start is not None and row.context:
+            expected = layout.seconds * answer.char_start / len(row.context)
+        interval, how = placed(time, layout, expected)
         remark(how)
         if interval is not None:
             answer = answer or Answer(" ".join(word.text for word in words if _shares(word, interval)))
             if not answer.text:
-                remark(UNSAID)
+                remark(UNKNOWN_WORDS)
             timed.append(Answer(answer.text, *interval, answer.char_start))
-    said = {(answer.text, answer.char_start) for answer in timed}
-    rest = [answer for answer in answers if (answer.text, answer.char_start) not in said]
+    used = {(answer.text, answer.char_start) for answer in timed}
+    rest = [answer for answer in answers if (answer.text, answer.char_start) not in used]
     for _ in rest:
         remark(TEXTLESS)
     return (*dict.fromkeys(timed), *rest)
@@ -186,51 +195,44 @@ def _shares(word: Span, interval: Interval) -> bool:
     return 2 * (min(word.end, interval[1]) - max(word.start, interval[0])) > word.end - word.start
 
 
-def _expected(row: Row, answer: Answer | None, layout: Layout) -> float | None:
-    """Seconds at which an answer would be said if all characters of the context took as long."""
-    if answer is None or answer.char_start is None or not row.context:
-        return None
-    return layout.seconds * answer.char_start / len(row.context)
-
-
 def _paired(row: Row, answers: Sequence[Answer], layout: Layout, remark: Callable[[Done], None]) -> list[Answer | None]:
-    """The answer that is said at every time of the row, None where there are no texts."""
+    """The answer at every time of the row, None where there are no texts."""
     if not answers or not row.times:
         return [None] * len(row.times)
     if all(time.text for time in row.times):
         return [_called(time.text, answers, row.segments.get(time.segment, ""), row.context) for time in row.times]
-    said = row.segments.get(row.times[0].segment, "")
-    texts = list(dict.fromkeys(a.text for a in answers if a.text in said or not said))
+    sentence = row.segments.get(row.times[0].segment, "")
+    texts = list(dict.fromkeys(a.text for a in answers if a.text in sentence or not sentence))
     if len(texts) == len(row.times):
-        found = [_called(text, answers, said, row.context) for text in texts]
+        found = [_called(text, answers, sentence, row.context) for text in texts]
         for answer in found:
-            if answer is not None and said and not _stands_in(answer, said, row.context):
+            if answer is not None and sentence and not _stands_in(answer, sentence, row.context):
                 remark(ELSEWHERE)
         return found
     if len(row.texts or ()) == len(row.times):
-        return [_called(text, answers, said, row.context) for text, _ in row.texts or ()]
+        return [_called(text, answers, sentence, row.context) for text, _ in row.texts or ()]
     for _ in row.times:
         remark(GUESSED)
     candidates = [a for a in answers if a.text in texts] or list(answers)
-    return [min(candidates, key=lambda a, time=time: _away(a, time, row, said, layout)) for time in row.times]  # type: ignore[misc]
+    return [min(candidates, key=lambda a, time=time: _away(a, time, row, sentence, layout)) for time in row.times]  # type: ignore[misc]
 
 
-def _called(text: str, answers: Iterable[Answer], said: str, context: str) -> Answer | None:
+def _called(text: str, answers: Iterable[Answer], sentence: str, context: str) -> Answer | None:
     """The answer of this text; of several, the one that stands in the sentence."""
     found = [answer for answer in answers if answer.text == text]
-    return min(found, key=lambda answer: not _stands_in(answer, said, context), default=None)
+    return min(found, key=lambda answer: not _stands_in(answer, sentence, context), default=None)
 
 
-def _stands_in(answer: Answer, said: str, context: str) -> bool:
-    at = context.find(said)
-    return answer.char_start is not None and 0 <= at <= answer.char_start < at + len(said)
+def _stands_in(answer: Answer, sentence: str, context: str) -> bool:
+    at = context.find(sentence)
+    return answer.char_start is not None and 0 <= at <= answer.char_start < at + len(sentence)
 
 
-def _away(answer: Answer, time: Timed, row: Row, said: str, layout: Layout) -> float:
+def _away(answer: Answer, time: Timed, row: Row, sentence: str, layout: Layout) -> float:
     """How far, in parts of the sentence (or else of the passage), a time is from where the letters of an answer stand in it."""
     piece, interval = layout.piece(time.segment), time.within
-    if piece is not None and layout.joined is not None and interval is not None and said:
-        text, seconds = said, layout.joined.length(piece)
+    if piece is not None and layout.joined is not None and interval is not None and sentence:
+        text, seconds = sentence, layout.joined.length(piece)
     else:
         text, seconds, interval = row.context, layout.seconds, time.whole or time.within
     at = text.find(answer.text)
@@ -253,11 +255,9 @@ def moved_words(grids: Iterable[tuple[int, Sequence[Span]]], joined: Joined) -> 
         yield from (Span(w.text, float(start + Fraction(w.start)), float(start + Fraction(w.end))) for w in words)
 
 
-# A split of NMSQA while it is put together: its questions, each with its passage, and what there is to be heard of these.
-
 RENAMED = ("questions with the id of another question", "kept, a number added to the id")
 TWICE = "it repeats another row"
-TOLD = (
+BARE = (
     "questions whose table has no text of the passage",
     "their passage's text is that of its sentences, as far as their rows have it",
 )
@@ -277,7 +277,7 @@ class Spoken:
     lost: tuple[str, ...] = ()  # recordings that it has and the source does not
 
     @property
-    def audible(self) -> bool:
+    def has_audio(self) -> bool:
         return bool((self.names and not self.lost) or self.whole)
 
 
@@ -312,45 +312,39 @@ class Split:
         return [n for p in self.passages.values() for n in p.names] + [self.question_recording(row) for row in self.rows]
 
 
-def read_split(name: str, files: Files, roots: Sequence[Path], ledger: Ledger) -> Split:
+def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareReport) -> Split:
     """The rows that can be used, each with its passage. Raises InputError, before anything is counted, for damaged tables."""
     about = read_about(files.about)
     rows: dict[str, Row] = {}
-    for row in list(_rows(files, about)):  # a table that cannot be read leaves nothing counted
-        ledger.count(name, "questions")
+    tables = (row for path in files.parquet for row in parquet_rows(path)) if files.parquet else csv_rows(files, about)
+    for row in list(tables):  # a table that cannot be read leaves nothing counted
+        report.count(name, "questions")
         row = replace(row, id=row.id or row.recording)
         if row.id in rows and row != rows[row.id]:
             row = replace(row, id=next(i for n in count(2) if (i := f"{row.id}#{n}") not in rows))
-            ledger.remark(name, *RENAMED)
+            report.remark(name, *RENAMED)
         if reason := NAMELESS if not row.id else TWICE if row.id in rows else "":
-            ledger.set_aside(name, "questions", row.id, reason, question=row.question)
+            report.set_aside(name, "questions", row.id, reason, question=row.question)
         else:
             rows[row.id] = row
     recordings = find_recordings(roots, name)
-    split = Split(name, files, recordings, about, _with_contexts(rows.values(), name, ledger), {}, {})
+    split = Split(name, files, recordings, about, _with_contexts(rows.values(), name, report), {}, {})
     _find_passages(split)
-    ledger.count(name, "passages", len(split.passages))
+    report.count(name, "passages", len(split.passages))
     return split
 
 
-def _rows(files: Files, about: Mapping[str, About]) -> Iterator[Row]:
-    if not files.parquet:
-        yield from csv_rows(files, about)
-    for path in files.parquet:
-        yield from parquet_rows(path)
-
-
-def _with_contexts(rows: Collection[Row], name: str, ledger: Ledger) -> list[Row]:
+def _with_contexts(rows: Collection[Row], name: str, report: PrepareReport) -> list[Row]:
     """The rows; one without a context gets the texts of its passage's sentences, in their order."""
-    said: dict[str, dict[tuple[int, str], str]] = {}
+    sentences: dict[str, dict[tuple[int, str], str]] = {}
     for row in rows:
         for segment, text in row.segments.items():
             number = SEGMENT.fullmatch(segment)
-            said.setdefault(row.passage, {})[int(number[2]) if number else -1, segment] = text
-    texts = {passage: " ".join(text for _, text in sorted(found.items())) for passage, found in said.items()}
+            sentences.setdefault(row.passage, {})[int(number[2]) if number else -1, segment] = text
+    texts = {passage: " ".join(text for _, text in sorted(found.items())) for passage, found in sentences.items()}
     bare = sum(not row.context.strip() for row in rows)
     if bare:
-        ledger.remark(name, *TOLD, number=bare)
+        report.remark(name, *BARE, number=bare)
     return [row if row.context.strip() else replace(row, context=texts.get(row.passage, "")) for row in rows]
 
 
@@ -383,14 +377,12 @@ def _spoken(name: str, row: Row, split: Split, found: Mapping[int, str]) -> Spok
     return Spoken(name, row.context, row.speaker, names, whole, holes, lost)
 
 
-# What of a split of NMSQA is kept, as text or to be heard, and why the rest is set aside.
-
 SOURCES = {"squad": ("SQuAD", 51), "newsqa": ("NewsQA", 104), "quac": ("QuAC", 16)}  # of test, by how recordings are called
-UNHEARD = ("recordings of no whole passage with a question", "not used: the split is text only")
-SILENT = ("questions without audio or times in the release", "kept as text")
+UNUSED = ("recordings of no whole passage with a question", "not used: the split is text only")
+TEXT_ONLY = ("questions without audio or times in the release", "kept as text")
 HOLES = ("passages of which the release misses segments", "joined from those it has; no time is shifted")
 MISSING = (HOLES[0], "kept as text, which is whole")
-MUTE = (
+NO_RECORDINGS = (
     "questions of a split without recordings",
     "text only unless --speak reads them; times are kept as released, in released_times.json",
 )
@@ -409,126 +401,119 @@ NOT_WHOLE = "recordings of its sentences are not in the source"
 UNUSABLE = "its recording cannot be used"
 ITS_PASSAGE = "its passage was set aside"
 NO_TEXT = "there is neither a recording nor a text of it"
-NOT_SAID = "the sentence with its answer is missing from its passage's recording"
+ANSWER_MISSING = "the sentence with its answer is missing from its passage's recording"
 
 
-def draft(split: Split, out: Path, ledger: Ledger, speak: bool, workers: int) -> Draft:
-    """The records of a split: with audio where any question can be asked aloud, else text only."""
-    _tell_sources(split, ledger)
-    split.keep(ledger.slice(split.name, split.passages, Counter(split.of_row.values())))
-    remark_readings(split.rows, _remarking(split.name, ledger))
+def split_records(split: Split, out: Path, report: PrepareReport, speak: bool, workers: int) -> SplitRecords:
+    """The records of a split: with audio where any question and its passage have recordings, else text only."""
+    for prefix, (corpus, published) in SOURCES.items():  # of the questions of test, as far as their recordings are named after them
+        if number := sum(f"{row.passage or row.id}".lower().startswith(prefix) for row in split.rows):
+            report.remark(split.name, f"questions from {corpus} (published {published})", "counted only", number)
+    split.keep(report.slice(split.name, split.passages, Counter(split.of_row.values())))
+    remark_readings(split.rows, _remarking(split.name, report))
     asked = {split.of_row[row.id] for row in split.rows if split.question_recording(row)}
-    if any(split.passages[name].audible for name in asked):
-        return _spoken_draft(split, out, ledger, speak, workers)
+    if any(split.passages[name].has_audio for name in asked):
+        return _records_with_audio(split, out, report, speak, workers)
     if any(name in split.recordings for p in split.passages.values() for name in (p.id, *p.names)):
-        ledger.remark(split.name, *UNHEARD, number=sum(1 for _ in split.recordings))
-    ledger.remark(split.name, *MUTE, number=len(split.rows))
+        report.remark(split.name, *UNUSED, number=sum(1 for _ in split.recordings))
+    report.remark(split.name, *NO_RECORDINGS, number=len(split.rows))
     write_json(out / split.name / "released_times.json", {row.id: released_times(row) for row in split.rows if row.times})
-    return _written_draft(split, ledger)
+    return _text_records(split, report)
 
 
-def _tell_sources(split: Split, ledger: Ledger) -> None:
-    """The corpora that the questions of test are from, as far as their recordings say so."""
-    for prefix, (corpus, published) in SOURCES.items():
-        number = sum(f"{row.passage or row.id}".lower().startswith(prefix) for row in split.rows)
-        if number:
-            ledger.remark(split.name, f"questions from {corpus} (published {published})", "counted only", number)
-
-
-def _written_draft(split: Split, ledger: Ledger) -> Draft:
+def _text_records(split: Split, report: PrepareReport) -> SplitRecords:
     """A split without audio."""
     passages = {p.id: Passage(p.id, "", 0.0, p.text, p.speaker, "en") for p in split.passages.values() if p.text.strip()}
     if holed := sum(bool(passage.holes) for passage in split.passages.values()):
-        ledger.remark(split.name, *MISSING, number=holed)
+        report.remark(split.name, *MISSING, number=holed)
     for name in split.passages.keys() - passages.keys():
-        ledger.set_aside(split.name, "passages", name, NO_TEXT)
+        report.set_aside(split.name, "passages", name, NO_TEXT)
     questions: list[Question] = []
     for row in split.rows:
         reason = ITS_PASSAGE if split.of_row[row.id] not in passages else NO_QUESTION if not row.question.strip() else ""
         reason = reason or (TIMES_ALONE if row.times and not row.texts else "")
-        if not _is_answered(row, split.name, ledger):
+        if not _is_answered(row, split.name, report):
             continue
         if reason:
-            ledger.set_aside(split.name, "questions", row.id, reason)
+            report.set_aside(split.name, "questions", row.id, reason)
             continue
-        answers = written_answers(row, _remarking(split.name, ledger))
+        answers = written_answers(row, _remarking(split.name, report))
         questions.append(Question(row.id, split.of_row[row.id], "", 0.0, row.question, row.asker, "en", answers))
         if not row.times:
-            ledger.remark(split.name, *SILENT)
-    return Draft(list(passages.values()), questions)
+            report.remark(split.name, *TEXT_ONLY)
+    return SplitRecords(list(passages.values()), questions)
 
 
-def _is_answered(row: Row, split: str, ledger: Ledger) -> bool:
+def _is_answered(row: Row, split: str, report: PrepareReport) -> bool:
     if row.texts is None:
-        ledger.set_aside(split, "questions", row.id, NO_ANSWERS)
+        report.set_aside(split, "questions", row.id, NO_ANSWERS)
     elif not row.texts and not row.times:
-        ledger.remark(split, *UNANSWERED)
+        report.remark(split, *UNANSWERED)
     return row.texts is not None
 
 
-def _remarking(split: str, ledger: Ledger) -> Callable[[Done], None]:
+def _remarking(split: str, report: PrepareReport) -> Callable[[Done], None]:
     def remark(done: Done) -> None:
-        ledger.remark(split, *done)
+        report.remark(split, *done)
 
     return remark
 
 
-def _spoken_draft(split: Split, out: Path, ledger: Ledger, speak: bool, workers: int) -> Draft:
+def _records_with_audio(split: Split, out: Path, report: PrepareReport, speak: bool, workers: int) -> SplitRecords:
     """A split with audio: what is whole."""
-    passages = list(_passages(split, out, ledger, speak, workers))
+    passages = list(_passages(split, out, report, speak, workers))
     kept = {passage.id for passage in passages}
     names = {row.id: split.question_recording(row) for row in split.rows}
     jobs = [(row.id, split.recordings[names[row.id]]) for row in split.rows if names[row.id] and split.of_row[row.id] in kept]
     seconds = dict(
-        tqdm(in_parallel(measuring, jobs, workers), f"reading {split.name}", len(jobs), unit="question", disable=not jobs)
+        tqdm(in_parallel(measure_job, jobs, workers), f"reading {split.name}", len(jobs), unit="question", disable=not jobs)
     )
-    questions = (_question(row, split, kept, seconds.get(row.id), out, ledger, speak) for row in split.rows)
-    return Draft(passages, [question for question in questions if question is not None])
+    questions = (_question(row, split, kept, seconds.get(row.id), out, report, speak) for row in split.rows)
+    return SplitRecords(passages, [question for question in questions if question is not None])
 
 
-def _passages(split: Split, out: Path, ledger: Ledger, speak: bool, workers: int) -> Iterator[Passage]:
-    """Those that can be heard, joined where need be (or all of them, to be spoken); notes where their sentences lie."""
-    joined = [p for p in split.passages.values() if p.audible and p.whole is None]
+def _passages(split: Split, out: Path, report: PrepareReport, speak: bool, workers: int) -> Iterator[Passage]:
+    """Those with recordings, joined where need be (or all of them, to be synthesised); notes where their sentences lie."""
+    joined = [p for p in split.passages.values() if p.has_audio and p.whole is None]
     folder = out / split.name / "audio"
     jobs: list[tuple[Any, ...]] = [
         (p.id, [split.recordings[n] for n in p.names], folder / f"{safe_name(p.id)}.flac") for p in joined
     ]
-    shown = tqdm(in_parallel(joining, jobs, workers), f"joining {split.name}", len(jobs), unit="passage", disable=not jobs)
+    shown = tqdm(in_parallel(join_job, jobs, workers), f"joining {split.name}", len(jobs), unit="passage", disable=not jobs)
     found: dict[str, Any] = dict(shown)
-    found |= dict(in_parallel(measuring, [(p.id, p.whole) for p in split.passages.values() if p.whole], workers))
+    found |= dict(in_parallel(measure_job, [(p.id, p.whole) for p in split.passages.values() if p.whole], workers))
     for passage in split.passages.values():
         made = found.get(passage.id)
         if made is None or isinstance(made, str):
             if speak and passage.text.strip():
                 yield Passage(passage.id, "", 0.0, passage.text, "", "en")
+            elif made is not None:
+                report.set_aside(split.name, "passages", passage.id, UNUSABLE, why=made)
+            elif passage.lost and passage.names:
+                report.set_aside(split.name, "passages", passage.id, NOT_WHOLE, missing=list(passage.lost))
             else:
-                _set_aside(passage, made, split.name, ledger)
+                report.set_aside(split.name, "passages", passage.id, NOT_FOUND)
             continue
-        yield _heard(passage, made, split, out, ledger)
+        yield _passage(passage, made, split, out, report)
 
 
-def _set_aside(passage: Spoken, why: str | None, split: str, ledger: Ledger) -> None:
-    if why is not None:
-        ledger.set_aside(split, "passages", passage.id, UNUSABLE, why=why)
-    elif passage.lost and passage.names:
-        ledger.set_aside(split, "passages", passage.id, NOT_WHOLE, missing=list(passage.lost))
-    else:
-        ledger.set_aside(split, "passages", passage.id, NOT_FOUND)
-
-
-def _heard(passage: Spoken, made: Joined | float, split: Split, out: Path, ledger: Ledger) -> Passage:
+def _passage(passage: Spoken, made: Joined | float, split: Split, out: Path, report: PrepareReport) -> Passage:
     if passage.holes:
-        ledger.remark(split.name, *HOLES)
+        report.remark(split.name, *HOLES)
     if isinstance(made, Joined):
         layout = Layout(passage.names, made, made.seconds, _is_comparable(passage, made, split))
         if not layout.comparable:
-            ledger.remark(split.name, *LONGER)
+            report.remark(split.name, *LONGER)
         audio = f"{split.name}/audio/{safe_name(passage.id)}.flac"
     else:
-        layout = _stated(passage, made, split)
+        # where the sentences lie in a recording of the whole: by the durations of the meta table, where these add up to it
+        numbers = listed(split.files, passage.id) or sorted(by_passage(split.about).get(passage.id, {}))
+        names = tuple(segment_of(passage.id, n) for n in numbers)
+        durations = [split.about[n].seconds or 0.0 for n in names if n in split.about]
+        layout = Layout(names, of_durations(names, durations, made) if len(durations) == len(names) else None, made)
         audio = below(passage.whole or Path(), out)
     split.layouts[passage.id] = layout
-    split.words[passage.id] = _words(passage, layout, split, ledger)
+    split.words[passage.id] = _words(passage, layout, split, report)
     return Passage(passage.id, audio, layout.seconds, passage.text, passage.speaker, "en", split.words[passage.id])
 
 
@@ -543,63 +528,54 @@ def _is_comparable(passage: Spoken, made: Joined, split: Split) -> bool:
     return abs(seconds - made.seconds) <= AGREE + DRIFT * len(passage.names)
 
 
-def _stated(passage: Spoken, seconds: float, split: Split) -> Layout:
-    """Where the sentences lie in a recording of the whole: by the durations of the meta table, where these add up to it."""
-    numbers = listed(split.files, passage.id) or sorted(by_passage(split.about).get(passage.id, {}))
-    names = tuple(segment_of(passage.id, n) for n in numbers)
-    durations = [split.about[n].seconds or 0.0 for n in names if n in split.about]
-    joined = of_durations(names, durations, seconds) if len(durations) == len(names) else None
-    return Layout(names, joined, seconds)
-
-
-def _words(passage: Spoken, layout: Layout, split: Split, ledger: Ledger) -> tuple[Span, ...]:
-    """The words of a passage, where TextGrids say when they are said."""
+def _words(passage: Spoken, layout: Layout, split: Split, report: PrepareReport) -> tuple[Span, ...]:
+    """The words of a passage, where there are TextGrids of it."""
     if passage.id in split.files.grids and not passage.names:
-        return _grid(passage.id, split, ledger)
+        return _grid(passage.id, split, report)
     if layout.joined is None:
         return ()
-    grids = [(k, _grid(name, split, ledger)) for k, name in enumerate(layout.names)]
+    grids = [(k, _grid(name, split, report)) for k, name in enumerate(layout.names)]
     words = moved_words(grids, layout.joined)
     return tuple(word for word in words if word.end <= layout.seconds + 0.05)
 
 
-def _grid(name: str, split: Split, ledger: Ledger) -> tuple[Span, ...]:
+def _grid(name: str, split: Split, report: PrepareReport) -> tuple[Span, ...]:
     """The words of a TextGrid, of the tier that is named so or is first."""
     if name not in split.files.grids:
         return ()
     try:
         tiers = dict(read_tiers(split.files.grids[name]))
     except InputError:
-        ledger.remark(split.name, *UNREAD_GRIDS)
+        report.remark(split.name, *UNREAD_GRIDS)
         return ()
     tier = next((t for n, t in tiers.items() if n.lower().endswith(("words", "word"))), next(iter(tiers.values()), []))
     return tuple(Span(text, start, end) for text, start, end in tier if text.strip() and end > start >= 0)
 
 
 def _question(
-    row: Row, split: Split, kept: set[str], seconds: float | str | None, out: Path, ledger: Ledger, speak: bool
+    row: Row, split: Split, kept: set[str], seconds: float | str | None, out: Path, report: PrepareReport, speak: bool
 ) -> Question | None:
     """seconds: of its recording, why that cannot be used, or None where there is none."""
-    if not _is_answered(row, split.name, ledger):
+    if not _is_answered(row, split.name, report):
         return None
-    reason = _unheard(row, split, kept, seconds)
-    if reason and speak and reason not in (NOT_SAID, ITS_PASSAGE):
+    reason = _why_unusable(row, split, kept, seconds)
+    if reason and speak and reason not in (ANSWER_MISSING, ITS_PASSAGE):
         reason = "" if row.question.strip() else NO_QUESTION
     if reason:
-        ledger.set_aside(split.name, "questions", row.id, reason, **({"why": seconds} if isinstance(seconds, str) else {}))
+        report.set_aside(split.name, "questions", row.id, reason, **({"why": seconds} if isinstance(seconds, str) else {}))
         return None
-    passage, remark = split.of_row[row.id], _remarking(split.name, ledger)
+    passage, remark = split.of_row[row.id], _remarking(split.name, report)
     layout = split.layouts.get(passage)
     answers = spoken_answers(row, layout, split.words[passage], remark) if layout else written_answers(row, remark)
     if not isinstance(seconds, float):
         return Question(row.id, passage, "", 0.0, row.question, row.asker, "en", answers)
     name = split.question_recording(row)
-    audio, words = below(split.recordings[name], out), _grid(name, split, ledger)
+    audio, words = below(split.recordings[name], out), _grid(name, split, report)
     return Question(row.id, passage, audio, seconds, row.question, row.asker, "en", answers, words=words)
 
 
-def _unheard(row: Row, split: Split, kept: set[str], seconds: float | str | None) -> str:
-    """Why a question cannot be asked aloud, "" where it can."""
+def _why_unusable(row: Row, split: Split, kept: set[str], seconds: float | str | None) -> str:
+    """Why a question cannot be used with its recording, "" where it can."""
     if not row.recording and not split.question_recording(row):
         return NO_RECORDING
     if split.of_row[row.id] not in kept:
@@ -611,7 +587,7 @@ def _unheard(row: Row, split: Split, kept: set[str], seconds: float | str | None
     layout = split.layouts.get(split.of_row[row.id])
     segments = {time.segment for time in row.times}
     if layout and layout.joined and segments and "" not in segments and not segments & set(layout.names):
-        return NOT_SAID
+        return ANSWER_MISSING
     return ""
 
 
@@ -644,36 +620,33 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
     if not find_files([root], only) and (only or not archives_in(root)):
         raise InputError(f"{source} holds no table of NMSQA; {LAYOUT}")
     made_from = stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)
-    with claimed(out, "nmsqa", source, made_from=made_from, **wanted.settings) as report:
-        if report is not None:
-            return report
+    with output_folder(out, "nmsqa", source, made_from=made_from, **wanted.settings) as finished:
+        if finished is not None:
+            return finished
         roots = [root] if only else unpacked(root, out)
         tables = find_files(roots, only)
         if not tables:
             raise InputError(f"{source} holds no table of NMSQA, nor do its archives; {LAYOUT}")
-        return _prepared(roots, tables, out, wanted, Ledger("nmsqa", PUBLISHED, wanted.passages, is_invented(root)))
+        report = PrepareReport("nmsqa", PUBLISHED, wanted.passages, is_invented(root))
+        splits = _readable(roots, tables, report)
+        check_common({s.name: s.asked_for for s in splits}, {s.name: s.recordings for s in splits}, roots[0])
+        made = {split.name: split_records(split, out, report, wanted.speak, wanted.workers) for split in splits}
+        check_used(made, report, roots[0])
+        return write_corpus(out, synthesise_missing(out, made, report, wanted), report, ABOUT)
 
 
-def _prepared(roots: Sequence[Path], tables: Mapping[str, Files], out: Path, wanted: Wanted, ledger: Ledger) -> dict[str, Any]:
-    splits = _readable(roots, tables, ledger)
-    check_common({s.name: s.asked_for for s in splits}, {s.name: s.recordings for s in splits}, roots[0])
-    drafts = {split.name: draft(split, out, ledger, wanted.speak, wanted.workers) for split in splits}
-    check_used(drafts, ledger, roots[0])
-    return finish(out, spoken(out, drafts, ledger, wanted), ledger, ABOUT)
-
-
-def _readable(roots: Sequence[Path], tables: Mapping[str, Files], ledger: Ledger) -> list[Split]:
-    """The splits whose tables can be read; the others are told. Raises InputError where none can."""
+def _readable(roots: Sequence[Path], tables: Mapping[str, Files], report: PrepareReport) -> list[Split]:
+    """The splits whose tables can be read; the others are reported. Raises InputError where none can."""
     splits: list[Split] = []
     errors: dict[str, InputError] = {}
     for name, files in tables.items():
         try:
-            splits.append(read_split(name, files, roots, ledger))
+            splits.append(read_split(name, files, roots, report))
         except InputError as error:
             errors[name] = error
     if not splits:
         raise next(iter(errors.values()))
     for name, why in errors.items():
-        ledger.count(name, "questions", 0)
-        ledger.remark(name, f"splits that cannot be read ({name})", f"nothing was made of it: {why}")
+        report.count(name, "questions", 0)
+        report.remark(name, f"splits that cannot be read ({name})", f"nothing was made of it: {why}")
     return splits

@@ -1,4 +1,18 @@
-"""What there is of NMSQA below a folder, by split: tables of either release, lists of segments, alignments."""
+"""NMSQA as it is released: the tables of either release below a folder, by split, and one `Row` for every question.
+
+Recordings are named `context-{article}_{paragraph}` (passage), the same with `_{segment}`, and
+`question-{article}_{paragraph}_{number}`; in test `{source}-{id}-c`, the same with `-{segment}`, and `{source}-{id}-q`. Names are
+kept without folder and suffix. All times are kept, right or not.
+
+Parquet: answers are published as a record of lists, `{"text": [...], "answer_start": [...], "audio_full_answer_start": [...],
+...}`. Read as such are also a list of records (SQuAD's JSON), either of both as JSON text, texts alone, and columns of these
+names: `answer_start`, `answers.text`, `answers_text`.
+
+The original release: a line an annotation in `{split}-answer-span.csv`, a line a recording in `meta-{split}.csv`. Texts come from
+`{split}-v1.1.json` of SQuAD where that lies beside them, else from the meta tables: a passage's is that of its segments, one
+after another. Annotations name a segment and times in it (`utterance`, `start`, `end`), a passage and times in it (`context_id`,
+`new_start`, `new_end`), or both. Times of 0 to 0 are what the aligner wrote where it did not find the answer.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +40,6 @@ from speechssl.data.files import (
 )
 from speechssl.errors import InputError
 
-# The answers of a row of NMSQA's Parquet tables, in whatever form a table has them.
-#
-# Published is a record of lists: `{"text": [...], "answer_start": [...], "audio_full_answer_start": [...], ...}`. Read as such are
-# also a list of records (SQuAD's JSON), either of both as JSON text, texts alone, and columns of these names: `answer_start`,
-# `answers.text`, `answers_text`.
-
 TIMES = tuple(f"audio_{kind}_answer_{end}" for kind in ("full", "segment", "full_neg") for end in ("start", "end"))
 FIELDS = ("text", "answer_start", *TIMES)
 TEXTS = ("answers.text", "answers_text", "answer_text", "answer")  # columns that hold nothing but texts
@@ -40,7 +48,7 @@ Lists = dict[str, list[Any]]
 
 
 def answers_of(cells: Mapping[str, Any]) -> Lists | None:
-    """Field -> its values; None where the row says nothing at all about its answers."""
+    """Field -> its values; None where the row has nothing at all about its answers."""
     flat = {name: value for name in FIELDS if (value := _column(cells, name)) is not None}
     found = _lists(_plain(cells.get("answers")))
     if found is None and not flat:
@@ -49,13 +57,13 @@ def answers_of(cells: Mapping[str, Any]) -> Lists | None:
 
 
 def _column(cells: Mapping[str, Any], name: str) -> Any:
-    """The first column of this meaning that says something."""
+    """The first column of this meaning that is not empty."""
     columns = TEXTS if name == "text" else (f"answers.{name}", f"answers_{name}", name)
     return next((cells[column] for column in columns if list_of(cells.get(column))), None)
 
 
 def _plain(cell: Any) -> Any:
-    """What JSON text says; any other value as it stands."""
+    """What JSON text holds; any other value as it stands."""
     if not isinstance(cell, str) or not cell.lstrip().startswith(("{", "[")):
         return cell
     try:
@@ -65,7 +73,7 @@ def _plain(cell: Any) -> Any:
 
 
 def _lists(answers: Any) -> Lists | None:
-    """A record of lists, of one answer or of none; None for what says nothing of texts or times."""
+    """A record of lists, of one answer or of none; None for what has neither texts nor times."""
     if isinstance(answers, str):
         return {"text": [answers]} if answers.strip() else None
     if isinstance(answers, list):
@@ -89,13 +97,7 @@ def _texts(record: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     return list(zip(texts, starts + [None] * len(texts), strict=False))
 
 
-# One question of NMSQA as either release has it, before anybody asks which of its times are right.
-#
-# Recordings are named `context-{article}_{paragraph}` (passage), the same with `_{segment}`, and
-# `question-{article}_{paragraph}_{number}`; in test `{source}-{id}-c`, the same with `-{segment}`, and `{source}-{id}-q`.
-# Names are kept without folder and suffix.
-
-QUESTIONS = ("question", "question_text", "question_normalized_text")  # columns, the first that says something
+QUESTIONS = ("question", "question_text", "question_normalized_text")  # columns, the first that is not empty
 RECORDED = "question_audio_path"
 IDS = ("id", "question_id", "qid", "hash")
 SEGMENT = re.compile(r"(.+)[-_](\d+)")
@@ -106,12 +108,12 @@ Interval = tuple[float, float]  # seconds
 
 @dataclass(frozen=True)
 class Timed:
-    """Where an answer is said, as released: in seconds from the beginning of a segment, and of the passage."""
+    """When an answer is spoken, as released: in seconds from the beginning of a segment, and of the passage."""
 
-    segment: str  # recording of the sentence, "" where the table does not say
+    segment: str  # recording of the sentence, "" where the table has none
     within: Interval | None
     whole: Interval | None
-    text: str = ""  # what is said there, "" where the table does not say which of the texts it is
+    text: str = ""  # its words, "" where the table leaves open which of the texts it is
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class Row:
     times: tuple[Timed, ...]
     speaker: str = ""
     asker: str = ""
-    segments: Mapping[str, str] = field(default_factory=dict)  # segment -> its text, as far as the row says
+    segments: Mapping[str, str] = field(default_factory=dict)  # segment -> its text, as far as the row has it
     others: int = 0  # times of other occurrences of the words, which are no answers
 
 
@@ -143,29 +145,29 @@ def parquet_rows(path: Path) -> Iterator[Row]:
 def _row(cells: Mapping[str, Any], answers: Mapping[str, Any] | None) -> Row:
     segment = stem(cells.get("content_segment_audio_path"))
     passage = stem(cells.get("content_full_audio_path")) or passage_of(segment)
-    said = _said(cells, "content_segment_text", "content_segment_normalized_text")
-    context = _said(cells, "context", "passage", "content_full_text", "content_text")
+    sentence = _first_text(cells, "content_segment_text", "content_segment_normalized_text")
+    context = _first_text(cells, "context", "passage", "content_full_text", "content_text")
     return Row(
-        _said(cells, *IDS),
+        _first_text(cells, *IDS),
         passage,
         stem(cells.get(RECORDED)),
-        context if context or segment else said,
-        _said(cells, *QUESTIONS),
-        None if answers is None else _texts_of_nmsqa_rows(answers),
+        context if context or segment else sentence,
+        _first_text(cells, *QUESTIONS),
+        None if answers is None else _texts_and_offsets(answers),
         tuple(_times(answers or {}, "" if segment == passage else segment)),
         text_of(cells.get("content_audio_speaker")),
         text_of(cells.get("question_audio_speaker")),
-        {segment: said} if segment and said else {},
+        {segment: sentence} if segment and sentence else {},
         len(list_of((answers or {}).get("audio_full_neg_answer_start"))),
     )
 
 
-def _said(cells: Mapping[str, Any], *names: str) -> str:
-    """The first of some columns that says something."""
+def _first_text(cells: Mapping[str, Any], *names: str) -> str:
+    """The first of some columns that is not empty."""
     return next((text for name in names if (text := text_of(cells.get(name))).strip()), "")
 
 
-def _texts_of_nmsqa_rows(answers: Mapping[str, Any]) -> tuple[tuple[str, int | None], ...]:
+def _texts_and_offsets(answers: Mapping[str, Any]) -> tuple[tuple[str, int | None], ...]:
     texts, offsets = list_of(answers.get("text")), list_of(answers.get("answer_start"))
     offsets += [None] * (len(texts) - len(offsets))
     return tuple((text_of(t), _offset(o)) for t, o in zip(texts, offsets, strict=False))
@@ -214,23 +216,17 @@ def by_passage(names: Iterable[str]) -> dict[str, dict[int, str]]:
     return found
 
 
-# The original release of NMSQA: a line an annotation in `{split}-answer-span.csv`, a line a recording in `meta-{split}.csv`.
-#
-# Texts come from `{split}-v1.1.json` of SQuAD where that lies beside them, else from the meta tables: a passage's is that of its
-# segments, one after another. Annotations name a segment and times in it (`utterance`, `start`, `end`), a passage and times in it
-# (`context_id`, `new_start`, `new_end`), or both. Times of 0 to 0 are what the aligner wrote where it did not find the answer.
-
 SEGMENTS = ("utterance", "utterance_id", "segment_id", "segment")
 PASSAGES = ("context_id", "name_id", "passage_id", "utterance_id")
 ANSWERS = ("answer", "answer_text", "text")
-TEXTS_OF_NMSQA_CSV = ("text", "transcription", "normalized_text")
+TRANSCRIPTIONS = ("text", "transcription", "normalized_text")
 
 Cells = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class About:
-    """What a meta table says of a recording."""
+    """The entry of a recording in a meta table."""
 
     text: str
     speaker: str
@@ -243,14 +239,12 @@ def read_about(paths: Iterable[Path]) -> dict[str, About]:
     for path in paths:
         for cells in read_csv(path):
             name = stem(first(cells, NAME))
-            found.setdefault(
-                name, About(first(cells, TEXTS_OF_NMSQA_CSV), cells.get("speaker", ""), number_of(cells.get("duration")))
-            )
+            found.setdefault(name, About(first(cells, TRANSCRIPTIONS), cells.get("speaker", ""), number_of(cells.get("duration"))))
     return found
 
 
 def first(cells: Cells, names: Iterable[str]) -> str:
-    """The first of some columns that says something."""
+    """The first of some columns that is not empty."""
     return next((cells[name] for name in names if cells.get(name, "").strip()), "")
 
 
@@ -280,31 +274,31 @@ def csv_rows(files: Files, about: Mapping[str, About]) -> Iterator[Row]:
         for cells in read_csv(path):
             groups.setdefault(first(cells, HASH), []).append(cells)
     for name in (*groups, *(i for i in {**files.questions, **release.squad} if i not in groups)):
-        yield _row_of_nmsqa_csv(name, groups.get(name, []), release)
+        yield _csv_row(name, groups.get(name, []), release)
 
 
-def _row_of_nmsqa_csv(name: str, lines: list[Cells], release: Release) -> Row:
+def _csv_row(name: str, lines: list[Cells], release: Release) -> Row:
     recording = stem(release.files.questions.get(name)) or next((stem(c["question"]) for c in lines if c.get("question")), "")
     times = tuple(dict.fromkeys(_timed(cells) for cells in lines))
     passage = next((p for cells in lines if (p := _passage(cells))), "") or _passage_of_question(recording)
     recording = recording or (f"{passage[:-1]}q" if passage.endswith("-c") else "")
-    context, question, texts = _texts_of_nmsqa_csv(name, passage, recording, times, release)
+    context, question, texts = _csv_texts(name, passage, recording, times, release)
     known = bool(lines) or name in release.squad
     speakers = (release.about[s].speaker for s in (passage, *release.of_passage(passage)) if s in release.about)
     asker = release.about[recording].speaker if recording in release.about else ""
-    said = release.of_passage(passage)
-    return Row(name, passage, recording, context, question, texts if known else None, times, next(speakers, ""), asker, said)
+    sentences = release.of_passage(passage)
+    return Row(name, passage, recording, context, question, texts if known else None, times, next(speakers, ""), asker, sentences)
 
 
-def _texts_of_nmsqa_csv(
+def _csv_texts(
     name: str, passage: str, recording: str, times: tuple[Timed, ...], release: Release
 ) -> tuple[str, str, tuple[tuple[str, int | None], ...]]:
-    """Context, question and answers: SQuAD's where it is there, else what the meta tables say."""
+    """Context, question and answers: SQuAD's where it is there, else those of the meta tables."""
     if squad := release.squad.get(name):
         return squad["context"], squad["question"], squad["answers"]
-    said = release.of_passage(passage)
-    context = " ".join(filter(None, said.values())) or _text(passage, release.about)
-    found = dict.fromkeys(_found(time, context, said) for time in times if time.text)
+    sentences = release.of_passage(passage)
+    context = " ".join(filter(None, sentences.values())) or _text(passage, release.about)
+    found = dict.fromkeys(_found(time, context, sentences) for time in times if time.text)
     return context, _text(recording, release.about), tuple(found)
 
 
@@ -452,7 +446,7 @@ def header(path: Path) -> list[str]:
 
 
 def listed(files: Files, passage: str) -> list[int] | None:
-    """The numbers of a passage's segments that the release says it has, None where it says nothing."""
+    """The numbers of a passage's segments that the release lists, None where it lists none."""
     known: Mapping[str, Any] = files.segments
     numbers = known.get(passage, known.get(passage.removeprefix("context-")))
     if not isinstance(numbers, list):

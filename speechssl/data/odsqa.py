@@ -4,7 +4,7 @@
 Contexts are what iFLYTEK's recogniser made of the speech (CER 19.1 %), and so are the questions of the spoken-question test.
 
   test-spokenq, test-textq  ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json
-  PART-tts, PART-backtrans  JSON files whose name, or whose folder's, says so; PART is dev or test where that is said, else train
+  PART-tts, PART-backtrans  tts or backtrans is in the name of the file or its folder; PART: dev or test by name, else train
 
 Where DRCD's own DRCD_dev.json lies beside them its texts become the `text` of the tests, and their offsets are then those in it.
 Where both tests are there the questions of the first have their text from the second.
@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.data.join import Take, Takes, audio_files, take_of
-from speechssl.data.prepare import Job, Wanted, given, nothing_found, prepared
-from speechssl.data.prepare_report import Draft, Ledger
-from speechssl.data.squad import Originals, Paragraph, Style, drafted, originals, read_squad, worded
+from speechssl.data.prepare import Job, PrepareReport, SplitRecords, Wanted, given, nothing_found, prepared
+from speechssl.data.squad import Originals, Paragraph, Style, originals, read_squad, records_of, worded
 from speechssl.errors import InputError
 
 PUBLISHED = {
@@ -56,19 +55,19 @@ def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()
     if not any(not split.startswith("original") for split in files):
         raise nothing_found(found, LAYOUT)
     sounds = _recordings(found) if wanted.audio and found.is_dir() else {}
-    heard = {"recordings": sum(len(s) for kind in sounds.values() for s in kind.values())} if sounds else {}
-    job = Job("odsqa", found, Path(out), files, _published(files), ABOUT, heard, wanted)
+    recorded = {"recordings": sum(len(s) for kind in sounds.values() for s in kind.values())} if sounds else {}
+    job = Job("odsqa", found, Path(out), files, _published(files), ABOUT, recorded, wanted)
 
-    def drafts(ledger: Ledger) -> Mapping[str, tuple[Draft, Takes]]:
+    def read_splits(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Takes]]:
         read = {name: read_squad(path) for name, path in files.items()}
         drcd = [p for name, paragraphs in read.items() if name.startswith("original") for p in paragraphs]
         texts = originals(drcd, worded(read.get("test-textq", ())))
         splits = {name: paragraphs for name, paragraphs in read.items() if not name.startswith("original")}
-        made = {split: _draft(split, paragraphs, texts, sounds, ledger) for split, paragraphs in splits.items()}
-        _compare_pairs(ledger, made)
+        made = {split: _draft(split, paragraphs, texts, sounds, report) for split, paragraphs in splits.items()}
+        _compare_pairs(report, made)
         return made
 
-    return prepared(job, drafts)
+    return prepared(job, read_splits)
 
 
 def _files(source: Path) -> dict[str, Path]:
@@ -108,32 +107,36 @@ def _published(files: Mapping[str, Path]) -> dict[str, dict[str, int]]:
 
 
 def _draft(
-    split: str, paragraphs: list[Paragraph], texts: Originals, sounds: Mapping[str, dict[str, dict[int, Path]]], ledger: Ledger
-) -> tuple[Draft, Takes]:
+    split: str,
+    paragraphs: list[Paragraph],
+    texts: Originals,
+    sounds: Mapping[str, dict[str, dict[int, Path]]],
+    report: PrepareReport,
+) -> tuple[SplitRecords, Takes]:
     test = split in PUBLISHED
     if test:
         count = len({p.article for p in paragraphs})
-        ledger.compare(split, "articles", ARTICLES, count)
-    heard = not split.endswith("backtrans")  # text that was translated is nobody's speech
-    style = Style("zh", heard_passages=heard, heard_questions=split == "test-spokenq")
-    draft, _ = drafted(split, paragraphs, style, ledger, texts if test else None)
-    return draft, _takes(draft, sounds) if test else Takes()
+        report.compare(split, "articles", ARTICLES, count)
+    transcribed = not split.endswith("backtrans")  # text that was translated is nobody's speech
+    style = Style("zh", transcribed_passages=transcribed, transcribed_questions=split == "test-spokenq")
+    records, _ = records_of(split, paragraphs, style, report, texts if test else None)
+    return records, _takes(records, sounds) if test else Takes()
 
 
-def _compare_pairs(ledger: Ledger, made: Mapping[str, object]) -> None:
+def _compare_pairs(report: PrepareReport, made: Mapping[str, object]) -> None:
     """Companions in several files: the published number is that of all pairs."""
     for kind, pairs in PAIRS.items():
         parts = [split for split in made if split.endswith(f"-{kind}")]
-        total = sum(ledger.read[split, "questions"] for split in parts)
+        total = sum(report.read[split, "questions"] for split in parts)
         if len(parts) > 1:
-            ledger.compare(parts[0], f"questions in {' and '.join(parts)}", pairs, total)
+            report.compare(parts[0], f"questions in {' and '.join(parts)}", pairs, total)
 
 
 def _recordings(source: Path) -> dict[str, dict[str, dict[int, Path]]]:
     """ "passages" and "questions" -> id -> number of the segment -> file.
 
     PARAGRAPH-SENTENCE.wav for passages and QUESTION.wav for questions, ids as in the JSON with - or _ between their numbers; both
-    have three numbers, so that what is asked lies in a folder, or has a name, that says question, or q before its numbers.
+    have three numbers, so that questions lie in a folder, or have a name, with question or q in it before their numbers.
     """
     found: dict[str, dict[str, dict[int, Path]]] = {"passages": {}, "questions": {}}
     for path in audio_files(source):
@@ -147,10 +150,10 @@ def _recordings(source: Path) -> dict[str, dict[str, dict[int, Path]]]:
     return found if found["passages"] or found["questions"] else {}
 
 
-def _takes(draft: Draft, sounds: Mapping[str, dict[str, dict[int, Path]]]) -> Takes:
+def _takes(records: SplitRecords, sounds: Mapping[str, dict[str, dict[int, Path]]]) -> Takes:
     """Of the records that there are. Sentences are numbered from the same number everywhere, 0 or 1."""
-    passages = {p.id: s for p in draft.passages if (s := sounds.get("passages", {}).get(p.id))}
+    passages = {p.id: s for p in records.passages if (s := sounds.get("passages", {}).get(p.id))}
     first = min((min(segments) for segments in passages.values()), default=0)
-    questions = {q.id: Take((s[0],)) for q in draft.questions if (s := sounds.get("questions", {}).get(q.id))}
+    questions = {q.id: Take((s[0],)) for q in records.questions if (s := sounds.get("questions", {}).get(q.id))}
     unused = sum(len(s) for kind in sounds.values() for s in kind.values()) - len(questions) - sum(map(len, passages.values()))
     return Takes({name: take_of(segments, first) for name, segments in passages.items()}, questions, unused)

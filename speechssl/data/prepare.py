@@ -1,34 +1,70 @@
-"""The stages that loaders share: look whether it is done, read, record, speak, write. What cannot be read leaves nothing behind."""
+"""From a published corpus to a prepared one: output folder, prepare report, manifests, card; what every `prepare_<corpus>` shares.
+
+Nothing is dropped in silence: every passage and question that is read is either written or set aside with a reason, and the report
+(data_report.json) refuses to be written where kept and set aside do not make up what was read. What is odd about an item that is
+kept (an answer without times, an offset that does not match) is remarked, with what was done about it. A source that cannot be read
+leaves nothing behind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol, TypeVar
+
+from tqdm import tqdm
 
 from speechssl.data.files import archives_in
-from speechssl.data.join import Sounds
-from speechssl.data.prepare_report import Draft, Ledger, check_used, claimed, finish, is_invented
+from speechssl.data.records import INVENTED, Passage, Question, write_records
 from speechssl.errors import InputError
-from speechssl.io import hash_files
+from speechssl.io import hash_files, read_json, write_json, write_text
+from speechssl.text import answer_tokens
+
+Kind = Literal["passages", "questions"]
+KINDS: tuple[Kind, ...] = ("passages", "questions")
+PARTS = "parts"  # folder of a split for parts of work that may be killed; removed when its manifests are written
+Done = tuple[str, str]  # what was found, and what was done about it
+R = TypeVar("R")
+T = TypeVar("T", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be made of a source, whichever corpus it is: the options that all loaders share."""
+    """What is to be made of a source, whichever corpus it is: the options that all corpora share."""
 
     speak: bool = False  # synthesise what has no recording (needs speechssl[synth])
     seed: int = 0  # of the voices of `speak`
     workers: int = 1  # processes; the bytes do not depend on it
-    audio: bool = True  # take the recordings that lie there, where the loader has --no-audio
+    audio: bool = True  # take the recordings that lie there, where the corpus has --no-audio
     passages: int | None = None  # make only so many of every split, those with questions; None: all
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What of it decides the content, as settings.json has it. Of `audio` loaders tell by the recordings they took."""
+        """What of it decides the content, as settings.json has it. `audio` is seen by the recordings that were taken."""
         seed = {"seed": self.seed} if self.speak else {}
         return {"speak": self.speak} | seed | ({} if self.passages is None else {"passages": self.passages})
+
+
+@dataclass(frozen=True)
+class SplitRecords:
+    """The records of one split. Paths of audio are absolute, or relative to the folder to be made."""
+
+    passages: Sequence[Passage]
+    questions: Sequence[Question]
+
+
+class AudioSource(Protocol):
+    """The recordings of a split, in whatever form they are."""
+
+    def attach(self, out: Path, split: str, records: SplitRecords, report: PrepareReport, workers: int) -> SplitRecords:
+        """The records with their audio, which is written below `out` where it has to be."""
 
 
 @dataclass(frozen=True)
@@ -40,63 +76,127 @@ class Job:
     out: Path
     files: Mapping[str, Path]
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    about: Mapping[str, Any] = field(default_factory=dict)  # what the card says
+    about: Mapping[str, Any] = field(default_factory=dict)  # entries of the card
     options: Mapping[str, Any] = field(default_factory=dict)  # what else decides the content
     wanted: Wanted = Wanted()
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {"files": {name: _stamp(path) for name, path in self.files.items()}, **self.wanted.settings, **self.options}
+
+@dataclass
+class PrepareReport:
+    """Of one corpus. published: split -> kind -> the count that its paper or its owners state.
+
+    first: how many passages of every split are wanted, None for all of them; see `slice`. invented: the corpus is a miniature, to
+    which no published count applies.
+    """
+
+    corpus: str
+    published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    first: int | None = None
+    invented: bool = False
+    kept: Counter[tuple[str, Kind]] = field(default_factory=Counter)
+    found: Counter[tuple[str, Done]] = field(default_factory=Counter)  # remarks on what was kept
+    aside: list[dict[str, Any]] = field(default_factory=list)  # the lines of set_aside.jsonl; one with a count is so many items
+    read: Counter[tuple[str, Kind]] = field(default_factory=Counter)
+
+    def count(self, split: str, kind: Kind, number: int = 1) -> None:
+        """Items that were read."""
+        self.read[split, kind] += number
+
+    def keep(self, split: str, kind: Kind, number: int = 1) -> None:
+        """Items that are written."""
+        self.kept[split, kind] += number
+
+    def set_aside(self, split: str, kind: Kind, name: str, reason: str, **more: Any) -> None:
+        """An item that is not written. more: further fields of its line in set_aside.jsonl."""
+        self.aside.append({"split": split, "kind": kind, "id": name, "reason": reason, **more})
+
+    def remark(self, split: str, what: str, done: str, number: int = 1) -> None:
+        """Something odd about an item that is kept. what: "answers without times"; done: "scored by text only"."""
+        self.found[split, (what, done)] += number
+
+    def compare(self, split: str, what: str, published: int, number: int, done: str = "") -> None:
+        """A remark that holds a count against the published one, where that applies. done: what was done about it."""
+        compared = "" if self.invented else f"published {published:,}" + ("" if number == published else " (DIFFERENT)")
+        if text := f"{done} ({compared})" if done and compared else done or compared:
+            self.remark(split, what, text, number)
+
+    def slice(self, split: str, passages: Iterable[T], questions: Mapping[T, int]) -> Collection[T]:
+        """The passages that are wanted: the first ones, in their order, that have questions. The rest is set aside, counted.
+
+        questions: how many each passage has. All of them have been counted as read.
+        """
+        passages = list(passages)
+        if self.first is None:
+            return passages
+        wanted = [p for p in passages if questions.get(p)][: self.first]
+        asked = sum(questions.values()) - sum(questions[p] for p in wanted)
+        for kind, number in zip(KINDS, (len(passages) - len(wanted), asked), strict=True):
+            if number:
+                reason = f"beyond the first {self.first} passage{'s' * (self.first > 1)} with questions (--passages)"
+                self.aside.append({"split": split, "kind": kind, "count": number, "reason": reason})
+        return wanted
+
+    def reasons(self, **where: str) -> Counter[str]:
+        """Why items were set aside, and how many for each reason. where: split=..., kind=..."""
+        found: Counter[str] = Counter()
+        for line in self.aside:
+            if where.items() <= line.items():
+                found[line["reason"]] += line.get("count", 1)
+        return found
+
+    def to_json(self, hours: Mapping[str, Mapping[str, float]], more: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """The content of data_report.json. hours: split -> kind -> hours of speech; more: split -> further facts.
+
+        Raises AssertionError where kept and set aside do not make up what was read: a corpus's code lost something.
+        """
+        splits: dict[str, dict[str, Any]] = {}
+        for split in dict.fromkeys(split for split, _ in self.read):
+            facts = splits[split] = {}
+            for kind in KINDS:
+                stated = None if self.invented else self.published.get(split, {}).get(kind)
+                read, kept = self.read[split, kind], self.kept[split, kind]
+                if not read and stated is None:
+                    continue
+                aside = self.reasons(split=split, kind=kind).total()
+                assert kept + aside == read, f"{self.corpus}, {split}: of {read} {kind} {kept} were kept and {aside} set aside"
+                facts[kind] = {"read": read, "kept": kept, "set_aside": aside}
+                if stated is not None:
+                    facts[kind] |= {"published": stated, "agrees": read == stated}
+            facts["hours"] = dict(hours.get(split, {}))
+            facts["found"] = [{"what": w, "count": n, "done": d} for (s, (w, d)), n in self.found.items() if s == split]
+            facts["set_aside"] = dict(self.reasons(split=split))
+            facts |= more.get(split, {})
+        known = {"corpus": self.corpus} | ({"invented": True} if self.invented else {})
+        return known | {"splits": splits, "absent": [s for s in self.published if s not in splits]}
 
 
-Read = Callable[[Ledger], Mapping[str, tuple[Draft, Sounds]]]
-
-
-def prepared(job: Job, read: Read) -> dict[str, Any]:
-    """The data report of the corpus in `job.out`, which is made unless it is there. read: split -> its texts and recordings.
+def prepared(job: Job, read: Callable[[PrepareReport], Mapping[str, tuple[SplitRecords, AudioSource]]]) -> dict[str, Any]:
+    """The data report of the corpus in `job.out`, which is made unless it is there. read: split -> its records and recordings.
 
     Raises InputError where the folder holds something else, or what `read` raises.
     """
-    settings = job.settings  # hashes files: once
-    with claimed(job.out, job.corpus, job.source, **settings) as report:
-        if report is not None:
-            return report
-        ledger = Ledger(job.corpus, job.published, job.wanted.passages, is_invented(job.source))
-        found = read(ledger)
-        check_used({split: draft for split, (draft, _) in found.items()}, ledger, job.source)
-        _tell_packed(job, found, ledger)
+    # a large file is known by its size: enough to see that it is another
+    stamps = {n: hash_files([p]) if p.stat().st_size < 1 << 28 else f"{p.stat().st_size} bytes" for n, p in job.files.items()}
+    settings = {"files": stamps, **job.wanted.settings, **job.options}
+    with output_folder(job.out, job.corpus, job.source, **settings) as finished:
+        if finished is not None:
+            return finished
+        report = PrepareReport(job.corpus, job.published, job.wanted.passages, is_invented(job.source))
+        found = read(report)
+        check_used({split: records for split, (records, _) in found.items()}, report, job.source)
+        if not job.options.get("recordings") and (packed := [path.name for path in archives_in(job.source)]):
+            what = f"archives that are packed ({', '.join(packed)})"  # the published ones of recordings are to be unpacked first
+            for split in found:
+                report.remark(split, what, "not read; unpack those of recordings", len(packed))
         workers = job.wanted.workers
-        drafts = {split: sounds.record(job.out, split, draft, ledger, workers) for split, (draft, sounds) in found.items()}
-        drafts = spoken(job.out, drafts, ledger, job.wanted)
-        for split, draft in drafts.items():
-            _tell_silent(split, draft, ledger)
+        splits = {split: audio.attach(job.out, split, records, report, workers) for split, (records, audio) in found.items()}
+        splits = synthesise_missing(job.out, splits, report, job.wanted)
+        for split, records in splits.items():
+            for kind, items in (("passages", records.passages), ("questions", records.questions)):
+                if number := sum(not item.audio for item in items):
+                    report.remark(split, f"{kind} without recordings", "text only", number)
         made_from = {name: path.name for name, path in job.files.items()}
-        return finish(job.out, drafts, ledger, {**job.about, "files": made_from, "settings": settings})
-
-
-def spoken(out: Path, drafts: Mapping[str, Draft], ledger: Ledger, wanted: Wanted) -> dict[str, Draft]:
-    """The drafts, with audio throughout where that is wanted."""
-    if not wanted.speak:
-        return dict(drafts)
-    from speechssl.synth.speak import speak_drafts
-
-    return speak_drafts(out, drafts, ledger, wanted.seed, wanted.workers)
-
-
-def _tell_packed(job: Job, splits: Iterable[str], ledger: Ledger) -> None:
-    """Where no recordings were found and archives lie there: the published ones of recordings are to be unpacked first."""
-    if not job.options.get("recordings") and (packed := [path.name for path in archives_in(job.source)]):
-        for split in splits:
-            ledger.remark(
-                split, f"archives that are packed ({', '.join(packed)})", "not read; unpack those of recordings", len(packed)
-            )
-
-
-def _tell_silent(split: str, draft: Draft, ledger: Ledger) -> None:
-    silent = {"passages": sum(not p.audio for p in draft.passages), "questions": sum(not q.audio for q in draft.questions)}
-    for kind, number in silent.items():
-        if number:
-            ledger.remark(split, f"{kind} without recordings", "text only", number)
+        return write_corpus(job.out, splits, report, {**job.about, "files": made_from, "settings": settings})
 
 
 def given(source: Path, layout: str) -> Path:
@@ -110,8 +210,181 @@ def nothing_found(source: Path, layout: str) -> InputError:
     return InputError(f"{source} has no file of this corpus; {layout}")
 
 
-def _stamp(path: Path) -> str:
-    """Hash of a file, or of the sizes of a large one's parts: enough to see that it is another."""
-    if path.stat().st_size < 1 << 28:
-        return hash_files([path])
-    return f"{path.stat().st_size} bytes"
+def is_invented(source: Path) -> bool:
+    """Whether a folder, or that of a file, is a tree of `speechssl prepare miniature`, as its README states."""
+    readme = (source if source.is_dir() else source.parent) / "README.md"
+    return readme.is_file() and INVENTED in readme.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+
+
+@contextmanager
+def output_folder(out: Path, corpus: str, source: Path, **settings: Any) -> Iterator[dict[str, Any] | None]:
+    """Gives the data report of a folder that was finished with these settings, else None: it is to be made.
+
+    A folder that is begun here is removed (one that was empty: emptied) again on InputError, except where archives were unpacked
+    into it. Raises InputError where it holds something else.
+    """
+    empty = out.is_dir() and not any(out.iterdir())
+    fresh = empty or not out.exists()
+    begin_folder(out, {"corpus": corpus, "source": str(source), **settings}, corpus)
+    if (out / "card.json").is_file():
+        tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
+        yield dict(read_json(out / "data_report.json"))
+        return
+    try:
+        yield None
+    except InputError:
+        if fresh and not (out / "unpacked").exists():
+            shutil.rmtree(out)
+            if empty:
+                out.mkdir()
+        raise
+
+
+def begin_folder(out: Path, settings: dict[str, Any], name: str) -> None:
+    """Write settings.json, or find the same settings in it. name: of the corpus, as it is written.
+
+    Raises InputError for a folder that was begun with other settings or holds something else.
+    """
+    begun = out / "settings.json"
+    if begun.is_file():
+        if read_json(begun) != json.loads(json.dumps(settings)):
+            raise InputError(f"{out} holds the {name} corpus made with other settings (see {begun}); choose another folder")
+    elif out.is_dir() and any(out.iterdir()):
+        raise InputError(f"{out} is not empty and not the {name} corpus; choose another folder")
+    else:
+        write_json(begun, settings)
+
+
+def in_parallel(function: Callable[..., R], jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[R]:
+    """What the function gives for every job, in processes where there are several workers; in no certain order."""
+    if workers <= 1:
+        yield from map(function, jobs)
+        return
+    with get_context("spawn").Pool(workers) as pool:
+        yield from pool.imap_unordered(function, jobs, chunksize=4)
+
+
+def synthesise_missing(
+    out: Path, splits: Mapping[str, SplitRecords], report: PrepareReport, wanted: Wanted
+) -> dict[str, SplitRecords]:
+    """The records, with audio throughout where that is wanted (--speak)."""
+    if not wanted.speak:
+        return dict(splits)
+    from speechssl.synth.speak import speak_drafts
+
+    return speak_drafts(out, splits, report, wanted.seed, wanted.workers)
+
+
+def check_used(splits: Mapping[str, SplitRecords], report: PrepareReport, source: Path | str) -> None:
+    """Raises InputError where nothing was read, or questions were and none of them can be used: the layout is another one.
+
+    Questions that are there and empty do not speak of another layout: they are set aside and reported.
+    """
+    if any(records.questions for records in splits.values()):
+        return
+    asked = sum(number for (_, kind), number in report.read.items() if kind == "questions")
+    if not asked and any(records.passages for records in splits.values()):
+        return
+    reasons = report.reasons(kind="questions")
+    if any(reason.startswith("empty") for reason in reasons):
+        return
+    why = "; ".join(f"{number:,} x {reason}" for reason, number in reasons.most_common(3)) or "its files are empty"
+    raise InputError(f"{source} holds no question of {report.corpus} that can be used ({why}); give the published files")
+
+
+def write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    """A manifest, one record a line."""
+    write_text(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
+
+
+def write_corpus(out: Path, splits: Mapping[str, SplitRecords], report: PrepareReport, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the manifests, then set_aside.jsonl, data_report.json and card.json; returns the data report.
+
+    about: entries of the card beside the corpus's name, such as its source and licence. What is kept is counted here.
+    """
+    hours, facts = {}, {}
+    for split, records in splits.items():
+        report.keep(split, "passages", len(records.passages))
+        report.keep(split, "questions", len(records.questions))
+        write_records(out / split / "passages.jsonl", records.passages)
+        write_records(out / split / "questions.jsonl", records.questions)
+        seconds = {"passages": sum(p.seconds for p in records.passages), "questions": sum(q.seconds for q in records.questions)}
+        hours[split] = {kind: round(total / 3600, 4) for kind, total in seconds.items()}
+        facts[split] = _facts(records)
+    content = report.to_json(hours, facts)
+    write_lines(out / "set_aside.jsonl", report.aside)
+    write_json(out / "data_report.json", content)
+    manifests = hash_files(sorted(out.glob("*/*.jsonl")))
+    write_json(out / "card.json", {"corpus": report.corpus, **about, **_synthetic(splits, report.invented), "manifests": manifests})
+    for split in splits:
+        shutil.rmtree(out / split / PARTS, ignore_errors=True)
+    return content
+
+
+def _facts(records: SplitRecords) -> dict[str, Any]:
+    """How many answers are times, and the share of questions with an answer that occurs in what is read: transcripts, else texts.
+
+    In whole words (zh: characters), and as a string of letters, which "art" is in "part".
+    """
+    answerable = [q for q in records.questions if q.answers]
+    if not answerable:
+        return {}
+
+    def share(contexts: Mapping[str, str], normalise: Callable[[str, str], str]) -> float:
+        languages = {p.id: p.language for p in records.passages}
+        there = {name: normalise(text, languages[name]) for name, text in contexts.items()}
+        return sum(any(normalise(a.text, q.language) in there[q.passage] for a in q.answers) for q in answerable) / len(answerable)
+
+    def in_words(text: str, language: str) -> str:
+        return f" {' '.join(answer_tokens(text, language))} "
+
+    def in_letters(text: str, _: str) -> str:
+        return " ".join(text.casefold().split())
+
+    read = {p.id: p.transcript or p.text for p in records.passages}
+    timed = sum(any(a.start is not None for a in q.answers) for q in answerable)
+    facts = {"answerable": len(answerable), "with_times": timed, "answer_in_context": share(read, in_words)}
+    facts["answer_in_letters"] = share(read, in_letters)
+    if any(p.transcript and p.text for p in records.passages):
+        facts["answer_in_original"] = share({p.id: p.text for p in records.passages}, in_words)
+    return facts
+
+
+def _synthetic(splits: Mapping[str, SplitRecords], invented: bool) -> dict[str, Any]:
+    """An entry of the card where any audio was spoken by a synthesiser, and of what; or where all of the corpus is invented."""
+    passages = [p for records in splits.values() for p in records.passages]
+    questions = [q for records in splits.values() for q in records.questions]
+    spoken = {
+        "passages": (sum(p.synthetic for p in passages), len(passages)),
+        "questions": (sum(q.synthetic for q in questions), len(questions)),
+        "options": (sum(len(q.option_audio) for q in questions if q.synthetic), sum(len(q.options) for q in questions)),
+    }
+    kinds = [f"{some:,} of {every:,} {kind}" for kind, (some, every) in spoken.items() if some]
+    listed = ", ".join(kinds[:-1]) + " and " * (len(kinds) > 1) + "".join(kinds[-1:])
+    recorded = any(p.audio and not p.synthetic for p in passages) or any(q.audio and not q.synthetic for q in questions)
+    miniature = INVENTED + ", its recordings spoken by espeak-ng" * recorded
+    notes = [miniature] * invented + [f"{listed} spoken by espeak-ng"] * bool(kinds)
+    return {"synthetic": "; ".join(notes)} if notes else {}
+
+
+def described(report: Mapping[str, Any]) -> str:
+    """A data report for people: a line a split and kind, then what was found and what was done with it."""
+    lines = [
+        f"{report['corpus']}" + f", {INVENTED} of it, to which published counts do not apply" * report.get("invented", False) + ":"
+    ]
+    for split, facts in report["splits"].items():
+        for kind in (kind for kind in KINDS if kind in facts):
+            counts, hours = facts[kind], facts["hours"].get(kind)
+            text = f"{counts['read']:,} read, {counts['kept']:,} kept, {counts['set_aside']:,} set aside"
+            if "published" in counts:
+                text += f"; published {counts['published']:,}" + ("" if counts["agrees"] else " (DIFFERENT)")
+            lines.append(f"  {split} {kind}: {text}" + (f"; {hours:.2f} h" if hours else "; no audio"))
+        lines += [f"    {f['what']}: {f['count']:,}; {f['done']}" for f in facts["found"]]
+        lines += [f"    {number:,} set aside: {reason}" for reason, number in facts["set_aside"].items()]
+        if (ceiling := facts.get("answer_in_context")) is not None:
+            letters = f" ({facts['answer_in_letters']:.1%} as a string of letters)" if "answer_in_letters" in facts else ""
+            lines.append(
+                f"    {ceiling:.1%} of the questions have an answer that occurs in what is read{letters}: the ceiling of spans"
+            )
+    lines += [f"  {split}: not in the source, left out" for split in report.get("absent", ())]
+    return "\n".join(lines)

@@ -21,7 +21,7 @@ from speechssl.io import hash_files, read_json, write_text
 
 R = TypeVar("R", "Passage", "Question")
 INVENTED = "an invented miniature"  # stands in the title of the README of a tree of `prepare miniature`, and in cards
-RARE = ("transcript", "synthetic", "option_audio")  # fields that are written only where they say something
+RARE = ("transcript", "synthetic", "option_audio")  # fields that are written only where they are not empty
 TOLERANCE = 0.05  # seconds that a stated time may lie beyond the end of the audio
 
 
@@ -51,7 +51,7 @@ class Passage:
     id: str
     audio: str  # path below the corpus, "" where there is only text
     seconds: float
-    text: str  # what is said, "" where nobody knows
+    text: str  # of what is spoken, "" where that is not known
     speaker: str
     language: str
     words: tuple[Span, ...] = ()
@@ -76,7 +76,7 @@ class Question:
     text: str
     speaker: str
     language: str
-    answers: tuple[Answer, ...] = ()  # empty: the passage does not say
+    answers: tuple[Answer, ...] = ()  # empty: the passage does not answer it
     options: tuple[str, ...] = ()  # multiple choice
     correct: tuple[int, ...] = ()  # indices of the right options, in order
     relation: str = ""
@@ -198,17 +198,17 @@ def data_hash(root: Path | str, split: str) -> str:
 
 
 def synthetic_note(root: Path | str) -> str:
-    """What every table of a corpus says where a synthesiser spoke some of it, or it is invented, as its card has it; else ""."""
+    """The note of every table of a corpus where a synthesiser spoke some of it, or it is invented, as its card has it; else ""."""
     card = Path(root) / "card.json"
     values = read_json(card) if card.is_file() else None
     return synthetic_sentence(str(values.get("synthetic") or "")) if isinstance(values, dict) else ""
 
 
-def synthetic_sentence(said: str) -> str:
-    """said: `synthetic` of a card. A miniature that is only written has no speech to speak of."""
-    if said == INVENTED:
-        return f"{said.capitalize()}."
-    return f"Synthetic speech: {said}." if said else ""
+def synthetic_sentence(note: str) -> str:
+    """note: `synthetic` of a card. A miniature that is only written has no speech to speak of."""
+    if note == INVENTED:
+        return f"{note.capitalize()}."
+    return f"Synthetic speech: {note}." if note else ""
 
 
 def load_corpus(root: Path | str, split: str) -> Corpus:

@@ -4,6 +4,10 @@ Two layouts are read, each as downloaded or unpacked: Parquet with the recording
 Hugging Face), and slue-sqa5.zip: slue-sqa5_{fine-tune,dev,test,verified-test}.tsv beside {split}/{question,document}/*.wav and
 {split}/word2time/*.txt. Answers are times in the document; the measure is frame-level F1. A split without recordings is text only;
 one with some keeps what is whole. A blind test has no answers: its questions are set aside.
+
+Alignments (`word2time`) have an entry a token: word, normalised word, start, end; a punctuation mark has a word alone, or times of
+-1. Answers are [normalised text, start, end] in seconds of the document. Of the texts the normalised ones are taken, with which
+answers and words agree.
 """
 
 from __future__ import annotations
@@ -36,20 +40,23 @@ from speechssl.data.files import (
     text_of,
     unpacked,
 )
-from speechssl.data.join import measuring
-from speechssl.data.prepare import Wanted, spoken
-from speechssl.data.prepare_report import Done, Draft, Ledger, check_used, claimed, finish, in_parallel, is_invented
+from speechssl.data.join import measure_job
+from speechssl.data.prepare import (
+    Done,
+    PrepareReport,
+    SplitRecords,
+    Wanted,
+    check_used,
+    in_parallel,
+    is_invented,
+    output_folder,
+    synthesise_missing,
+    write_corpus,
+)
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.data.sources import SUFFIXES
 from speechssl.errors import InputError
 from speechssl.io import write_json
-
-# One question of SLUE-SQA-5 as either release has it: a row of Parquet with recordings inside, or of a TSV with files beside it.
-#
-# Alignments (`word2time`) have an entry a token: word, normalised word, start, end; a punctuation mark has a word alone, or
-# times of
-# -1. Answers are [normalised text, start, end] in seconds of the document. Of the texts the normalised ones are taken, with which
-# answers and words agree.
 
 SPLITS = ("train", "dev", "test", "verified_test")
 NEEDED = ("question_id", "document_id")
@@ -178,7 +185,7 @@ def read_words(path: Path) -> tuple[Span, ...]:
 
 
 def _spoken_words(entries: Iterable[Any]) -> Iterator[Span]:
-    """Words that are said; a word may have several in its normalised form."""
+    """Words with times; a word may have several in its normalised form."""
     for entry in entries:
         if len(entry) != 4:
             continue
@@ -197,8 +204,6 @@ def places(text: str, words: Iterable[Span]) -> list[int | None]:
         at = place + len(word.text) if place >= 0 else at
     return found
 
-
-# The recordings of SLUE-SQA-5: files in folders called question and document, or inside the rows of Parquet files.
 
 KINDS = ("question", "document")
 Key = tuple[str, str]  # question, document or word2time; id
@@ -230,11 +235,11 @@ def recordings(
     wanted = set(wanted)
     groups = [(path, group) for path in tables if path.suffix == ".parquet" for group in _groups(path)]
     jobs = [(*group, out / split / "audio", some) for group in groups if (some := wanted & _keys(*group))]
-    for done in tqdm(in_parallel(writing, jobs, workers), f"writing {split}", len(jobs), unit="group", disable=not jobs):
+    for done in tqdm(in_parallel(write_job, jobs, workers), f"writing {split}", len(jobs), unit="group", disable=not jobs):
         made |= done
     files = {key: path for key in wanted if key not in made and (path := found.get(*key, split)) is not None}
     to_read = [("\n".join(key), path) for key, path in files.items()]
-    shown = tqdm(in_parallel(measuring, to_read, workers), f"reading {split}", len(to_read), unit="file", disable=not to_read)
+    shown = tqdm(in_parallel(measure_job, to_read, workers), f"reading {split}", len(to_read), unit="file", disable=not to_read)
     for name, seconds in shown:
         kind, _, rest = name.partition("\n")
         made[kind, rest] = files[kind, rest], seconds
@@ -255,7 +260,7 @@ def _keys(path: Path, group: int) -> set[Key]:
     return {(kind, text_of(cells.get(f"{kind}_id"))) for cells in _batches(path, group, "id") for kind in KINDS}
 
 
-def writing(job: tuple[Path, int, Path, set[Key]]) -> dict[Key, tuple[Path, float | str]]:
+def write_job(job: tuple[Path, int, Path, set[Key]]) -> dict[Key, tuple[Path, float | str]]:
     """A job for `in_parallel`: the recordings of a group of rows, those that are wanted, as FLAC, 16 kHz; those that are there
     already are left alone.
     """
@@ -316,7 +321,7 @@ ABOUT = {
 SLACK = 0.1  # seconds by which an answer may end after its document, which it then ends with
 NEAR = 0.006  # seconds by which the times of an answer and of its words may differ: they are rounded to 0.01
 
-MUTE = (
+NO_RECORDINGS = (
     "questions of a split without recordings",
     "text only unless --speak reads them; times are kept as released, in released_times.json",
 )
@@ -343,26 +348,26 @@ class Split:
 
     name: str
     rows: list[Row]
-    ledger: Ledger
+    report: PrepareReport
     speak: bool
     documents: dict[str, Row] = field(default_factory=dict)
     made: dict[Key, tuple[Path, float | str]] = field(default_factory=dict)
 
     def remark(self, done: Done) -> None:
-        self.ledger.remark(self.name, *done)
+        self.report.remark(self.name, *done)
 
     def aside(self, kind: Any, name: str, reason: str, why: Any = None) -> None:
-        self.ledger.set_aside(self.name, kind, name, reason, **({"why": why} if isinstance(why, str) else {}))
+        self.report.set_aside(self.name, kind, name, reason, **({"why": why} if isinstance(why, str) else {}))
 
     def seconds(self, kind: str, name: str) -> float | str | None:
         """Of a recording, why it cannot be used, or None where there is none."""
         return self.made[kind, name][1] if (kind, name) in self.made else None
 
     @property
-    def audible(self) -> bool:
-        """Whether any question can be asked aloud."""
-        heard = (isinstance(self.seconds("question", r.recording), float) and r.document for r in self.rows)
-        return any(d and isinstance(self.seconds("document", d), float) for d in heard)
+    def has_audio(self) -> bool:
+        """Whether any question has a recording, and so has its document."""
+        documents = (isinstance(self.seconds("question", r.recording), float) and r.document for r in self.rows)
+        return any(d and isinstance(self.seconds("document", d), float) for d in documents)
 
 
 def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
@@ -379,42 +384,43 @@ def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dic
     if not (root.is_dir() and find_tables([root], only)) and (only or not packed):
         raise InputError(f"{source} holds no table of SLUE-SQA-5; {LAYOUT}")
     made_from = stamp(root, ".parquet", ".tsv", *ARCHIVES) if root.is_dir() else {"bytes": root.stat().st_size}
-    with claimed(out, "slue-sqa5", source, made_from=made_from, **wanted.settings) as report:
-        if report is not None:
-            return report
+    with output_folder(out, "slue-sqa5", source, made_from=made_from, **wanted.settings) as finished:
+        if finished is not None:
+            return finished
         roots = [root] if only else unpacked(root if root.is_dir() else root.parent, out, packed)
         tables = find_tables(roots, only)
         if not tables:
             raise InputError(f"{source} holds no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
-        return _prepared(roots, tables, out, wanted, Ledger("slue-sqa5", PUBLISHED, wanted.passages, is_invented(source)))
+        return _prepared(roots, tables, out, wanted, PrepareReport("slue-sqa5", PUBLISHED, wanted.passages, is_invented(source)))
 
 
 def _prepared(
-    roots: Sequence[Path], tables: Mapping[str, Sequence[Path]], out: Path, options: Wanted, ledger: Ledger
+    roots: Sequence[Path], tables: Mapping[str, Sequence[Path]], out: Path, options: Wanted, report: PrepareReport
 ) -> dict[str, Any]:
     found = Found(roots)
-    splits = [_read(name, paths, ledger, options.speak) for name, paths in tables.items()]
-    drafts: dict[str, Draft] = {}
+    splits = [_read(name, paths, report, options.speak) for name, paths in tables.items()]
+    by_split: dict[str, SplitRecords] = {}
     for split in splits:
         wanted = [("document", d) for d in split.documents] + [("question", r.recording) for r in split.rows]
         split.made = recordings(split.name, tables[split.name], dict.fromkeys(wanted), found, out, options.workers)
-        drafts[split.name] = _draft(split, found, out)
-    check_used(drafts, ledger, roots[0])
-    return finish(out, spoken(out, drafts, ledger, options), ledger, ABOUT)
+        by_split[split.name] = _draft(split, found, out)
+    check_used(by_split, report, roots[0])
+    return write_corpus(out, synthesise_missing(out, by_split, report, options), report, ABOUT)
 
 
-def _read(name: str, paths: Sequence[Path], ledger: Ledger, speak: bool) -> Split:
-    split, rows = Split(name, [], ledger, speak), dict[str, Row]()
+def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) -> Split:
+    split = Split(name, [], report, speak)
+    rows: dict[str, Row] = {}
     for path in paths:
         for row in rows_of(path):
-            ledger.count(name, "questions")
+            report.count(name, "questions")
             if isinstance(row, int):
                 split.aside("questions", f"{path.name}:{row}", BROKEN)
             else:
                 _take(row, rows, split)
     split.rows = list(rows.values())
-    ledger.count(name, "passages", len(split.documents))
-    wanted = ledger.slice(name, split.documents, Counter(row.document for row in split.rows))
+    report.count(name, "passages", len(split.documents))
+    wanted = report.slice(name, split.documents, Counter(row.document for row in split.rows))
     split.documents = {document: split.documents[document] for document in wanted}
     split.rows = [row for row in split.rows if row.document in split.documents]
     return split
@@ -433,40 +439,40 @@ def _take(row: Row, rows: dict[str, Row], split: Split) -> None:
         split.documents.setdefault(row.document, row)
 
 
-def _draft(split: Split, found: Found, out: Path) -> Draft:
-    audible = split.audible
-    if not audible and split.rows:
-        split.ledger.remark(split.name, *MUTE, number=len(split.rows))
+def _draft(split: Split, found: Found, out: Path) -> SplitRecords:
+    has_audio = split.has_audio
+    if not has_audio and split.rows:
+        split.report.remark(split.name, *NO_RECORDINGS, number=len(split.rows))
         write_json(out / split.name / "released_times.json", {row.id: row.spans for row in split.rows})
-    passages = {name: p for name, row in split.documents.items() if (p := _passage(row, split, audible, found, out)) is not None}
-    questions = (_question(row, split, audible, passages.get(row.document), out) for row in split.rows)
-    return Draft(list(passages.values()), [question for question in questions if question is not None])
+    passages = {name: p for name, row in split.documents.items() if (p := _passage(row, split, has_audio, found, out)) is not None}
+    questions = (_question(row, split, has_audio, passages.get(row.document), out) for row in split.rows)
+    return SplitRecords(list(passages.values()), [question for question in questions if question is not None])
 
 
-def _silence(split: Split, kind: Any, name: str, text: str, audible: bool) -> tuple[str, str | None]:
+def _why_unusable(split: Split, kind: Any, name: str, text: str, has_audio: bool) -> tuple[str, str | None]:
     """Why an item cannot be kept, "" where it can, and more about that."""
     seconds = split.seconds("document" if kind == "passages" else "question", name)
-    if audible and not split.speak:
+    if has_audio and not split.speak:
         return (UNUSABLE, seconds) if isinstance(seconds, str) else ("" if isinstance(seconds, float) else NOT_FOUND, None)
-    if (audible and isinstance(seconds, float)) or text:
+    if (has_audio and isinstance(seconds, float)) or text:
         return "", None
     return NO_TEXT if kind == "passages" else NO_QUESTION, None
 
 
-def _passage(row: Row, split: Split, audible: bool, found: Found, out: Path) -> Passage | None:
-    reason, why = _silence(split, "passages", row.document, row.text, audible)
+def _passage(row: Row, split: Split, has_audio: bool, found: Found, out: Path) -> Passage | None:
+    reason, why = _why_unusable(split, "passages", row.document, row.text, has_audio)
     if reason:
         split.aside("passages", row.document, reason, why)
         return None
-    seconds = split.seconds("document", row.document) if audible else None
+    seconds = split.seconds("document", row.document) if has_audio else None
     if not isinstance(seconds, float):
         return Passage(row.document, "", 0.0, row.text, row.reader, "en")
     path = split.made["document", row.document][0]
-    words = _words_of_slue_sqa5(row, split, found, seconds)
+    words = _document_words(row, split, found, seconds)
     return Passage(row.document, below(path, out), seconds, row.text, row.reader, "en", words)
 
 
-def _words_of_slue_sqa5(row: Row, split: Split, found: Found, seconds: float) -> tuple[Span, ...]:
+def _document_words(row: Row, split: Split, found: Found, seconds: float) -> tuple[Span, ...]:
     words = row.words
     if words is None and (path := found.get("word2time", row.document, split.name)) is not None:
         words = read_words(path)
@@ -475,16 +481,16 @@ def _words_of_slue_sqa5(row: Row, split: Split, found: Found, seconds: float) ->
     return tuple(replace(w, end=min(w.end, seconds)) for w in words or () if w.start < seconds)
 
 
-def _question(row: Row, split: Split, audible: bool, passage: Passage | None, out: Path) -> Question | None:
+def _question(row: Row, split: Split, has_audio: bool, passage: Passage | None, out: Path) -> Question | None:
     name = row.recording
-    reason, why = _silence(split, "questions", name, row.question, audible)
+    reason, why = _why_unusable(split, "questions", name, row.question, has_audio)
     if passage is None:
         reason, why = ITS_PASSAGE, None
     if reason or passage is None:
         split.aside("questions", row.id, reason, why)
         return None
     answers = _answers(row, passage, split.remark)
-    seconds = split.seconds("question", name) if audible else None
+    seconds = split.seconds("question", name) if has_audio else None
     if not isinstance(seconds, float):
         return Question(row.id, row.document, "", 0.0, row.question, row.asker, "en", answers)
     audio = below(split.made["question", name][0], out)

@@ -39,7 +39,7 @@ class Recording:
 
     id: str
     path: Path
-    seconds: float | None = None  # where the manifest says
+    seconds: float | None = None  # where the manifest has it
     line: int | None = None  # of the manifest
 
 
@@ -104,10 +104,10 @@ def _audio_names(folder: Path) -> Iterator[str]:
             unread[path.suffix.lower()] += name in files and name[0] != "."
             if path.suffix.lower() in SUFFIXES and name[0] != "." and (path.is_file() or path.is_dir() or not path.exists()):
                 yield path.relative_to(folder).as_posix()
-    _tell_unread(folder, {suffix: unread[suffix] for suffix in UNREAD if unread[suffix]})
+    _report_unread(folder, {suffix: unread[suffix] for suffix in UNREAD if unread[suffix]})
 
 
-def _tell_unread(folder: Path, unread: Mapping[str, int]) -> None:
+def _report_unread(folder: Path, unread: Mapping[str, int]) -> None:
     if unread and is_main():
         counts = ", ".join(f"{number} {suffix}" for suffix, number in unread.items())
         tqdm.write(f"{folder}: passed over {counts}; convert them to FLAC if they are wanted", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Spoken-SQuAD (Lee et al., Interspeech 2018, arXiv 1804.00320): SQuAD 1.1 spoken by Google's synthesiser, heard by CMU Sphinx.
+"""Spoken-SQuAD (Lee et al., Interspeech 2018, arXiv 1804.00320): SQuAD 1.1 from Google's synthesiser, transcribed by CMU Sphinx.
 
   train, test             spoken_train-v1.1.json, spoken_test-v1.1.json (WER 22.8 and 22.7 %)
   test-wer44, test-wer54  spoken_test-v1.1_WER44.json, spoken_test-v1.1_WER54.json: the test set with white noise
@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.data.join import Takes, audio_files, take_of
-from speechssl.data.prepare import Job, Wanted, given, nothing_found, prepared
-from speechssl.data.prepare_report import Draft, Ledger
-from speechssl.data.squad import Paragraph, Style, drafted, originals, read_squad
+from speechssl.data.prepare import Job, PrepareReport, SplitRecords, Wanted, given, nothing_found, prepared
+from speechssl.data.squad import Paragraph, Style, originals, read_squad, records_of
 from speechssl.errors import InputError
 
 TEST = {"questions": 5_351}  # the noisy tests are the test set with noise
@@ -34,7 +33,7 @@ NOISE = re.compile(r"wer[-_]?(\d+)")
 ORIGINAL = "dev-v1.1.json"
 SEGMENT = re.compile(r"(\d+)_(\d+)(?:_(\d+))?")
 FOLDER = re.compile(r"(train)|dev|test")  # names of folders of recordings
-Sounds = dict[tuple[int, int], dict[int, Path]]  # (article, paragraph) -> sentence -> file
+Sentences = dict[tuple[int, int], dict[int, Path]]  # (article, paragraph) -> sentence -> file
 
 
 def prepare_spoken_squad(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
@@ -47,18 +46,18 @@ def prepare_spoken_squad(source: Path | str, out: Path | str, wanted: Wanted = W
     if not files:
         raise nothing_found(found, LAYOUT)
     sounds = _recordings(found, files) if wanted.audio and found.is_dir() else {}
-    heard = {"recordings": {split: sum(map(len, s.values())) for split, s in sounds.items()}} if sounds else {}
+    recorded = {"recordings": {split: sum(map(len, s.values())) for split, s in sounds.items()}} if sounds else {}
     original = _original(found)
     named = files | ({"original": original} if original else {})
-    job = Job("spoken-squad", found, Path(out), named, PUBLISHED, ABOUT, heard, wanted)
+    job = Job("spoken-squad", found, Path(out), named, PUBLISHED, ABOUT, recorded, wanted)
 
-    def read(ledger: Ledger) -> Mapping[str, tuple[Draft, Takes]]:
+    def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Takes]]:
         texts = originals(read_squad(original)) if original else None
         made = {}
         for split, path in files.items():
-            style = Style("en", heard_passages=True, offsets="wer" not in split)
-            draft, sources = drafted(split, read_squad(path), style, ledger, texts if split.startswith("test") else None)
-            made[split] = draft, _takes(sources, sounds.get(split, {}))
+            style = Style("en", transcribed_passages=True, offsets="wer" not in split)
+            records, sources = records_of(split, read_squad(path), style, report, texts if split.startswith("test") else None)
+            made[split] = records, _takes(sources, sounds.get(split, {}))
         return made
 
     return prepared(job, read)
@@ -84,10 +83,10 @@ def _original(source: Path) -> Path | None:
     return next((path for path in sorted(folder.rglob(ORIGINAL)) if not path.name.startswith("spoken")), None)
 
 
-def _recordings(source: Path, files: Mapping[str, Path]) -> dict[str, Sounds]:
-    """Of train and test: the nearest folder whose name says so decides, or else that only one of them is there."""
+def _recordings(source: Path, files: Mapping[str, Path]) -> dict[str, Sentences]:
+    """Of train and test: the nearest folder that is named after one decides, or else that only one of them is there."""
     clean = [split for split in ("train", "test") if split in files]
-    found: dict[str, Sounds] = {}
+    found: dict[str, Sentences] = {}
     for path in audio_files(source):
         numbers = SEGMENT.fullmatch(path.stem)
         named = (FOLDER.search(f.name.lower()) for f in path.parents if f == source or source in f.parents)
@@ -99,7 +98,7 @@ def _recordings(source: Path, files: Mapping[str, Path]) -> dict[str, Sounds]:
     return found
 
 
-def _takes(sources: Mapping[str, Paragraph], sounds: Sounds) -> Takes:
+def _takes(sources: Mapping[str, Paragraph], sounds: Sentences) -> Takes:
     """By the place of a paragraph in the file, which is that in SQuAD: paragraphs that lost their questions are still there."""
     first = min((min(sentences) for sentences in sounds.values()), default=0)  # the release counts from 0
     known = {(p.article, p.number): name for name, p in sources.items()}

@@ -6,6 +6,11 @@
   SOURCE/audio/[SPLIT/]NAME.words.json  optional, for a passage: [["word", start, end], ...], seconds in its (joined) recording
 
 WAV, FLAC, MP3 or OGG. With the times of a passage's words its answers get times, through their offsets.
+
+The family: SQuAD 1.1 and 2.0 (arXiv 1606.05250, 1806.03822), DRCD (arXiv 1806.00920) and corpora with their schema. DRCD adds ids
+to articles, paragraphs and answers; SQuAD 2.0 adds `is_impossible` and `plausible_answers`; answers may also be one dict of lists,
+as in Hugging Face's tables. Titles, ids and `qas` may be missing. `read_squad` reads a file as it stands; `records_of` makes
+passages and questions of it, with everything that is odd about them in the report.
 """
 
 from __future__ import annotations
@@ -19,28 +24,18 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.data.join import Take, Takes, audio_files, take_of
-from speechssl.data.prepare import Job, Wanted, given, nothing_found, prepared
-from speechssl.data.prepare_report import Draft, Ledger
+from speechssl.data.prepare import Job, PrepareReport, SplitRecords, Wanted, given, nothing_found, prepared
 from speechssl.data.records import Answer, Passage, Question
 from speechssl.data.word_times import read_words, with_times
 from speechssl.errors import InputError
 from speechssl.text import language_of
-
-# The SQuAD / DRCD family of JSON files: SQuAD 1.1 and 2.0 (arXiv 1606.05250, 1806.03822), DRCD (arXiv 1806.00920) and what is
-# made in their image.
-#
-# `{"version", "data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text",
-# "answer_start"}]}]}]}]}`.
-# DRCD adds ids to articles, paragraphs and answers; SQuAD 2.0 adds `is_impossible` and `plausible_answers`; answers may also be one
-# dict of lists, as in Hugging Face's tables. Titles, ids and `qas` may be missing. What a file says is read as it stands:
-# `squad_records.py` judges it.
 
 SHAPE = '{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}]}]}]}]}'
 
 
 @dataclass(frozen=True)
 class Gold:
-    """One annotation of an answer. start: characters from the beginning of the context, None where nothing usable is said."""
+    """One annotation of an answer. start: characters from the beginning of the context, None without a usable one."""
 
     text: str
     start: int | None
@@ -53,8 +48,8 @@ class Asked:
     id: str  # "" where it has none
     text: str
     golds: tuple[Gold, ...]
-    impossible: bool | None = None  # None where the file does not say
-    heard: str = ""  # what a recogniser made of it, where that stands beside the text
+    impossible: bool | None = None  # None where the file leaves it open
+    transcript: str = ""  # what a recogniser made of it, where that stands beside the text
 
 
 @dataclass(frozen=True)
@@ -126,7 +121,7 @@ def _paragraphs(number: int, article: Any, path: Path) -> Iterator[Paragraph]:
     for i, paragraph in enumerate(_list(article, "paragraphs", path, f"data[{number}]")):
         place = f"data[{number}].paragraphs[{i}]"
         if not isinstance(paragraph, dict) or not isinstance(paragraph.get("context"), str):
-            raise _foreign(path, f"{place} has no text called context")
+            raise _wrong_schema(path, f"{place} has no text called context")
         asked = tuple(_asked(q, path, f"{place}.qas[{j}]") for j, q in enumerate(_questions(paragraph, path, place)))
         yield Paragraph(number, i, as_text(paragraph.get("id")), title, as_text(paragraph["context"]), asked)
 
@@ -137,11 +132,11 @@ def _questions(paragraph: dict[str, Any], path: Path, place: str) -> Sequence[An
 
 def _asked(question: Any, path: Path, place: str) -> Asked:
     if not isinstance(question, dict) or "question" not in question:
-        raise _foreign(path, f"{place} has no question")
+        raise _wrong_schema(path, f"{place} has no question")
     try:
         golds = read_golds(question.get("answers"))
     except TypeError as error:
-        raise _foreign(path, f"{place}: {error}") from error
+        raise _wrong_schema(path, f"{place}: {error}") from error
     impossible = question.get("is_impossible")
     stated = bool(impossible) if impossible is not None else None
     return Asked(as_text(question.get("id")), as_text(question["question"]), golds, stated)
@@ -149,12 +144,12 @@ def _asked(question: Any, path: Path, place: str) -> Asked:
 
 def _list(value: Any, name: str, path: Path, place: str) -> list[Any]:
     if not isinstance(value, dict) or not isinstance(value.get(name), list):
-        raise _foreign(path, f"{place} has no list called {name}")
+        raise _wrong_schema(path, f"{place} has no list called {name}")
     found: list[Any] = value[name]
     return found
 
 
-def _foreign(path: Path, why: str) -> InputError:
+def _wrong_schema(path: Path, why: str) -> InputError:
     return InputError(f"{path} is not SQuAD or DRCD JSON ({why}); expected {SHAPE}")
 
 
@@ -169,9 +164,7 @@ def _offset(value: Any) -> int | None:
     return int(number) if number >= 0 and number.is_integer() else None
 
 
-# From paragraphs of SQuAD JSON to passages and questions, with everything that is odd about them in the ledger.
-
-MUTE = "kept, though nothing can be made of it"
+NO_TRANSCRIPT = "kept, though nothing can be made of it"
 BY_TEXT = "kept without offset, scored by text only"
 
 
@@ -180,14 +173,14 @@ class Style:
     """How to take the texts of a file."""
 
     language: str = "en"
-    heard_passages: bool = False  # contexts are what a recogniser made of speech
-    heard_questions: bool = False
+    transcribed_passages: bool = False  # contexts are what a recogniser made of speech
+    transcribed_questions: bool = False
     offsets: bool = True  # False: those of another text, of no use here
 
 
 @dataclass(frozen=True)
 class Originals:
-    """The texts that were read out, by the ids of their questions, of their paragraphs, and by title and place.
+    """The texts that were read aloud, by the ids of their questions, of their paragraphs, and by title and place.
 
     wording: id of a question -> its text; also where nothing but that is known.
     """
@@ -220,34 +213,34 @@ def worded(paragraphs: Iterable[Paragraph]) -> dict[str, str]:
     return {q.id: q.text for p in paragraphs for q in p.asked if q.id and q.text.strip()}
 
 
-def drafted(
-    split: str, paragraphs: Sequence[Paragraph], style: Style, ledger: Ledger, originals: Originals | None = None
-) -> tuple[Draft, dict[str, Paragraph]]:
+def records_of(
+    split: str, paragraphs: Sequence[Paragraph], style: Style, report: PrepareReport, originals: Originals | None = None
+) -> tuple[SplitRecords, dict[str, Paragraph]]:
     """The records of a split, and by the id of its passage the paragraph that each was made from.
 
     Set aside are empty passages and questions, questions whose every answer is empty or that have none without being marked
     impossible, and repetitions; everything else is kept and what is odd about it remarked. What a recogniser made nothing of is
     kept: it was asked, and nobody can answer it.
-    Of a slice (`Ledger.first`) nothing is made of the paragraphs beyond it.
+    Of a slice (`PrepareReport.first`) nothing is made of the paragraphs beyond it.
     originals: their texts become `text`, and offsets then are those in them.
     """
-    ledger.count(split, "passages", len(paragraphs))
-    ledger.count(split, "questions", sum(len(p.asked) for p in paragraphs))
-    wanted = ledger.slice(split, range(len(paragraphs)), {i: len(p.asked) for i, p in enumerate(paragraphs)})
+    report.count(split, "passages", len(paragraphs))
+    report.count(split, "questions", sum(len(p.asked) for p in paragraphs))
+    wanted = report.slice(split, range(len(paragraphs)), {i: len(p.asked) for i, p in enumerate(paragraphs)})
     paragraphs = [paragraphs[i] for i in wanted]
-    made = _Maker(split, style, ledger, originals or Originals())
+    made = _Maker(split, style, report, originals or Originals())
     for paragraph in paragraphs:
         made.take(paragraph)
     empty = sum(not p.asked for p in paragraphs)
     made.remark("passages without questions", "kept", empty)
-    return Draft(tuple(made.passages.values()), tuple(made.questions.values())), made.sources
+    return SplitRecords(tuple(made.passages.values()), tuple(made.questions.values())), made.sources
 
 
 @dataclass
 class _Maker:
     split: str
     style: Style
-    ledger: Ledger
+    report: PrepareReport
     originals: Originals
     passages: dict[str, Passage] = field(default_factory=dict)
     questions: dict[str, Question] = field(default_factory=dict)
@@ -257,12 +250,12 @@ class _Maker:
     def take(self, paragraph: Paragraph) -> None:
         name = self.unique(paragraph.id or paragraph.place, self.passages, "passages")
         passage = self.passage(name, paragraph)
-        if not passage.written.strip() and not self.style.heard_passages:
-            self.ledger.set_aside(self.split, "passages", name, "empty passage")
+        if not passage.written.strip() and not self.style.transcribed_passages:
+            self.report.set_aside(self.split, "passages", name, "empty passage")
         else:
             self.passages[name], self.sources[name] = passage, paragraph
-        if not paragraph.context.strip() and self.style.heard_passages:
-            self.remark("passages with an empty transcript", MUTE)
+        if not paragraph.context.strip() and self.style.transcribed_passages:
+            self.remark("passages with an empty transcript", NO_TRANSCRIPT)
         for number, asked in enumerate(paragraph.asked, 1):
             self.ask(asked, number, passage)
 
@@ -270,40 +263,40 @@ class _Maker:
         source = self.originals.of(paragraph)
         if self.originals.asked and source is None:
             self.remark("passages without original", "kept with their transcript alone")
-        heard = self.style.heard_passages
-        text = source.context if source else "" if heard else paragraph.context
-        return Passage(name, "", 0.0, text, "", self.style.language, transcript=paragraph.context if heard else "")
+        transcribed = self.style.transcribed_passages
+        text = source.context if source else "" if transcribed else paragraph.context
+        return Passage(name, "", 0.0, text, "", self.style.language, transcript=paragraph.context if transcribed else "")
 
     def ask(self, asked: Asked, number: int, passage: Passage) -> None:
         if not asked.id:
             self.remark("questions without an id", "named after their passage")
         name = asked.id or f"{passage.id}-{number}"
         if passage.id not in self.passages:
-            self.ledger.set_aside(self.split, "questions", name, "its passage is set aside")
+            self.report.set_aside(self.split, "questions", name, "its passage is set aside")
             return
         question, reason = self.question(asked, passage), ""
-        if not question.written.strip() and not self.style.heard_questions:
+        if not question.written.strip() and not self.style.transcribed_questions:
             reason = "empty question"
         elif not question.answers and asked.impossible is not True:
             reason = "every answer is empty" if asked.golds else "no answer, and not marked impossible"
         elif name in self.questions and replace(question, id=name) == self.questions[name]:
             reason = "the same question, word for word, with the same id"
         if reason:
-            self.ledger.set_aside(self.split, "questions", name, reason)
+            self.report.set_aside(self.split, "questions", name, reason)
         else:
             name = self.unique(name, self.questions, "questions")
             self.questions[name] = replace(question, id=name)
 
     def question(self, asked: Asked, passage: Passage) -> Question:
         """Without an id yet."""
-        heard = asked.text if self.style.heard_questions else asked.heard
-        text = self.originals.wording.get(asked.id, "" if self.style.heard_questions else asked.text)
-        if self.style.heard_questions and not heard.strip():
-            self.remark("questions with an empty transcript", MUTE)
+        transcript = asked.text if self.style.transcribed_questions else asked.transcript
+        text = self.originals.wording.get(asked.id, "" if self.style.transcribed_questions else asked.text)
+        if self.style.transcribed_questions and not transcript.strip():
+            self.remark("questions with an empty transcript", NO_TRANSCRIPT)
         answers = () if asked.impossible else tuple(self.answers(asked, passage))
         if asked.impossible and asked.golds:
             self.remark("questions marked impossible that have answers", "taken as unanswerable")
-        return Question("", passage.id, "", 0.0, text, "", self.style.language, answers, transcript=heard)
+        return Question("", passage.id, "", 0.0, text, "", self.style.language, answers, transcript=transcript)
 
     def answers(self, asked: Asked, passage: Passage) -> Iterable[Answer]:
         for gold in asked.golds:
@@ -314,8 +307,8 @@ class _Maker:
             yield Answer(gold.text, char_start=start)
 
     def offset(self, asked: Asked, text: str, start: int | None, passage: Passage) -> int | None:
-        """In what is written of the passage, or None, and says why."""
-        if self.style.heard_passages and passage.text:
+        """In what is written of the passage, or None, which is remarked."""
+        if self.style.transcribed_passages and passage.text:
             read = self.originals.asked.get(asked.id)
             starts = [g.start for g in read[1].golds if g.text == text] if read else []
             start = next((s for s in starts if s is not None), None)
@@ -342,7 +335,7 @@ class _Maker:
 
     def remark(self, what: str, done: str, number: int = 1) -> None:
         if number:
-            self.ledger.remark(self.split, what, done, number)
+            self.report.remark(self.split, what, done, number)
 
 
 LAYOUT = "give a SQuAD or DRCD JSON file, or the folder that holds train, dev or test JSON files and, if there is audio, audio/"
@@ -365,7 +358,7 @@ PUBLISHED = {  # by the name of the published file
 }
 SPLITS = {"train": re.compile(r"train"), "dev": re.compile(r"dev|valid"), "test": re.compile(r"test")}
 SEGMENT = re.compile(r"(.+)_(\d+)")
-ENOUGH = 200  # paragraphs that tell what a file is written in
+ENOUGH = 200  # paragraphs by which the language of a file is seen
 CHINESE, LETTER = re.compile(r"[\u3400-\u9fff]"), re.compile(r"[^\W\d_]")
 
 
@@ -389,13 +382,13 @@ def _prepare(corpus: str, source: Path | str, out: Path | str, wanted: Wanted, l
     if not files:
         raise nothing_found(found, LAYOUT)
     sounds = {split: _recordings(found, split) for split in files} if wanted.audio and found.is_dir() else {}
-    heard = {"recordings": {split: len(s) for split, s in sounds.items()}} if any(sounds.values()) else {}
+    recorded = {"recordings": {split: len(s) for split, s in sounds.items()}} if any(sounds.values()) else {}
     about = ABOUT[corpus] | {"language": language}
-    options = {"language": language, **heard}
+    options = {"language": language, **recorded}
     job = Job(corpus, found, Path(out), files, _published(files), about, options, wanted)
 
-    def read(ledger: Ledger) -> Mapping[str, tuple[Draft, Takes]]:
-        return {split: _read(split, path, found, language, sounds.get(split, {}), ledger) for split, path in files.items()}
+    def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Takes]]:
+        return {split: _read(split, path, found, language, sounds.get(split, {}), report) for split, path in files.items()}
 
     return prepared(job, read)
 
@@ -424,13 +417,15 @@ def _published(files: Mapping[str, Path]) -> dict[str, dict[str, int]]:
     return {split: {"passages": passages, "questions": questions} for split, passages, questions in known}
 
 
-def _read(split: str, path: Path, source: Path, language: str, sounds: Mapping[str, Path], ledger: Ledger) -> tuple[Draft, Takes]:
+def _read(
+    split: str, path: Path, source: Path, language: str, sounds: Mapping[str, Path], report: PrepareReport
+) -> tuple[SplitRecords, Takes]:
     paragraphs = read_squad(path)
     _check_language(path, paragraphs, language)
-    draft, _ = drafted(split, paragraphs, Style(language), ledger)
-    takes = _takes(draft, sounds)
+    records, _ = records_of(split, paragraphs, Style(language), report)
+    takes = _takes(records, sounds)
     folder = _audio_folder(source, split)
-    return (_timed(split, draft, takes, folder, ledger) if takes.passages else draft), takes
+    return (_timed(split, records, takes, folder, report) if takes.passages else records), takes
 
 
 def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) -> None:
@@ -460,13 +455,13 @@ def _recordings(source: Path, split: str) -> dict[str, Path]:
     return {path.stem: path for path in audio_files(folder)} if folder.is_dir() else {}
 
 
-def _takes(draft: Draft, sounds: Mapping[str, Path]) -> Takes:
+def _takes(records: SplitRecords, sounds: Mapping[str, Path]) -> Takes:
     segments: dict[str, dict[int, Path]] = {}
     for name, path in sounds.items():
         if parts := SEGMENT.fullmatch(name):
             segments.setdefault(parts[1], {})[int(parts[2])] = path
-    passages = {p.id: take for p in draft.passages if (take := _passage_take(p, sounds, segments))}
-    questions = {q.id: Take((sounds[q.id],)) for q in draft.questions if q.id in sounds}
+    passages = {p.id: take for p in records.passages if (take := _passage_take(p, sounds, segments))}
+    questions = {q.id: Take((sounds[q.id],)) for q in records.questions if q.id in sounds}
     used = {path for take in (*passages.values(), *questions.values()) for path in take.paths}
     return Takes(passages, questions, sum(path not in used for path in sounds.values()))
 
@@ -480,15 +475,15 @@ def _passage_take(passage: Passage, sounds: Mapping[str, Path], segments: Mappin
     return None
 
 
-def _timed(split: str, draft: Draft, takes: Takes, folder: Path, ledger: Ledger) -> Draft:
+def _timed(split: str, records: SplitRecords, takes: Takes, folder: Path, report: PrepareReport) -> SplitRecords:
     """With the words of the passages that have them, and times of the answers that lie in such words."""
-    words = {p.id: read_words(path) for p in draft.passages if (path := folder / f"{p.id}.words.json").is_file()}
-    passages = {p.id: replace(p, words=words.get(p.id, ())) for p in draft.passages}
-    questions = [_question(q, passages[q.passage]) for q in draft.questions]
+    words = {p.id: read_words(path) for p in records.passages if (path := folder / f"{p.id}.words.json").is_file()}
+    passages = {p.id: replace(p, words=words.get(p.id, ())) for p in records.passages}
+    questions = [_question(q, passages[q.passage]) for q in records.questions]
     whole = [q for q in questions if (take := takes.passages.get(q.passage)) and not take.missing]
     if number := sum(answer.start is None for question in whole for answer in question.answers):
-        ledger.remark(split, "answers without times", "scored by text only", number)
-    return Draft(tuple(passages.values()), questions)
+        report.remark(split, "answers without times", "scored by text only", number)
+    return SplitRecords(tuple(passages.values()), questions)
 
 
 def _question(question: Question, passage: Passage) -> Question:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.data.files import files_below
-from speechssl.data.prepare import Wanted, spoken
-from speechssl.data.prepare_report import Draft, Ledger, claimed, finish, is_invented
+from speechssl.data.prepare import PrepareReport, SplitRecords, Wanted, is_invented, output_folder, synthesise_missing, write_corpus
 from speechssl.data.records import Passage, Question
 from speechssl.errors import InputError
 from speechssl.io import hash_files
@@ -39,7 +38,7 @@ _KINDS = ("SENTENCE", "QUESTION", "OPTION")
 
 @dataclass(frozen=True)
 class _Item:
-    """What one file says."""
+    """The contents of one file."""
 
     path: Path
     story: str  # tpo_1-lecture_2
@@ -66,25 +65,22 @@ def prepare_toefl_qa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict
     first of them, and why).
     """
     source, out = Path(source), Path(out)
-    ledger = Ledger(CORPUS, PUBLISHED, wanted.passages, is_invented(source))
-    files = _find(source, ledger)
-    drafts = {split: _draft(split, paths, ledger) for split, paths in files.items()}
-    if not any(draft.questions for draft in drafts.values()):
-        raise _nothing(source, ledger)
+    report = PrepareReport(CORPUS, PUBLISHED, wanted.passages, is_invented(source))
+    files = _find(source, report)
+    by_split = {split: _draft(split, paths, report) for split, paths in files.items()}
+    if not any(records.questions for records in by_split.values()):
+        raise _nothing(source, report)
     command = f"speechssl prepare toefl-qa {source} {out}" + f" --speak --seed {wanted.seed}" * wanted.speak
     command += "" if wanted.passages is None else f" --passages {wanted.passages}"
     hashes = {split: hash_files(paths) for split, paths in files.items()}
-    with claimed(out, CORPUS, source.resolve(), files=hashes, **wanted.settings) as report:
-        if report is not None:
-            return report
+    with output_folder(out, CORPUS, source.resolve(), files=hashes, **wanted.settings) as finished:
+        if finished is not None:
+            return finished
         about = {"made_by": command, "source": "github.com/iamyuanchung/TOEFL-QA"}
-        return finish(out, spoken(out, drafts, ledger, wanted), ledger, about)
+        return write_corpus(out, synthesise_missing(out, by_split, report, wanted), report, about)
 
 
-# ---- files ---------------------------------------------------------------------------------------
-
-
-def _find(source: Path, ledger: Ledger) -> dict[str, list[Path]]:
+def _find(source: Path, report: PrepareReport) -> dict[str, list[Path]]:
     """The files of every split that has some, in the order of their numbers. Raises InputError where there are none.
 
     A split's lie in a folder of its name, wherever that is below the source; others count in the source itself, or if they are all.
@@ -100,7 +96,7 @@ def _find(source: Path, ledger: Ledger) -> dict[str, list[Path]]:
     if any(found.values()):
         loose = [path for path in loose if path.parent == source]
     if loose:
-        ledger.remark("test", "questions in no folder train, dev or test", "taken for test", len(loose))
+        report.remark("test", "questions in no folder train, dev or test", "taken for test", len(loose))
         found["test"] += loose
     some = {split: paths for split, paths in found.items() if paths}
     if not some:
@@ -114,16 +110,16 @@ def _in_order(paths: Iterable[Path]) -> list[Path]:
     return [p for _, p in sorted(named, key=lambda pair: (int(pair[0][2]), pair[0][3], int(pair[0][4]), int(pair[0][5]), pair[1]))]
 
 
-def _read(path: Path, split: str, ledger: Ledger) -> _Item:
+def _read(path: Path, split: str, report: PrepareReport) -> _Item:
     """Raises _Broken for a file that is cut off or otherwise not what it should be."""
     found: dict[str, list[tuple[int, str]]] = {kind: [] for kind in _KINDS}
-    lines = _lines(path, split, ledger)
+    lines = _lines(path, split, report)
     for number, line in enumerate(lines, 1):
         kind, rest = (*line.split(maxsplit=1), "")[:2]
         if kind not in found:
             raise _Broken(f"a line begins with {kind[:20]!r}, none of {', '.join(_KINDS)}", number)
         if kind == "SENTENCE" and not rest.strip():
-            ledger.remark(split, "sentences without a word", "left out")
+            report.remark(split, "sentences without a word", "left out")
         else:
             found[kind].append((number, rest))
     for kind, count, wanted in (("SENTENCE", 0, "at least one"), ("QUESTION", 1, "one"), ("OPTION", OPTIONS, "four")):
@@ -143,7 +139,7 @@ def _read(path: Path, split: str, ledger: Ledger) -> _Item:
     )
 
 
-def _lines(path: Path, split: str, ledger: Ledger) -> list[str]:
+def _lines(path: Path, split: str, report: PrepareReport) -> list[str]:
     """The lines, without empty ones. Raises InputError for a file that may not be opened."""
     try:
         data = path.read_bytes()
@@ -153,7 +149,7 @@ def _lines(path: Path, split: str, ledger: Ledger) -> list[str]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("cp1252", errors="replace")
-        ledger.remark(split, "files that are not UTF-8", "read as Windows-1252")
+        report.remark(split, "files that are not UTF-8", "read as Windows-1252")
     return [line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]
 
 
@@ -172,40 +168,37 @@ def tidy(text: str) -> str:
     return " ".join(re.sub(r"(?<=[a-z]) '(?=(?:s|t|d|m|ll|re|ve)\b)", "'", joined).split())
 
 
-# ---- records -------------------------------------------------------------------------------------
-
-
-def _draft(split: str, paths: Sequence[Path], ledger: Ledger) -> Draft:
+def _draft(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitRecords:
     """A passage a story; one a version where its questions do not agree about it, so that nothing is lost."""
-    items = list(_whole(split, paths, ledger))
+    items = list(_whole(split, paths, report))
     names = _names(items)
-    passages = [Passage(name, "", 0.0, "\n".join(told), "", "en") for (_, told), name in names.items()]
-    ledger.count(split, "passages", len(passages))
-    ledger.count(split, "questions", len(paths))
+    passages = [Passage(name, "", 0.0, "\n".join(sentences), "", "en") for (_, sentences), name in names.items()]
+    report.count(split, "passages", len(passages))
+    report.count(split, "questions", len(paths))
     kept: dict[str, tuple[_Item, Question]] = {}
     for item in items:
         if reason := _unusable(item, kept):
-            ledger.set_aside(split, "questions", f"{item.story}_{item.number}", reason, file=item.path.name)
+            report.set_aside(split, "questions", f"{item.story}_{item.number}", reason, file=item.path.name)
         else:
             question = _question(item, names[item.story, item.sentences])
             kept[question.id] = item, question
-    _remark(split, [item for item, _ in kept.values()], names, ledger)
+    _remark(split, [item for item, _ in kept.values()], names, report)
     asked = Counter(question.passage for _, question in kept.values())
-    wanted = set(ledger.slice(split, (p.id for p in passages), asked))
-    return Draft([p for p in passages if p.id in wanted], [q for _, q in kept.values() if q.passage in wanted])
+    wanted = set(report.slice(split, (p.id for p in passages), asked))
+    return SplitRecords([p for p in passages if p.id in wanted], [q for _, q in kept.values() if q.passage in wanted])
 
 
-def _whole(split: str, paths: Iterable[Path], ledger: Ledger) -> Iterator[_Item]:
-    """What the files say; a broken one is set aside."""
+def _whole(split: str, paths: Iterable[Path], report: PrepareReport) -> Iterator[_Item]:
+    """The contents of the files; a broken one is set aside."""
     for path in paths:
         try:
-            yield _read(path, split, ledger)
+            yield _read(path, split, report)
         except _Broken as error:
-            ledger.set_aside(split, "questions", path.stem, error.reason, file=path.name, line=error.line)
+            report.set_aside(split, "questions", path.stem, error.reason, file=path.name, line=error.line)
 
 
-def _nothing(source: Path, ledger: Ledger) -> InputError:
-    first = ledger.aside[0]
+def _nothing(source: Path, report: PrepareReport) -> InputError:
+    first = report.aside[0]
     line = f", line {first['line']}" if first.get("line") else ""
     where = f"{first['split']}/{first['file']}{line}"
     return InputError(f"{source} holds no question of {NAME} that can be used (of {where}: {first['reason']}); get the files again")
@@ -245,19 +238,19 @@ def _question(item: _Item, passage: str) -> Question:
     )
 
 
-def _remark(split: str, items: Sequence[_Item], names: Mapping[tuple[str, tuple[str, ...]], str], ledger: Ledger) -> None:
+def _remark(split: str, items: Sequence[_Item], names: Mapping[tuple[str, tuple[str, ...]], str], report: PrepareReport) -> None:
     """What is odd about items that can be used, those beyond a slice among them."""
     several = sum(len(item.correct) > 1 for item in items)
-    ledger.compare(split, "questions with several right options", SEVERAL_RIGHT[split], several, "all of them count")
+    report.compare(split, "questions with several right options", SEVERAL_RIGHT[split], several, "all of them count")
     versions = Counter(story for story, _ in names)
-    told = Counter(sentences for _, sentences in names)
+    repeated = Counter(sentences for _, sentences in names)
     asked = Counter((item.sentences, item.question, item.options) for item in items)
     odd = {
         "stories whose questions do not agree about their sentences": sum(n > 1 for n in versions.values()),
-        "stories that are told again under another name": sum(n - 1 for n in told.values()),
+        "stories that are told again under another name": sum(n - 1 for n in repeated.values()),
         "questions that are asked again of the same story": sum(n - 1 for n in asked.values()),
         "questions of which an option is given twice": sum(len(set(item.options)) < len(item.options) for item in items),
     }
     for what, number in odd.items():
         if number:
-            ledger.remark(split, what, "kept, a passage a version" if "agree" in what else "kept", number)
+            report.remark(split, what, "kept, a passage a version" if "agree" in what else "kept", number)

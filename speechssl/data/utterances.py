@@ -4,7 +4,7 @@
 `{"audio": "audio/7.flac", "speaker": "ann", "labels": {"keyword": "yes"}}`. What a task asks for stands in its field (`Utterance`);
 `id` (the path without its suffix), `seconds` and `speaker` may be left out, and so may `dev.jsonl`: then every tenth recording of
 `train.jsonl` is dev. Audio paths are relative to the folder, or absolute.
-`card.json`, which `speechssl prepare` writes, says which task it is (`{"task": "ks", ...}`).
+`card.json`, which `speechssl prepare` writes, names its task (`{"task": "ks", ...}`).
 Two tasks need more: asv has `dev.trials.jsonl` and `test.trials.jsonl` (`Trial`); qbe has `documents.jsonl`, the recordings that
 are searched, and no `train.jsonl`.
 """
@@ -61,7 +61,7 @@ class Utterance:
     seconds: float
     speaker: str = ""  # of a mixture of two voices both, joined by TOGETHER
     labels: Mapping[str, str] = field(default_factory=dict)  # slot -> class (KS, SID, IC, ER)
-    text: str = ""  # what is said, normalised (ASR, SF)
+    text: str = ""  # normalised (ASR, SF)
     phones: str = ""  # the phones, separated by spaces (PR)
     slots: tuple[Slot, ...] = ()  # in the order of speech (SF)
     turns: tuple[Turn, ...] = ()  # who speaks when (SD)
@@ -101,7 +101,7 @@ class LabelledSet(UtteranceSet):
 def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
     """Read and check the manifests. task: what the folder is to be; a folder without a card is what is asked for.
 
-    Without `dev.jsonl` a tenth of `train.jsonl` is dev, which is told on stderr.
+    Without `dev.jsonl` a tenth of `train.jsonl` is dev, with a note on stderr.
 
     Raises InputError (one sentence, naming file and line) for a missing manifest, a set of another task, a line that is not an
     utterance, an id that occurs twice, or a missing recording.
@@ -163,7 +163,7 @@ def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
 
 
 def to_record(utterance: Utterance) -> dict[str, Any]:
-    """The line of a manifest: what `load_set` reads, without the fields that say nothing."""
+    """The line of a manifest: what `load_set` reads, without empty fields."""
     return {name: value for name, value in asdict(utterance).items() if name in _NEEDED or value}
 
 

@@ -19,9 +19,6 @@ from speechssl.stats import Units, choose_units, unknown_voice
 RECORDING = "recording"
 
 
-# ---- spoken QA
-
-
 def known_voices(root: Path | str) -> frozenset[str]:
     """The speakers of passages and questions of the split `train` of a corpus; none where it has no such split."""
     return _speakers(Path(root) / "train", data_hash(root, "train"))
@@ -51,13 +48,10 @@ def passage_units(corpus: Corpus, passages: Sequence[str]) -> Units:
     """What is drawn of questions, or of passages themselves. passages: of every item the id of its passage.
 
     The voice of a question is its passage's. Another voice asks, so that the data are cross-classified; the passage's is the larger
-    source, for a reader searches all that it says, and answers are stretches of it.
+    source, for a reader searches the whole of it, and answers are spans of it.
     """
     voices = voices_of(corpus)
     return choose_units([voices[p] for p in passages], passages, "passage")
-
-
-# ---- SUPERB
 
 
 def speakers_of(utterance: Utterance) -> tuple[str, ...]:

@@ -1,4 +1,7 @@
-"""From the offset of an answer in a text to its time in the recording, through the times of the words."""
+"""Times of words: read from TextGrids or lists, and from the offset of an answer in a text to its time in the recording.
+
+TextGrids are those of Praat and the Montreal Forced Aligner, long or short, in UTF-8 or UTF-16.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,6 @@ from pathlib import Path
 
 from speechssl.data.records import Answer, Passage, Span
 from speechssl.errors import InputError
-
-# TextGrids (Praat, Montreal Forced Aligner), long or short, in UTF-8 or UTF-16: names and times of their interval tiers.
 
 Interval = tuple[str, float, float]  # name, start, end in seconds
 TOKEN = re.compile(r'"((?:[^"]|"")*)"|\[\s*\d*\s*\]|(?<![\w.])([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w.])')

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import AutoConfig, AutoFeatureExtractor, AutoModel, HubertConfig
+from transformers import MODEL_MAPPING, AutoConfig, AutoFeatureExtractor, HubertConfig
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.base import Engine, SpeechEncoder, TransformersEngine, hash_weights
@@ -19,6 +19,7 @@ from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, 
 from speechssl.encoders.cpu import FastEngine
 from speechssl.encoders.hubert import is_known
 from speechssl.errors import InputError, first_line
+from speechssl.int8 import load_quantised
 from speechssl.io import SHIPPED, checkpoint_folder, hash_json, read_json
 from speechssl.timing import FrameGrid
 
@@ -72,7 +73,7 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
     """Load a speech encoder, whoever made it. The same weights are the same encoder, with the same hash, however they came.
 
     name: one of
-      a shipped model                 `minisqa-en/encoder`
+      a shipped model                 `minisqa-en-robust/encoder`
       a Hugging Face folder           with config.json and model.safetensors or pytorch_model.bin: HuBERT, wav2vec 2.0, WavLM or
                                       data2vec-audio, with or without the head it was fine-tuned or pre-trained with
       a Hugging Face hub id           `facebook/hubert-base-ls960`, taken from $SPEECHSSL_MODELS first
@@ -184,8 +185,13 @@ def _load_huggingface(name: str | Path, given: Architecture) -> Checkpoint:
 def _load_weights(source: str, config: Any) -> tuple[torch.nn.Module, tuple[str, ...], tuple[str, ...]]:
     """The model, the names of the weights that are not its own, and what was filled in."""
     config.mask_time_prob = config.mask_time_prob or 0.05  # or the model would have no mask embedding, and another hash
+    path = Path(source) / "model.safetensors"
     try:
-        model, info = AutoModel.from_pretrained(source, config=config, dtype=torch.float32, output_loading_info=True)
+        # what ships is stored as int8, which transformers does not know: it gets the weights; else it reads the files itself
+        state = load_quantised(path) if path.is_file() else None
+        model, info = MODEL_MAPPING[type(config)].from_pretrained(
+            None if state else source, state_dict=state, config=config, dtype=torch.float32, output_loading_info=True
+        )
     except Exception as error:  # safetensors, torch and transformers each have their own for a damaged file
         reason = first_line(error)
         raise InputError(f"cannot load the weights of {source} ({reason}); fetch or make the checkpoint again") from error

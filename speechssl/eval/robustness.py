@@ -132,7 +132,7 @@ def parse_named(pairs: Iterable[str], what: str) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (equals and name and value):
-            raise InputError(f"{what} {pair} is not NAME=WHERE; write for example baseline=minisqa-en")
+            raise InputError(f"{what} {pair} is not NAME=WHERE; write for example baseline=minisqa-en-robust")
         if name in found:
             raise InputError(f"{what} gives the name {name} twice; choose another for one of them")
         found[name] = value

@@ -27,7 +27,6 @@ from speechssl.multiple_choice.model import ChoiceModel, load_choice
 from speechssl.multiple_choice.speechbert import score_codes
 from speechssl.speechbert.decode import AudioWords
 from speechssl.speechbert.system import SpeechBertSystem, load_speechbert
-from speechssl.systems import part
 from speechssl.textlm.encoders import TextCodec, load_tokenizer
 from speechssl.timing import RunLength
 from speechssl.units.extract import UnitExtractor, extractor_of
@@ -215,7 +214,7 @@ def _load_text(models: Path, bf16: bool) -> tuple[TextCodec, ChoiceReader, dict[
 
 
 def _choice_part(models: Path, name: str, kind: str) -> Path:
-    if not (folder := part(models, name)).is_dir():
+    if not (folder := models / name).is_dir():
         how = "neither --units nor --speechbert" if kind == "text" else f"with --{kind}"
         raise InputError(f"{models} has no {name}/; train one (speechssl train choice, {how})")
     return folder

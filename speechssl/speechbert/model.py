@@ -26,8 +26,9 @@ from torch.nn import functional
 from speechssl.cascade.ctc import run_lstm
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel, span_loss
-from speechssl.dual.weights import dequantise, load_reader, quantise, save_reader
+from speechssl.dual.weights import load_reader, save_reader
 from speechssl.errors import InputError
+from speechssl.int8 import dequantise, quantise
 from speechssl.io import hash_files, read_json, replacing
 from speechssl.speechbert.data import NONE, WordTable, padded
 from speechssl.trainer import Batch

@@ -17,7 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
-from speechssl.data.prepare_report import claim_settings, in_parallel, write_lines
+from speechssl.data.prepare import begin_folder, in_parallel, write_lines
 from speechssl.data.records import Answer, Passage, Question, Span, compact, data_hash
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
@@ -115,7 +115,7 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
     if min(settings.passages.values()) < 0 or settings.questions < 1 or not 0 <= settings.unanswerable <= 1:
         raise InputError(f"cannot make `{settings.command}`; give counts from 0, at least one question, and a share from 0 to 1")
     wanted = {"corpus": "minisqa", "version": VERSION, "settings": asdict(settings)}
-    claim_settings(out, wanted, "MiniSQA")
+    begin_folder(out, wanted, "MiniSQA")
     if (out / "card.json").is_file():
         return read_json(out / "card.json")
     for split in SPLITS:

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration, resample, to_int16, write_flac
 from speechssl.augment import NoiseBank, active_level
-from speechssl.data.prepare_report import claim_settings, in_parallel, write_lines
+from speechssl.data.prepare import begin_folder, in_parallel, write_lines
 from speechssl.data.utterances import DOCUMENTS, SPLITS, SPLITS_OF, TOGETHER, Slot, Trial, Turn, Utterance, to_record
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json, write_text
@@ -585,8 +585,8 @@ def _prepare_task(out: Path, task: str, settings: Settings, workers: int) -> dic
     made_from = {"corpus": "minisuperb", "version": VERSION, "seed": settings.seed}
     wanted = made_from | {"task": task, "sizes": sizes}
     if task in SHARED:
-        claim_settings(out.parent / SHARED[task], made_from | {"recordings": SHARED[task]}, NAME)
-    claim_settings(out, wanted, NAME)
+        begin_folder(out.parent / SHARED[task], made_from | {"recordings": SHARED[task]}, NAME)
+    begin_folder(out, wanted, NAME)
     if not (out / "card.json").is_file():
         planned = plan(task, sizes, settings.seed)
         jobs = [(out, p) for split in sizes for p in planned[split] if not _part(out, p).is_file()]

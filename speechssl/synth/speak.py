@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.files import safe_name
-from speechssl.data.prepare_report import PARTS, Draft, Ledger, in_parallel
+from speechssl.data.prepare import PARTS, PrepareReport, SplitRecords, in_parallel
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.io import hash_json, read_json, write_json
 from speechssl.synth.espeak import Spoken, Voice, speak
@@ -212,9 +212,14 @@ class _Group:
 
 
 def speak_drafts(
-    out: Path, drafts: Mapping[str, Draft], ledger: Ledger, seed: int = 0, workers: int = 1, voices: Voices | None = None
-) -> dict[str, Draft]:
-    """Give audio to every passage, question and option of the drafts that has none; what cannot be spoken is set aside.
+    out: Path,
+    by_split: Mapping[str, SplitRecords],
+    report: PrepareReport,
+    seed: int = 0,
+    workers: int = 1,
+    voices: Voices | None = None,
+) -> dict[str, SplitRecords]:
+    """Give audio to every passage, question and option that has none; what cannot be spoken is set aside.
 
     The text is spoken, or the transcript where there is none. Answers in passages that are spoken get times. The recordings go to
     out/<split>/spoken; the same seed gives the same bytes on any number of workers, and a killed run goes on where it was.
@@ -222,22 +227,22 @@ def speak_drafts(
     """
     choose = voices or speakers
     speak("a", next(iter(choose("en", "train"))))  # raises at once, and not in every worker, where there is no synthesiser
-    groups = {split: list(_groups(out, split, draft, seed, choose)) for split, draft in drafts.items()}
+    groups = {split: list(_groups(out, split, records, seed, choose)) for split, records in by_split.items()}
     jobs = [(group,) for some in groups.values() for group in some if not _is_done(group)]
     for _ in tqdm(in_parallel(_speak_group, jobs, workers), total=len(jobs), desc="speaking", unit="passage", disable=not jobs):
         pass
-    return {split: _spoken(split, draft, groups[split], ledger) for split, draft in drafts.items()}
+    return {split: _spoken(split, records, groups[split], report) for split, records in by_split.items()}
 
 
-def _groups(out: Path, split: str, draft: Draft, seed: int, choose: Voices) -> Iterator[_Group]:
+def _groups(out: Path, split: str, records: SplitRecords, seed: int, choose: Voices) -> Iterator[_Group]:
     """What is to be spoken, a passage at a time."""
     asked: dict[str, list[Question]] = {}
-    for question in draft.questions:
+    for question in records.questions:
         asked.setdefault(question.passage, []).append(question)
-    records: list[Passage | Question] = [*draft.passages, *draft.questions]
-    languages = sorted({_language(r) for r in records} & set(LANGUAGES))
+    every: list[Passage | Question] = [*records.passages, *records.questions]
+    languages = sorted({_language(r) for r in every} & set(LANGUAGES))
     voices = {language: tuple(choose(language, voices_of(split))) for language in languages}
-    for passage in draft.passages:
+    for passage in records.passages:
         own = asked.get(passage.id, ())
         questions = tuple(q for q in own if not passage.audio or not q.audio or (q.options and not q.option_audio))
         if not passage.audio or questions:
@@ -320,26 +325,23 @@ def _recorded(group: _Group, reading: Reading, voice: Voice, name: str) -> dict[
     return {"audio": audio, "seconds": reading.seconds, "speaker": voice.name, "words": words, "skipped": reading.skipped}
 
 
-# ---- the drafts with audio, and the report
-
-
-def _spoken(split: str, draft: Draft, groups: Sequence[_Group], ledger: Ledger) -> Draft:
-    """The draft with audio, without what could not be spoken."""
+def _spoken(split: str, records: SplitRecords, groups: Sequence[_Group], report: PrepareReport) -> SplitRecords:
+    """The records with audio, without what could not be spoken."""
     parts = [read_json(group.part) for group in groups]
     readings = {group.passage.id: part["passage"] for group, part in zip(groups, parts, strict=True)}
     askings = {name: record for part in parts for name, record in part["questions"].items()}
     passages, questions = [], []
-    for passage in draft.passages:
+    for passage in records.passages:
         if "reason" in (spoken := readings.get(passage.id, {})):
-            ledger.set_aside(split, "passages", passage.id, spoken["reason"])
+            report.set_aside(split, "passages", passage.id, spoken["reason"])
         else:
             passages.append(replace(passage, **_changed(spoken)))
     names = {p.id for p in passages}
-    for question in draft.questions:
+    for question in records.questions:
         spoken = askings.get(question.id, {})
         reason = spoken.get("reason") if question.passage in names else "its passage cannot be spoken"
         if reason:
-            ledger.set_aside(split, "questions", question.id, reason)
+            report.set_aside(split, "questions", question.id, reason)
         else:
             answers = question.answers
             if "answers" in spoken:  # with the times they have in the passage, where that was spoken
@@ -356,8 +358,8 @@ def _spoken(split: str, draft: Draft, groups: Sequence[_Group], ledger: Ledger) 
             counts[why, UNTIMED] += bool(why)
     for (what, done), number in counts.items():
         if number:
-            ledger.remark(split, what, done, number)
-    return Draft(passages, questions)
+            report.remark(split, what, done, number)
+    return SplitRecords(passages, questions)
 
 
 def _changed(spoken: Mapping[str, Any]) -> dict[str, Any]:

@@ -194,7 +194,7 @@ class Codebook:
 
 
 def load_codebook(path: Path | str) -> Codebook:
-    """path: a file, or a shipped one by its name, `minisqa-en/units.safetensors`.
+    """path: a file, or a shipped one by its name, `minisqa-en-robust/units.safetensors`.
 
     Raises InputError when the file or its card is missing or damaged, or the card is another codebook's.
     """

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
-from speechssl.data.join import join, joining, measuring, write_joined
-from speechssl.data.prepare_report import in_parallel
+from speechssl.data.join import join, join_job, measure_job, write_joined
+from speechssl.data.prepare import in_parallel
 from speechssl.errors import InputError
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
@@ -54,7 +54,7 @@ def test_rates_may_change_and_still_nothing_drifts(parts):
 
 
 def test_pieces_resampled_one_by_one_would_drift():
-    """What joining avoids: at 22,050 Hz every piece of 1,000 samples would last a third of a sample too long."""
+    """What joining first avoids: at 22,050 Hz every piece of 1,000 samples would last a third of a sample too long."""
     pieces = [noise(1_000, k) for k in range(27)]
     one_by_one = sum(len(resample(piece, 22_050, SAMPLE_RATE)) for piece in pieces)
     assert one_by_one > join([(piece, 22_050) for piece in pieces])[1].samples + 8
@@ -100,16 +100,16 @@ def test_a_silent_piece_is_kept_and_a_silent_whole_is_not(sentences, tmp_path):
 
 def test_a_job_says_what_cannot_be_read(sentences, tmp_path):
     sentences[1].write_bytes(sentences[1].read_bytes()[:2_000])
-    name, reason = joining(("p", sentences, tmp_path / "p.flac"))
+    name, reason = join_job(("p", sentences, tmp_path / "p.flac"))
     assert name == "p" and "s1.wav is cut off" in reason and not (tmp_path / "p.flac").exists()
-    assert joining(("p", [tmp_path / "gone.mp3"], tmp_path / "p.flac"))[1].endswith("does not exist; check the path")
-    assert "s1.wav is cut off" in measuring(("q", sentences[1]))[1]
-    assert measuring(("q", sentences[0])) == ("q", ceil(5_000 * SAMPLE_RATE / 22_050) / SAMPLE_RATE)
+    assert join_job(("p", [tmp_path / "gone.mp3"], tmp_path / "p.flac"))[1].endswith("does not exist; check the path")
+    assert "s1.wav is cut off" in measure_job(("q", sentences[1]))[1]
+    assert measure_job(("q", sentences[0])) == ("q", ceil(5_000 * SAMPLE_RATE / 22_050) / SAMPLE_RATE)
 
 
 def test_jobs_give_their_results_from_several_processes(sentences, tmp_path):
     jobs = [(str(k), sentences[: k + 1], tmp_path / f"{k}.flac") for k in range(3)]
-    found = dict(in_parallel(joining, jobs, 2))
+    found = dict(in_parallel(join_job, jobs, 2))
     assert {name: len(joined.lengths) for name, joined in found.items()} == {"0": 1, "1": 2, "2": 3}
 
 

@@ -13,14 +13,11 @@ import pytest
 from pyarrow import parquet
 
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample
-from speechssl.data import nmsqa as nmsqa_drafts
-from speechssl.data import nmsqa as nmsqa_split
-from speechssl.data import nmsqa as nmsqa_times
+from speechssl.data import nmsqa
 from speechssl.data.join import Joined
 from speechssl.data.nmsqa import prepare_nmsqa
 from speechssl.data.nmsqa_release import parquet_rows
-from speechssl.data.prepare import Wanted
-from speechssl.data.prepare_report import described
+from speechssl.data.prepare import Wanted, described
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.io import read_json
@@ -89,8 +86,8 @@ def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path):
         "Ivy",
         mini.CONTEXT,
     )
-    assert found.remarks(nmsqa_times.ADDED[0]) == 3 and found.remarks(nmsqa_times.CONFIRMED[0]) == 1  # those of the first sentence
-    assert found.remarks(nmsqa_times.COPIES[0]) == 3 and found.remarks(nmsqa_times.REPEATED[0]) == 8
+    assert found.remarks(nmsqa.ADDED[0]) == 3 and found.remarks(nmsqa.CONFIRMED[0]) == 1  # those of the first sentence
+    assert found.remarks(nmsqa.COPIES[0]) == 3 and found.remarks(nmsqa.REPEATED[0]) == 8
     assert found.facts["with_times"] == 4 and found.facts["answer_in_context"] == 1
     assert (
         Path(corpus.questions[0].audio).is_absolute()
@@ -110,7 +107,7 @@ def test_the_whole_is_the_same_with_several_processes(dev, tmp_path):
 
 def test_a_finished_folder_is_left_alone(dev, tmp_path, capsys, monkeypatch):
     found, _ = prepared(dev, tmp_path)
-    monkeypatch.setattr(nmsqa_drafts, "in_parallel", lambda *_: pytest.fail("this was made before"))
+    monkeypatch.setattr(nmsqa, "in_parallel", lambda *_: pytest.fail("this was made before"))
     assert prepare_nmsqa(dev, tmp_path / "out") == found.report
     assert "it is left as it is" in capsys.readouterr().err
     with pytest.raises(InputError, match="other settings"):
@@ -138,16 +135,16 @@ def test_the_77_are_kept_as_text_and_set_aside_where_there_is_audio(dev, tmp_pat
     mini.write_table(dev / "dev.parquet", [mini.row(1), mini.silent_row(2, 7)])
     mini.write_json(dev / "dev-hash2question.json", {"id-0_0-1": "question-0_0_1", "id-0_0-7": "question-0_0_7"})
     found, corpus = prepared(dev, tmp_path)
-    assert [q.id for q in corpus.questions] == ["id-0_0-1"] and found.aside(nmsqa_drafts.NO_RECORDING) == 1
+    assert [q.id for q in corpus.questions] == ["id-0_0-1"] and found.aside(nmsqa.NO_RECORDING) == 1
     lines = [json.loads(line) for line in (tmp_path / "out/set_aside.jsonl").read_text().splitlines()]
-    assert lines == [{"split": "dev", "kind": "questions", "id": "id-0_0-7", "reason": nmsqa_drafts.NO_RECORDING}]
+    assert lines == [{"split": "dev", "kind": "questions", "id": "id-0_0-7", "reason": nmsqa.NO_RECORDING}]
     report = prepare_nmsqa(dev / "dev.parquet", tmp_path / "text")  # beside it there are recordings: the same
     assert report["splits"]["dev"]["questions"]["set_aside"] == 1
     mini.write_question(dev / "dev_audios", "question-0_0_7")  # the original release has what the table does not name
     report = prepare_nmsqa(dev, tmp_path / "more")
     corpus = load_corpus(tmp_path / "more", "dev")
     assert [a.start for q in corpus.questions for a in q.answers][1] is None and corpus.questions[1].passage == "context-0_0"
-    assert mini.Found(report).remarks(nmsqa_times.TEXTLESS[0]) == 1
+    assert mini.Found(report).remarks(nmsqa.TEXTLESS[0]) == 1
 
 
 def test_without_recordings_a_split_is_text_only_and_its_times_are_not_lost(dev, tmp_path):
@@ -156,7 +153,8 @@ def test_without_recordings_a_split_is_text_only_and_its_times_are_not_lost(dev,
     found, corpus = prepared(tmp_path / "alone", tmp_path)
     assert len(corpus.questions) == 3 and {q.audio for q in corpus.questions} == {p.audio for p in corpus.passages.values()} == {""}
     assert all(a.start is None and a.char_start is not None for q in corpus.questions for a in q.answers)
-    assert len(corpus.passages) == 1 and found.remarks(nmsqa_drafts.SILENT[0]) == 1 and found.remarks(nmsqa_drafts.MUTE[0]) == 3
+    assert len(corpus.passages) == 1 and found.remarks(nmsqa.TEXT_ONLY[0]) == 1
+    assert found.remarks(nmsqa.NO_RECORDINGS[0]) == 3
     kept = read_json(tmp_path / "out/dev/released_times.json")
     assert kept["id-0_0-2"] == [{"segment": "context-0_0_2", "in_segment": [1.2, 1.7], "in_passage": [1.2, 1.7]}]
     assert not found.facts["questions"]["agrees"] and "published 10,570 (DIFFERENT)" in described(found.report)
@@ -176,7 +174,7 @@ def test_answers_that_are_times_alone_are_set_aside_where_there_is_nothing_to_he
     mini.write_table(tmp_path / "alone" / "dev.parquet", rows)
     found, corpus = prepared(tmp_path / "alone", tmp_path)
     assert [q.id for q in corpus.questions] == ["id-0_0-0"]
-    assert found.facts["set_aside"] == {nmsqa_drafts.TIMES_ALONE: 1}
+    assert found.facts["set_aside"] == {nmsqa.TIMES_ALONE: 1}
 
 
 # ---- sentences that are missing
@@ -190,7 +188,7 @@ def test_a_sentence_that_the_release_misses_shifts_no_time(dev, tmp_path):
         heard(corpus, q) for q in corpus.questions
     )
     assert corpus.questions[1].answers[0].start == pytest.approx(mini.before(2, (1,)) + 1.2, abs=1e-9)
-    assert found.remarks(nmsqa_drafts.HOLES[0]) == 1 and found.aside(nmsqa_drafts.NOT_SAID) == 1
+    assert found.remarks(nmsqa.HOLES[0]) == 1 and found.aside(nmsqa.ANSWER_MISSING) == 1
 
 
 def test_a_listed_sentence_that_the_source_misses_sets_its_passage_aside(dev, tmp_path):
@@ -203,7 +201,7 @@ def test_a_listed_sentence_that_the_source_misses_sets_its_passage_aside(dev, tm
     assert list(corpus.passages) == ["context-0_0"] and found.facts["passages"] == {
         "read": 2, "kept": 1, "set_aside": 1, "published": 2067, "agrees": False,
     }  # fmt: skip
-    assert found.aside(nmsqa_drafts.NOT_WHOLE) == 1 and found.aside(nmsqa_drafts.ITS_PASSAGE) == 4
+    assert found.aside(nmsqa.NOT_WHOLE) == 1 and found.aside(nmsqa.ITS_PASSAGE) == 4
     first = json.loads((tmp_path / "out/set_aside.jsonl").read_text().splitlines()[0])
     assert first["missing"] == ["context-0_1_2"]
 
@@ -219,7 +217,7 @@ def test_a_recording_of_the_whole_stands_in_where_its_sentences_are_not_there(de
     assert [q.answers[0].start is not None for q in corpus.questions] == [True, False, False, False] and heard(
         corpus, corpus.questions[0]
     )
-    assert found.remarks(nmsqa_times.ADRIFT[0]) == 3 and Path(corpus.passages["context-0_0"].audio).is_absolute()
+    assert found.remarks(nmsqa.ADRIFT[0]) == 3 and Path(corpus.passages["context-0_0"].audio).is_absolute()
     about = [
         {"id": f"context-0_0_{k}", "speaker": "Ivy", "duration": n / mini.RATE, "text": ""} for k, n in enumerate(mini.LENGTHS)
     ]
@@ -238,7 +236,7 @@ def test_times_in_a_longer_recording_of_the_whole_are_not_used(dev, tmp_path):
     moved = (mini.before(2) + 1.0 + start, mini.before(2) + 1.0 + end)
     mini.write_table(dev / "dev.parquet", [mini.row(2, answers=times([moved], [(start, end)]))])
     found, corpus = prepared(dev, tmp_path)
-    assert heard(corpus, corpus.questions[0]) and found.remarks(nmsqa_drafts.LONGER[0]) == 1
+    assert heard(corpus, corpus.questions[0]) and found.remarks(nmsqa.LONGER[0]) == 1
 
 
 def test_one_recording_of_no_whole_passage_leaves_the_split_text_only(dev, tmp_path):
@@ -246,7 +244,7 @@ def test_one_recording_of_no_whole_passage_leaves_the_split_text_only(dev, tmp_p
         if path.stem != "context-0_0_3":
             path.unlink()
     found, corpus = prepared(dev, tmp_path)
-    assert len(corpus.questions) == 4 and corpus.questions[0].audio == "" and found.remarks(nmsqa_drafts.UNHEARD[0]) == 1
+    assert len(corpus.questions) == 4 and corpus.questions[0].audio == "" and found.remarks(nmsqa.UNUSED[0]) == 1
 
 
 def test_a_damaged_recording_is_set_aside_with_the_reason(dev, tmp_path):
@@ -254,7 +252,7 @@ def test_a_damaged_recording_is_set_aside_with_the_reason(dev, tmp_path):
     path.write_bytes(path.read_bytes()[:999])
     (dev / "dev_audios/question-0_0_1.wav").write_bytes(b"ID3 no audio at all")
     found, corpus = prepared(dev, tmp_path)
-    assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-3"] and found.aside(nmsqa_drafts.UNUSABLE) == 2
+    assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-3"] and found.aside(nmsqa.UNUSABLE) == 2
     assert "question-0_0_2.wav is cut off" in (tmp_path / "out/set_aside.jsonl").read_text()
 
 
@@ -279,7 +277,7 @@ def test_times_in_the_passage_are_read_as_such(dev, tmp_path):
         rows.append(mini.row(k, answers=times([moved], [] if k == 2 else [(start, end)])))
     mini.write_table(dev / "dev.parquet", rows)
     found, corpus = prepared(dev, tmp_path)
-    assert found.remarks(nmsqa_times.CONFIRMED[0]) == 3 and found.remarks(nmsqa_times.WHOLE[0]) == 1
+    assert found.remarks(nmsqa.CONFIRMED[0]) == 3 and found.remarks(nmsqa.WHOLE[0]) == 1
     assert corpus.questions[1].answers[0].start == pytest.approx(mini.before(1) + 0.8, abs=1e-9)  # exact, not what was rounded
     assert corpus.questions[2].answers[0].start == pytest.approx(mini.before(2) + 1.204, abs=1e-9)
 
@@ -293,7 +291,7 @@ def test_where_both_readings_fit_and_disagree_the_text_decides(dev, tmp_path):
     )
     mini.write_table(dev / "dev.parquet", [wrong, right])
     found, corpus = prepared(dev, tmp_path)
-    assert found.remarks(nmsqa_times.NEARER[0]) == 2 and all(heard(corpus, q) for q in corpus.questions)
+    assert found.remarks(nmsqa.NEARER[0]) == 2 and all(heard(corpus, q) for q in corpus.questions)
 
 
 @pytest.mark.parametrize(
@@ -311,11 +309,7 @@ def test_times_that_cannot_be_are_left_out_and_counted(dev, tmp_path, full, segm
     mini.write_table(dev / "dev.parquet", [mini.row(0), mini.row(1, answers=times(full, segment))])
     found, corpus = prepared(dev, tmp_path)
     assert [a.start for a in corpus.questions[1].answers] == [None] and heard(corpus, corpus.questions[0])
-    assert (
-        found.remarks(nmsqa_times.OUTSIDE[0]) == 1
-        and found.remarks(nmsqa_times.TEXTLESS[0]) == 1
-        and found.facts["with_times"] == 1
-    )
+    assert found.remarks(nmsqa.OUTSIDE[0]) == 1 and found.remarks(nmsqa.TEXTLESS[0]) == 1 and found.facts["with_times"] == 1
 
 
 def test_a_time_that_ends_a_little_after_the_audio_ends_with_it(dev, tmp_path):
@@ -338,7 +332,7 @@ def test_every_time_goes_to_the_text_that_it_is_of(dev, tmp_path):
     assert [(a.text, a.start and round(a.start - mini.before(1), 6)) for a in corpus.questions[0].answers] == [
         ("the lamp", 0.3), ("Boris", 0.8), ("a lamp", None),
     ]  # fmt: skip
-    assert found.remarks(nmsqa_times.UNEVEN[0]) == 1 and found.remarks(nmsqa_times.TEXTLESS[0]) == 1
+    assert found.remarks(nmsqa.UNEVEN[0]) == 1 and found.remarks(nmsqa.TEXTLESS[0]) == 1
 
 
 def test_a_time_too_few_goes_to_the_text_that_stands_nearest(dev, tmp_path):
@@ -348,16 +342,14 @@ def test_a_time_too_few_goes_to_the_text_that_stands_nearest(dev, tmp_path):
     mini.write_table(dev / "dev.parquet", [mini.row(1, answers=texts | times([(0.95, 1.2)], [(0.95, 1.2)]))])
     found, corpus = prepared(dev, tmp_path)
     assert [(a.text, a.start is not None) for a in corpus.questions[0].answers] == [("Boris", True), ("she", False)]
-    assert found.remarks(nmsqa_times.GUESSED[0]) == 1
+    assert found.remarks(nmsqa.GUESSED[0]) == 1
 
 
 def test_other_occurrences_are_no_answers(dev, tmp_path):
     neg = {"audio_full_neg_answer_start": [0.1, 0.2], "audio_full_neg_answer_end": [0.2, 0.3]}
     mini.write_table(dev / "dev.parquet", [mini.row(1, answers=neg)])
     found, corpus = prepared(dev, tmp_path)
-    assert (
-        len(corpus.questions[0].answers) == 1 and found.remarks(nmsqa_times.OTHERS[0]) == 1 and heard(corpus, corpus.questions[0])
-    )
+    assert len(corpus.questions[0].answers) == 1 and found.remarks(nmsqa.OTHERS[0]) == 1 and heard(corpus, corpus.questions[0])
 
 
 # ---- rows
@@ -383,12 +375,12 @@ def test_bad_rows_are_kept_or_set_aside_and_all_are_counted(dev, tmp_path):
         "published": 0,
         "agrees": 0,
     }
-    assert [found.aside(r) for r in (nmsqa_split.TWICE, nmsqa_split.NAMELESS, nmsqa_drafts.NO_ANSWERS)] == [1, 1, 1]
-    assert found.remarks(nmsqa_times.OFFSET[0]) == 1 and found.remarks(nmsqa_times.EMPTY[0]) == 1
+    assert [found.aside(r) for r in (nmsqa.TWICE, nmsqa.NAMELESS, nmsqa.NO_ANSWERS)] == [1, 1, 1]
+    assert found.remarks(nmsqa.OFFSET[0]) == 1 and found.remarks(nmsqa.EMPTY[0]) == 1
     by_id = {q.id: q for q in corpus.questions}
-    assert heard(corpus, by_id["id-0_0-0#2"]) and found.remarks(nmsqa_split.RENAMED[0]) == 1
+    assert heard(corpus, by_id["id-0_0-0#2"]) and found.remarks(nmsqa.RENAMED[0]) == 1
     assert by_id["id-0_0-2"].answers[0].char_start is None and heard(corpus, by_id["id-0_0-2"])
-    assert by_id["id-0_0-1"].answers == () and found.remarks(nmsqa_drafts.UNANSWERED[0]) == 1
+    assert by_id["id-0_0-1"].answers == () and found.remarks(nmsqa.UNANSWERED[0]) == 1
 
 
 def write_plain(path, rows):
@@ -426,7 +418,7 @@ def test_without_a_column_of_answers_a_split_is_set_aside_and_nothing_else_is_re
     rows = [{n: v for n, v in mini.row(k).items() if n != "answers"} for k in range(4)]
     mini.write_table(dev / "test.parquet", rows)
     report = prepare_nmsqa(dev, tmp_path / "both")
-    assert mini.Found(report, "test").aside(nmsqa_drafts.NO_ANSWERS) == 4 and report["splits"]["dev"]["questions"]["kept"] == 4
+    assert mini.Found(report, "test").aside(nmsqa.NO_ANSWERS) == 4 and report["splits"]["dev"]["questions"]["kept"] == 4
     (dev / "test.parquet").rename(dev / "dev.parquet")
     with pytest.raises(
         InputError, match=r"holds no question of nmsqa that can be used \(4 x its answers are missing from the source\)"
@@ -459,7 +451,7 @@ def test_sentences_that_the_release_misses_are_counted_without_recordings_too(tm
     mini.write_table(tmp_path / "nmsqa/train.parquet", [mini.row(k, p) for p in ("0_0", "0_1") for k in range(2)])
     mini.write_json(tmp_path / "nmsqa/train_segment_id.json", {"0_0": ["0", "1", "2", "3"], "0_1": ["1", "2"]})
     found, corpus = prepared(tmp_path / "nmsqa", tmp_path, "train")
-    assert found.remarks(nmsqa_drafts.HOLES[0]) == 1 and len(corpus.questions) == 4
+    assert found.remarks(nmsqa.HOLES[0]) == 1 and len(corpus.questions) == 4
 
 
 def test_without_a_column_of_contexts_the_sentences_are_the_text(dev, tmp_path):
@@ -468,7 +460,7 @@ def test_without_a_column_of_contexts_the_sentences_are_the_text(dev, tmp_path):
     found, corpus = prepared(dev, tmp_path)
     assert [p.text for p in corpus.passages.values()] == [" ".join(mini.SENTENCES[:3])]
     assert len(corpus.questions) == 3 and all(heard(corpus, q) for q in corpus.questions)
-    assert found.remarks(nmsqa_split.TOLD[0]) == 3
+    assert found.remarks(nmsqa.BARE[0]) == 3
     rows = [{n: v for n, v in row.items() if not n.startswith("content_segment_")} for row in rows]
     mini.write_table(dev / "dev.parquet", rows)  # nor any text: what is heard is enough
     prepare_nmsqa(dev, tmp_path / "bare")
@@ -580,7 +572,7 @@ def test_the_original_release(tmp_path, packed):
     assert passage.text == mini.CONTEXT and mini.CONTEXT[second.answers[0].char_start :].startswith("nine coins")
     assert [w.text for w in passage.words] == ["sold", "nine", "coins"]
     assert passage.words[1].start == pytest.approx(mini.before(2) + 1.2, abs=1e-4)
-    assert third.answers[0].start is None and found.remarks(nmsqa_times.OUTSIDE[0]) == 1  # 0 to 0: not found by the aligner
+    assert third.answers[0].start is None and found.remarks(nmsqa.OUTSIDE[0]) == 1  # 0 to 0: not found by the aligner
 
 
 def test_the_original_release_without_texts_takes_words_from_the_alignment(tmp_path):
@@ -588,7 +580,7 @@ def test_the_original_release_without_texts_takes_words_from_the_alignment(tmp_p
     found, corpus = prepared(tmp_path / "original", tmp_path)
     by_id = {q.id: q for q in corpus.questions}
     assert [a.text for a in by_id["h2"].answers] == ["nine coins"] and heard(corpus, by_id["h2"])
-    assert [a.text for a in by_id["h0"].answers] == [""] and found.remarks(nmsqa_times.UNSAID[0]) == 1
+    assert [a.text for a in by_id["h0"].answers] == [""] and found.remarks(nmsqa.UNKNOWN_WORDS[0]) == 1
 
 
 def test_the_original_release_with_squads_texts_and_times_in_the_passage(tmp_path):
@@ -616,7 +608,7 @@ def test_the_original_release_with_squads_texts_and_times_in_the_passage(tmp_pat
     found, corpus = prepared(root, tmp_path)
     assert [q.text for q in corpus.questions] == ["SQuAD 0?", "SQuAD 2?", "SQuAD 3?"]
     assert heard(corpus, corpus.questions[1]) and corpus.questions[1].answers[0].char_start == mini.CONTEXT.index("nine coins")
-    assert corpus.questions[2].answers[0].start is None and found.remarks(nmsqa_times.WHOLE[0]) == 2
+    assert corpus.questions[2].answers[0].start is None and found.remarks(nmsqa.WHOLE[0]) == 2
 
 
 # ---- what is refused
@@ -677,10 +669,10 @@ def test_the_real_dev_table(tmp_path):
     assert found.facts["questions"] == {"read": 10_570, "kept": 10_570, "set_aside": 0, "published": 10_570, "agrees": True}
     assert found.facts["passages"] == {"read": 2_067, "kept": 2_067, "set_aside": 0, "published": 2_067, "agrees": True}
     assert len(corpus.passages) == 2_067 and corpus.passages["context-34_4"].audio == ""
-    assert found.remarks(nmsqa_drafts.SILENT[0]) == 77 and found.remarks(nmsqa_times.OFFSET[0]) == 0
-    assert found.remarks(nmsqa_times.UNEVEN[0]) == 9_595 and found.remarks(nmsqa_times.OTHERS[0]) == 2_160
-    assert found.remarks(nmsqa_times.COPIES[0]) == 6_962 and found.remarks(nmsqa_times.MOVED[0]) == 0
-    assert sum(len(q.answers) for q in corpus.questions) + found.remarks(nmsqa_times.REPEATED[0]) == 34_726
+    assert found.remarks(nmsqa.TEXT_ONLY[0]) == 77 and found.remarks(nmsqa.OFFSET[0]) == 0
+    assert found.remarks(nmsqa.UNEVEN[0]) == 9_595 and found.remarks(nmsqa.OTHERS[0]) == 2_160
+    assert found.remarks(nmsqa.COPIES[0]) == 6_962 and found.remarks(nmsqa.MOVED[0]) == 0
+    assert sum(len(q.answers) for q in corpus.questions) + found.remarks(nmsqa.REPEATED[0]) == 34_726
     assert max(len(n) for n in read_json(DATA / "nmsqa/dev_segment_id.json").values()) == 26
 
 
@@ -692,11 +684,11 @@ def test_every_real_time_of_dev_is_paired_with_a_text():
         if row.times:
             name = row.times[0].segment
             length = round((max(t.within[1] for t in row.times) + 1) * SAMPLE_RATE)
-            layout = nmsqa_times.Layout((name,), Joined((length,), (SAMPLE_RATE,), length), length / SAMPLE_RATE)
-            answers = nmsqa_times.spoken_answers(row, layout, (), lambda done: counts.update([done[0]]))
+            layout = nmsqa.Layout((name,), Joined((length,), (SAMPLE_RATE,), length), length / SAMPLE_RATE)
+            answers = nmsqa.spoken_answers(row, layout, (), lambda done: counts.update([done[0]]))
             rates += [len(a.text) / (a.end - a.start) for a in answers if a.start is not None]
-    assert counts[nmsqa_times.CONFIRMED[0]] == 17_155 and not counts[nmsqa_times.UNSAID[0]] + counts[nmsqa_times.OUTSIDE[0]]
-    assert (counts[nmsqa_times.GUESSED[0]], counts[nmsqa_times.ELSEWHERE[0]]) == (142, 92)
+    assert counts[nmsqa.CONFIRMED[0]] == 17_155 and not counts[nmsqa.UNKNOWN_WORDS[0]] + counts[nmsqa.OUTSIDE[0]]
+    assert (counts[nmsqa.GUESSED[0]], counts[nmsqa.ELSEWHERE[0]]) == (142, 92)
     assert np.mean([2.5 < rate < 35 for rate in rates]) > 0.985 and 14 < np.median(rates) < 16  # letters a second, as people speak
 
 
@@ -721,7 +713,7 @@ def test_a_real_recording_as_the_fifth_sentence(tmp_path):
     samples, rate = read_native(mp3)
     original = resample(samples, rate, SAMPLE_RATE)[round(7.44 * SAMPLE_RATE) :][: len(said)]
     assert np.corrcoef(said, original)[0, 1] > 0.98  # half a sample off at most: the rate changes from 22,050 to 24,000 Hz
-    assert found.facts["questions"]["read"] == 10_570 and found.aside(nmsqa_drafts.NO_RECORDING) >= 76
+    assert found.facts["questions"]["read"] == 10_570 and found.aside(nmsqa.NO_RECORDING) >= 76
 
 
 def test_a_slice_is_joined_alone(tmp_path):

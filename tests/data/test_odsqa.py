@@ -7,8 +7,7 @@ import pytest
 import soundfile
 
 from speechssl.data.odsqa import prepare_odsqa
-from speechssl.data.prepare import Wanted
-from speechssl.data.prepare_report import described
+from speechssl.data.prepare import Wanted, described
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 

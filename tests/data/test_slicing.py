@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from speechssl.data.nmsqa import prepare_nmsqa
 from speechssl.data.odsqa import prepare_odsqa
-from speechssl.data.prepare import Wanted
-from speechssl.data.prepare_report import Ledger, described
+from speechssl.data.prepare import PrepareReport, Wanted, described
 from speechssl.data.records import load_corpus
 from speechssl.data.spoken_squad import prepare_spoken_squad
 from speechssl.data.squad import prepare_squad
@@ -23,14 +22,14 @@ def reason(n):
 
 @given(st.lists(st.integers(0, 4), max_size=8), st.one_of(st.none(), st.integers(1, 9)))
 def test_kept_and_set_aside_are_what_was_read(asked, first):
-    ledger = Ledger("any", first=first)
-    ledger.count("dev", "passages", len(asked))
-    ledger.count("dev", "questions", sum(asked))
-    wanted = ledger.slice("dev", range(len(asked)), dict(enumerate(asked)))
+    report = PrepareReport("any", first=first)
+    report.count("dev", "passages", len(asked))
+    report.count("dev", "questions", sum(asked))
+    wanted = report.slice("dev", range(len(asked)), dict(enumerate(asked)))
     assert list(wanted) == [i for i, n in enumerate(asked) if n or first is None][: first or len(asked)]
-    ledger.keep("dev", "passages", len(wanted))
-    ledger.keep("dev", "questions", sum(asked[i] for i in wanted))
-    said = ledger.report({}, {})["splits"]["dev"]["set_aside"]
+    report.keep("dev", "passages", len(wanted))
+    report.keep("dev", "questions", sum(asked[i] for i in wanted))
+    said = report.to_json({}, {})["splits"]["dev"]["set_aside"]
     beyond = len(asked) - len(wanted) + sum(asked) - sum(asked[i] for i in wanted)
     assert said == ({reason(first): beyond} if beyond else {})
 

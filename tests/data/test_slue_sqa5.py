@@ -14,8 +14,7 @@ from pyarrow import parquet
 from speechssl.audio import SAMPLE_RATE, write_clip
 from speechssl.data import slue_sqa5
 from speechssl.data import slue_sqa5 as slue_audio
-from speechssl.data.prepare import Wanted
-from speechssl.data.prepare_report import described
+from speechssl.data.prepare import Wanted, described
 from speechssl.data.records import Span, load_corpus
 from speechssl.data.slue_sqa5 import places, prepare_slue_sqa5
 from speechssl.errors import InputError
@@ -189,7 +188,7 @@ def test_without_recordings_a_split_is_text_only(files, tmp_path):
     for split in ("fine-tune", "dev", "test"):
         shutil.rmtree(files / split)
     facts, corpus = prepared(files, tmp_path)
-    assert [q.audio for q in corpus.questions] == ["", ""] and remarks(facts, slue_sqa5.MUTE) == 2
+    assert [q.audio for q in corpus.questions] == ["", ""] and remarks(facts, slue_sqa5.NO_RECORDINGS) == 2
     assert [(a.text, a.start, a.char_start) for q in corpus.questions for a in q.answers] == [
         ("nine", None, None),
         ("lamps", None, 5),
@@ -204,7 +203,7 @@ def test_a_question_or_a_document_without_its_recording_is_set_aside(files, tmp_
     facts, corpus = prepared(files, tmp_path)
     assert [q.id for q in corpus.questions] == ["q-devb"] and facts["set_aside"] == {slue_sqa5.NOT_FOUND: 1}
     report = read_json(tmp_path / "out/data_report.json")["splits"]["test"]
-    assert report["questions"]["kept"] == 2 and remarks(report, slue_sqa5.MUTE) == 2  # nothing of test can be heard: text only
+    assert report["questions"]["kept"] == 2 and remarks(report, slue_sqa5.NO_RECORDINGS) == 2  # test is text only
 
 
 def test_damaged_recordings_inside_parquet_are_set_aside_with_the_reason(hub, tmp_path):

@@ -5,8 +5,7 @@ import json
 import pytest
 import soundfile
 
-from speechssl.data.prepare import Wanted
-from speechssl.data.prepare_report import described
+from speechssl.data.prepare import Wanted, described
 from speechssl.data.records import load_corpus
 from speechssl.data.spoken_squad import prepare_spoken_squad
 from speechssl.errors import InputError

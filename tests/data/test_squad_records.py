@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechssl.data.prepare_report import Ledger
+from speechssl.data.prepare import PrepareReport
 from speechssl.data.records import Answer
-from speechssl.data.squad import Asked, Gold, Paragraph, Style, drafted, originals
+from speechssl.data.squad import Asked, Gold, Paragraph, Style, originals, records_of
 
 TEXT = "Ann was born in Rome."
 ROME = (Gold("Rome", 16),)
@@ -15,96 +15,95 @@ def paragraph(*asked, context=TEXT, number=0, name="", title=""):
     return Paragraph(0, number, name, title, context, tuple(asked))
 
 
-def drafts(*paragraphs, style=None, **more):
-    ledger = Ledger("corpus")
-    draft, _ = drafted("test", list(paragraphs), style or Style(), ledger, **more)
-    return draft, ledger
+def by_split(*paragraphs, style=None, **more):
+    report = PrepareReport("corpus")
+    records, _ = records_of("test", list(paragraphs), style or Style(), report, **more)
+    return records, report
 
 
-def remarks(ledger):
-    return {what: number for (_, (what, _)), number in ledger.found.items()}
+def remarks(report):
+    return {what: number for (_, (what, _)), number in report.found.items()}
 
 
-def reasons(ledger):
-    return {line["id"]: line["reason"] for line in ledger.aside}
+def reasons(report):
+    return {line["id"]: line["reason"] for line in report.aside}
 
 
 def test_a_question_and_its_offset():
-    draft, ledger = drafts(paragraph(Asked("q", "Where?", ROME)))
-    assert draft.passages[0].text == TEXT and draft.passages[0].id == draft.questions[0].passage == "0_0"
-    assert draft.questions[0].answers == (Answer("Rome", char_start=16),) and not ledger.found and not ledger.aside
+    records, report = by_split(paragraph(Asked("q", "Where?", ROME)))
+    assert records.passages[0].text == TEXT and records.passages[0].id == records.questions[0].passage == "0_0"
+    assert records.questions[0].answers == (Answer("Rome", char_start=16),) and not report.found and not report.aside
 
 
 def test_offsets_that_do_not_match_or_are_of_another_text():
     wrong = Asked("q", "Where?", (Gold("Rome", 15), Gold("Rome", None), Gold("rome", 16), Gold("Rome", 10**30), Gold("Rome", 16)))
-    draft, ledger = drafts(paragraph(wrong))
-    assert [a.char_start for a in draft.questions[0].answers] == [None, None, None, None, 16]
-    assert remarks(ledger) == {"answers whose offset does not match": 4}
-    draft, ledger = drafts(paragraph(wrong), style=Style(offsets=False))
-    assert {a.char_start for a in draft.questions[0].answers} == {None}
-    assert remarks(ledger) == {"answers with offsets of another text": 5}
+    records, report = by_split(paragraph(wrong))
+    assert [a.char_start for a in records.questions[0].answers] == [None, None, None, None, 16]
+    assert remarks(report) == {"answers whose offset does not match": 4}
+    records, report = by_split(paragraph(wrong), style=Style(offsets=False))
+    assert {a.char_start for a in records.questions[0].answers} == {None}
+    assert remarks(report) == {"answers with offsets of another text": 5}
 
 
 def test_empty_answers_leave_their_question_unless_all_are():
     some = Asked("some", "Where?", (Gold("", 0), *ROME, Gold(" ", 3)))
-    draft, ledger = drafts(paragraph(some, Asked("all", "Where?", (Gold("", 0),)), Asked("none", "Where?", ())))
-    assert [(q.id, len(q.answers)) for q in draft.questions] == [("some", 1)]
-    assert remarks(ledger) == {"empty answers": 3}
-    assert reasons(ledger) == {"all": "every answer is empty", "none": "no answer, and not marked impossible"}
+    records, report = by_split(paragraph(some, Asked("all", "Where?", (Gold("", 0),)), Asked("none", "Where?", ())))
+    assert [(q.id, len(q.answers)) for q in records.questions] == [("some", 1)]
+    assert remarks(report) == {"empty answers": 3}
+    assert reasons(report) == {"all": "every answer is empty", "none": "no answer, and not marked impossible"}
 
 
 def test_impossible_questions_are_unanswerable():
-    draft, ledger = drafts(
+    records, report = by_split(
         paragraph(Asked("a", "Who?", (), True), Asked("b", "Who?", ROME, True), Asked("c", "Where?", ROME, False))
     )
-    assert [len(q.answers) for q in draft.questions] == [0, 0, 1]
-    assert remarks(ledger) == {"questions marked impossible that have answers": 1}
+    assert [len(q.answers) for q in records.questions] == [0, 0, 1]
+    assert remarks(report) == {"questions marked impossible that have answers": 1}
 
 
 def test_empty_texts_are_set_aside_but_empty_transcripts_are_kept():
     rows = (paragraph(Asked("a", "Where?", ROME), context=" "), paragraph(Asked("b", "", ROME), number=1))
-    draft, ledger = drafts(*rows)
-    assert (
-        reasons(ledger) == {"0_0": "empty passage", "a": "its passage is set aside", "b": "empty question"} and not draft.questions
-    )
-    draft, ledger = drafts(*rows, style=Style(heard_passages=True, heard_questions=True))
-    assert [q.id for q in draft.questions] == ["a", "b"] and len(draft.passages) == 2
-    assert {"passages with an empty transcript", "questions with an empty transcript"} < set(remarks(ledger))
+    records, report = by_split(*rows)
+    assert reasons(report) == {"0_0": "empty passage", "a": "its passage is set aside", "b": "empty question"}
+    assert not records.questions
+    records, report = by_split(*rows, style=Style(transcribed_passages=True, transcribed_questions=True))
+    assert [q.id for q in records.questions] == ["a", "b"] and len(records.passages) == 2
+    assert {"passages with an empty transcript", "questions with an empty transcript"} < set(remarks(report))
 
 
 def test_repetitions():
     same, other = Asked("q", "Where?", ROME), Asked("q", "In which town?", ROME)
-    draft, ledger = drafts(paragraph(same, same, other, name="p"), paragraph(same, name="p"))
-    assert [p.id for p in draft.passages] == ["p", "p#2"]
-    assert [(q.id, q.passage) for q in draft.questions] == [("q", "p"), ("q#2", "p"), ("q#3", "p#2")]
-    assert ledger.aside[0]["reason"] == "the same question, word for word, with the same id"
-    assert remarks(ledger) == {"ids of questions that occur twice": 2, "ids of passages that occur twice": 1}
+    records, report = by_split(paragraph(same, same, other, name="p"), paragraph(same, name="p"))
+    assert [p.id for p in records.passages] == ["p", "p#2"]
+    assert [(q.id, q.passage) for q in records.questions] == [("q", "p"), ("q#2", "p"), ("q#3", "p#2")]
+    assert report.aside[0]["reason"] == "the same question, word for word, with the same id"
+    assert remarks(report) == {"ids of questions that occur twice": 2, "ids of passages that occur twice": 1}
 
 
 def test_questions_without_ids_are_named():
-    draft, ledger = drafts(paragraph(Asked("", "Where?", ROME), Asked("", "Who?", ROME)))
-    assert [q.id for q in draft.questions] == ["0_0-1", "0_0-2"] and remarks(ledger) == {"questions without an id": 2}
+    records, report = by_split(paragraph(Asked("", "Where?", ROME), Asked("", "Who?", ROME)))
+    assert [q.id for q in records.questions] == ["0_0-1", "0_0-2"] and remarks(report) == {"questions without an id": 2}
 
 
 def test_transcripts_and_their_originals():
     heard = paragraph(Asked("q", "wear", (Gold("rome", 16), Gold("Rome", 9))), context="and was born in rome")
-    style = Style(heard_passages=True, heard_questions=True)
-    draft, _ = drafts(heard, style=style)
-    assert (draft.passages[0].text, draft.passages[0].transcript) == ("", "and was born in rome")
-    assert (draft.questions[0].text, draft.questions[0].transcript) == ("", "wear")
-    assert [a.char_start for a in draft.questions[0].answers] == [16, None]
-    draft, ledger = drafts(heard, style=style, originals=originals([paragraph(Asked("q", "Where?", ROME))]))
-    assert (draft.passages[0].text, draft.passages[0].transcript) == (TEXT, "and was born in rome")
-    assert (draft.questions[0].text, draft.questions[0].transcript) == ("Where?", "wear")
-    assert [a.char_start for a in draft.questions[0].answers] == [None, 16]  # in what is written, which is the text now
-    assert remarks(ledger) == {"answers that are not word for word in the original": 1}
+    style = Style(transcribed_passages=True, transcribed_questions=True)
+    records, _ = by_split(heard, style=style)
+    assert (records.passages[0].text, records.passages[0].transcript) == ("", "and was born in rome")
+    assert (records.questions[0].text, records.questions[0].transcript) == ("", "wear")
+    assert [a.char_start for a in records.questions[0].answers] == [16, None]
+    records, report = by_split(heard, style=style, originals=originals([paragraph(Asked("q", "Where?", ROME))]))
+    assert (records.passages[0].text, records.passages[0].transcript) == (TEXT, "and was born in rome")
+    assert (records.questions[0].text, records.questions[0].transcript) == ("Where?", "wear")
+    assert [a.char_start for a in records.questions[0].answers] == [None, 16]  # in what is written, which is the text now
+    assert remarks(report) == {"answers that are not word for word in the original": 1}
 
 
 def test_originals_of_paragraphs_without_questions_and_of_unknown_ones():
     known = originals([paragraph(Asked("q", "Where?", ROME), title="Ann"), paragraph(context="Original.", number=1, title="Ann")])
     heard = [paragraph(context="oh", number=1, title="Ann"), paragraph(context="no", number=2, title="Ann")]
-    draft, ledger = drafts(*heard, style=Style(heard_passages=True), originals=known)
-    assert [p.text for p in draft.passages] == ["Original.", ""] and remarks(ledger)["passages without original"] == 1
+    records, report = by_split(*heard, style=Style(transcribed_passages=True), originals=known)
+    assert [p.text for p in records.passages] == ["Original.", ""] and remarks(report)["passages without original"] == 1
 
 
 asked = st.builds(
@@ -128,13 +127,13 @@ paragraphs = st.builds(
 @settings(max_examples=50)
 @given(st.lists(paragraphs, max_size=4), st.booleans(), st.booleans())
 def test_kept_and_set_aside_make_up_what_was_read(rows, passages, questions):
-    draft, ledger = drafts(*rows, style=Style(heard_passages=passages, heard_questions=questions))
-    ledger.keep("test", "passages", len(draft.passages))
-    ledger.keep("test", "questions", len(draft.questions))
-    report = ledger.report({}, {})  # asserts it
+    records, report = by_split(*rows, style=Style(transcribed_passages=passages, transcribed_questions=questions))
+    report.keep("test", "passages", len(records.passages))
+    report.keep("test", "questions", len(records.questions))
+    report = report.to_json({}, {})  # asserts it
     assert not rows or report["splits"]["test"]["passages"]["read"] == len(rows)
-    assert len({p.id for p in draft.passages}) == len(draft.passages) and len({q.id for q in draft.questions}) == len(
-        draft.questions
+    assert len({p.id for p in records.passages}) == len(records.passages) and len({q.id for q in records.questions}) == len(
+        records.questions
     )
-    names = {p.id for p in draft.passages}
-    assert all(q.passage in names for q in draft.questions)
+    names = {p.id for p in records.passages}
+    assert all(q.passage in names for q in records.questions)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from speechssl.data.prepare import Wanted
-from speechssl.data.prepare_report import described
+from speechssl.data.prepare import Wanted, described
 from speechssl.data.records import load_corpus
 from speechssl.data.toefl_qa import prepare_toefl_qa, tidy
 from speechssl.errors import InputError

@@ -10,8 +10,9 @@ from torch import nn
 
 from speechssl.dual.data import Layout, collate
 from speechssl.dual.model import SpanModel
-from speechssl.dual.weights import dequantise, load_reader, quantise, save_reader
+from speechssl.dual.weights import load_reader, save_reader
 from speechssl.errors import InputError
+from speechssl.int8 import dequantise, quantise
 from speechssl.io import hash_files
 from speechssl.textlm.symbols import SubwordUnits
 

@@ -260,14 +260,14 @@ def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corp
     with pytest.raises(InputError, match="no question with options"):
         run([Baseline("chance")], root, tmp_path / "out")
     with pytest.raises(InputError, match="choose units, speechbert, cascade-ctc"):
-        load_choice_systems("minisqa-en", ["unit"])
+        load_choice_systems("minisqa-en-robust", ["unit"])
     for name, said in (
         ("units", "choice-units/; train one"),
         ("speechbert", "with --speechbert"),
         ("text", "choice-text/; train one"),
     ):
         with pytest.raises(InputError, match=said):
-            load_choice_systems("minisqa-en", [name])
+            load_choice_systems("minisqa-en-robust", [name])
 
 
 def test_two_conditions_of_one_name_are_refused(corpus, tmp_path):
@@ -347,7 +347,7 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
     """Prepared, extracted, trained on units and on words, and evaluated with the encoder and the recogniser that ship."""
     pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
     root, models = speak_corpus(tmp_path / "corpus"), tmp_path / "models"
-    shutil.copytree(model_folder("minisqa-en"), models, ignore=shutil.ignore_patterns("dual", "text-qa"))
+    shutil.copytree(model_folder("minisqa-en-robust"), models, ignore=shutil.ignore_patterns("dual", "text-qa"))
     text_encoder(max_position_embeddings=512).save_pretrained(tmp_path / "bert")
     tokenizer.save_pretrained(tmp_path / "bert")
     short = [

@@ -43,12 +43,12 @@ def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(corpus, tmp
     monkeypatch.setattr(recogniser_errors, "shared_encoder", lambda folder: None)
     monkeypatch.setattr(recogniser_errors, "recogniser_of", lambda *_: (Deaf(), "0123"))
     (corpus / "dev/p1.flac").write_bytes(b"no audio")
-    assert "2 texts with a WER of 66.7 %" in fit_on_corpus(corpus, tmp_path / "out", "minisqa-en", workers=1)
+    assert "2 texts with a WER of 66.7 %" in fit_on_corpus(corpus, tmp_path / "out", "minisqa-en-robust", workers=1)
     model = read_confusions(tmp_path / "out" / "confusions.json")
     assert model.words["what"].taken_for == {"goat": 1} and model.words["a"].count == 1
     assert "set aside p1" in capsys.readouterr().err
-    assert "there already" in fit_on_corpus(corpus, tmp_path / "out", "minisqa-en", workers=1)
-    assert "2 texts" in fit_on_corpus(corpus, tmp_path / "out", "minisqa-en", workers=1, seed=1)
+    assert "there already" in fit_on_corpus(corpus, tmp_path / "out", "minisqa-en-robust", workers=1)
+    assert "2 texts" in fit_on_corpus(corpus, tmp_path / "out", "minisqa-en-robust", workers=1, seed=1)
 
 
 def test_transcripts_of_the_corpus_will_do(corpus, tmp_path):
@@ -58,7 +58,7 @@ def test_transcripts_of_the_corpus_will_do(corpus, tmp_path):
 @pytest.mark.parametrize("split", ["test-wer44", "verified_test"])
 def test_the_test_split_is_kept(corpus, tmp_path, split):
     with pytest.raises(InputError, match="not fitted on .*test.* give --split dev"):
-        fit_on_corpus(corpus, tmp_path / "out", "minisqa-en", split=split)
+        fit_on_corpus(corpus, tmp_path / "out", "minisqa-en-robust", split=split)
     assert not (tmp_path / "out").exists()
 
 

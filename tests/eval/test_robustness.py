@@ -286,7 +286,7 @@ def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
     """Units, DUAL and the cascade share an encoder, and a manifest without labels gives units."""
     (tmp_path / "own.txt").write_text(f"{corpus}/test/audio/p0.flac\n{corpus}/test/audio/q0.flac\n")
     tasks = {"units": tmp_path / "own.txt", "dual": corpus, "cascade-ctc": corpus}
-    text = run_robustness(tmp_path / "out", Plan({"baseline": "minisqa-en"}, tasks, ("pink",), (), (5.0,)))
+    text = run_robustness(tmp_path / "out", Plan({"baseline": "minisqa-en-robust"}, tasks, ("pink",), (), (5.0,)))
     found = {(r.system, r.metric, r.condition): (r.value, r.n) for r in read_rows(tmp_path / "out" / "results.jsonl")}
     systems = {("units", "unit_error"), ("dual", "ff1"), ("cascade-ctc", "ff1"), ("cascade-ctc", "wer")}
     assert set(found) == {(*s, c) for s in systems for c in ("clean", "seen-pink")}
@@ -296,7 +296,7 @@ def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
 
 def test_units_of_clean_speech_are_kept_by_split(tmp_path, corpus):  # noqa: F811
     shutil.copytree(corpus / "test", corpus / "dev", ignore=shutil.ignore_patterns("audio"))
-    plan = Plan({"baseline": "minisqa-en"}, {"units": corpus}, (), ("dev",), (5.0,), setup=Setup(recordings=2))
+    plan = Plan({"baseline": "minisqa-en-robust"}, {"units": corpus}, (), ("dev",), (5.0,), setup=Setup(recordings=2))
     for split in ("test", "dev"):
         run_robustness(tmp_path / "out", replace(plan, setup=replace(plan.setup, split=split)))
     cards = [read_json(tmp_path / "out/heads/baseline" / name / "card.json") for name in ("units", "units-dev")]

@@ -28,7 +28,7 @@ def write(root: Path, passage: Passage) -> None:
 
 
 def test_transcripts_of_the_corpus_are_read_with_written_questions(corpus: Path, tmp_path: Path) -> None:
-    said = run_evaluation(corpus, tmp_path / "out", "minisqa-en", ["cascade-given"], ["clean"])
+    said = run_evaluation(corpus, tmp_path / "out", "minisqa-en-robust", ["cascade-given"], ["clean"])
     rows = {r.metric: r for r in read_rows(tmp_path / "out/results.jsonl")}
     assert rows.keys() == {"em", "f1"} and "cascade-given" in said  # no reference: nothing to count word errors against
     assert rows["f1"].value > 0 and rows["f1"].n == 1
@@ -39,7 +39,7 @@ def test_the_table_says_where_snrs_are_over_the_whole_signal(corpus: Path, tmp_p
     monkeypatch.setattr(run, "evaluate", lambda *_: [row])
     said = {
         (condition, over): run_evaluation(
-            corpus, tmp_path / f"{condition}-{over}", "minisqa-en", ["cascade-given"], [condition], snr_over=over
+            corpus, tmp_path / f"{condition}-{over}", "minisqa-en-robust", ["cascade-given"], [condition], snr_over=over
         )
         for condition in ("clean", "pink@5")
         for over in ("active", "signal")
@@ -50,7 +50,7 @@ def test_the_table_says_where_snrs_are_over_the_whole_signal(corpus: Path, tmp_p
 def test_a_corpus_without_transcripts_is_one_sentence(corpus: Path, tmp_path: Path) -> None:
     write(corpus, Passage("p", "", 0.0, "anna lost a silver lantern", "", "en"))
     with pytest.raises(InputError, match="has no transcripts that cascade-given could read; take the system text"):
-        run_evaluation(corpus, tmp_path / "out", "minisqa-en", ["cascade-given"], ["clean"])
+        run_evaluation(corpus, tmp_path / "out", "minisqa-en-robust", ["cascade-given"], ["clean"])
     assert not (tmp_path / "out").exists()
 
 
@@ -60,6 +60,6 @@ def test_errors_that_were_fitted_on_what_is_evaluated_are_refused(corpus: Path, 
     (tmp_path / "confusions.json").write_text(json.dumps(values))
     with pytest.raises(InputError, match="confusions.json was fitted on .*test itself, .* give them with --errors$"):
         run_evaluation(
-            corpus, tmp_path / "out", "minisqa-en", ["cascade-simulated@30"], ["clean"], errors=tmp_path / "confusions.json"
+            corpus, tmp_path / "out", "minisqa-en-robust", ["cascade-simulated@30"], ["clean"], errors=tmp_path / "confusions.json"
         )
     assert not (tmp_path / "out").exists()

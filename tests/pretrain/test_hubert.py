@@ -249,9 +249,9 @@ def test_an_encoder_without_a_head_gets_one_and_it_is_said(tmp_path, capsys):
 
 
 def test_a_shipped_encoder_is_not_given_the_head_of_a_folder_of_its_name(tmp_path, monkeypatch, capsys):
-    save_label_head(Model(), tmp_path / "minisqa-en/encoder", "cafe")
+    save_label_head(Model(), tmp_path / "minisqa-en-robust/encoder", "cafe")
     monkeypatch.chdir(tmp_path)
-    assert restore_label_head(Model(seed=1), "minisqa-en/encoder", "cafe") is False
+    assert restore_label_head(Model(seed=1), "minisqa-en-robust/encoder", "cafe") is False
     assert "re-made" in (said := capsys.readouterr().err) or "has no label head" in said
 
 

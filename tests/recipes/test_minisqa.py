@@ -48,7 +48,7 @@ def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path,
     assert {c["system"] for c in compared["cells"]} >= {"dual", "cascade-ctc", "cascade-ctc-small", "text", "cascade-simulated@30"}
     assert "simulated" in {x["family"] for x in compared["crossings"]}  # recognisers of a few steps get every word wrong everywhere
     made = {p: p.read_bytes() for p in tmp_path.rglob("*.safetensors")}
-    trained = {p: p.stat().st_mtime_ns for p in made if not {"encoder", "minisqa-en"} & set(p.parts)}  # these two are copied again
+    trained = {p: p.stat().st_mtime_ns for p in made if "encoder" not in p.parts}  # which is copied again
     assert len(trained) > 10
     results = (tmp_path / "results.jsonl").read_bytes()
     run(*arguments, PATH=quick)
@@ -68,7 +68,7 @@ evaluate: {passages: 1}
 
 def test_duals_stages_are_chosen_on_dev(tmp_path: Path, quick: str) -> None:
     (tmp_path / "choose.yaml").write_text(CHOICE)
-    models, corpus = model_folder("minisqa-en"), str(tmp_path / "corpus")
+    models, corpus = model_folder("minisqa-en-robust"), str(tmp_path / "corpus")
     sizes = ["--passages", "4", "--dev-passages", "2", "--test-passages", "1", "--questions", "2"]
     shipped = [str(models / name) for name in ("encoder", "units.safetensors")]
     made = (
@@ -120,13 +120,13 @@ def test_demo_runs_on_a_few_passages(tmp_path: Path) -> None:
     assert page.count("<audio") >= 4
 
 
-STAGES = {"encoder": "hubert-2", "dual": "dual", "ctc": "ctc", "text-qa": "text-qa"}
+STAGES = {"dual": "dual", "ctc": "ctc", "text-qa": "text-qa"}  # the encoder that ships is of recipes/robustness
 OWN_NAMES = {"crop-seconds": "seconds", "mask-probability": "probability"}  # of the option in the card
 
 
 @pytest.mark.parametrize("part", STAGES)
 def test_what_ships_was_made_with_the_settings_of_the_recipe(part: str) -> None:
-    card = read_json(model_folder("minisqa-en") / part / "card.json")
+    card = read_json(model_folder("minisqa-en-robust") / part / "card.json")
     section = yaml.safe_load((ROOT / "recipes/minisqa/base.yaml").read_text())
     options = card["options"] | card["options"]["training"] | card["options"].get("mask", {})
     for name, value in section[STAGES[part]].items():
@@ -138,7 +138,7 @@ def test_what_ships_was_made_with_the_settings_of_the_recipe(part: str) -> None:
 
 
 def test_the_shipped_speechbert_was_made_with_the_settings_of_the_recipe() -> None:
-    card = read_json(model_folder("minisqa-en") / "speechbert" / "card.json")
+    card = read_json(model_folder("minisqa-en-robust") / "speechbert" / "card.json")
     section = yaml.safe_load((ROOT / "recipes/minisqa/base.yaml").read_text())["speechbert"]
     options = {
         f"{part}{name}": v for part, key in (("word_", "words"), ("mask_", "masked")) for name, v in card["options"][key].items()
@@ -148,5 +148,5 @@ def test_the_shipped_speechbert_was_made_with_the_settings_of_the_recipe() -> No
     for name, value in section.items():
         assert options[name.replace("-", "_")] == value, name
     assert {part: done["steps"] for part, done in card["training"].items()} == {"words": 1500, "masked": 80, "spans": 250}
-    assert card["recipe"].startswith("recipes/minisqa/run.sh") and 60 < card["scores"]["ff1, clean"]["value"] < 90
-    assert card["start"] == read_json(model_folder("minisqa-en") / "text-qa" / "card.json")["weights"]
+    assert card["recipe"].startswith("recipes/robustness/run.sh")  # it was carried over to another encoder
+    assert card["start"] == read_json(model_folder() / "text-qa" / "card.json")["vocabulary"]["trained"]

@@ -8,14 +8,19 @@ import subprocess
 import time
 from importlib import util
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import soundfile
+import torch
 import yaml
+from transformers import AutoTokenizer
 
 from speechssl.cli import build_parser
 from speechssl.cli.parser import take_defaults, verbs_of
+from speechssl.data.records import Passage, Question, write_records
+from speechssl.dual.weights import load_reader
 from speechssl.io import model_folder, read_json
 from speechssl.results import read_rows
 
@@ -92,7 +97,44 @@ def test_what_ships_was_made_with_the_settings_of_the_recipe() -> None:
 
 
 def test_all_that_ships_is_small() -> None:
-    assert sum(p.stat().st_size for p in model_folder("minisqa-en").parent.rglob("*") if p.is_file()) < 60e6
+    assert sum(p.stat().st_size for p in model_folder().parent.rglob("*") if p.is_file()) < 45e6
+
+
+@pytest.fixture(scope="module")
+def ship() -> ModuleType:
+    path = ROOT / "recipes/robustness/ship.py"
+    spec = util.spec_from_file_location("ship", path)
+    assert spec is not None and spec.loader is not None
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def written(corpus: Path, text: str) -> Path:
+    for split in ("train", "dev"):
+        write_records(corpus / split / "passages.jsonl", [Passage(f"{split}-1", "", 0.0, text, "", "en")])
+        write_records(corpus / split / "questions.jsonl", [Question(f"{split}-1-1", f"{split}-1", "", 0.0, text, "", "en")])
+    return corpus
+
+
+def test_what_ships_can_be_shipped_again_and_stays_the_same(ship: ModuleType, tmp_path: Path) -> None:
+    models = model_folder()
+    ship.ship(models, models / "ctc", written(tmp_path / "corpus", "a kettle of tea"), tmp_path / "out")
+    made = {p.relative_to(models): p.read_bytes() for p in models.rglob("*.safetensors")}
+    assert made == {p.relative_to(tmp_path / "out"): p.read_bytes() for p in (tmp_path / "out").rglob("*.safetensors")}
+    assert len(made) == 8
+
+
+def test_a_smaller_vocabulary_cuts_known_words_as_before(ship: ModuleType, tmp_path: Path) -> None:
+    source, text = model_folder() / "text-qa", "The ferryman unpacked nineteen lanterns."
+    ship.cut_vocabulary(source, written(tmp_path / "corpus", text), tmp_path / "out", 400)
+    before, after = (AutoTokenizer.from_pretrained(folder) for folder in (source, tmp_path / "out"))
+    assert len(after) == 400 and after.tokenize(text) == before.tokenize(text)
+    assert after.decode(after("tea")["input_ids"]).split() == ["[CLS]", "tea", "[SEP]"]
+    model, layout, card = load_reader(tmp_path / "out")
+    old, old_layout, _ = load_reader(source)
+    assert torch.equal(model.embedding.weight[layout.sep], old.embedding.weight[old_layout.sep])
+    assert (card["vocabulary"]["kept"], card["vocabulary"]["of"]) == (400, len(before))
 
 
 class Recipe:

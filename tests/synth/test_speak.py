@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
-from speechssl.data.prepare_report import PARTS, Draft, Ledger, begin, finish
+from speechssl.data.prepare import PARTS, PrepareReport, SplitRecords, begin_folder, write_corpus
 from speechssl.data.records import Answer, Passage, Question, Span, load_corpus
 from speechssl.errors import MissingExtra
 from speechssl.io import read_json
@@ -195,21 +195,21 @@ def question(name="q", of="p", text="When did Rome fall?", language="en", **more
     return Question(name, of, "", 0.0, text, "", language, **more)
 
 
-def draft():
+def records():
     answers = (Answer("476", char_start=TEXT.index("476")), Answer("fell"), Answer("Rome"), Answer("Carthage"))
     choice = question("c", options=("in 476", "never"), correct=(0,))
     chinese = passage("z/1", "", "zh", transcript="羅馬在476年滅亡。")
-    return Draft([passage(), chinese], [question(answers=answers), choice, question("q-z", "z/1", "何時？", "zh-TW")])
+    return SplitRecords([passage(), chinese], [question(answers=answers), choice, question("q-z", "z/1", "何時？", "zh-TW")])
 
 
-def prepare(out, drafts, workers=1, **options):
-    ledger = Ledger("tried")
-    begin(out, "tried", "here")
-    for split, some in drafts.items():
-        ledger.count(split, "passages", len(some.passages))
-        ledger.count(split, "questions", len(some.questions))
-    spoken = speak_drafts(out, drafts, ledger, workers=workers, **options)
-    return finish(out, spoken, ledger, {}), spoken
+def prepare(out, by_split, workers=1, **options):
+    report = PrepareReport("tried")
+    begin_folder(out, {"corpus": "tried", "source": "here"}, "tried")
+    for split, some in by_split.items():
+        report.count(split, "passages", len(some.passages))
+        report.count(split, "questions", len(some.questions))
+    spoken = speak_drafts(out, by_split, report, workers=workers, **options)
+    return write_corpus(out, spoken, report, {}), spoken
 
 
 def contents(root):
@@ -219,7 +219,7 @@ def contents(root):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("made") / "corpus"
-    report, _ = prepare(out, {"train": draft(), "test-noisy": draft()})
+    report, _ = prepare(out, {"train": records(), "test-noisy": records()})
     return out, report
 
 
@@ -282,7 +282,7 @@ def test_what_has_audio_is_left_alone(tmp_path):
     answered = question(answers=(Answer("Rome", 0.0, 1.0, 0),))
     heard = replace(answered, id="heard", audio=str(tmp_path / "real.flac"), seconds=1.0, speaker="him")
     optioned = replace(heard, id="optioned", options=("yes", "no"), correct=(0,))
-    report, spoken = prepare(tmp_path / "out", {"dev": Draft([real], [answered, heard, optioned])})
+    report, spoken = prepare(tmp_path / "out", {"dev": SplitRecords([real], [answered, heard, optioned])})
     assert spoken["dev"].passages == [real] and spoken["dev"].questions[1] == heard
     asked, _, choice = spoken["dev"].questions
     assert asked.synthetic and asked.answers == answered.answers
@@ -295,7 +295,7 @@ def test_what_cannot_be_spoken_is_set_aside_with_its_questions(tmp_path):
     passages = [passage(), passage("empty", ""), passage("greek", "Ρώμη", "en"), passage("german", "Rom", "de")]
     questions = [question(), question("none", text=" "), question("of-empty", "empty"), question("de", language="de")]
     questions += [question("blank", options=("yes", ""), correct=(0,)), question("of-german", "german")]
-    report, spoken = prepare(tmp_path, {"dev": Draft(passages, questions)})
+    report, spoken = prepare(tmp_path, {"dev": SplitRecords(passages, questions)})
     lines = [json.loads(line) for line in (tmp_path / "set_aside.jsonl").read_text().splitlines()]
     reasons = {line["id"]: line["reason"] for line in lines}
     assert [p.id for p in spoken["dev"].passages] == ["p"] and [q.id for q in spoken["dev"].questions] == ["q"]
@@ -312,28 +312,28 @@ def test_what_cannot_be_spoken_is_set_aside_with_its_questions(tmp_path):
 
 
 def test_words_left_unsaid_are_counted(tmp_path):
-    report, _ = prepare(tmp_path, {"dev": Draft([passage(text="Rome (Ρώμη) fell.")], [question()])})
+    report, _ = prepare(tmp_path, {"dev": SplitRecords([passage(text="Rome (Ρώμη) fell.")], [question()])})
     assert found(report, "dev")["words that no voice can read"] == 1
 
 
 def test_without_the_synthesiser_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "espeakng_loader", None)
     with pytest.raises(MissingExtra, match="synth"):
-        prepare(tmp_path, {"dev": draft()})
+        prepare(tmp_path, {"dev": records()})
 
 
 # ---- the same bytes, also after a kill
 
 
 def test_same_bytes_by_several_workers(made, tmp_path):
-    prepare(tmp_path / "corpus", {"train": draft(), "test-noisy": draft()}, workers=2)
+    prepare(tmp_path / "corpus", {"train": records(), "test-noisy": records()}, workers=2)
     assert contents(tmp_path / "corpus") == contents(made[0])
     assert not list(made[0].rglob(PARTS))
 
 
 def test_a_slice_sounds_as_the_whole_and_a_seed_changes_the_voices(made, tmp_path):
     whole, _ = made
-    one = Draft(draft().passages[:1], draft().questions[1:2])
+    one = SplitRecords(records().passages[:1], records().questions[1:2])
     prepare(tmp_path / "slice", {"train": one})
     names = ["train/spoken/passages/p.flac", "train/spoken/questions/c.option-1.flac"]
     assert [(tmp_path / "slice" / n).read_bytes() for n in names] == [(whole / n).read_bytes() for n in names]
@@ -342,7 +342,7 @@ def test_a_slice_sounds_as_the_whole_and_a_seed_changes_the_voices(made, tmp_pat
 
 
 def test_a_killed_run_goes_on(made, tmp_path, monkeypatch):
-    out, drafts, speak = tmp_path / "corpus", {"train": draft(), "test-noisy": draft()}, speaking._speak_group
+    out, by_split, speak = tmp_path / "corpus", {"train": records(), "test-noisy": records()}, speaking._speak_group
     done = []
 
     def killed(job):
@@ -353,22 +353,22 @@ def test_a_killed_run_goes_on(made, tmp_path, monkeypatch):
 
     monkeypatch.setattr(speaking, "_speak_group", killed)
     with pytest.raises(KeyboardInterrupt):
-        prepare(out, drafts)
+        prepare(out, by_split)
     assert not (out / "card.json").exists()
     (out / "train/spoken/passages/p.flac").unlink()  # of a part that says it is done
     monkeypatch.setattr(speaking, "_speak_group", lambda job: (done.append(job[0].passage.id), speak(job)))
-    prepare(out, drafts)
+    prepare(out, by_split)
     assert len(done) == 2 + 3 and contents(out) == contents(made[0])
 
 
 def test_a_part_of_another_text_is_spoken_again(tmp_path):
-    first = {"train": Draft([passage()], [])}
-    begin(tmp_path, "tried", "here")
-    speak_drafts(tmp_path, first, Ledger("tried"))
-    changed = speak_drafts(tmp_path, {"train": Draft([passage(text="Carthage fell.")], [])}, Ledger("tried"))
+    first = {"train": SplitRecords([passage()], [])}
+    begin_folder(tmp_path, {"corpus": "tried", "source": "here"}, "tried")
+    speak_drafts(tmp_path, first, PrepareReport("tried"))
+    changed = speak_drafts(tmp_path, {"train": SplitRecords([passage(text="Carthage fell.")], [])}, PrepareReport("tried"))
     assert [w.text for w in changed["train"].passages[0].words] == ["Carthage", "fell."]
 
 
 def test_nothing_to_speak_has_no_bar(tmp_path, capsys):
-    speak_drafts(tmp_path, {"train": Draft([], [])}, Ledger("tried"))
+    speak_drafts(tmp_path, {"train": SplitRecords([], [])}, PrepareReport("tried"))
     assert capsys.readouterr().err == ""

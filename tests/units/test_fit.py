@@ -170,12 +170,12 @@ def test_a_codebook_of_an_older_card_is_not_fitted_again(mini_corpus, tmp_path, 
 def test_the_codebook_that_ships_is_used_as_it_is():
     from speechssl.io import SHIPPED
 
-    book = load_codebook(SHIPPED / "minisqa-en/units.safetensors")
-    features = load_features_of(book, "minisqa-en/encoder")
+    book = load_codebook(SHIPPED / "minisqa-en-robust/units.safetensors")
+    features = load_features_of(book, "minisqa-en-robust/encoder")
     assert (features.layer, features.smooth, features.precision) == (5, 5, "fp32")
     samples = np.random.default_rng(0).uniform(-0.3, 0.3, 32_000).astype(np.float32)
     units = RunLength.of_frames(UnitExtractor(features, book).frames(samples))
-    assert np.array_equal(units.units, extractor_of(load_encoder("minisqa-en/encoder"), book).units(samples).units)
+    assert np.array_equal(units.units, extractor_of(load_encoder("minisqa-en-robust/encoder"), book).units(samples).units)
 
 
 def test_a_codebook_is_used_in_the_precision_it_was_fitted_in(folder, hubert_folder, tmp_path):

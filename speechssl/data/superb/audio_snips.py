@@ -41,7 +41,7 @@ def parse(place: str, words: Sequence[str], tags: Sequence[str]) -> tuple[str, t
     """Text and slots. words, tags: of equal number, without the marks of beginning and end. place: for the message."""
     if len(words) != len(tags):
         raise InputError(f"{place} has {len(words)} words and {len(tags)} tags; prepare Audio SNIPS again")
-    said: list[str] = []
+    text: list[str] = []
     slots: list[tuple[str, list[str]]] = []
     before = "O"
     for word, tag in zip(words, tags, strict=True):
@@ -50,14 +50,14 @@ def parse(place: str, words: Sequence[str], tags: Sequence[str]) -> tuple[str, t
             slots.append((kind, []))
         before = kind
         if word not in PUNCTUATION:
-            said.append("AND" if word == "&" else word.upper())
+            text.append("AND" if word == "&" else word.upper())
             if kind != "O":
-                slots[-1][1].append(said[-1])
-    return " ".join(said), tuple(Slot(kind, " ".join(value)) for kind, value in slots if value)
+                slots[-1][1].append(text[-1])
+    return " ".join(text), tuple(Slot(kind, " ".join(value)) for kind, value in slots if value)
 
 
 def _read(order: Order) -> dict[str, Prepared]:
-    drafts: dict[str, list[Utterance]] = {split: [] for split in FOLDERS}
+    utterances: dict[str, list[Utterance]] = {split: [] for split in FOLDERS}
     wanted = {(voice, FOLDERS[split]): split for split, voices in VOICES.items() for voice in voices}
     for place, (annotated, tagged, *_) in read_fields(order.find(TEXTS), 2, "\t"):
         name, *words = annotated.split()
@@ -65,5 +65,5 @@ def _read(order: Order) -> dict[str, Prepared]:
         if split := wanted.get((voice, rest.partition("-")[0])):
             text, slots = parse(place, words[1:-1], tagged.split()[1:-1])
             path = order.source / FOLDERS[split] / f"{name}.wav"
-            drafts[split].append(Utterance(name, str(path), 0.0, voice, text=text, slots=slots))
-    return {"sf": Prepared("sf", gathered(order, drafts, COUNTS))}
+            utterances[split].append(Utterance(name, str(path), 0.0, voice, text=text, slots=slots))
+    return {"sf": Prepared("sf", gathered(order, utterances, COUNTS))}

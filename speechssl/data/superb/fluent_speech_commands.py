@@ -27,9 +27,9 @@ def prepare_fluent_speech_commands(source: Path | str, out: Path | str, any_coun
 
 def _read(order: Order) -> dict[str, Prepared]:
     rows = {split: read_table(order.find(f"data/{name}"), COLUMNS) for split, name in TABLES.items()}
-    drafts = {split: [_utterance(order, row) for row in found] for split, found in rows.items()}
-    classes = {f"{slot}s": len({u.labels[slot] for u in drafts["train"]}) for slot in SLOTS}
-    return {"ic": Prepared("ic", gathered(order, drafts, COUNTS, classes))}
+    utterances = {split: [_utterance(order, row) for row in found] for split, found in rows.items()}
+    classes = {f"{slot}s": len({u.labels[slot] for u in utterances["train"]}) for slot in SLOTS}
+    return {"ic": Prepared("ic", gathered(order, utterances, COUNTS, classes))}
 
 
 def _utterance(order: Order, row: dict[str, str]) -> Utterance:

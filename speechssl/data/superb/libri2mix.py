@@ -58,8 +58,8 @@ def _separated(order: Order) -> Prepared:
     root = order.find("wav16k/min")
     mixed = {split: wavs(order.find(f"wav16k/min/{part}/{MIXED}")) for split, part in PARTS.items()}
     mixed["dev"] = subsample(mixed["dev"])
-    drafts = {split: [_mixture(root / PARTS[split], path) for path in found] for split, found in mixed.items()}
-    return Prepared("ss", gathered(order, drafts, SS_COUNTS))
+    utterances = {split: [_mixture(root / PARTS[split], path) for path in found] for split, found in mixed.items()}
+    return Prepared("ss", gathered(order, utterances, SS_COUNTS))
 
 
 def subsample(paths: Sequence[Path]) -> list[Path]:

@@ -1,7 +1,7 @@
 """QUESST 2014 (Anguera et al., MediaEval 2014; speech.fit.vutbr.cz/files/quesst14Database.tgz) for QbE: its English part.
 
 SUPERB (s3prl `downstream/quesst14_dtw/dataset.py`) takes what `scoring/language_key_*.lst` calls nnenglish: of 560 and 555 queries
-138 each, of 12,492 documents 2,438. Which documents hold a query is said by the LEXEME lines of the ground truth,
+138 each, of 12,492 documents 2,438. Which documents hold a query stands in the LEXEME lines of the ground truth,
 `scoring/groundtruth_quesst14_{dev,eval}/quesst14_{dev,eval}.rttm`; documents of other languages that hold it do not count.
 The three numbers are from a public report of s3prl runs on the set; its own paper, which has the totals, was not at hand.
 """

@@ -17,7 +17,7 @@ from typing import Any
 from tqdm import tqdm
 
 from speechssl.audio import duration
-from speechssl.data.prepare_report import claim_settings, write_lines
+from speechssl.data.prepare import begin_folder, write_lines
 from speechssl.data.utterances import Trial, Utterance, to_record
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json
@@ -94,16 +94,18 @@ def prepare(order: Order, read: Callable[[Order], Mapping[str, Prepared]]) -> Ca
     return cards
 
 
-def measured(drafts: Iterable[Utterance], what: str) -> Measured:
+def measured(utterances: Iterable[Utterance], what: str) -> Measured:
     """Fill in the seconds of utterances whose `audio` is absolute. what: for the progress bar.
 
     Recordings (and `sources`) that do not exist are left out and listed; one that is damaged raises InputError.
     """
-    drafts = list(drafts)
+    utterances = list(utterances)
     with ThreadPoolExecutor(THREADS) as pool:
-        seconds = list(tqdm(pool.map(_seconds, drafts), f"measuring {what}", len(drafts), unit="file", mininterval=1, leave=False))
-    pairs = list(zip(drafts, seconds, strict=True))
-    found = [replace(draft, seconds=length) for draft, length in pairs if isinstance(length, float)]
+        seconds = list(
+            tqdm(pool.map(_seconds, utterances), f"measuring {what}", len(utterances), unit="file", mininterval=1, leave=False)
+        )
+    pairs = list(zip(utterances, seconds, strict=True))
+    found = [replace(utterance, seconds=length) for utterance, length in pairs if isinstance(length, float)]
     return Measured(found, [length for _, length in pairs if isinstance(length, str)])
 
 
@@ -116,10 +118,10 @@ def check_counts(order: Order, found: Mapping[str, int], expected: Mapping[str, 
     if not wrong:
         return
     lost = f", where {missing[0]} is missing" if missing else ""
-    said = f"{order.source} has {', '.join(wrong)} as published{lost}"
+    problem = f"{order.source} has {', '.join(wrong)} as published{lost}"
     if not order.any_count:
-        raise InputError(f"{said}; unpack {order.corpus} again, or give --any-count to take what is there")
-    tqdm.write(f"warning: {said}", file=sys.stderr)
+        raise InputError(f"{problem}; unpack {order.corpus} again, or give --any-count to take what is there")
+    tqdm.write(f"warning: {problem}", file=sys.stderr)
 
 
 def sizes(splits: Mapping[str, Sequence[Any]]) -> dict[str, int]:
@@ -135,10 +137,13 @@ def by_split(found: Iterable[tuple[str, Utterance]], splits: Sequence[str]) -> d
 
 
 def gathered(
-    order: Order, drafts: Mapping[str, Iterable[Utterance]], expected: Mapping[str, int], others: Mapping[str, int] | None = None
+    order: Order,
+    utterances: Mapping[str, Iterable[Utterance]],
+    expected: Mapping[str, int],
+    others: Mapping[str, int] | None = None,
 ) -> dict[str, list[Utterance]]:
     """`measured` and `check_counts` for every split. others: what was counted besides the utterances of each split."""
-    done = {split: measured(found, f"{order.corpus} {split}") for split, found in drafts.items()}
+    done = {split: measured(found, f"{order.corpus} {split}") for split, found in utterances.items()}
     splits = {split: m.found for split, m in done.items()}
     check_counts(order, sizes(splits) | dict(others or {}), expected, [path for m in done.values() for path in m.missing])
     return splits
@@ -194,21 +199,21 @@ def wavs(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.wav") if not path.name.startswith("."))
 
 
-def _seconds(draft: Utterance) -> float | str:
+def _seconds(utterance: Utterance) -> float | str:
     """The length of the recording, or the first path that does not exist."""
-    for path in (draft.audio, *draft.sources):
+    for path in (utterance.audio, *utterance.sources):
         if not Path(path).is_file():
             return path
-    seconds = duration(draft.audio)
+    seconds = duration(utterance.audio)
     if seconds <= 0:
-        raise InputError(f"the audio file {draft.audio} holds no samples; copy or download it again")
+        raise InputError(f"the audio file {utterance.audio} holds no samples; copy or download it again")
     return seconds
 
 
 def _check_free(order: Order, folder: str) -> None:
     """Raises InputError where the folder was begun with other settings or holds something else; writes nothing."""
     if (order.out / folder).is_dir() and any((order.out / folder).iterdir()):
-        claim_settings(order.out / folder, order.settings(folder), order.corpus)
+        begin_folder(order.out / folder, order.settings(folder), order.corpus)
 
 
 def _card(order: Order, folder: str) -> dict[str, Any]:
@@ -227,7 +232,7 @@ def _check_filled(order: Order, made: Mapping[str, Prepared]) -> None:
 
 def _write(order: Order, folder: str, prepared: Prepared) -> dict[str, Any]:
     out, settings = order.out / folder, order.settings(folder)
-    claim_settings(out, settings, order.corpus)
+    begin_folder(out, settings, order.corpus)
     if prepared.cut:
         prepared.cut(out)
     for split, found in prepared.splits.items():

@@ -48,9 +48,9 @@ def split_of(name: str) -> str:
 
 def _read(order: Order) -> dict[str, Prepared]:
     root = order.find(TRAINING)
-    drafts = by_split([*_words(root), *_tests(order.find(TEST))], SPLITS)
+    utterances = by_split([*_words(root), *_tests(order.find(TEST))], SPLITS)
     background = wavs(order.find(f"{TRAINING}/{NOISE}"))
-    splits = gathered(order, drafts, COUNTS, {"background recordings": len(background)})
+    splits = gathered(order, utterances, COUNTS, {"background recordings": len(background)})
     seconds = dict(_seconds(background))
     for number, name in enumerate(seconds):
         silent = Utterance(f"{SILENCE}/{name}", f"audio/{name}.flac", 1.0, labels={"keyword": SILENCE})

@@ -2,7 +2,7 @@
 
 Dev is the speakers p226 and p287, as in s3prl's `enhancement_stft2/scripts/Voicebank/data_prepare.py`. s3prl resamples all to
 16 kHz first; here recordings may be at 48 kHz, they are resampled when they are read.
-Counts: 11,572 and 824 are those of the corpus; that p226 and p287 have 770 of them is said by several public recipes.
+Counts: 11,572 and 824 are those of the corpus; that p226 and p287 have 770 of them stands in several public recipes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def prepare_voicebank_demand(source: Path | str, out: Path | str, any_count: boo
 
 
 def _read(order: Order) -> dict[str, Prepared]:
-    drafts = by_split([pair for split, name in FOLDERS.items() for pair in _pairs(order, split, name)], SPLITS)
-    return {"se": Prepared("se", gathered(order, drafts, COUNTS))}
+    utterances = by_split([pair for split, name in FOLDERS.items() for pair in _pairs(order, split, name)], SPLITS)
+    return {"se": Prepared("se", gathered(order, utterances, COUNTS))}
 
 
 def _pairs(order: Order, split: str, name: str) -> list[tuple[str, Utterance]]:

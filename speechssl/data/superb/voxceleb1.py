@@ -53,7 +53,7 @@ def prepare_voxceleb1(source: Path | str, out: Path | str, tasks: Sequence[str] 
 def dev_trials(utterances: Sequence[Utterance], seed: int = 0) -> list[Trial]:
     """One trial of the same speaker (where there is a second recording) and one of two speakers for every recording; none twice.
 
-    Ids are SPEAKER-VIDEO-NUMBER; another video is preferred, for in one video the channel tells the speaker.
+    Ids are SPEAKER-VIDEO-NUMBER; another video is preferred, for in one video the channel gives the speaker away.
     """
     rng, of_speaker, trials = Random(seed), dict[str, list[Utterance]](), dict[tuple[str, str], Trial]()
     for utterance in utterances:
@@ -72,7 +72,7 @@ def dev_trials(utterances: Sequence[Utterance], seed: int = 0) -> list[Trial]:
 def _read(order: Order) -> dict[str, Prepared]:
     listed = list(_identification(order.find("iden_split.txt", "meta/iden_split.txt")))
     trials = _trials(order) if "asv" in order.folders else []
-    everything = measured(_drafts(order, [path for _, path in listed]), "VoxCeleb1")
+    everything = measured(_utterances(order, [path for _, path in listed]), "VoxCeleb1")
     known = {u.id: u for u in everything.found}
     readers = {"sid": lambda: _sid(order, listed, known, everything.missing), "asv": lambda: _asv(order, listed, known, trials)}
     return {task: readers[task]() for task in order.folders}
@@ -93,7 +93,7 @@ def _trials(order: Order) -> list[Trial]:
     return [Trial(_id(first), _id(second), same == "1") for _, (same, first, second, *_) in read_fields(path, 3)]
 
 
-def _drafts(order: Order, names: Sequence[str]) -> Iterator[Utterance]:
+def _utterances(order: Order, names: Sequence[str]) -> Iterator[Utterance]:
     """A speaker is in dev/wav, in test/wav, or where somebody has put all of them together, in wav."""
     roots = [order.source / name for name in ("dev/wav", "test/wav", "wav") if (order.source / name).is_dir()]
     if not roots:

@@ -6,8 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from safetensors.torch import save_file
 
-from speechssl.dual.weights import SCALE, dequantise, quantise
+from speechssl.int8 import SCALE, dequantise, load_quantised, quantise
 
 
 @given(
@@ -47,3 +48,23 @@ def test_what_is_no_matrix_is_kept_to_the_bit():
     assert set(packed) == set(state)
     for name, value in dequantise(packed).items():
         assert torch.equal(value, state[name].float())
+
+
+def test_kernels_have_a_scale_for_each_output_channel_and_pack_again_to_the_same_bits():
+    state = {"conv": torch.randn(3, 2, 5) * torch.tensor([1e-3, 1.0, 1e3]).view(3, 1, 1), "bias": torch.randn(3)}
+    packed = quantise(state, kernels=True)
+    assert packed["conv"].dtype == torch.int8 and packed["conv" + SCALE].shape == (3,)
+    back = dequantise(packed)
+    largest = state["conv"].abs().amax((1, 2), keepdim=True)
+    assert ((back["conv"] - state["conv"]).abs() <= largest * (1 / 254 + 1e-6)).all() and torch.equal(back["bias"], state["bias"])
+    again = quantise(back, kernels=True)
+    assert all(torch.equal(again[name], value) for name, value in packed.items())
+
+
+def test_a_file_says_itself_whether_it_is_quantised(tmp_path):
+    state = {"w": torch.randn(3, 4), "b": torch.randn(3)}
+    save_file(state, tmp_path / "plain.safetensors")
+    save_file(quantise(state), tmp_path / "packed.safetensors")
+    assert load_quantised(tmp_path / "plain.safetensors") is None
+    back = load_quantised(tmp_path / "packed.safetensors")
+    assert back is not None and torch.equal(back["w"], dequantise(quantise(state))["w"]) and torch.equal(back["b"], state["b"])
