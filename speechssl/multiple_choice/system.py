@@ -196,7 +196,7 @@ def _load_units(models: Path, encoder: Any, bf16: bool) -> UnitsChoice:
 
 
 def _load_speechbert(models: Path, encoder: Any, bf16: bool) -> SpeechBertChoice:
-    folder, audio_words = _choice_part(models, "choice-speechbert", "speechbert"), part(models, "speechbert")
+    folder, audio_words = _choice_part(models, "choice-speechbert", "speechbert"), models / "speechbert"
     system = load_speechbert(audio_words, encoder, *load_recogniser(models, "ctc", encoder), bf16=bf16)
     model, layout, card = load_choice(folder)
     made = card.get("speechbert")
