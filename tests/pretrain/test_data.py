@@ -314,12 +314,3 @@ def test_a_mixed_batch_depends_on_seed_and_step_only():
     made = [first(step) for step in (5, 0, 1, 2, 3, 4)]
     assert digest(made[1:] + made[:1]) == digest(map(again, range(6))) != digest(map(other, range(6)))
     assert len({tuple(batch["mask"].shape) for batch in made}) > 1
-
-
-def test_masks_and_negatives_fit_shorter_crops():
-    make = ContrastiveBatches(mixed_cropper(), negatives=7)
-    made = [make(step) for step in range(20)]
-    assert len({batch["mask"].shape for batch in made}) > 2
-    for batch in made:
-        rows, hidden = len(batch["samples"]), int(batch["mask"][0].sum())
-        assert torch.equal(batch["mask"].sum(1), torch.full((rows,), hidden)) and batch["negatives"].shape == (rows, hidden, 7)

@@ -44,12 +44,6 @@ def test_version_1_is_drawn_as_ever(task, known):
     assert hash_json([[d[name] for name in FIELDS] for d in drawn]) == known
 
 
-@pytest.mark.parametrize("task", DRAWN)
-def test_a_split_is_decided_by_its_seed_and_grows_without_change(task):
-    assert draw(task, "dev", 40, 1)[:10] == [*draw(task, "dev", 10, 1)]
-    assert draw(task, "dev", 10, 1) != draw(task, "dev", 10, 2)
-
-
 @pytest.mark.parametrize("task", ["ks", "ic", "style"])
 def test_voices_of_the_test_are_never_heard_in_training(task):
     names = {split: {d.voice.name for d in draw(task, split, 200, 0)} for split in SPLITS}
@@ -120,26 +114,6 @@ def test_silence_is_faint_noise_that_can_be_read(corpus):
     data = load_labelled(corpus / "ks")
     silent = next(u for u in data.splits["test"] if u.labels["keyword"] == "silence")
     assert 0.005 < np.abs(read_audio(data.path(silent))).max() < 0.11
-
-
-def test_workers_and_kills_change_no_byte(corpus, tmp_path, monkeypatch):
-    prepare(tmp_path / "two", FEW, workers=2)
-    real, made = speech._make, []
-
-    def dying(job):
-        if len(made) == 7:
-            raise KeyboardInterrupt
-        made.append(job)
-        real(job)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(speech, "_make", dying)
-        prepare(tmp_path / "killed", FEW)
-    assert not (tmp_path / "killed/ks/card.json").exists()
-    prepare(tmp_path / "killed", FEW)
-    assert contents(tmp_path / "killed") == contents(tmp_path / "two")
-    first = load_labelled(corpus / "ks").splits["train"]
-    assert first == load_labelled(tmp_path / "two/ks").splits["train"]
 
 
 def test_a_finished_corpus_is_left_alone(corpus, monkeypatch):
