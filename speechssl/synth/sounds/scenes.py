@@ -43,5 +43,5 @@ def clip(families: Mapping[str, Family], rng: np.random.Generator, n: int) -> np
 
 
 def stand_in(seed: int, count: int = CLIPS, seconds: float = SECONDS) -> Iterator[np.ndarray]:
-    """The generated stand-in for MUSAN: clips of all families that training may hear."""
+    """The generated stand-in for MUSAN: clips of all families that training has."""
     return clips("stand-in", FAMILIES, seed, count, seconds)
