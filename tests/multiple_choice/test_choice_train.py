@@ -104,7 +104,6 @@ def test_layers_that_are_computed_twice_give_the_same_model_in_less_memory(corpu
     assert kept[1] < 0.5 * kept[0]
     once, twice = (load_choice(tmp_path / name)[0].state_dict() for name in ("once", "twice"))
     assert all(torch.allclose(once[name], twice[name], atol=1e-6) for name in once)
-    assert "gradient_checkpointing" not in choice_train._made_from(corpus, options())["options"]
 
 
 def test_a_model_is_trained_once_and_says_from_what(corpus, tmp_path):
