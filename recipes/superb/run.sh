@@ -5,7 +5,7 @@
 #   bash recipes/superb/run.sh recipes/superb/smoke.yaml exp/superb-smoke    the same in minutes, good for nothing else
 # Environment:
 #   SEED=1                      of synthetic sets, heads and noise; any but 0 goes to exp/superb-SEED
-#   UNSEEN="kitchen.wav"        recordings of real noise that no training heard, beside the generated ones
+#   UNSEEN="kitchen.wav"        recordings of real noise that no training used, beside the generated ones
 #   FSDD=FOLDER                 the Free Spoken Digit Dataset, for stage 3
 #   LIBRISPEECH SPEECH_COMMANDS QUESST14 VOXCELEB1 LIBRI2MIX FLUENT_COMMANDS AUDIO_SNIPS IEMOCAP VOICEBANK_DEMAND
 #                               folders of the published sets, for stage 4; any of them (data/*/README.md says how they must look)

@@ -192,12 +192,12 @@ def test_the_runner_trains_on_our_states(exported, commands, needs_s3prl, tmp_pa
     plain = {"init_ckpt": None, "upstream_model_config": None, "upstream_refresh": False, "upstream_trainable": False, "seed": 0}
     chosen = {"upstream_feature_selection": "hidden_states", "upstream_layer_selection": None, "upstream_feature_normalize": False}
     runner = Runner(Namespace(**words, **plain, **chosen, device="cpu", push_to_hf_hub=False), config)
-    heard, before = [], {name: p.clone() for name, p in runner.downstream.model.named_parameters()}
-    runner.upstream.model.register_forward_hook(lambda _, given, states: heard.append((given[0], states["hidden_states"])))
+    calls, before = [], {name: p.clone() for name, p in runner.downstream.model.named_parameters()}
+    runner.upstream.model.register_forward_hook(lambda _, given, states: calls.append((given[0], states["hidden_states"])))
     runner.train()
     encoder = load_encoder(out / "encoder")
-    assert len(heard) == 3 + 1 + 1  # steps, and dev and test in a batch each
-    for waves, states in heard:
+    assert len(calls) == 3 + 1 + 1  # steps, and dev and test in a batch each
+    for waves, states in calls:
         for i, wave in enumerate(waves):
             ours = encoder.hidden_states(wave.numpy())
             assert torch.equal(torch.stack(states)[:, i, : ours.shape[1]], ours)
@@ -207,9 +207,9 @@ def test_the_runner_trains_on_our_states(exported, commands, needs_s3prl, tmp_pa
 
 
 def run_script(out, tasks, environment, tmp_path):
-    told = {"PYTHON": sys.executable, "DEVICE": "cpu", "EXP": str(tmp_path / "exp"), "OMP_NUM_THREADS": "1"}
+    settings = {"PYTHON": sys.executable, "DEVICE": "cpu", "EXP": str(tmp_path / "exp"), "OMP_NUM_THREADS": "1"}
     command = ["bash", str(out / "run.sh"), *tasks]
-    return subprocess.run(command, capture_output=True, text=True, env=os.environ | told | environment)
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | settings | environment)
 
 
 def test_the_script_trains_and_tests_keywords(exported, needs_s3prl, tmp_path):
@@ -232,7 +232,7 @@ def test_the_script_trains_and_tests_keywords(exported, needs_s3prl, tmp_path):
 
 
 def test_the_script_trains_and_tests_emotions(exported, needs_s3prl, tmp_path):
-    """IEMOCAP's lists and one fold of five; the head is judged on recordings that it reads with what stands in for torchaudio."""
+    """IEMOCAP's lists and one fold of five; the head is tested on recordings that it reads with what stands in for torchaudio."""
     labels = {"neu": 0, "hap": 1, "ang": 2, "sad": 3}
     for i in range(8):
         tone(tmp_path / f"Session{1 + i % 2}/{i}.wav", i)

@@ -81,7 +81,7 @@ def head_of(task, width=5):
 
 
 def s3prls_expert(folder, monkeypatch):
-    """An expert module of s3prl, whose packages h5py and asteroid are stood in for: they read and judge, which we do ourselves."""
+    """An expert module of s3prl, whose packages h5py and asteroid are stood in for: they read and score, which we do ourselves."""
     pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
     from speechssl.encoders.s3prl import import_hub
 
@@ -372,10 +372,10 @@ def test_spectra_are_librosas_and_go_back(stft, samples):
 
 
 def test_a_mask_of_ones_is_what_was_heard_and_of_zeros_silence():
-    heard = torch.randn(2, 5, 9, dtype=torch.complex64)
-    heard[0, 0] = 0
-    both = masked(torch.stack([torch.ones(2, 5, 9), torch.zeros(2, 5, 9)], 1), heard)
-    assert torch.allclose(both[:, 0], heard, atol=1e-6) and not both[:, 1].any()
+    mixture = torch.randn(2, 5, 9, dtype=torch.complex64)
+    mixture[0, 0] = 0
+    both = masked(torch.stack([torch.ones(2, 5, 9), torch.zeros(2, 5, 9)], 1), mixture)
+    assert torch.allclose(both[:, 0], mixture, atol=1e-6) and not both[:, 1].any()
 
 
 @pytest.mark.parametrize("sizes", [(512, 600, 160), (512, 400, 161), (1024, 1024, 640), (512, 400, 0)])

@@ -192,7 +192,7 @@ def test_slots_are_measured_by_type_and_by_value():
     assert f1.value == pytest.approx(100 * (1 + 2 / 3 + 1 + 0) / 4) and cer.value == pytest.approx(100 * (0 + 1 + 8) / 22)
     heard_without = dict(predicted) | {"dev3": "play new york"}
     assert task.evaluate("dev", heard_without, 0).measures == task.evaluate("dev", predicted, 0).measures
-    del predicted["dev2"]  # it has no slots, but was not heard: wrong all the same
+    del predicted["dev2"]  # it has no slots, but could not be read: wrong all the same
     assert task.evaluate("dev", predicted, 0).measures[0].value == pytest.approx(100 * (1 + 2 / 3) / 4)
 
 
