@@ -1,4 +1,4 @@
-"""The SUPERB recipe on almost nothing: killed it goes on, and every task is evaluated in every condition, with a page and tables."""
+"""The SUPERB recipe on almost nothing: killed it goes on; every task is evaluated in every condition, with a page and tables."""
 
 from __future__ import annotations
 
