@@ -10,14 +10,12 @@ process, and so does the gradient, where the loss is a mean over the rows of the
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import re
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +27,16 @@ from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback
 
-from speechssl.errors import InputError, MissingExtra
+from speechssl.config import BERT as BERT
+from speechssl.config import HUBERT as HUBERT
+from speechssl.config import PLAIN as PLAIN
+from speechssl.config import Adam as Adam
+from speechssl.config import TrainingOptions as TrainingOptions
+from speechssl.errors import InputError
 from speechssl.io import read_json, write_json, write_text
 from speechssl.processes import agreed, mean_of_processes, processes, rank
 
 Batch = dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Adam:
-    """AdamW's settings, by the names of `TrainingOptions`."""
-
-    adam_betas: tuple[float, float]
-    adam_epsilon: float
-    weight_decay: float
-
-
-HUBERT = Adam((0.9, 0.98), 1e-6, 0.01)  # and wav2vec 2.0: arXiv 2106.07447, section IV-C; 2006.11477 and fairseq's configurations
-BERT = Adam((0.9, 0.999), 1e-6, 0.01)  # arXiv 1810.04805, appendix A.2, and its code, which fine-tunes with the same
-# The defaults of torch and of transformers' Trainer: released DUAL (its baseline.yaml names no other), transformers'
-# run_squad.py, and with Adam, which AdamW without decay is, the ASR of SUPERB (s3prl 0.4.18)
-PLAIN = Adam((0.9, 0.999), 1e-8, 0.0)
 
 
 class ScalarLog(TrainerCallback):
@@ -110,36 +97,6 @@ class Pace(TrainerCallback):
         now, batches = time.perf_counter(), range(self.step * self.batches, step * self.batches)
         passed, self.since, self.step = now - self.since, now, step
         return {"times_real_time": round(math.fsum(map(self.seconds, batches)) / passed, 2)} if self.seconds and batches else {}
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """How long and how fast. One step is one optimiser update on one batch, which the processes share."""
-
-    steps: int
-    learning_rate: float
-    warmup_steps: int = 100
-    horizon: int | None = None  # steps the schedule is laid out for, where training stops earlier
-    schedule: str = "linear"  # any transformers schedule
-    weight_decay: float = HUBERT.weight_decay
-    adam_betas: tuple[float, float] = HUBERT.adam_betas
-    adam_epsilon: float = HUBERT.adam_epsilon
-    clip: float = 1.0  # gradient norm
-    bf16: bool = True  # autocast; weights stay float32
-    seed: int = 0
-    save_every: int = 500
-    log_every: int = 50
-    accumulation: int = 1
-    tensorboard: bool = False  # the curves in `tensorboard/` beside the checkpoints too
-    workers: int = 0  # processes that make batches ahead of the model
-
-    def __post_init__(self) -> None:
-        """Raises InputError for betas that AdamW cannot have, MissingExtra where TensorBoard is wanted and not installed."""
-        object.__setattr__(self, "adam_betas", tuple(self.adam_betas))  # a list from the command line
-        if not all(0 <= beta < 1 for beta in self.adam_betas):
-            raise InputError(f"AdamW cannot have the betas {self.adam_betas}; give two numbers from 0 to below 1 (--adam-betas)")
-        if self.tensorboard and importlib.util.find_spec("tensorboard") is None:
-            raise MissingExtra("logging for TensorBoard", "tensorboard")
 
 
 class StepBatches(Dataset[Batch]):

@@ -39,7 +39,7 @@ def test_answers_lie_in_the_passage(speech: tuple[Path, Path]) -> None:
 
 def test_command_prints_times_and_says_which_models(speech: tuple[Path, Path], tmp_path: Path, capsys) -> None:
     clip = tmp_path / "clip.wav"
-    code = main(["answer", "--passage", str(speech[0]), "--question", str(speech[1]), "--system", "dual", "--clip", str(clip)])
+    code = main(["answer", "--passage", str(speech[0]), "--question", str(speech[1]), "--systems", "dual", "--clip", str(clip)])
     out = capsys.readouterr().out
     assert code == 0
     assert "dual" in out and "confidence" in out and "trained on minisqa" in out

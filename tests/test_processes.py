@@ -16,7 +16,7 @@ from speechssl.trainer import StepBatches, check_share
 
 ROOT = Path(__file__).parent.parent
 CROPS = ["--crops", "4", "--crop-seconds", "0.5", "--visible-weight", "1"]
-TRAINING = ["--steps", "4", "--warmup-steps", "1", "--save-every", "4", "--log-every", "1", "--no-bf16"]
+TRAINING = ["--steps", "4", "--warmup-steps", "1", "--save-every", "4", "--log-every", "1", "--precision", "fp32"]
 # A span head's bias shifts all logits, so its gradient is rounding alone (1e-8), of which AdamW's usual epsilon makes whole steps.
 TRAINING += ["--adam-epsilon", "1e-5"]
 
@@ -62,8 +62,8 @@ def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
             ["train", "dual", corpus, units, out / "dual", *qa],
             ["train", "text-qa", corpus, out / "text-qa", *qa],
             ["train", "speechbert", corpus, encoder, out / "speechbert", "--layer", 1, *qa, *small],
-            ["train", "carry-speechbert", corpus, encoder, out / "speechbert", other, out / "carried", "--batch", 4],
-            ["pretrain", "continue", corpus, out / "robust", "--from", quiet, "--layer", 1, "--clusters", 6, *mixed, *noise],
+            ["train", "transfer-speechbert", corpus, encoder, out / "speechbert", other, out / "carried", "--batch", 4],
+            ["pretrain", "continue", corpus, out / "robust", "--start", quiet, "--layer", 1, "--clusters", 6, *mixed, *noise],
             ["pretrain", "hubert", corpus, out / "hubert", "--clusters", 6, *CROPS],
         ]
         made = [[str(x) for x in [*call, *TRAINING]] for call in made]

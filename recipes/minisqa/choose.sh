@@ -35,9 +35,9 @@ train() { # ARM
   IFS=- read -r kind short noise <<< "$1"
   case $kind in
     one) options="--short-steps $short $(with one)" ;;
-    two) start=one-$short options="--noise $noise $(with next)" ;;
-    three) start=two-$short-$noise options="--noise $noise --seed 1 $(with next)" ;;
-    single) options="--short-steps $short --noise $noise $(with single)" ;;
+    two) start=one-$short options="--random-units $noise $(with next)" ;;
+    three) start=two-$short-$noise options="--random-units $noise --seed 1 $(with next)" ;;
+    single) options="--short-steps $short --random-units $noise $(with single)" ;;
     *) echo "speechssl: there is no arm $1; the names of all are: $(arms | tr '\n' ' ')" >&2; exit 2 ;;
   esac
   if [ -n "$start" ] && [ ! -f "$OUT/models/dual-$start/card.json" ]; then

@@ -8,8 +8,8 @@ BERT's objective: 15 % of the tokens are guessed, of these 80 % are masked, 10 %
 the training splits is read, answers are not. A killed run goes on where it was.
 """
 
-import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +20,15 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from speechssl.cli.parser import count, parse, training_flags, training_options
+from speechssl.cli.parser import parse
+from speechssl.config import BERT, Count, TrainingOptions, argument, group, option
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.io import stage, write_json
 from speechssl.text import pieces
 from speechssl.textlm.encoders import TextCodec, load_text_encoder, without_dropout
 from speechssl.textlm.symbols import assign_tokens, character_tokenizer
-from speechssl.trainer import BERT, Batch, fit
+from speechssl.trainer import Batch, fit
 
 MASKED = 0.15
 
@@ -89,13 +90,24 @@ def with_characters(name: str, texts: list[str], seed: int) -> tuple[PreTrainedM
     return model, tokenizer
 
 
-def make(out: Path, corpora: list[Path], o: argparse.Namespace) -> None:
-    options = training_options(o)
-    made = {"data": [data_hash(c, "train") for c in corpora], "from": o.text_encoder, "batch": o.batch, "training": vars(options)}
+@dataclass(frozen=True, kw_only=True)
+class Make:
+    __doc__ = __doc__
+
+    out: Path = argument("folder for the encoder and its tokeniser")
+    corpora: tuple[Path, ...] = argument("prepared corpora, one a language")
+    text_encoder: str = option("minilm", "text encoder to start from")
+    batch: Count = option(16, "passages or questions a step")
+    training: TrainingOptions = group(TrainingOptions(400, 5e-4, 40, **vars(BERT)), "training")
+
+
+def make(o: Make) -> None:
+    options, out = o.training, o.out
+    made = {"data": [data_hash(c, "train") for c in o.corpora], "from": o.text_encoder, "batch": o.batch, "training": vars(options)}
     with stage(out, made):
         if (out / "card.json").is_file():
             return
-        splits = [load_corpus(c, "train") for c in corpora]
+        splits = [load_corpus(c, "train") for c in o.corpora]
         records = [[*s.passages.values(), *s.questions] for s in splits]
         torch.manual_seed(options.seed)
         model, tokenizer = with_characters(o.text_encoder, [r.written for some in records for r in some], options.seed)
@@ -109,17 +121,7 @@ def make(out: Path, corpora: list[Path], o: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="multilingual", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    verb = parser.add_subparsers(required=True).add_parser("make")
-    verb.add_argument("out", type=Path, help="folder for the encoder and its tokeniser")
-    verb.add_argument("corpora", type=Path, nargs="+", help="prepared corpora, one a language")
-    verb.add_argument("--config")
-    verb.add_argument("--stage")
-    verb.add_argument("--text-encoder", default="minilm", help="what it goes on from")
-    verb.add_argument("--batch", type=count, default=16, help="passages or questions a step")
-    training_flags(verb, 400, 5e-4, 40, BERT)
-    o = parse(parser, ["make", *arguments])
-    make(o.out, o.corpora, o)
+    make(parse("multilingual", Make, arguments))
 
 
 if __name__ == "__main__":

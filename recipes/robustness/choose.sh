@@ -56,8 +56,8 @@ data() {
 train() {
   if [ "$1" = start ]; then return; fi
   local out=$EXP/$1
-  speechssl pretrain continue "$CORPUS" "$out" --from "$START/encoder" --codebook "$START/units.safetensors" --seed "$SEED" --steps "$(steps_of "$1")" $(with "$1")
-  speechssl units carry "$CORPUS" "$START/encoder" "$START/units.safetensors" "$out/encoder" "$out/units.safetensors" $(with carry)
+  speechssl pretrain continue "$CORPUS" "$out" --start "$START/encoder" --codebook "$START/units.safetensors" --seed "$SEED" --steps "$(steps_of "$1")" $(with "$1")
+  speechssl units transfer "$CORPUS" "$START/encoder" "$START/units.safetensors" "$out/encoder" "$out/units.safetensors" $(with transfer)
   ln -sfn "$READERS/dual" "$out/dual"
 }
 

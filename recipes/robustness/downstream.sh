@@ -23,8 +23,8 @@ trap 'kill "${PIDS[@]}" 2>/dev/null || true' EXIT
 arm() {
   while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-1}" ]; do sleep 0.2; done
   echo "   $1"
-  (exec speechssl superb run --encoder "$2" --data "$EXP/tasks" --out "$OUT/$1" --seeds "$SEED" --device "${DEVICE:-auto}" \
-    --workers "${WORKERS:-2}" ${MUSAN:+--noises "musan=$MUSAN"} --config "$CONFIG" --stage "$3" "${@:4}" > "$OUT/$1.log" 2>&1) &
+  (exec speechssl superb run --encoders "$2" --data "$EXP/tasks" --out "$OUT/$1" --seeds "$SEED" --device "${DEVICE:-auto}" \
+    --workers "${WORKERS:-2}" ${MUSAN:+--noise "musan=$MUSAN"} --config "$CONFIG" --stage "$3" "${@:4}" > "$OUT/$1.log" 2>&1) &
   PIDS+=($!)
   NAMES+=("$1")
 }

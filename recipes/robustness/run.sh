@@ -34,7 +34,7 @@ READERS=$(python -c "from speechssl.io import model_folder; print(model_folder('
 
 stage "2 continual pre-training: hear distorted speech, predict the units of the clean signal"
 for name in "${TRAININGS[@]}"; do
-  speechssl pretrain continue "$CORPUS" "$EXP/$name" --from "$START/encoder" --codebook "$START/units.safetensors" \
+  speechssl pretrain continue "$CORPUS" "$EXP/$name" --start "$START/encoder" --codebook "$START/units.safetensors" \
     --seed "$SEED" ${MUSAN:+--noise "musan=$MUSAN"} $(with "$name")
 done
 
@@ -48,9 +48,9 @@ for name in baseline "${TRAININGS[@]}"; do
     ln -sfn "$READERS"/encoder "$READERS"/units.safetensors "$READERS"/units.card.json "$READERS"/speechbert "$models/"
   else
     ln -sfn "../../$name/encoder" "$models/encoder"
-    speechssl units carry "$CORPUS" "$START/encoder" "$START/units.safetensors" "$models/encoder" "$models/units.safetensors" $(with carry)
-    speechssl train carry-speechbert "$CORPUS" "$START/encoder" "$START/speechbert" "$models/encoder" "$models/speechbert" \
-      --seed "$SEED" $(with carry-speechbert)
+    speechssl units transfer "$CORPUS" "$START/encoder" "$START/units.safetensors" "$models/encoder" "$models/units.safetensors" $(with transfer)
+    speechssl train transfer-speechbert "$CORPUS" "$START/encoder" "$START/speechbert" "$models/encoder" "$models/speechbert" \
+      --seed "$SEED" $(with transfer-speechbert)
   fi
   speechssl train ctc "$CORPUS" "$models/encoder" "$models/ctc" --seed "$SEED" $(with ctc)
 done
@@ -58,7 +58,7 @@ done
 stage "4 the grid: encoders x tasks x noises x SNR, all hearing the same mixtures; classifier heads are trained on clean speech"
 grid() {
   speechssl evaluate robustness "$1" --encoders "${ENCODERS[@]}" --tasks "${@:3}" --seen m+g+r --unseen held-out ${UNSEEN[@]:-} \
-    --seed "$SEED" ${MUSAN:+--noises "musan=$MUSAN"} $(with "$2")
+    --seed "$SEED" ${MUSAN:+--noise "musan=$MUSAN"} $(with "$2")
 }
 SETS=("ks=$EXP/tasks/ks" "ic=$EXP/tasks/ic" "sid=$EXP/tasks/sid" "style=$EXP/tasks/style")
 grid "$EXP" grid "${SETS[@]}" "asr=$CORPUS" "units=$CORPUS" "dual=$CORPUS" "speechbert=$CORPUS" "cascade-ctc=$CORPUS"

@@ -16,11 +16,12 @@ from speechssl.dual.data import Example, answer_times
 from speechssl.dual.decode import Reader
 from speechssl.dual.model import SpanModel
 from speechssl.dual.system import TimedAnswer
-from speechssl.dual.train import QaOptions, check_shares, fit_spans, layout_of
+from speechssl.dual.train import check_shares, fit_spans, layout_of
 from speechssl.errors import tell_set_aside
 from speechssl.io import read_json, stage
 from speechssl.processes import is_main
 from speechssl.text import pieces
+from speechssl.textlm.config import QaOptions
 from speechssl.textlm.encoders import TextCodec, load_text_encoder, pad_id
 from speechssl.textlm.symbols import character_encoder, subword_units
 

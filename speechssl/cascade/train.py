@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from speechssl.audio import read_audio
+from speechssl.cascade.config import CtcOptions
 from speechssl.cascade.ctc import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
 from speechssl.data.records import Corpus, Passage, Question, Span, data_hash, first_passages, load_corpus
 from speechssl.encoders.base import SpeechEncoder
@@ -24,22 +25,9 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, replacing, stage, write_json
 from speechssl.processes import is_main, main_first
 from speechssl.timing import FrameGrid
-from speechssl.trainer import Batch, TrainingOptions, check_share, fit
+from speechssl.trainer import Batch, check_share, fit
 
 MARGIN = 0.1  # seconds of context left around a crop
-
-
-@dataclass(frozen=True)
-class CtcOptions:
-    """A head on one layer, or on the weighted sum of all, trained on random crops of whole words."""
-
-    training: TrainingOptions
-    layer: int | None = 5  # None: all hidden states, as SUPERB has it; they take S times the disk
-    passages: int = 800  # training passages; their questions come along
-    batch: int = 16
-    longest: float = 8.0  # seconds of a crop
-    lstm_width: int = 256
-    projection: int = 256
 
 
 def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptions, split: str = "train") -> CtcRecogniser:

@@ -1,46 +1,40 @@
-"""The command line: verbs only, a file a group of them. What a verb does lives in the room it calls."""
+"""The command line: finds the verb, makes its options from the dataclass of its room, and runs it."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from speechssl import __version__
-from speechssl.cli.answer import add_answer
-from speechssl.cli.encoders import add_convert
-from speechssl.cli.evaluate import add_compare, add_evaluate, add_report
-from speechssl.cli.parser import Help, parse
-from speechssl.cli.prepare import add_prepare, spelt
-from speechssl.cli.pretrain import add_pretrain
-from speechssl.cli.superb import add_superb
-from speechssl.cli.train import add_train
-from speechssl.cli.units import add_units
+from speechssl.cli.parser import about, meant, parse
+from speechssl.cli.verbs import GROUPS, VERBS, config_of
 from speechssl.errors import InputError
 from speechssl.io import unusable
 from speechssl.processes import is_main, leave
 
-ABOUT = """Self-supervised speech encoders, the units they give, and spoken questions answered from them.
+ABOUT = """usage: speechssl VERB [options]
+
+Self-supervised speech encoders, the units they give, and spoken questions answered from them.
 
   speechssl answer --passage lecture.mp3 --question question.wav
   speechssl units extract recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors units
   speechssl VERB --help
 
 Every option of a verb can also stand in a YAML file, under its name without the dashes (switches as true or false):
-`--config recipes/minisqa/base.yaml --stage hubert-1` takes the defaults of this call from the section `hubert-1`; what is typed
-wins.
-"""
+`--config recipes/minisqa/base.yaml --stage hubert-1` takes the defaults of a call from the section `hubert-1`, and --config alone
+from a file without sections. Options on the command line have precedence. --print_config prints such a file."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code: 0, or 2 after one sentence on what was wrong with the input."""
-    parser = build_parser()
     try:
-        options = parse(parser, spelt(list(sys.argv[1:] if arguments is None else arguments)))
-        _quiet()
-        options.run(options)
-        leave()
+        config = parse_arguments(list(sys.argv[1:] if arguments is None else arguments))
+        if config is not None:
+            _quiet()
+            config.run()
+            leave()
     except InputError as error:
         print(f"speechssl: {error}", file=sys.stderr)
         return 2
@@ -51,33 +45,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"speechssl: training stopped: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("speechssl: stopped; the same command goes on from what is written, or else begins again", file=sys.stderr)
+        print("speechssl: stopped; the same command resumes from what is written, or else starts again", file=sys.stderr)
         return 130
     return 0
 
 
+def parse_arguments(arguments: list[str]) -> Any:
+    """The options of a call as the dataclass of its verb; None where help or version was printed. Raises InputError."""
+    words = [word.replace("_", "-") for word in arguments[:2]]
+    for verb in (" ".join(words[:1]), " ".join(words)):
+        if verb in VERBS:
+            return parse(verb, config_of(verb), arguments[len(verb.split()) :])
+    if arguments[:1] == ["--version"]:
+        print(f"speechssl {__version__}")
+        return None
+    group = words[0] if words and words[0] in GROUPS else ""
+    if not arguments or any(word in ("-h", "--help") for word in arguments[:2]):
+        print(overview(group))
+        return None
+    inside = [verb.removeprefix(f"{group} ") for verb in VERBS if verb.startswith(f"{group} ")]
+    if group and len(words) == 1:
+        raise InputError(f"`speechssl {group}` needs a verb: {', '.join(inside)}")
+    typed, known = (words[1], inside) if group else (words[0], [*GROUPS, *VERBS])
+    raise InputError(f"`speechssl{' ' * bool(group)}{group}` has no verb {typed}{meant(typed, known)}")
+
+
+def overview(group: str) -> str:
+    """The help of `speechssl`, or of the verbs of a group."""
+    verbs = [verb for verb in VERBS if not group or verb.startswith(f"{group} ")]
+    width = max(map(len, verbs)) + 2
+    lines = [f"usage: speechssl {group} VERB [options]\n\n{GROUPS[group]}" if group else ABOUT, "\nverbs:"]
+    return "\n".join([*lines, *(f"  {verb:<{width}}{about(config_of(verb)).splitlines()[0]}" for verb in verbs)])
+
+
 def _quiet() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if not is_main():  # it says what the first process says
+    if not is_main():  # the first process prints for all
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    from transformers.utils import logging
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    if "transformers" in sys.modules:  # which has read these already
+        from transformers.utils import logging
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("speechssl", description=ABOUT, formatter_class=Help)
-    parser.add_argument("--version", action="version", version=f"speechssl {__version__}")
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    add_prepare(verbs)
-    add_convert(verbs)
-    add_pretrain(verbs)
-    add_units(verbs)
-    add_train(verbs)
-    add_evaluate(verbs)
-    add_compare(verbs)
-    add_superb(verbs)
-    add_report(verbs)
-    add_answer(verbs)
-    return parser
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()

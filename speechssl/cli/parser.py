@@ -1,241 +1,286 @@
-"""What several verbs have in common: their making, their help, the options of training."""
+"""The command line of a verb, made by jsonargparse from the dataclass of its options (`speechssl.config`).
+
+Every option can also stand in a YAML file under its name: `--config FILE` takes the defaults of a call from the file,
+`--config FILE --stage SECTION` from a section of it, and `--print_config` prints what would run. What is typed wins.
+"""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+from speechssl.config import Range
 from speechssl.errors import InputError
-from speechssl.io import SHIPPED
-from speechssl.trainer import HUBERT, Adam
-
-# Options of a command line: numbers in their range, and defaults from a section of a YAML file.
-#
-# Every option of a verb can stand in the file under its name without the dashes, switches as true or false.
 
 
-def parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
-    """Parse twice when a config is given: once to find the verb and the file, once with the file's defaults."""
-    known, _ = config_parser().parse_known_args(arguments)
-    if known.config is None:
-        return parser.parse_args(arguments)
-    section = _section(Path(known.config), known.stage)
-    for verb in verbs_of(parser):
-        if _is_called(verb, arguments):
-            take_defaults(verb, section, f"{known.config}: the section {known.stage}")
-    return parser.parse_args(arguments)
+@dataclass(frozen=True)
+class Option:
+    """A field as an option. kind: its type without None; title: of its group."""
+
+    field: Field[Any]
+    kind: Any
+    default: Any
+    title: str
+    optional: bool
+
+    @property
+    def name(self) -> str:
+        return self.field.metadata.get("name") or self.field.name
 
 
-def take_defaults(verb: argparse.ArgumentParser, section: dict[str, Any], where: str) -> None:
-    """Let the section's values be the defaults of a verb; what is there need not be typed."""
-    options = {name.removeprefix("--"): a for a in verb._actions for name in a.option_strings if name.startswith("--")}
-    for name, value in section.items():
-        if name not in options:
-            raise InputError(f"{where} has {name!r}, which `{verb.prog}` does not take")
-        action = options[name]
-        if isinstance(action, (argparse._StoreTrueAction, argparse._StoreFalseAction)):
-            if not isinstance(value, bool):
-                raise InputError(f"{where} has {value!r} for {name}; write true or false")
-            value = action.const if value else not action.const
-        elif action.nargs is None and isinstance(value, (list, dict)):
-            raise InputError(f"{where} has {value!r} for {name}; give one value")
-        elif action.nargs is not None:
-            value = _list(action, value if isinstance(value, list) else [value], where)
-        else:
-            value = _converted(action, value, where)
-        action.required = False
-        verb.set_defaults(**{action.dest: value})
+def options_of(config: type, default: Any = None, title: str = "", without: Sequence[str] = ()) -> Iterator[Option]:
+    """All options of a dataclass and its groups; default: an instance whose values are the defaults."""
+    hints = get_type_hints(config, include_extras=True)
+    for f in fields(config):
+        value = f.default if default is None else getattr(default, f.name)
+        if "title" in f.metadata:
+            yield from options_of(type(value), value, f.metadata["title"], f.metadata["without"])
+        elif "help" in f.metadata and f.name not in without:
+            kinds = [k for k in get_args(hints[f.name]) if k is not type(None)]
+            optional = get_origin(hints[f.name]) in (typing.Union, types.UnionType) and len(kinds) < len(get_args(hints[f.name]))
+            yield Option(f, kinds[0] if optional else hints[f.name], value, title, optional)
 
 
-def _list(action: argparse.Action, values: list[Any], where: str) -> list[Any]:
-    """Raises InputError unless there are as many as the option takes."""
-    if isinstance(action.nargs, int) and len(values) != action.nargs:
-        raise InputError(f"{where} has {values!r} for {action.option_strings[-1]}; give {action.nargs} values")
-    return [_converted(action, value, where) for value in values]
+def build(config: type, values: Mapping[str, Any], default: Any = None, without: Sequence[str] = ()) -> Any:
+    """The dataclass of what was parsed."""
+    made, hints = {}, get_type_hints(config)
+    for f in fields(config):
+        value = f.default if default is None else getattr(default, f.name)
+        if "title" in f.metadata:
+            value = build(type(value), values, value, f.metadata["without"])
+        elif "help" in f.metadata and f.name not in without:
+            value = values[f.metadata.get("name") or f.name]
+            if value is not None and f.metadata.get("values"):
+                value = f.metadata["values"][value]
+            elif value is not None and "Path" in str(hints[f.name]):
+                value = tuple(map(Path, value)) if isinstance(value, list) else Path(value)
+            value = tuple(value) if isinstance(value, list) else value
+        if value is not MISSING:
+            made[f.name] = value
+    return config(**made)
 
 
-def _converted(action: argparse.Action, value: Any, where: str) -> Any:
-    """A value of the file as the type of its option; YAML reads 3e-4 as text and seed: 1 as a number."""
-    if value is None or action.type is None:
-        return value if value is None else str(value)
-    try:
-        converted = action.type(str(value))  # type: ignore[operator]
-    except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
-        raise InputError(f"{where} has {value!r} for {action.option_strings[-1]} ({error}); mend it") from error
-    if action.choices is not None and converted not in action.choices:
-        raise InputError(f"{where} has {value!r} for {action.option_strings[-1]}; choose from {', '.join(action.choices)}")
-    return converted
+class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Shows the default of every option that has one, but for switches."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default in (None, "", [], argparse.SUPPRESS) or action.required or action.nargs == 0:
+            return action.help
+        values = action.default if isinstance(action.default, list) else [action.default]
+        return f"{action.help} (default: {' '.join(f'{v:g}' if isinstance(v, float) else str(v) for v in values)})"
 
 
-def config_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--config", help="YAML file with a section of options a stage")
-    parser.add_argument("--stage", help="which section of --config")
+def parser_of(verb: str, config: type) -> Any:
+    """A jsonargparse.ArgumentParser."""
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(prog=f"speechssl {verb}", description=about(config), formatter_class=Help, exit_on_error=False)
+    groups: dict[str, Any] = {"": parser}
+    for option in options_of(config):
+        if option.title not in groups:
+            groups[option.title] = parser.add_argument_group(option.title)
+        _add(groups[option.title], option)
+    parser.add_argument("--config", metavar="FILE", action="config", help="take the defaults of this call from a YAML file")
+    parser.add_argument(
+        "--stage", metavar="SECTION", default=argparse.SUPPRESS, help="which section of the file, if it has sections"
+    )
+    printing = next(action for action in parser._actions if action.dest == "print_config")
+    printing.help, printing.metavar = "print the options of this call as YAML, which --config takes, and exit", ""
     return parser
 
 
-def _section(path: Path, stage: str | None) -> dict[str, Any]:
+def about(config: type) -> str:
+    """The help of a verb: the docstring of its dataclass."""
+    import inspect
+
+    return inspect.cleandoc(config.__doc__ or "") + getattr(config, "FOOTER", "")
+
+
+def _add(place: Any, option: Option) -> None:
+    metadata, default = option.field.metadata, option.default
+    name, help = option.name, metadata["help"]
+    if metadata.get("positional"):
+        many = get_origin(option.kind) is tuple
+        kind, nargs = (get_args(option.kind)[0], "+") if many else (option.kind, metadata["nargs"])
+        place.add_argument(name, type=_reader(kind), help=help, **({"nargs": nargs} if nargs else {}))
+        return
+    flag, more = f"--{name.replace('_', '-')}", {"help": help, "dest": name}
+    if metadata["values"]:
+        shown = next((text for text, value in metadata["values"].items() if value == default), None)
+        place.add_argument(flag, choices=list(metadata["values"]), default=shown, **more)
+    elif option.kind is bool and option.optional:
+        place.add_argument(flag, action="store_true", default=None, **more)
+        place.add_argument(f"--no-{flag[2:]}", action="store_false", default=None, dest=name, help=f"the opposite of {flag}")
+    elif option.kind is bool:
+        flag = f"--no-{flag[2:]}" if default else flag
+        place.add_argument(flag, action=f"store_{'false' if default else 'true'}", **more)
+    else:
+        many = get_origin(option.kind) is tuple
+        if many:
+            kinds = get_args(option.kind)
+            more["nargs"] = len(kinds) if kinds[-1] is not ... else "+" if metadata["least"] else "*"
+        kind = get_args(option.kind)[0] if many else option.kind
+        if get_origin(kind) is Literal:
+            more["choices"] = list(get_args(kind))
+        if metadata["metavar"]:
+            more["metavar"] = metadata["metavar"]
+        required = default is MISSING
+        shown = list(default) if many and not required and default is not None else None if required else default
+        shown = str(shown) if isinstance(shown, Path) else shown
+        place.add_argument(flag, type=_reader(kind), default=shown, required=required, **more)
+
+
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """Reads a value as it was typed, or as YAML has it."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, (list, dict)):
+            raise argparse.ArgumentTypeError(f"{value!r} is more than one value; give one value")
+        number = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        if number not in (int, float):
+            return str(value)
+        try:
+            made = number(str(value))
+        except ValueError:
+            whole = "whole " if number is int else ""
+            raise argparse.ArgumentTypeError(f"{str(value)!r} is not a {whole}number") from None
+        for limit in get_args(kind)[1:]:
+            if isinstance(limit, Range):
+                limit.check(made)
+        return made
+
+    return read
+
+
+def parse(verb: str, config: type, arguments: Sequence[str]) -> Any:
+    """The dataclass of a call, from what was typed and the file of --config. Raises InputError for what does not fit."""
+    parser = parser_of(verb, config)
+    flags = {flag: action for action in parser._actions for flag in action.option_strings if flag.startswith("--")}
+    flags["--print-config"] = flags["--print_config"]
+    typed, file, stage = _spelt(list(arguments), flags, verb)
+    if stage is not None and file is None:
+        raise InputError(f"--stage {stage} names a section of a file; give the file with --config, or leave it out")
+    if file is not None:
+        import yaml
+
+        section = read_section(Path(file), stage)
+        checked = check_section(verb, config, section, file if stage is None else f"{file}: the section {stage}")
+        typed = [f"--config={yaml.safe_dump(checked)}", *typed]  # first: what is typed wins
+    try:
+        parsed = parser.parse_args(typed)
+    except (argparse.ArgumentError, argparse.ArgumentTypeError, TypeError, ValueError) as error:
+        raise InputError(_sentence(str(error), verb)) from error
+    return build(config, vars(parsed))
+
+
+def _spelt(arguments: list[str], flags: Mapping[str, Any], verb: str) -> tuple[list[str], str | None, str | None]:
+    """Arguments with options as they are spelt here, and the values of --config and --stage apart from them."""
+    typed: list[str] = []
+    apart: dict[str, str | None] = {"--config": None, "--stage": None}
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            return [*typed, word, *words], apart["--config"], apart["--stage"]
+        if not word.startswith("--"):
+            typed.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        name = name.replace("_", "-")
+        if name not in flags:
+            raise InputError(f"`speechssl {verb}` has no option {name}{meant(name, flags)}")
+        if name in apart:
+            found = value if equals else next(words, None)
+            if found is None:
+                raise InputError(f"{name} of `speechssl {verb}` needs a value; see `speechssl {verb} --help`")
+            apart[name] = found
+        else:
+            typed.append(("--print_config" if name == "--print-config" else name) + equals + value)
+    return typed, apart["--config"], apart["--stage"]
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """ "; did you mean ...?", or where to look."""
+    names = sorted(known)
+    near = [name for name in names if len(word) > 3 and name.startswith(word)] or get_close_matches(word, names, 1)
+    return f"; did you mean {' or '.join(near[:2])}?" if near else "; see --help"
+
+
+def read_section(path: Path, stage: str | None) -> dict[str, Any]:
+    """The options in a YAML file, or in a section of it."""
     import yaml
 
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"cannot read the config {path} ({str(error).splitlines()[0]}); check the path") from error
-    if not isinstance(content, dict) or stage not in content:
-        known = ", ".join(map(str, content)) if isinstance(content, dict) else "none"
-        raise InputError(f"{path} has no section {stage!r}; its sections are {known}; name one with --stage")
-    section = content[stage] or {}
-    if not isinstance(section, dict):
-        raise InputError(f"{path}: the section {stage} is {section!r}; write its options as `name: value`, one a line")
-    return {str(name): value for name, value in section.items()}
+    if stage is not None:
+        if not isinstance(content, dict) or stage not in content:
+            known = ", ".join(map(str, content)) if isinstance(content, dict) else "none"
+            raise InputError(f"{path} has no section {stage!r}; its sections are {known}; name one with --stage")
+        content = content[stage]
+    if not isinstance(content or {}, dict):
+        where = f"the section {stage}" if stage is not None else "it"
+        raise InputError(f"{path}: {where} is {content!r}; write its options as `name: value`, one a line")
+    return dict(content or {})
 
 
-def verbs_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    found: list[argparse.ArgumentParser] = []
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for child in action.choices.values():
-                found += verbs_of(child) or [child]
-    return found
+def check_section(verb: str, config: type, section: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The options of a file, by their names with underscores. where: the file, for messages.
+
+    Raises InputError for names that the verb does not have and values that are none of theirs.
+    """
+    actions = {a.dest: a for a in parser_of(verb, config)._actions if a.dest not in ("help", "config", "stage", "print_config")}
+    checked = {}
+    for written, value in section.items():
+        name = str(written).replace("-", "_")
+        if name not in actions:
+            hint = meant(name, actions)
+            if isinstance(value, dict):
+                hint = f"; name one of its sections with --stage: {', '.join(map(str, section))}"
+            raise InputError(f"{where} has {written!r}, which `speechssl {verb}` does not take{hint}")
+        action = actions[name]
+        if action.nargs == 0 and not (isinstance(value, bool) or (value is None and action.default is None)):
+            raise InputError(f"{where} has {value!r} for {name}; write true or false")
+        try:
+            checked[name] = _converted(action, value)
+        except argparse.ArgumentTypeError as error:
+            raise InputError(f"{where} has {value!r} for {name} ({error}); mend it") from error
+    return checked
 
 
-def _is_called(verb: argparse.ArgumentParser, arguments: list[str]) -> bool:
-    words = verb.prog.split()[1:]
-    return arguments[: len(words)] == words
+def _converted(action: Any, value: Any) -> Any:
+    """A value of a file as one of the option: the type's, one of its choices, as many as it takes."""
+    if action.nargs == 0 or value is None:
+        return value
+    if action.nargs in (None, "?"):
+        values = [value]
+    else:
+        values = value if isinstance(value, list) else [value]
+        if (isinstance(action.nargs, int) and len(values) != action.nargs) or (action.nargs == "+" and not values):
+            raise argparse.ArgumentTypeError(f"give {action.nargs if isinstance(action.nargs, int) else 'one or more'} values")
+    made = [_reader(str)(v) if action.type is None else action.type(v) for v in values]
+    for v in made:
+        if action.choices is not None and v not in action.choices:
+            raise argparse.ArgumentTypeError(f"choose from {', '.join(action.choices)}")
+    return made[0] if action.nargs in (None, "?") else made
 
 
-def count(text: str) -> int:
-    """A whole number from 1."""
-    return _number(text, int, 1)
-
-
-def whole(text: str) -> int:
-    """A whole number from 0."""
-    return _number(text, int, 0)
-
-
-def share(text: str) -> float:
-    """A number from 0 to 1."""
-    return _number(text, float, 0, 1)
-
-
-def portion(text: str) -> float:
-    """A number above 0 and at most 1."""
-    return _number(text, float, sys.float_info.min, 1)
-
-
-def amount(text: str) -> float:
-    """A number above 0."""
-    return _number(text, float, sys.float_info.min)
-
-
-def weight(text: str) -> float:
-    """A number from 0 up."""
-    return _number(text, float, 0)
-
-
-def _number(text: str, kind: Callable[[str], Any], low: float, high: float = sys.float_info.max) -> Any:
-    try:
-        value = kind(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a {'whole ' if kind is int else ''}number") from None
-    if not low <= value <= high:
-        bounds = "from 1" if low == 1 else "from 0" if low == 0 else "above 0"
-        bounds += f"{' and at most' if low > 0 else ' to'} {high:g}" if high == 1 else ""
-        raise argparse.ArgumentTypeError(f"{text} is out of range; give a number {bounds}")
-    return value
-
-
-Handler = Callable[[argparse.Namespace], None]
-
-
-class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Tells the default of every option that has one, but for switches."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default is None or action.required or action.nargs == 0:
-            return action.help
-        if isinstance(action.default, list):
-            shown = " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in action.default)
-            return f"{action.help} (default: {shown})" if shown else action.help
-        if action.default == "":
-            return action.help
-        return super()._get_help_string(action)
-
-
-def snr_over_flag(verb: argparse.ArgumentParser, default: str | None = "active") -> None:
-    """default: None for verbs that tell what was typed from what was not."""
-    over = "what of the speech an SNR is measured over: its active parts, or the whole signal with its pauses, as arXiv 2210.07978"
-    over += "" if default else "; default: active"
-    verb.add_argument("--snr-over", choices=("active", "signal"), default=default, help=over)
-
-
-DRAWN = "drawn at random by --seed; default: 0.1, but 400 recordings at least, where there are as many"
-
-
-def add_verb(verbs: Any, name: str, run: Handler, about: str) -> argparse.ArgumentParser:
-    verb = verbs.add_parser(name, help=about.splitlines()[0], description=about, parents=[config_parser()], formatter_class=Help)
-    verb.set_defaults(run=run)
-    return verb
-
-
-def trained(name: str) -> Path:
-    """The type of an option: a folder of something trained, or one that ships by its name, such as minisqa-en-robust/text-qa."""
-    shipped = SHIPPED / name
-    return shipped if (shipped / "card.json").is_file() else Path(name)
-
-
-def add_group(verbs: Any, name: str, about: str) -> Any:
-    return verbs.add_parser(name, help=about, description=about).add_subparsers(required=True, metavar="WHAT")
-
-
-def training_flags(
-    verb: argparse.ArgumentParser,
-    steps: int | None = None,
-    learning_rate: float | None = None,
-    warmup: int | None = None,
-    adam: Adam = HUBERT,
-) -> None:
-    """Without numbers their defaults are those of --size. adam: of the source of what is trained."""
-    clip, saves, logs, of_size = (1.0, 250, 50, "") if steps else (None, None, None, "; default: of --size")
-    verb.add_argument("--steps", type=count, default=steps, help=f"optimiser updates{of_size}")
-    verb.add_argument("--horizon", type=count, help="steps the schedule is laid out for, where training stops earlier")
-    verb.add_argument("--learning-rate", type=amount, default=learning_rate, help=f"peak{of_size}")
-    rises = f"steps over which the learning rate rises to its peak{of_size}"
-    verb.add_argument("--warmup-steps", type=whole, default=warmup, help=rises)
-    betas, epsilon, decay = (list(adam.adam_betas), adam.adam_epsilon, adam.weight_decay) if steps else (None, None, None)
-    averages = f"AdamW's decay of the mean gradient and of the mean square{of_size}"
-    verb.add_argument("--adam-betas", type=share, nargs=2, default=betas, metavar=("B1", "B2"), help=averages)
-    verb.add_argument("--adam-epsilon", type=amount, default=epsilon, help=f"AdamW's, beside the root of the mean square{of_size}")
-    verb.add_argument("--weight-decay", type=weight, default=decay, help=f"AdamW's; biases and layer norms have none{of_size}")
-    verb.add_argument("--accumulation", type=count, default=1, help="batches that make one update, where memory is short")
-    verb.add_argument("--clip", type=weight, default=clip, help=f"largest gradient norm; 0: any{of_size}")
-    kept = f"steps between checkpoints; a killed run resumes from the last{of_size}"
-    verb.add_argument("--save-every", type=count, default=saves, help=kept)
-    verb.add_argument("--log-every", type=count, default=logs, help=f"steps between lines of checkpoints/log.jsonl{of_size}")
-    verb.add_argument("--no-bf16", dest="bf16", action="store_false", help="train in float32, not with bf16 autocast")
-    verb.add_argument("--seed", type=whole, default=0, help="of weights and batches")
-    verb.add_argument(
-        "--tensorboard",
-        action="store_true",
-        help="log for TensorBoard in checkpoints/tensorboard too (needs speechssl[tensorboard])",
-    )
-
-
-TRAINING = (
-    *("steps", "horizon", "learning_rate", "warmup_steps", "accumulation", "clip", "save_every", "log_every"),
-    *("adam_betas", "adam_epsilon", "weight_decay", "bf16", "seed", "tensorboard"),
-)
-
-
-def training_options(o: argparse.Namespace) -> Any:
-    from speechssl.trainer import TrainingOptions
-
-    return TrainingOptions(**{name: getattr(o, name) for name in TRAINING if getattr(o, name) is not None})
-
-
-CHECKPOINTS = "encoder folder, .pt file, hub id, shipped name or torchaudio:NAME"  # that can be trained
-ENCODERS = "encoder folder, .pt file, hub id, shipped name, torchaudio:NAME or s3prl:NAME"
+def _sentence(message: str, verb: str) -> str:
+    """What argparse or jsonargparse says, as a sentence."""
+    message = " ".join(message.split())
+    if found := re.fullmatch("the following arguments are required: (.*)", message):
+        return f"`speechssl {verb}` needs {found[1]}; see `speechssl {verb} --help`"
+    if found := re.fullmatch("unrecognized arguments: (.*)", message):
+        return f"`speechssl {verb}` does not know what to do with {found[1]}; see `speechssl {verb} --help`"
+    message = re.sub(r"^argument (--)?", lambda m: m[1] or "", message)
+    return f"{message} (`speechssl {verb}`)"

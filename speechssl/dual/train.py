@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +19,6 @@ from transformers import PreTrainedModel
 
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.data import (
-    MAX_TOKENS,
     Example,
     ExampleBatches,
     Layout,
@@ -34,37 +33,11 @@ from speechssl.dual.weights import Saved, load_reader, save_reader
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, stage
 from speechssl.processes import is_main, main_first
+from speechssl.textlm.config import QaOptions
 from speechssl.textlm.encoders import checkpoint_gradients, load_text_encoder, longest_sequence, without_dropout
 from speechssl.textlm.symbols import special_ids, symbol_encoder
 from speechssl.trainer import Batch, TrainingOptions, check_share, fit
 from speechssl.units.storage import load_units
-
-
-@dataclass(frozen=True)
-class QaOptions:
-    """How a span model is trained."""
-
-    training: TrainingOptions
-    text_encoder: str = "minilm"
-    batch: int = 16
-    empty: float = 0.1  # share of windows without the answer
-    window: int = 320  # passage tokens
-    stride: int = 160
-    answer: int = MAX_TOKENS  # longest answer in tokens
-    dropout: bool = False
-    short_window: int = 0  # passage tokens a window in the first `short_steps` steps; 0: none
-    short_steps: int = 0
-    noise: float = 0.0  # share of units replaced by random ones (DUAL)
-    subwords: str = "none"  # how words sound, beside what they are: pinyin or phones (text QA)
-    characters: bool = False  # the corpus's characters are the vocabulary (text QA)
-    split: str = "train"  # of the corpus
-    question: int = 120  # tokens of a question that are kept
-    gradient_checkpointing: bool = False  # layers are computed twice, and need not be kept: slower, in far less memory
-
-    @property
-    def short_batch(self) -> int:
-        """Short windows a batch: as many tokens as in whole ones; 0 without short windows."""
-        return self.batch * self.window // self.short_window if self.short_window and self.short_steps else 0
 
 
 def train_dual(corpus: Path, units: Path, out: Path, assignment: str, options: QaOptions, start: Path | None = None) -> None:

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from speechssl.cascade.train import CtcOptions, train_ctc
+from speechssl.cascade.config import CtcOptions
+from speechssl.cascade.train import train_ctc
 from speechssl.data.records import Corpus, data_hash, first_passages, load_corpus
 from speechssl.data.sources import Recording, list_recordings, source_card
 from speechssl.data.utterances import load_labelled

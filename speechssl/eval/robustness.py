@@ -13,7 +13,7 @@ out/<split>: scores that settings are chosen by are never mixed with scores that
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -124,19 +124,6 @@ def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float
     groups = zip(GROUPS, (seen, unseen), strict=True)
     found = [Setting(group, c) for group, texts in groups for text in texts for c in _conditions(text, snrs)]
     return [Setting("clean", parse_condition("clean")), *found]
-
-
-def parse_named(pairs: Iterable[str], what: str) -> dict[str, str]:
-    """`name=value` as typed. what: for the error, such as "--encoders". Raises InputError for other texts and equal names."""
-    found: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not (equals and name and value):
-            raise InputError(f"{what} {pair} is not NAME=WHERE; write for example baseline=minisqa-en-robust")
-        if name in found:
-            raise InputError(f"{what} gives the name {name} twice; choose another for one of them")
-        found[name] = value
-    return found
 
 
 def _conditions(text: str, snrs: Sequence[float]) -> list[Condition]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from speechssl.dual.train import check_positions, fit_reader, unit_encoder, weig
 from speechssl.dual.weights import load_reader
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, stage
+from speechssl.multiple_choice.config import ChoiceOptions
 from speechssl.multiple_choice.data import ChoiceBatches, ChoiceExample, text_examples, unit_examples
 from speechssl.multiple_choice.model import COMBINATIONS, ChoiceModel, load_choice
 from speechssl.multiple_choice.speechbert import CodeChoice, choice_recordings, code_examples, encode_recordings
@@ -25,25 +26,8 @@ from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.system import SpeechBertSystem
 from speechssl.textlm.encoders import TextCodec, load_text_encoder, load_tokenizer, pad_id
 from speechssl.textlm.symbols import special_ids
-from speechssl.trainer import TrainingOptions, check_share
+from speechssl.trainer import check_share
 from speechssl.units.storage import load_units
-
-
-@dataclass(frozen=True)
-class ChoiceOptions:
-    """How multiple choice is trained."""
-
-    training: TrainingOptions
-    text_encoder: str = "minilm"
-    combine: str = "attention"
-    batch: int = 4  # questions
-    windows: int = 2  # a question in a step; 0: all
-    window: int = 320  # passage tokens
-    stride: int = 160
-    asked: int = 160  # tokens of question and option together
-    dropout: bool = False
-    noise: float = 0.0  # share of units replaced by random ones
-    gradient_checkpointing: bool = False  # as `QaOptions` has it
 
 
 def train_choice_units(

@@ -43,8 +43,9 @@ from speechssl.pretrain.wav2vec2 import (
 from speechssl.processes import agreed, is_main, main_first
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch, TrainingOptions, check_share, fit
+from speechssl.units.config import BUDGET, STARTS
 from speechssl.units.features import Features, load_features, load_features_of, mfcc_stream
-from speechssl.units.kmeans import BUDGET, STARTS, Codebook, load_codebook
+from speechssl.units.kmeans import Codebook, load_codebook
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, replacing, write_json
 from speechssl.pretrain.data import LabelledAudio
 from speechssl.timing import FrameGrid
+from speechssl.units.config import BUDGET, STARTS
 from speechssl.units.features import Features
 from speechssl.units.fit import Item, draw, frames_of, hash_contents
-from speechssl.units.kmeans import BUDGET, STARTS, Codebook, fit_kmeans
+from speechssl.units.kmeans import Codebook, fit_kmeans
 
 MOST = 32_767  # clusters, that int16 can count
 

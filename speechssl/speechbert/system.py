@@ -94,6 +94,6 @@ def speechbert_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> 
     if different:
         raise InputError(
             f"{folder} was trained on the encoder {made.get('encoder')} and this one is {found.encoder} ({different[0]} differs); "
-            f"load that encoder, transfer SpeechBERT to it (`speechssl train carry-speechbert`) or train it again"
+            f"load that encoder, transfer SpeechBERT to it (`speechssl train transfer-speechbert`) or train it again"
         )
     return found

@@ -20,11 +20,12 @@ from transformers import PreTrainedTokenizerBase
 from speechssl.cascade.ctc import CtcRecogniser
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.dual.model import SpanModel
-from speechssl.dual.train import QaOptions, check_positions, check_shares, example_batches, layout_of, weights_of
+from speechssl.dual.train import check_positions, check_shares, example_batches, layout_of, weights_of
 from speechssl.dual.weights import load_reader
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_bytes, read_json, stage
 from speechssl.processes import is_main, main_first
+from speechssl.speechbert.config import SpeechBertOptions
 from speechssl.speechbert.data import (
     CLS,
     PAD,
@@ -50,25 +51,10 @@ from speechssl.speechbert.model import (
     save_speechbert,
 )
 from speechssl.text import pieces
+from speechssl.textlm.config import QaOptions
 from speechssl.textlm.encoders import TextCodec, load_text_encoder, load_tokenizer, pad_id, without_dropout
 from speechssl.trainer import TrainingOptions, check_share, fit
 from speechssl.units.features import Features
-
-
-@dataclass(frozen=True)
-class SpeechBertOptions:
-    """The three stages. `masked` None: no masked words are predicted."""
-
-    qa: QaOptions
-    words: TrainingOptions
-    masked: TrainingOptions | None
-    passages: int | None = None  # training passages; their questions come along. None: all
-    word_batch: int = 128  # audio words a step
-    word_width: int = 256  # LSTM units, a direction
-    pull: float = 1.0  # weight of the L1 distance to the text embedding
-    masked_batch: int = 16  # sequences a step, half text, half speech
-    masked_window: int = 100  # words a sequence
-    spans: bool = True  # False: no questions are learnt, which `train choice` goes on from
 
 
 def stage_options(training: TrainingOptions, steps: int, learning_rate: float, bf16: bool = True) -> TrainingOptions:

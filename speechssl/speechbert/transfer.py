@@ -7,7 +7,7 @@ on from its own weights: the other encoder's features of a word in, the old code
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +20,14 @@ from speechssl.encoders.base import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.io import hash_json, read_json, stage
 from speechssl.processes import is_main, main_first
+from speechssl.speechbert.config import TransferOptions
 from speechssl.speechbert.data import WordBatches, encode_corpus, spans_of
 from speechssl.speechbert.model import WordEncoder, as_saved, load_weights, nearest, save_speechbert
 from speechssl.speechbert.system import speechbert_features
-from speechssl.trainer import Batch, TrainingOptions, check_share, fit
+from speechssl.trainer import Batch, check_share, fit
 from speechssl.units.features import Features, encoder_features
 
 OF_THE_OLD = ("recipe", "scores")  # in its card, and not of what is made
-
-
-@dataclass(frozen=True)
-class TransferOptions:
-    """passages: that are encoded, with their questions (None: all). batch: audio words a step."""
-
-    training: TrainingOptions
-    batch: int = 128
-    passages: int | None = None
-    split: str = "train"
 
 
 class CodeRegression(nn.Module):

@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,31 +27,14 @@ from speechssl.data.sources import Recording, list_recordings
 from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_json
+from speechssl.units.config import FitOptions, TransferOptions
 from speechssl.units.features import Features, load_features, load_features_of
-from speechssl.units.kmeans import BUDGET, STARTS, Codebook, check_out, fit_kmeans, load_codebook, made_before
+from speechssl.units.kmeans import Codebook, check_out, fit_kmeans, load_codebook, made_before
 
 SHARE, LEAST = 0.1, 400  # of the recordings; and how many of them at least, see `draw`
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 LONG = 600.0  # seconds from which on the features of a recording are not held at once
-
-
-@dataclass(frozen=True)
-class FitOptions:
-    """How a codebook is fitted."""
-
-    layer: int = 5
-    clusters: int = 100  # K
-    smooth: int = 1  # frames that features are averaged over, odd
-    recordings: int | None = None  # how many are drawn; None: `share` of them
-    budget: int = BUDGET  # frames that are kept for k-means
-    split: str = "train"  # of a prepared corpus
-    precision: str = "fp32"  # of the encoder
-    seed: int = 0
-    device: str = "auto"
-    workers: int | None = None  # recordings encoded at a time; None: one a core
-    share: float | None = None  # of the recordings; None: see `draw`
-    starts: int = STARTS  # of k-means
 
 
 def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Codebook:
@@ -192,19 +174,7 @@ def _finite(frames: np.ndarray) -> np.ndarray:
     return frames
 
 
-@dataclass(frozen=True)
-class CarryOptions:
-    """recordings: how many are drawn (None: as `draw` in `fit`); device, precision: of the encoders."""
-
-    recordings: int | None = None
-    split: str = "train"
-    precision: str = "fp32"
-    device: str = "auto"
-    workers: int = 2
-    seed: int = 0
-
-
-def carry_codebook(source: Path, encoder: str, codebook: Path, other: str, out: Path, options: CarryOptions) -> Codebook:
+def carry_codebook(source: Path, encoder: str, codebook: Path, other: str, out: Path, options: TransferOptions) -> Codebook:
     """A codebook for the encoder `other` whose unit k means what unit k of `codebook`, made for `encoder`, means; once.
 
     Centroid k is the mean of the other encoder's features (same layer, same smoothing) over the frames of clean recordings that the
@@ -232,8 +202,9 @@ def carry_codebook(source: Path, encoder: str, codebook: Path, other: str, out: 
         return sums, np.bincount(units, minlength=old.size)
 
     total, counts, failed, used = 0.0, np.zeros(old.size), {}, []
-    with single_threaded(options.workers) as pool:
-        jobs = in_order(pool, sums_of, recordings, options.workers)
+    workers = options.workers or len(os.sched_getaffinity(0))
+    with single_threaded(workers) as pool:
+        jobs = in_order(pool, sums_of, recordings, workers)
         for recording, future in tqdm(jobs, total=len(recordings), desc="carrying units over", unit="file"):
             try:
                 sums, number = future.result()
@@ -252,7 +223,7 @@ def carry_codebook(source: Path, encoder: str, codebook: Path, other: str, out: 
             samples = read_audio(recording.path)
             return old.assign(torch.cat(list(before.stream(samples)))) == found.assign(torch.cat(list(after.stream(samples))))
 
-        shared = np.concatenate([future.result() for _, future in in_order(pool, same, used[:50], options.workers)])
+        shared = np.concatenate([future.result() for _, future in in_order(pool, same, used[:50], workers)])
     carried = Codebook(found.centroids, card | {"agreement": round(float(shared.mean()), 4)})
     carried.save(out)
     return carried

@@ -33,6 +33,7 @@ from speechssl.io import read_json, replacing, write_json
 from speechssl.signal import ACTIVE
 from speechssl.synth.minisqa import speak_pairs
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
+from speechssl.units.config import InspectOptions
 from speechssl.units.extract import load_extractor
 from speechssl.units.fit import check_mfcc
 from speechssl.units.quality import (
@@ -216,26 +217,6 @@ def _draw_strip(ax: Axes, blocks: Sequence[Block], row: tuple[float, float]) -> 
 
 SPLIT = "test"
 PAIRS = 100  # questions of MiniSQA that are spoken twice
-
-
-@dataclass(frozen=True)
-class InspectOptions:
-    """What is looked at."""
-
-    split: str | None = None  # of a prepared corpus; None: SPLIT
-    recordings: int | None = None  # the first so many; None: all
-    alignment: Path | None = None  # phones of other sources than corpora that know their own
-    pairs: int | None = None  # for the same-text distance, 0: none; None: PAIRS for MiniSQA where it can be spoken
-    noise: str = "pink"  # kind of noise for the stability, as in the conditions of `evaluate`
-    snrs: tuple[float, ...] = (20.0, 10.0, 5.0, 0.0)  # dB; empty: no stability
-    noisy: int = 20  # recordings that are encoded again in noise, spread over all
-    picture: Path | None = None  # file to draw
-    recording: str | None = None  # id of what is drawn; None: the first
-    span: tuple[float, float] | None = None  # seconds of it
-    seed: int = 0  # of the noise
-    precision: str | None = None  # of the encoder; None: the codebook's
-    device: str = "auto"
-    snr_over: str = ACTIVE  # what of the speech an SNR is measured over, see `speech_level`
 
 
 @dataclass(frozen=True)

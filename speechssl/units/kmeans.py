@@ -28,6 +28,7 @@ from tqdm import tqdm
 
 from speechssl.errors import InputError
 from speechssl.io import SHIPPED, hash_bytes, read_json, replacing, write_json
+from speechssl.units.config import BUDGET, STARTS
 
 CACHED = 1 << 18  # scores of a block: one megabyte, which stays in the second-level cache
 EXACT = 1 << 20  # numbers that are taken to float64 at a time
@@ -143,8 +144,6 @@ class Product:
 
 SUFFIX = ".safetensors"
 LATER = ("precision", "padding", "settings")  # keys that cards of older codebooks lack
-BUDGET = 300_000  # frames that are kept of all that pass by
-STARTS = 20  # fairseq's `n_init`, see `fit_kmeans`
 PADDING = "none"  # every utterance is encoded as it is, so that none depends on what it is batched with
 
 

@@ -282,9 +282,9 @@ def test_two_conditions_of_one_name_are_refused(corpus, tmp_path):
         (["--encoder", "e"], "--encoder is that of audio words; give --speechbert"),
         (["--noise", "0.1"], "--noise is for units; give --units"),
         (["--speechbert", "s", "--text-encoder", "bert"], "whose text encoder is SpeechBERT's"),
-        (["--speechbert", "s"], "needs the --encoder that it was trained on and a --recogniser"),
+        (["--speechbert", "s"], "needs the --encoder it was trained on and a --recogniser"),
         (["--speechbert", "s", "--units", "u"], "are not for audio words"),
-        (["--recogniser", "r"], "cuts the words of SpeechBERT; give --speechbert"),
+        (["--recogniser", "r"], "segments the words of SpeechBERT; give --speechbert"),
     ],
 )
 def test_flags_that_belong_together_are_asked_for(corpus, tmp_path, capsys, flags, said):
@@ -359,7 +359,8 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
         "3e-3",
         "--warmup-steps",
         "2",
-        "--no-bf16",
+        "--precision",
+        "fp32",
     ]
     book, encoder = str(models / "units.safetensors"), str(models / "encoder")
     commands = [
@@ -368,7 +369,7 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
         ["train", "choice", str(root), str(models / "choice-text"), "--combine", "log-sum-exp", *short],
         ["train", "choice", str(root), str(models / "choice-speechbert"), "--speechbert", str(models / "speechbert")]
         + ["--encoder", encoder, "--recogniser", str(models / "ctc"), "--window", "100", "--stride", "50"]
-        + ["--asked", "30", "--steps", "2", "--warmup-steps", "1", "--no-bf16"],
+        + ["--asked", "30", "--steps", "2", "--warmup-steps", "1", "--precision", "fp32"],
     ]
     for command in commands:
         assert main(command) == 0

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from speechssl.audio import read_audio
+from speechssl.config import parse_named
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.eval.grid_tasks import MAKERS, Limited, Setup, load_tested, qa_tasks, units_task
-from speechssl.eval.robustness import Plan, parse_named, plan_settings, run_robustness
+from speechssl.eval.robustness import Plan, plan_settings, run_robustness
 from speechssl.io import read_json
 from speechssl.report.build import write_report
 from speechssl.results import read_rows

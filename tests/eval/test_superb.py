@@ -167,7 +167,7 @@ def test_what_cannot_be_tuned_is_reported_first(plan, tmp_path, changes, message
 
 
 def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
-    common = ["superb", "run", "--encoder", f"tiny={plan.encoders['tiny']}", "--tasks", f"ks={plan.data['ks']}", "--steps", "4"]
+    common = ["superb", "run", "--encoders", f"tiny={plan.encoders['tiny']}", "--tasks", f"ks={plan.data['ks']}", "--steps", "4"]
     common += ["--out", str(tmp_path / "out"), "--workers", "2", "--device", "cpu", "--learning-rates"]
     dat = ["--finetune", "--distort", "g:0.7+b:0.3", "--distorted", "0.6", "--snr-train", "0", "10", "--dat", "binary"]
     assert main([*common, *dat, "--dat-weight", "0.3", "--dat-mode", "alternating", "--train-only"]) == 0

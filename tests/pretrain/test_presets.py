@@ -322,7 +322,7 @@ def test_what_the_teacher_leaves_open_to_nobody_is_refused(typed, said):
 
 # ---- the verbs, on almost nothing
 
-SHORT = "--crops 4 --crop-seconds 0.5 --mask-length 4 --steps 2 --warmup-steps 1 --save-every 1 --no-bf16".split()
+SHORT = "--crops 4 --crop-seconds 0.5 --mask-length 4 --steps 2 --warmup-steps 1 --save-every 1 --precision fp32".split()
 NOISY = ["--distort", "g", "--distorted", "0", "1", "--distil", "1", "--domain-adversary", "multi"]
 
 
@@ -331,7 +331,7 @@ def card(folder):
 
 
 def test_one_command_goes_on_with_a_hubert(mini_corpus, hubert, tmp_path):
-    arguments = ["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--from", hubert, "--clusters", "6"]
+    arguments = ["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--start", hubert, "--clusters", "6"]
     assert main([*arguments, *SHORT, *NOISY, "--layer", "1", "--save-bf16"]) == 0
     found = card(tmp_path / "out")
     assert found["what"] == "HuBERT encoder" and (found["targets"]["layer"], found["targets"]["K"]) == (1, 6)
@@ -342,7 +342,7 @@ def test_one_command_goes_on_with_a_hubert(mini_corpus, hubert, tmp_path):
 
 
 def test_one_command_goes_on_with_a_wav2vec2(mini_corpus, wav2vec2, tmp_path):
-    arguments = ["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--from", wav2vec2, *SHORT, *NOISY]
+    arguments = ["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--start", wav2vec2, *SHORT, *NOISY]
     assert main(arguments) == 0
     found = card(tmp_path / "out")
     assert found["what"] == "wav2vec 2.0 with its heads" and "contrastive" not in found["options"]
@@ -351,13 +351,13 @@ def test_one_command_goes_on_with_a_wav2vec2(mini_corpus, wav2vec2, tmp_path):
 
 def test_what_is_of_the_other_kind_leaves_nothing_behind(mini_corpus, wav2vec2, tmp_path, capsys):
     corpus, out = str(mini_corpus()), tmp_path / "runs/out"
-    assert main(["pretrain", "continue", corpus, str(out), "--from", wav2vec2, *NOISY, "--clusters", "100"]) == 2
+    assert main(["pretrain", "continue", corpus, str(out), "--start", wav2vec2, *NOISY, "--clusters", "100"]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("speechssl: --clusters would change nothing")
     assert not out.parent.exists()
 
 
 def test_more_than_two_shares_of_distorted_crops_are_refused(mini_corpus, hubert, tmp_path, capsys):
-    arguments = ["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--from", hubert, "--distort", "g"]
+    arguments = ["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--start", hubert, "--distort", "g"]
     assert main([*arguments, "--distorted", "0", "0.5", "1"]) == 2
     assert "--distorted takes one share, or two" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
@@ -375,13 +375,13 @@ def test_schedules_of_distortions_count_updates(kind, request, mini_corpus, tmp_
 
     monkeypatch.setattr("speechssl.augment.training.parse_distortions", lambda *_, **__: Spy())
     corpus, start = str(mini_corpus()), request.getfixturevalue(kind)
-    arguments = ["pretrain", "continue", corpus, str(tmp_path / "out"), "--from", start, *SHORT, "--distort", "g"]
+    arguments = ["pretrain", "continue", corpus, str(tmp_path / "out"), "--start", start, *SHORT, "--distort", "g"]
     assert main([*arguments, "--accumulation", "2", *(["--clusters", "6"] if kind == "hubert" else [])]) == 0
     assert sorted(set(seen)) == [0.0, 0.25, 0.5, 0.75]  # two updates of two batches
 
 
 def test_one_command_draws_cuts_and_measures_as_it_is_told(mini_corpus, hubert, tmp_path):
-    arguments = ["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--from", hubert, "--clusters", "6", *SHORT]
+    arguments = ["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--start", hubert, "--clusters", "6", *SHORT]
     config = tmp_path / "c.yaml"
     config.write_text("c:\n  same-masks: true\n  starts: 2\n  snr-over: signal\n")
     typed = ["--share", "0.5", "--budget", "40", "--distort", "g", "--config", str(config), "--stage", "c"]
@@ -396,7 +396,7 @@ def test_one_command_draws_cuts_and_measures_as_it_is_told(mini_corpus, hubert, 
 )
 def test_draws_and_snrs_that_mean_nothing_are_refused(mini_corpus, hubert, tmp_path, capsys, flag, said):
     try:
-        code = main(["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--from", hubert, *flag])
+        code = main(["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--start", hubert, *flag])
     except SystemExit as stopped:
         code = stopped.code
     assert code == 2 and said in capsys.readouterr().err and not (tmp_path / "out").exists()

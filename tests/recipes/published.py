@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from speechssl.cascade.engines import HuggingFaceRecogniser
-from speechssl.cli import build_parser
-from speechssl.cli.parser import take_defaults, verbs_of
+from speechssl.cli.parser import check_section
+from speechssl.cli.verbs import config_of
 from speechssl.encoders.load import load_encoder
 from speechssl.textlm.encoders import load_text_encoder, longest_sequence
 
@@ -50,8 +50,8 @@ def check_options(recipe: str, config: str, stages: Mapping[str, str]) -> None:
     assert set(found.pop("recipe")) <= SETTINGS
     assert set(found) <= {*stages, "miniature"} and set(stages) <= {*found, "import", "units"}
     for stage, section in found.items():
-        (verb,) = [v for v in verbs_of(build_parser()) if v.prog == f"speechssl {stages.get(stage, 'prepare miniature')}"]
-        take_defaults(verb, section, f"{config}.yaml: {stage}")
+        verb = stages.get(stage, "prepare miniature")
+        check_section(verb, config_of(verb), section, f"{config}.yaml: {stage}")
         calls = [c for c in script.replace("\\\n", " ").splitlines() if f"$(with {stage})" in c or stage == "miniature"]
         assert calls, f"run.sh has no stage {stage}"
         assert not [name for name in section for call in calls if re.search(rf"--{name}\b", call)]

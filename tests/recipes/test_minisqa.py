@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from speechssl.cli import build_parser
-from speechssl.cli.parser import take_defaults, verbs_of
+from speechssl.cli.parser import check_section
+from speechssl.cli.verbs import config_of
 from speechssl.io import model_folder, read_json
 from speechssl.results import read_rows
 
@@ -104,11 +104,10 @@ def test_what_is_chosen_among_holds_what_ships() -> None:
     tried = choose["recipe"]
     for stage, kind in (("dual-1", "one"), ("dual-2", "next"), ("dual", "next")):
         own = {name: value for name, value in base[stage].items() if name not in ("save-every", "log-every", "seed")}
-        assert own.pop("short-steps", 0) in tried["short-steps"] and own.pop("noise", 0) in tried["noise"]
+        assert own.pop("short-steps", 0) in tried["short-steps"] and own.pop("random-units", 0) in tried["noise"]
         assert own == {name: choose[kind][name] for name in own}
     for kind in ("one", "next", "single"):
-        (verb,) = [v for v in verbs_of(build_parser()) if v.prog == "speechssl train dual"]
-        take_defaults(verb, choose[kind], kind)
+        check_section("train dual", config_of("train dual"), choose[kind], kind)
 
 
 def test_demo_runs_on_a_few_passages(tmp_path: Path) -> None:

@@ -64,11 +64,11 @@ def test_it_is_made_once_from_these_corpora_and_can_be_loaded(recipe, encoder, t
     english = corpus(tmp_path / "en", "en", "anna lost the silver lantern")
     chinese = corpus(tmp_path / "zh", "zh", "安娜丢了灯笼")
     arguments = [str(tmp_path / "out"), str(english), str(chinese), "--text-encoder", encoder, "--steps", "2", "--batch", "2"]
-    recipe.main([*arguments, "--no-bf16"])
+    recipe.main([*arguments, "--precision", "fp32"])
     assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == AutoModel.from_pretrained(tmp_path / "out").config.vocab_size
     before = (tmp_path / "out/model.safetensors").stat().st_mtime_ns
-    recipe.main([*arguments, "--no-bf16"])
+    recipe.main([*arguments, "--precision", "fp32"])
     assert (tmp_path / "out/model.safetensors").stat().st_mtime_ns == before
     assert len(json.loads((tmp_path / "out/card.json").read_text())["made_from"]["data"]) == 2
     with pytest.raises(InputError, match="made from other inputs"):
-        recipe.main([*arguments, "--seed", "1", "--no-bf16"])
+        recipe.main([*arguments, "--seed", "1", "--precision", "fp32"])

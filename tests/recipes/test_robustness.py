@@ -17,8 +17,8 @@ import torch
 import yaml
 from transformers import AutoTokenizer
 
-from speechssl.cli import build_parser
-from speechssl.cli.parser import take_defaults, verbs_of
+from speechssl.cli.parser import check_section
+from speechssl.cli.verbs import config_of
 from speechssl.data.records import Passage, Question, write_records
 from speechssl.dual.weights import load_reader
 from speechssl.io import model_folder, read_json
@@ -45,8 +45,8 @@ CONDITIONS = {("clean", None), ("seen-m+g+r", 5.0), ("unseen-held-out", 5.0), ("
 STAGES = {
     "sets": "prepare minisuperb",
     **dict.fromkeys(TRAININGS, "pretrain continue"),
-    "carry": "units carry",
-    "carry-speechbert": "train carry-speechbert",
+    "transfer": "units transfer",
+    "transfer-speechbert": "train transfer-speechbert",
     "ctc": "train ctc",
     "grid": "evaluate robustness",
     "fsdd": "evaluate robustness",
@@ -62,8 +62,7 @@ STAGES = {
 def test_recipe_sections_hold_only_options_that_exist(recipe: str, stage: str) -> None:
     section = yaml.safe_load((ROOT / f"recipes/robustness/{recipe}.yaml").read_text())[stage]
     name = {"corpus": "prepare minisqa"}.get(stage) or STAGES[stage]
-    (verb,) = [v for v in verbs_of(build_parser()) if v.prog == f"speechssl {name}"]
-    take_defaults(verb, section, recipe)
+    check_section(name, config_of(name), section, recipe)
     assert "seed" not in section or stage == "corpus"  # run.sh's own would hide it
 
 

@@ -15,16 +15,16 @@ from types import ModuleType
 import pytest
 import yaml
 
-from speechssl.cli import build_parser
-from speechssl.cli.parser import take_defaults, verbs_of
+from speechssl.cli.parser import check_section
+from speechssl.cli.verbs import config_of
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "recipes/robustness"
 SECTIONS = yaml.safe_load((RECIPE / "choose.yaml").read_text())
-ARMS = [name for name in SECTIONS if name not in ("sets", "carry", "judge")]
-STAGES = {"sets": "prepare minisuperb", "carry": "units carry", "judge": "evaluate robustness"}
+ARMS = [name for name in SECTIONS if name not in ("sets", "transfer", "judge")]
+STAGES = {"sets": "prepare minisuperb", "transfer": "units transfer", "judge": "evaluate robustness"}
 
 
 def loaded() -> ModuleType:
@@ -38,8 +38,7 @@ def loaded() -> ModuleType:
 @pytest.mark.parametrize("stage", SECTIONS)
 def test_sections_hold_only_options_that_exist(stage: str) -> None:
     name = STAGES.get(stage, "pretrain continue")
-    (verb,) = [v for v in verbs_of(build_parser()) if v.prog == f"speechssl {name}"]
-    take_defaults(verb, SECTIONS[stage], "choose.yaml")
+    check_section(name, config_of(name), SECTIONS[stage], "choose.yaml")
     assert not {"seed", "steps", "split", "unseen"} & SECTIONS[stage].keys()  # choose.sh's own would hide them
 
 
@@ -168,7 +167,7 @@ def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
     sections |= {
         "corpus": {"language": "en", **counts, "unanswerable": 0, "seed": 0},
         "sets": {"tasks": ["ks", "ic", "sid", "style"], "share": 0.02},
-        "carry": {"recordings": 2},
+        "transfer": {"recordings": 2},
         "judge": {"snr": [5], "passages": 2, "recordings": 2, "head-steps": 20},
     }
     config, exp = tmp_path / "choose.yaml", tmp_path / "exp"

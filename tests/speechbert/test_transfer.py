@@ -12,10 +12,11 @@ from speechssl.cli import main
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.speechbert import transfer
+from speechssl.speechbert.config import TransferOptions
 from speechssl.speechbert.model import load_weights
 from speechssl.speechbert.system import load_speechbert
 from speechssl.speechbert.train import train_speechbert
-from speechssl.speechbert.transfer import TransferOptions, transfer_speechbert
+from speechssl.speechbert.transfer import transfer_speechbert
 from speechssl.units.features import encoder_features, load_features
 
 from .conftest import training
@@ -143,7 +144,7 @@ def test_what_one_encoder_alone_could_encode_is_named(corpus, encoder, other, sp
 def test_from_the_command_line(corpus, hubert_folder, other_folder, speechbert, tmp_path, capsys):
     line = [
         "train",
-        "carry-speechbert",
+        "transfer-speechbert",
         str(corpus),
         str(hubert_folder("layer")),
         str(speechbert),

@@ -1,17 +1,17 @@
 """MiniSUPERB as a whole: every task, the same bytes however it is made, and nothing of the test heard in training."""
 
-import argparse
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from speechssl.audio import read_audio
-from speechssl.cli.prepare import MINISUPERB_TASKS, add_prepare
 from speechssl.data.utterances import DOCUMENTS, SPLITS, load_set, load_trials
 from speechssl.data.voices import speakers_of
 from speechssl.errors import InputError
 from speechssl.synth import minisuperb as speech
+from speechssl.synth.config import TASKS, MiniSuperb
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.minisuperb import DRAWN, LEAST, USUAL, Settings, draw, plan, prepare, some_of, splits_of
 
@@ -170,7 +170,4 @@ def test_a_share_is_never_less_than_will_do():
 
 
 def test_the_command_makes_all_of_them():
-    assert list(USUAL) == MINISUPERB_TASKS and set(USUAL) == {*DRAWN, "qbe"} and Settings().sizes == USUAL
-    parser = argparse.ArgumentParser()
-    add_prepare(parser.add_subparsers())
-    assert parser.parse_args(["prepare", "minisuperb", "out"]).tasks == MINISUPERB_TASKS
+    assert tuple(USUAL) == TASKS == MiniSuperb(out=Path()).tasks and set(USUAL) == {*DRAWN, "qbe"} and Settings().sizes == USUAL

@@ -18,7 +18,7 @@ from speechssl.io import read_json
 from speechssl.timing import RunLength
 from speechssl.units.extract import UnitExtractor, extractor_of
 from speechssl.units.features import MFCC_GRID, load_features, load_features_of, mfcc
-from speechssl.units.fit import CarryOptions, FitOptions, carry_codebook, draw, fit_units, frames_of
+from speechssl.units.fit import FitOptions, TransferOptions, carry_codebook, draw, fit_units, frames_of
 from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook, smooth
 
 OPTIONS = FitOptions(layer=1, clusters=4, smooth=3)
@@ -343,7 +343,7 @@ def changed(old, tmp_path):
 
 def carried(voices, old, other, out, **options):
     folder, codebook = old
-    return carry_codebook(voices, folder, codebook, other, out, CarryOptions(**options))
+    return carry_codebook(voices, folder, codebook, other, out, TransferOptions(**options))
 
 
 def test_over_to_the_same_encoder_it_is_the_same(voices, old, tmp_path):

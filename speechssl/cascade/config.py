@@ -1,0 +1,73 @@
+"""`speechssl train ctc` and `train text-qa`: their options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from speechssl.config import ENCODERS, PLAIN, Amount, Count, TrainingOptions, Whole, argument, group, option
+from speechssl.errors import InputError
+from speechssl.textlm.config import BATCH, QaOptions
+
+
+@dataclass(frozen=True)
+class CtcOptions:
+    """A head on one layer, or on the weighted sum of all, trained on random crops of whole words."""
+
+    training: TrainingOptions = group(TrainingOptions(1500, 2e-3, 100, **vars(PLAIN)), "training")
+    layer: int | None = 5  # None: all hidden states, as SUPERB has it; they take S times the disk
+    passages: Whole = option(800, "the first N training passages, with their questions")
+    batch: Count = option(16, BATCH)
+    longest: Amount = option(8.0, "longest crop of speech in training, in seconds")
+    lstm_width: Count = option(256, "LSTM units in each direction")
+    projection: int = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainCtc:
+    """train a CTC head on a frozen encoder
+
+    The recogniser of the cascade. It is trained on the passages and questions of the corpus's training split and their words. A
+    killed run resumes with the same command.
+
+      speechssl train ctc corpus minisqa-en-robust/encoder exp/ctc --layer all
+    """
+
+    corpus: Path = argument("prepared corpus")
+    encoder: str = argument(ENCODERS)
+    out: Path = argument("folder for the trained head")
+    layer: str = option("5", "layer of the encoder that the head reads, or all: a weighted sum of the layers, as in SUPERB")
+    split: str = option("train", "split of the corpus that is trained on")
+    head: CtcOptions = group(CtcOptions(), "")
+
+    def run(self) -> None:
+        from speechssl.cascade.train import train_ctc
+        from speechssl.encoders.load import load_encoder
+
+        if self.layer != "all" and not self.layer.isdecimal():
+            raise InputError(f"--layer {self.layer} is no layer; give a whole number from 0, or all")
+        options = replace(self.head, layer=None if self.layer == "all" else int(self.layer))
+        train_ctc(self.corpus, load_encoder(self.encoder), self.out, options, self.split)
+        print(f"{self.out}: CTC head")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainTextQa:
+    """train the cascade's text QA on the words of the corpus
+
+    A text encoder learns to find the answer in the written passage. --subwords adds the pronunciation of every word, so that words
+    which a recogniser confuses stay alike. A killed run resumes with the same command.
+
+      speechssl train text-qa corpus exp/text-qa
+      speechssl train text-qa corpus exp/text-qa --text-encoder bert-base-chinese --subwords pinyin
+    """
+
+    corpus: Path = argument("prepared corpus")
+    out: Path = argument("folder for the trained reader")
+    qa: QaOptions = group(QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=30), "reader", without=("noise",))
+
+    def run(self) -> None:
+        from speechssl.cascade.text_qa import train_text
+
+        train_text(self.corpus, self.out, self.qa)
+        print(f"{self.out}: text QA")

@@ -1,0 +1,174 @@
+"""What the options of a verb are made of: the fields of frozen dataclasses, with their help, range and default.
+
+Every verb has a dataclass in the `config.py` of its room. Its docstring is the verb's help; a field made by `argument` is given by
+position, one made by `option` by name; `group` takes the options of another dataclass in. `speechssl.cli.parser` makes a command
+line of it and calls its `run`. Fields without a help are settings of the Python interface alone. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from argparse import ArgumentTypeError
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+from speechssl.errors import InputError, MissingExtra
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`; without `zero` 0 itself is out of range."""
+
+    low: float = 0
+    high: float = sys.float_info.max
+    zero: bool = True
+
+    def check(self, value: float) -> None:
+        if not self.low <= value <= self.high or (value == 0 and not self.zero):
+            below = f"above {self.low:g}" if not self.zero else f"from {self.low:g}"
+            above = "" if self.high == sys.float_info.max else f"{' to' if self.zero else ' and at most'} {self.high:g}"
+            raise ArgumentTypeError(f"{value} is out of range; give a number {below}{above}")
+
+
+Count = Annotated[int, Range(1)]
+Whole = Annotated[int, Range()]
+Share = Annotated[float, Range(0, 1)]
+Portion = Annotated[float, Range(0, 1, zero=False)]
+Amount = Annotated[float, Range(zero=False)]
+Weight = Annotated[float, Range()]
+Precision = Literal["fp32", "bf16", "int8"]
+SnrOver = Literal["active", "signal"]
+
+ENCODERS = "encoder folder, .pt file, hub id, shipped name, torchaudio:NAME or s3prl:NAME"
+CHECKPOINTS = "encoder folder, .pt file, hub id, shipped name or torchaudio:NAME"  # that can be trained
+SOURCE = "prepared corpus, manifest (.jsonl with `audio`, .txt or .tsv of paths) or folder of audio"
+DEVICE = "cpu, cuda, cuda:N, or auto: a GPU where there is one"
+DRAWN = "drawn at random by --seed; default: 0.1, but at least 400 recordings where there are as many"
+SNR_OVER = "measure an SNR over the active parts of the speech, or over the whole signal with its pauses (arXiv 2210.07978)"
+BF16 = {"fp32": False, "bf16": True}  # the values of --precision where a switch stands behind it
+
+
+def argument(help: str, optional: bool = False) -> Any:
+    """A field that is given by position; optional: None where it is not given."""
+    metadata = {"help": help, "positional": True, "nargs": "?" if optional else None}
+    return field(metadata=metadata, default=None if optional else MISSING)
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    name: str | None = None,
+    values: Mapping[str, Any] | None = None,
+    metavar: Any = None,
+    least: int = 0,
+    most: int | None = None,
+) -> Any:
+    """A field that is given by name. default: MISSING where it must be given.
+
+    name: of the option, where it is not the field's; values: what may be written -> what it stands for; metavar: what help shows
+    in the place of a value; least: how many values a list must have; most: how many it may have.
+    """
+    metadata = {"help": help, "name": name, "values": values, "metavar": metavar, "least": least, "most": most}
+    return field(metadata=metadata, default=default)
+
+
+def group(default: Any, title: str, without: Sequence[str] = ()) -> Any:
+    """A field whose dataclass brings its own options, under a title in the help; without: the fields that are no options here."""
+    return field(metadata={"title": title, "without": tuple(without)}, default=default)
+
+
+def unset(config: type, *names: str) -> Any:
+    """Options like those of a dataclass, of which these have no default: None stands for that of another source."""
+    made = []
+    for f in fields(config):
+        hint, default, metadata = get_type_hints(config, include_extras=True)[f.name], f.default, dict(f.metadata)
+        if f.name in names:
+            hint, default = hint | None, None
+        if metadata:
+            made.append((f.name, hint, field(default=default, metadata=metadata)))
+    return make_dataclass(config.__name__, made, frozen=True)()
+
+
+def flat(config: Any) -> dict[str, Any]:
+    """The names and values of all options of a dataclass and of its groups."""
+    found: dict[str, Any] = {}
+    for f in fields(config):
+        value = getattr(config, f.name)
+        found |= flat(value) if is_dataclass(value) and "title" in f.metadata else {f.name: value}
+    return found
+
+
+def parse_named(pairs: Iterable[str], what: str) -> dict[str, str]:
+    """`name=value` as typed. what: the option, such as "--encoders". Raises InputError for other texts and equal names."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (equals and name and value):
+            raise InputError(f"{what} {pair} is not NAME=WHERE; write for example shipped=minisqa-en-robust")
+        if name in found:
+            raise InputError(f"{what} gives the name {name} twice; choose another for one of them")
+        found[name] = value
+    return found
+
+
+def noise_folders(pairs: Iterable[str]) -> dict[str, Path]:
+    """The folders of --noise NAME=FOLDER ..."""
+    return {name: Path(folder) for name, folder in parse_named(pairs, "--noise").items()}
+
+
+def shipped(name: Path | None) -> Path | None:
+    """The folder of something trained: a path, or what ships by its name, such as minisqa-en-robust/text-qa."""
+    from speechssl.io import SHIPPED
+
+    return SHIPPED / name if name is not None and (SHIPPED / name / "card.json").is_file() else name
+
+
+@dataclass(frozen=True)
+class Adam:
+    """AdamW's constants, by the names of `TrainingOptions`."""
+
+    adam_betas: tuple[float, float]
+    adam_epsilon: float
+    weight_decay: float
+
+
+HUBERT = Adam((0.9, 0.98), 1e-6, 0.01)  # and wav2vec 2.0: arXiv 2106.07447, section IV-C; 2006.11477 and fairseq's configurations
+BERT = Adam((0.9, 0.999), 1e-6, 0.01)  # arXiv 1810.04805, appendix A.2, and its code, which fine-tunes with the same
+# The defaults of torch and of transformers' Trainer: released DUAL (its baseline.yaml names no other), transformers'
+# run_squad.py, and with Adam, which AdamW without decay is, the ASR of SUPERB (s3prl 0.4.18)
+PLAIN = Adam((0.9, 0.999), 1e-8, 0.0)
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How long and how fast. One step is one optimiser update on one batch, which the processes share."""
+
+    steps: Count = option(MISSING, "optimiser updates")
+    learning_rate: Amount = option(MISSING, "peak learning rate")
+    warmup_steps: Whole = option(100, "steps over which the learning rate rises to its peak")
+    horizon: Count | None = option(None, "steps the schedule is laid out for, where training stops earlier; default: --steps")
+    schedule: str = "linear"  # any transformers schedule
+    weight_decay: Weight = option(HUBERT.weight_decay, "AdamW's; biases and layer norms have none")
+    adam_betas: tuple[Share, Share] = option(
+        HUBERT.adam_betas, "AdamW's decay of the mean gradient and of the mean square", metavar=("B1", "B2")
+    )
+    adam_epsilon: Amount = option(HUBERT.adam_epsilon, "AdamW's, added to the root of the mean square")
+    clip: Weight = option(1.0, "largest gradient norm; 0: any")
+    bf16: bool = option(True, "bf16 autocast, or fp32; weights stay float32", name="precision", values=BF16)
+    seed: Whole = option(0, "of weights and batches")
+    save_every: Count = option(250, "steps between checkpoints; a killed run resumes from the last")
+    log_every: Count = option(50, "steps between lines of checkpoints/log.jsonl")
+    accumulation: Count = option(1, "batches that make one update, where memory is short")
+    tensorboard: bool = option(False, "log for TensorBoard in checkpoints/tensorboard too (needs speechssl[tensorboard])")
+    workers: int = 0  # processes that make batches ahead of the model
+
+    def __post_init__(self) -> None:
+        """Raises InputError for betas that AdamW cannot have, MissingExtra where TensorBoard is wanted and not installed."""
+        if not all(0 <= beta < 1 for beta in self.adam_betas):
+            raise InputError(f"AdamW cannot have the betas {self.adam_betas}; give two numbers from 0 to below 1 (--adam-betas)")
+        if self.tensorboard and importlib.util.find_spec("tensorboard") is None:
+            raise MissingExtra("logging for TensorBoard", "tensorboard")

@@ -1,0 +1,363 @@
+"""`speechssl prepare`: the options of the corpora of spoken question answering and of the sets of SUPERB, from local folders."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+from speechssl.config import Count, Whole, argument, option
+
+CORES = os.cpu_count() or 1
+PROCESSES = "processes; the bytes do not depend on it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpokenQA:
+    """What all corpora of spoken question answering share."""
+
+    MODULE: ClassVar[str]  # of speechssl.data, which has prepare_<corpus>
+    CORPUS: ClassVar[str] = ""  # where it is not the name of the module
+    FOOTER: ClassVar[str] = """
+Any part of the corpus will do: splits that are not there are named in the report. Nothing is downloaded, and nothing is dropped
+silently: OUT/data_report.json holds the counts beside the published ones, hours, what was irregular and how it was handled, and
+OUT/set_aside.jsonl every item that was left out, and why. Finished work is kept; a killed run resumes with the same command."""
+
+    source: Path = argument("folder with the files above, or one of them")
+    out: Path = argument("folder to make: card.json, data_report.json, set_aside.jsonl and a folder a split")
+    passages: Count | None = option(None, "only the first N passages with questions of every split; the counts are those of all")
+    speak: bool = option(False, "synthesise what has no recording (needs speechssl[synth]); it is marked as synthetic")
+    seed: Whole = option(0, "of the voices of --speak")
+    workers: Count = option(CORES, PROCESSES)
+
+    def run(self) -> None:
+        from speechssl.data.prepare import Wanted, described
+
+        prepare = getattr(import_module(f"speechssl.data.{self.MODULE}"), f"prepare_{self.CORPUS or self.MODULE}")
+        wanted = Wanted(self.speak, self.seed, self.workers, getattr(self, "audio", True), self.passages)
+        print(described(prepare(self.source, self.out, wanted, **self.more())))
+        print(f"{self.out}: this report is in data_report.json, and every item that was set aside in set_aside.jsonl")
+
+    def more(self) -> dict[str, Any]:
+        """Arguments that other corpora do not take."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpokenQAOrText(SpokenQA):
+    """A corpus whose texts can be prepared without recordings."""
+
+    audio: bool = option(True, "take the texts alone, whatever recordings there are")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nmsqa(SpokenQA):
+    """NMSQA: SQuAD spoken, real speakers in the test set (github.com/DanielLin94144/DUAL-textless-SQA)
+
+    parquet                SOURCE/dev.parquet (audio in it, or beside it)
+    the original release   SOURCE/dev/meta-dev.csv, dev-answer-span.csv, dev-hash2question.json, *_audios/*.mp3, *.TextGrid
+    Hugging Face           SOURCE/data/*.parquet of voidful/NMSQA
+
+    speechssl prepare nmsqa NMSQA corpora/nmsqa
+    """
+
+    MODULE = "nmsqa"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odsqa(SpokenQAOrText):
+    """ODSQA: DRCD read by 20 Mandarin speakers, and DRCD-TTS and DRCD-backtrans (github.com/Chia-Hsuan-Lee/ODSQA)
+
+    SOURCE/ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json     splits test-spokenq, test-textq
+    SOURCE/*tts*.json, *backtrans*.json (with dev or test in the name)  splits train-tts, train-backtrans, dev-tts, ...
+    SOURCE/DRCD_dev.json                                                optional: what was read out
+    SOURCE/.../PARAGRAPH-SENTENCE.wav, .../questions/QUESTION.wav       optional: 16 kHz, e.g. 1147-5-1.wav
+
+    speechssl prepare odsqa ODSQA corpora/odsqa
+    """
+
+    MODULE = "odsqa"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToeflQa(SpokenQA):
+    """TOEFL-QA: stories of the TOEFL listening test with multiple choice (github.com/iamyuanchung/TOEFL-QA)
+
+      SOURCE/data/train|dev|test/tpo_1-conversation_1_1, ...              SENTENCE, QUESTION and four OPTION lines
+
+    Its audio was never published: with --speak it is synthesised.
+
+      speechssl prepare toefl-qa TOEFL-QA corpora/toefl_qa --speak
+    """
+
+    MODULE = "toefl_qa"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpokenSquad(SpokenQAOrText):
+    """Spoken-SQuAD: SQuAD through a synthesiser and a recogniser (github.com/Chia-Hsuan-Lee/Spoken-SQuAD)
+
+    SOURCE/spoken_train-v1.1.json, spoken_test-v1.1.json                splits train, test
+    SOURCE/spoken_test-v1.1_WER44.json, ..._WER54.json                  splits test-wer44, test-wer54, scored by text only
+    SOURCE/dev-v1.1.json                                                optional: SQuAD's own, what was read out
+    SOURCE/.../train_wav|dev_wav/ARTICLE_PARAGRAPH_SENTENCE.wav         optional: Spoken-SQuAD_audio.zip, unpacked
+
+    speechssl prepare spoken-squad Spoken-SQuAD corpora/spoken_squad
+    """
+
+    MODULE = "spoken_squad"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlueSqa5(SpokenQA):
+    """SLUE-SQA-5: real speech on both sides (huggingface.co/datasets/asapp/slue-phase-2)
+
+    SOURCE/train-*.parquet, validation-*.parquet, test-*.parquet, verified_test-*.parquet (recordings inside), or the unpacked zip:
+    SOURCE/slue-sqa5_fine-tune.tsv, slue-sqa5_dev.tsv, slue-sqa5_test.tsv, slue-sqa5_verified-test.tsv
+    SOURCE/fine-tune|dev|test/question|document/*.wav, .../word2time/*.txt
+
+    speechssl prepare slue-sqa5 slue-phase-2 corpora/slue_sqa5
+    """
+
+    MODULE = "slue_sqa5"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeySquad(SpokenQAOrText):
+    """HeySQuAD: people read the questions of SQuAD (huggingface.co/datasets/yijingwu/HeySQuAD_human)
+
+    SOURCE/data/train-*.parquet, validation-*.parquet                   splits train, dev (or train-machine, dev-machine)
+    SOURCE/HeySQuAD_json/*/dev-common-human-transcribed-1002.json, ...  splits of these names, text only
+
+    speechssl prepare heysquad HeySQuAD_human corpora/heysquad
+    """
+
+    MODULE = "heysquad"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Squad(SpokenQAOrText):
+    """plain SQuAD JSON, 1.1 or 2.0, with audio beside it or none (rajpurkar.github.io/SQuAD-explorer)
+
+    SOURCE/train-v1.1.json, dev-v1.1.json                               train, dev or test by name, else the name is the split
+    SOURCE/audio/[SPLIT/]ID.wav                                         of a passage (id, or ARTICLE_PARAGRAPH from 0) or a question
+    SOURCE/audio/[SPLIT/]ID_0.wav, ID_1.wav, ...                        a passage in segments
+    SOURCE/audio/[SPLIT/]ID.words.json                                  optional: [["word", start, end], ...] of a passage, seconds
+
+    speechssl prepare squad dev-v1.1.json corpora/squad --speak
+    """
+
+    MODULE = "squad"
+
+    language: str = option("en", "language of texts and speech: en or zh")
+
+    def more(self) -> dict[str, Any]:
+        from speechssl.text import language_of
+
+        return {"language": language_of(self.language)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drcd(Squad):
+    """plain DRCD JSON (Mandarin), with audio beside it or none (github.com/DRCKnowledgeTeam/DRCD)
+
+    SOURCE/DRCD_training.json, DRCD_dev.json, DRCD_test.json            train, dev or test by name, else the name is the split
+    SOURCE/audio/[SPLIT/]ID.wav                                         of a passage or a question, e.g. 1147-5.wav, 1147-5-1.wav
+    SOURCE/audio/[SPLIT/]ID_0.wav, ID_1.wav, ...                        a passage in segments
+    SOURCE/audio/[SPLIT/]ID.words.json                                  optional: [["word", start, end], ...] of a passage, seconds
+
+    speechssl prepare drcd DRCD corpora/drcd --speak
+    """
+
+    MODULE = "squad"
+    CORPUS = "drcd"
+
+    language: str = option("zh", "language of texts and speech: en or zh")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuperbSet:
+    """What the published sets of SUPERB share."""
+
+    MODULE: ClassVar[str]  # of speechssl.data.superb, which has prepare_<module>
+    FOOTER: ClassVar[str] = """
+Recordings stay where they are and are not copied; nothing is downloaded. Counts are compared with the published ones before
+anything is written; --any-count takes a part of the corpus."""
+
+    source: Path = argument("folder of the corpus, laid out as above")
+    out: Path = argument("folder to make, with a folder for each task")
+    any_count: bool = option(False, "only warn where counts are not the published ones")
+
+    def run(self) -> None:
+        prepare = getattr(import_module(f"speechssl.data.superb.{self.MODULE}"), f"prepare_{self.MODULE}")
+        for folder, card in prepare(self.source, self.out, any_count=self.any_count, **self.more()).items():
+            print(f"{self.out / folder}: {', '.join(f'{n:,} {split}' for split, n in card['sizes'].items())} recordings")
+
+    def more(self) -> dict[str, Any]:
+        """Arguments that other sets do not take."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibriSpeech(SuperbSet):
+    """LibriSpeech for PR and ASR (openslr.org/12)
+
+      LibriSpeech/train-clean-100|dev-clean|test-clean/SPEAKER/CHAPTER/*.flac and *.trans.txt
+      librispeech-lexicon.txt (openslr.org/11), and s3prl's librispeech-lexicon-allothers-g2p.txt for the words that it lacks
+
+      speechssl prepare librispeech LibriSpeech superb --lexicon librispeech-lexicon.txt librispeech-lexicon-allothers-g2p.txt
+      speechssl prepare librispeech LibriSpeech superb --tasks asr
+
+    SOURCE is the folder LibriSpeech; OUT gets pr/ and asr/.
+    """
+
+    MODULE = "librispeech"
+
+    tasks: tuple[str, ...] = option(("pr", "asr"), "which sets", least=1)
+    lexicon: tuple[Path, ...] = option((), "for pr: words and their phones; the first file that has a word counts", least=1)
+
+    def more(self) -> dict[str, Any]:
+        return {"tasks": self.tasks, "lexicons": self.lexicon}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeechCommands(SuperbSet):
+    """Speech Commands v1 for KS (download.tensorflow.org/data/speech_commands_v0.01.tar.gz and ..._test_set_v0.01.tar.gz)
+
+      SOURCE/speech_commands_v0.01/yes|no|.../*.wav and _background_noise_/*.wav
+      SOURCE/speech_commands_test_set_v0.01/yes|no|.../_unknown_|_silence_/*.wav
+
+    Silence is cut from the background noise into OUT/ks/audio.
+
+    SOURCE is the folder that holds both archives, unpacked; OUT gets ks/.
+    """
+
+    MODULE = "speech_commands"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quesst14(SuperbSet):
+    """the English part of QUESST 2014 for QbE (speech.fit.vutbr.cz/files/quesst14Database.tgz)
+
+      quesst14Database/Audio|dev_queries|eval_queries/*.wav
+      quesst14Database/scoring/language_key_utterances|dev|eval.lst and groundtruth_quesst14_dev|eval/*.rttm
+
+    SOURCE is the folder quesst14Database; OUT gets qbe/.
+    """
+
+    MODULE = "quesst14"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoxCeleb1(SuperbSet):
+    """VoxCeleb1 for SID and ASV (robots.ox.ac.uk/~vgg/data/voxceleb)
+
+      SOURCE/dev|test/wav/id10001/VIDEO/00001.wav
+      SOURCE/iden_split.txt, and SOURCE/veri_test.txt (or voxceleb1_test_v2.txt) for asv
+
+    SOURCE is the folder that holds dev and test; OUT gets sid/ and asv/.
+    """
+
+    MODULE = "voxceleb1"
+
+    tasks: tuple[str, ...] = option(("sid", "asv"), "which sets", least=1)
+
+    def more(self) -> dict[str, Any]:
+        return {"tasks": self.tasks}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Libri2Mix(SuperbSet):
+    """Libri2Mix for SD and SS (made by github.com/ftshijt/LibriMix from LibriSpeech and WHAM)
+
+      bash generate_librimix.sh CORPORA
+      python3 scripts/prepare_diarization.py --target_dir CORPORA/diarization --source_dir CORPORA/Libri2Mix/wav16k/max/metadata
+
+      ss: Libri2Mix/wav16k/min/train-100|dev|test/mix_clean|s1|s2/*.wav
+      sd: CORPORA/diarization/train|dev|test/wav.scp (or wav/*.wav) and rttm (or segments and utt2spk)
+
+      speechssl prepare libri2mix CORPORA/Libri2Mix superb --diarization CORPORA/diarization
+
+    SOURCE is the folder Libri2Mix; OUT gets sd/ and ss/.
+    """
+
+    MODULE = "libri2mix"
+
+    tasks: tuple[str, ...] = option(("sd", "ss"), "which sets", least=1)
+    diarization: Path | None = option(None, "for sd: what prepare_diarization.py wrote (train, dev and test)")
+
+    def more(self) -> dict[str, Any]:
+        return {"tasks": self.tasks, "diarization": self.diarization}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FluentSpeechCommands(SuperbSet):
+    """Fluent Speech Commands for IC (fluent.ai, after a form)
+
+      fluent_speech_commands_dataset/wavs/speakers/SPEAKER/*.wav
+      fluent_speech_commands_dataset/data/train_data.csv|valid_data.csv|test_data.csv
+
+    SOURCE is the folder fluent_speech_commands_dataset; OUT gets ic/.
+    """
+
+    MODULE = "fluent_speech_commands"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AudioSnips(SuperbSet):
+    """Audio SNIPS for SF (prepared by s3prl's preprocess/snips_prepare_data.sh, or the archive that its docs/superb.md links)
+
+      SNIPS/train|valid|test/VOICE-snips-SPLIT-NUMBER.wav
+      SNIPS/all.iob.snips.txt
+
+    SOURCE is the folder SNIPS; OUT gets sf/.
+    """
+
+    MODULE = "audio_snips"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Iemocap(SuperbSet):
+    """IEMOCAP in five folds for ER (sail.usc.edu/iemocap, after a form)
+
+      IEMOCAP_full_release/Session1|...|Session5/dialog/EmoEvaluation/*.txt
+      IEMOCAP_full_release/Session1|...|Session5/sentences/wav/DIALOGUE/*.wav
+
+    SOURCE is the folder IEMOCAP_full_release; OUT gets er/fold-1 to fold-5.
+    """
+
+    MODULE = "iemocap"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoiceBankDemand(SuperbSet):
+    """VoiceBank-DEMAND, 28 speakers, for SE (datashare.ed.ac.uk/handle/10283/2791)
+
+      SOURCE/clean_trainset_28spk_wav|noisy_trainset_28spk_wav|clean_testset_wav|noisy_testset_wav/*.wav
+
+    Names with _16k at the end are taken first. Both 48 kHz and 16 kHz will do.
+
+    SOURCE is the folder that holds the four folders of recordings; OUT gets se/.
+    """
+
+    MODULE = "voicebank_demand"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fsdd:
+    """digits of real voices (Free Spoken Digit Dataset) as sets for KS and SID
+
+    3,000 recordings of six speakers, read as they are: github.com/Jakobovski/free-spoken-digit-dataset.
+
+      speechssl prepare fsdd free-spoken-digit-dataset/ tasks-fsdd
+    """
+
+    source: Path = argument("the dataset, or its folder recordings/")
+    out: Path = argument("folder to make: audio/, ks/, sid/")
+
+    def run(self) -> None:
+        from speechssl.data.fsdd import prepare_fsdd
+
+        print(f"{self.out}: {' and '.join(prepare_fsdd(self.source, self.out))}")

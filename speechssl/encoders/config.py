@@ -1,0 +1,46 @@
+"""`speechssl convert`: its options."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Literal
+
+from speechssl.config import Count, argument, option
+from speechssl.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convert:
+    """convert an encoder to the format of Hugging Face, torchaudio or fairseq, and verify that it is the same
+
+    SOURCE is a Hugging Face folder or hub id, torchaudio:HUBERT_BASE (any bundle), a torchaudio state dict, or a fairseq .pt
+    (fairseq is not needed, and nothing in the file is run). OUT is a folder for huggingface, else a .pt with a card beside it (for
+    torchaudio with the arguments of torchaudio.models.wav2vec2_model). All layers are verified before it is written: the weights
+    that are read back are bit for bit the source's, and every layer's output for two seconds of noise is within 1e-5 of the
+    source's, each computed by its own library. Only the encoder is written: heads and quantisers are listed and left out.
+
+      speechssl convert hubert_base_ls960.pt hubert-base --to huggingface
+      speechssl convert facebook/hubert-base-ls960 hubert.pt --to torchaudio
+      speechssl convert odd.pt odd --to huggingface --strides 5 4 4 4 --heads 4 --post-norm
+    """
+
+    source: str = argument("folder, hub id, torchaudio:BUNDLE, or .pt file")
+    out: Path = argument("folder (huggingface) or .pt file to write")
+    to: Literal["huggingface", "torchaudio", "fairseq"] = option(MISSING, "format of OUT")
+    strides: tuple[Count, ...] | None = option(None, "of the convolutions, where the source does not record them", least=1)
+    heads: Count | None = option(None, "attention heads, where the source does not record them (usual: width / 64)")
+    pre_norm: bool = option(False, "layer norm comes before attention, as in HuBERT large")
+    post_norm: bool = option(False, "layer norm comes after attention, as in HuBERT base")
+
+    def run(self) -> None:
+        from speechssl.encoders.checkpoints import Architecture
+        from speechssl.encoders.export import convert
+
+        if self.pre_norm and self.post_norm:
+            raise InputError("--pre-norm and --post-norm exclude each other; give one of them, or neither")
+        pre_norm = self.pre_norm if self.pre_norm or self.post_norm else None
+        card = convert(self.source, self.out, self.to, Architecture(self.strides, self.heads, pre_norm))
+        for layer, error in enumerate(card["largest_errors"]):
+            print(f"layer {layer:>3}  relative error {error:.1e}")
+        print(f"{self.out}: {card['what']}, {card['made_from']['hash']}{', ' + card['note'] if 'note' in card else ''}")

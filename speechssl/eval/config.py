@@ -1,0 +1,379 @@
+"""`speechssl evaluate` and `speechssl superb run | speed`: their options."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from speechssl.config import (
+    BF16,
+    DEVICE,
+    PLAIN,
+    SNR_OVER,
+    Amount,
+    Count,
+    Precision,
+    Share,
+    SnrOver,
+    TrainingOptions,
+    Weight,
+    Whole,
+    argument,
+    flat,
+    group,
+    noise_folders,
+    option,
+    parse_named,
+)
+from speechssl.pretrain.config import DOMAINS, MODE, Labels, Mode, Schedule, adversary_options
+
+CORES = os.cpu_count() or 1
+SPLIT = "train, dev, test, or any other split that the corpus has"
+ROWS = "folder for predictions/ and results.jsonl; rows of other cells stay, those of the same cells are replaced"
+READERS = "of the text encoders; bf16 is fast with AVX512-BF16 or AMX, slow without"
+SNRS = "SNRs in dB, of conditions that name none"
+CONDITION = "condition, written as for `evaluate qa`"
+UPSTREAM = "fbank, mfcc, a folder of models with encoder/ in it, or an encoder folder, .pt file, hub id, shipped or torchaudio:NAME"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qa:
+    """spoken question answering: systems x conditions on a corpus; predictions and results.jsonl
+
+    Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc, cascade-ctc-NAME, cascade-pocketsphinx, cascade-MODEL
+    (of Hugging Face), speechbert, speechbert-aligned (words segmented by the times of the manifest where it has them, a bound).
+    Without audio: text (text QA on the reference text, the topline), cascade-given (on the corpus's own transcripts),
+    cascade-simulated@30 (on the text with simulated errors at a WER of 30 %, see `evaluate confusions`).
+    Conditions: clean; noise at an SNR in dB as pink@10, babble@5, m+g+r@5 or kitchen.wav@5; reverb or reverb@0.6 (seconds);
+    pitch@-2; band@1000-2000 (Hz); codec@mp3:16; and several in order, joined by +.
+
+      speechssl evaluate qa corpus exp/mine --models exp/models --systems dual cascade-ctc --conditions clean pink@5 kitchen.wav@5
+      speechssl report exp/mine corpus
+    """
+
+    corpus: Path = argument("prepared corpus")
+    out: Path = argument(ROWS)
+    models: str = option("minisqa-en-robust", "shipped set or model folder")
+    systems: tuple[str, ...] = option(("dual", "cascade-ctc"), "systems, as above", least=1)
+    conditions: tuple[str, ...] = option(
+        ("clean", "pink@20", "pink@10", "pink@5", "pink@0", "reverb"), "conditions, as above", least=1
+    )
+    split: str = option("test", SPLIT)
+    passages: Whole | None = option(None, "only the first N passages")
+    snr_over: SnrOver = option("active", SNR_OVER)
+    voices: tuple[Path, ...] = option((), "recordings to mix babble from")
+    errors: Path | None = option(None, "confusions.json of simulated errors; default: that in --models")
+    bf16: bool = option(False, READERS, name="precision", values=BF16)
+    seed: Whole = option(0, "of noise, simulated errors and bootstrap")
+    workers: Count = option(2, "threads")
+
+    def run(self) -> None:
+        from speechssl.eval.spoken_qa import run_evaluation
+
+        what = (self.corpus, self.out, self.models, self.systems, self.conditions, self.split)
+        print(run_evaluation(*what, self.passages, self.voices, self.seed, self.workers, self.bf16, self.errors, self.snr_over))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """score the answers of another system in the same way, for tables beside ours
+
+    FILE is JSON, question -> answer: a text (the format of SQuAD's scorer), [start, end] in seconds, or {"text", "start", "end"}.
+    Questions without an answer count as wrong. Writes predictions and rows to OUT, for `report` and `compare`.
+
+      speechssl evaluate predictions corpus exp/mine predictions.json --name my-system --split dev
+    """
+
+    corpus: Path = argument("prepared corpus")
+    out: Path = argument(ROWS)
+    file: Path = argument("JSON of question -> answer")
+    name: str = option(MISSING, "name of the system in tables")
+    condition: str = option("clean", f"{CONDITION}, in which the system answered")
+    split: str = option("test", SPLIT)
+    seed: Whole = option(0, "of the bootstrap")
+
+    def run(self) -> None:
+        from speechssl.eval.spoken_qa import import_predictions
+
+        print(import_predictions(self.corpus, self.out, self.file, self.name, self.split, self.condition, self.seed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confusions:
+    """fit confusions.json: the errors that a recogniser makes, to simulate more or fewer of them
+
+    It is fitted on the output of a recogniser for a split that nothing is tested on. `evaluate qa` reads it for systems such as
+    cascade-simulated@30: text QA on the reference text with errors of this kind at a WER of 30 %.
+
+      speechssl evaluate confusions corpus exp/errors --models exp/models --asr ctc --split dev
+      speechssl evaluate qa corpus exp/sweep --systems text cascade-simulated@10 cascade-simulated@30 --conditions clean \\
+        --errors exp/errors/confusions.json
+    """
+
+    corpus: Path = argument("prepared corpus")
+    out: Path = argument("folder for confusions.json")
+    models: str = option("minisqa-en-robust", "shipped set or model folder of the recogniser")
+    asr: str = option("ctc", "ctc, ctc-NAME, pocketsphinx, MODEL of Hugging Face, or given: the corpus's own transcripts")
+    split: str = option("dev", "any split but test")
+    passages: Count | None = option(None, "only the first N passages")
+    condition: str = option("clean", f"{CONDITION}, of the recordings")
+    snr_over: SnrOver = option("active", SNR_OVER)
+    seed: Whole = option(0, "of the noise")
+    workers: Count = option(2, "threads")
+
+    def run(self) -> None:
+        from speechssl.eval.recogniser_errors import fit_on_corpus
+
+        what = (self.corpus, self.out, self.models, self.asr, self.split, self.passages, self.condition)
+        print(fit_on_corpus(*what, self.seed, self.workers, self.snr_over))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Robustness:
+    """encoders x tasks x noises x SNR: how much noise costs, and how much of it an encoder recovers
+
+    An encoder is a folder, hub id or shipped name, or for the tasks units, dual, speechbert and cascade-ctc a folder of models:
+    encoder/ with units.safetensors, dual/, speechbert/, ctc/, text-qa/. The first is the baseline. Heads that are missing are
+    trained on clean speech, in OUT/heads. Tasks with their data: ks, ic, sid, style (a set of `prepare minisuperb` or fsdd), asr,
+    dual, speechbert, cascade-ctc (a prepared corpus), units (any recordings). Mixtures are frozen in OUT/noise.jsonl first: every
+    system gets the same input. Writes OUT/results.jsonl, degradation.json and tables.md; `speechssl report OUT` draws them. A
+    killed run resumes. To choose settings, evaluate on --split dev in the noise dev, which is neither training's nor the test's:
+    results on other splits than test, heads excepted, are in OUT/SPLIT. Heads are always trained on train, with the learning rate
+    that is best on clean speech of dev.
+
+      speechssl evaluate robustness exp/robust --encoders shipped=minisqa-en-robust mine=exp/mine \\
+        --tasks ks=tasks/ks units=recordings/ \\
+        --seen m+g+r --unseen kitchen.wav held-out --snr 20 10 5 0
+      speechssl evaluate robustness exp/robust --encoders a=exp/a b=exp/b --tasks ks=tasks/ks --split dev --unseen dev --snr 5
+    """
+
+    out: Path = argument("folder for heads/, noise.jsonl, scores/, results.jsonl, degradation.json, tables.md")
+    encoders: tuple[str, ...] = option(MISSING, "encoders to compare; the first is the baseline", least=1, metavar="NAME=WHERE")
+    tasks: tuple[str, ...] = option(
+        MISSING, "ks, ic, sid, style, asr, units, dual, speechbert, cascade-ctc", least=1, metavar="TASK=DATA"
+    )
+    seen: tuple[str, ...] = option(("m+g+r",), "conditions that were used in training, written as for `evaluate qa`")
+    unseen: tuple[str, ...] = option(("held-out",), "noise that was not: held-out, dev, kitchen.wav, a NAME of --noise")
+    snr: tuple[float, ...] = option((20.0, 10.0, 5.0, 0.0), SNRS)
+    snr_over: SnrOver = option("active", SNR_OVER)
+    at: float = option(5.0, "SNR in dB of the table clean | seen | unseen")
+    noise: tuple[str, ...] = option((), "recordings of noise: musan, fsd50k, ...", metavar="NAME=FOLDER")
+    voices: tuple[Path, ...] = option((), "recordings to mix babble from")
+    split: str = option("test", "split that is evaluated: dev to choose settings, test, or another of the data")
+    passages: Count | None = option(None, "only the first N passages of spoken QA")
+    recordings: Count | None = option(None, "only N recordings of every other task, drawn by --seed")
+    holm: bool = option(True, "mark p < 0.05 in every cell by itself, without Holm's correction")
+    asr_passages: Count = option(200, "the first N training passages for a CTC head")
+    asr_steps: Count = option(800, "updates of a CTC head")
+    head_steps: Count = option(3000, "most updates of a classifier, for each learning rate")
+    bf16: bool = option(False, READERS, name="precision", values=BF16)
+    seed: Whole = option(0, "of noise, heads, draws and bootstrap")
+    workers: Count = option(2, "threads")
+
+    def run(self) -> None:
+        from speechssl.cascade.config import CtcOptions
+        from speechssl.eval.grid_tasks import Setup
+        from speechssl.eval.robustness import Plan, run_robustness
+        from speechssl.superb.tasks.classification import ClassifierOptions
+
+        training = TrainingOptions(self.asr_steps, 4e-3, 100, **vars(PLAIN))
+        asr = CtcOptions(training, None, self.asr_passages, longest=4.0, lstm_width=192)
+        heads = ClassifierOptions(steps=self.head_steps)
+        plan = Plan(
+            encoders=parse_named(self.encoders, "--encoders"),
+            tasks={task: Path(data) for task, data in parse_named(self.tasks, "--tasks").items()},
+            seen=self.seen,
+            unseen=self.unseen,
+            snrs=self.snr,
+            snr_over=self.snr_over,
+            voices=self.voices,
+            folders=noise_folders(self.noise),
+            at=self.at,
+            corrected=self.holm,
+            setup=Setup(self.split, self.passages, self.recordings, self.seed, self.workers, heads, asr, self.bf16),
+        )
+        print(run_robustness(self.out, plan))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The sets of SUPERB, and how the encoder is computed."""
+
+    tasks: tuple[str, ...] = option(("all",), "tasks, as above", least=1, metavar="TASK[=FOLDER]")
+    data: Path | None = option(None, "folder with a folder for each task; default: synthetic sets, made in OUT/data")
+    out: Path = option(Path("exp/superb"), "folder for everything that is written")
+    share: Share = option(1.0, "share of the usual size of synthetic sets")
+    data_seed: Whole = option(0, "of synthetic sets")
+    precision: Precision = option("fp32", "of the encoder")
+    device: str = option("auto", DEVICE)
+    workers: Count = option(CORES, "threads of the encoder, processes of the heads")
+    preset: Literal["auto", "published", "small"] = option(
+        "auto",
+        "sizes and steps of the heads: SUPERB's; small, for an hour of speech on a CPU; auto: small below 3 h of training",
+    )
+
+    def find(self) -> Any:
+        from speechssl.eval.superb import find_data
+
+        return find_data(self.out, self.tasks, self.data, self.share, self.data_seed, self.workers)
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """Evaluation in noise."""
+
+    seen: tuple[str, ...] = option((), "conditions that were used in training, written as for `evaluate qa`")
+    unseen: tuple[str, ...] = option((), "noise that was not: held-out, dev, bus.wav, a NAME of --noise")
+    snr: tuple[float, ...] = option((20.0, 10.0, 5.0, 0.0), SNRS)
+    snr_over: SnrOver = option("active", SNR_OVER)
+    at: float = option(5.0, "SNR in dB of the table clean | seen | unseen")
+    noise: tuple[str, ...] = option((), "recordings of noise: musan, fsd50k, ...", metavar="NAME=FOLDER")
+    voices: tuple[Path, ...] = option((), "recordings to mix babble from")
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """How heads, and the encoder with them, are trained on distorted speech."""
+
+    finetune: bool = option(False, "train the encoder with each head; default: it is frozen")
+    upstream_rate: Amount | None = option(None, "learning rate of the encoder over the head's; default: 0.1")
+    distort: str | None = option(None, "kinds of distortion, such as m+g+r, also NAMEs of --noise; default: clean speech")
+    distorted: Share | None = option(None, "share of the training recordings that are distorted; default: 0.5")
+    snr_train: tuple[float, float] | None = option(None, "range in dB, drawn uniformly; default: 10 19", metavar=("LOW", "HIGH"))
+    noise_cache: Path | None = option(None, "folder that keeps generated noise; default: noise/ beside OUT")
+    dat: Labels | None = option(None, f"domain-adversarial training (arXiv 2203.16104): {DOMAINS}")
+    dat_weight: Weight | None = option(None, "largest lambda; default: 1")
+    dat_layers: tuple[Whole, ...] | None = option(
+        None, "layers the classifier reads; default: the weighted sum that the head reads", least=1
+    )
+    dat_mode: Mode | None = option(None, MODE)
+    dat_schedule: Schedule | None = option(None, "schedule of lambda; default: ganin")
+    augment: tuple[str, ...] = option(
+        (), "distort training recordings by one of these or none, drawn anew each time, with the encoder in the loop",
+        metavar="CONDITION",
+    )  # fmt: skip
+
+
+NEEDED = {  # option -> options that mean nothing without it
+    "finetune": ("upstream_rate",),
+    "distort": ("distorted", "snr_train", "noise_cache"),
+    "dat": ("dat_weight", "dat_layers", "dat_mode", "dat_schedule"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Superb:
+    """small heads on a frozen encoder, or on one that is trained with them: what is the encoder good for?
+
+    Tasks: pr asr ks qbe sid asv sd ic sf er (SUPERB), se ss (its extension); `all` is all of them. Without --data the synthetic
+    sets are made first (needs speechssl[synth]; se needs speechssl[superb]). With it, DATA has a folder a task, as `speechssl
+    prepare` writes them for the published sets; `all` is then what is there. ks=FOLDER names the set of one task: train.jsonl,
+    dev.jsonl and test.jsonl with lines such as {"audio": "yes/1.wav", "labels": {"keyword": "yes"}}.
+
+    Hidden states are computed once and cached in OUT/features. Learning rates are tried on dev by successive halving, and the
+    task's own is trained too. With --seen and --unseen the heads, trained on clean speech, are evaluated in noise as well. Writes
+    OUT/results.jsonl and superb.md; `speechssl report OUT` draws them. A killed run resumes.
+
+    --distort trains the heads on labelled distorted speech beside clean (kinds as in `speechssl pretrain continue --help`),
+    --finetune trains the encoder with each head, at its own smaller rate, and --dat is the domain-adversarial training of
+    arXiv 2203.16104: a classifier of the domain (clean or distorted; clean, m, g, r) that the encoder learns to mislead. Heads are
+    then chosen by the mean of their scores on clean and on distorted dev speech. Results have the encoder's name with +distorted,
+    +dat-binary-reversal-1, ... added; OUT/heads/NAME/TASK/seed-0/encoder is the trained encoder.
+
+      speechssl superb run --encoders minisqa-en-robust --tasks all
+      speechssl superb run --encoders mine=exp/mine fbank mfcc --tasks ks sid --data tasks-fsdd --unseen kitchen.wav --snr 10 5 0
+      speechssl superb run --encoders minisqa-en-robust --tasks ks ic --finetune --distort m+g+r --dat binary \\
+        --learning-rates --seen m+g+r
+    """
+
+    encoders: tuple[str, ...] = option(MISSING, UPSTREAM, least=1, metavar="[NAME=]WHERE")
+    sets: Data = group(Data(), "")
+    learning_rates: tuple[Amount, ...] = option(tuple(10.0**-n for n in range(1, 8)), "of the sweep; no value: the task's own")
+    seeds: tuple[Whole, ...] = option((0,), "of heads and batches; learning rates are tuned with the first", least=1)
+    steps: Count | None = option(None, "most updates of every head, instead of the preset's")
+    lm: Path | None = option(None, "ARPA model for asr, such as LibriSpeech's 4-gram.arpa.gz; default: of the training texts")
+    features: Literal["auto", "cached", "loop"] = option(
+        "auto", "hidden states from the cache, or with the encoder in the loop; auto: cached where there is room"
+    )
+    cache_gb: Amount = option(50.0, "most GB that OUT/features may take, for each encoder")
+    train_only: bool = option(False, "train heads and choose them on dev; read no test recording")
+    noise: Noisy = group(Noisy(), "evaluation in noise")
+    training: TrainingData = group(TrainingData(), "training on distorted speech")
+
+    def run(self) -> None:
+        from speechssl.eval.superb import ALL, Plan, check_tunable, name_encoders, run_superb
+        from speechssl.superb.catalogue import ORDER
+
+        tuning, sets, noise = self._tuning(), self.sets, self.noise
+        if tuning and not sets.data:  # what cannot be trained is refused before synthetic sets are made
+            check_tunable(ORDER if ALL in sets.tasks else [task.partition("=")[0] for task in sets.tasks])
+        plan = Plan(
+            encoders=name_encoders(self.encoders),
+            data=sets.find(),
+            preset=sets.preset,
+            rates=self.learning_rates,
+            seeds=self.seeds,
+            steps=self.steps,
+            seen=noise.seen,
+            unseen=noise.unseen,
+            snrs=noise.snr,
+            snr_over=noise.snr_over,
+            voices=noise.voices,
+            folders=noise_folders(noise.noise),
+            at=noise.at,
+            arpa=self.lm,
+            features=self.features,
+            augment=self.training.augment,
+            cache_gb=self.cache_gb,
+            precision=sets.precision,
+            device=sets.device,
+            workers=sets.workers,
+            tuning=tuning,
+            test=not self.train_only,
+        )
+        print(run_superb(sets.out, plan))
+
+    def _tuning(self) -> Any:
+        """None where heads are trained on clean speech and a frozen encoder."""
+        from speechssl.augment.training import SNR, parse_distortions
+        from speechssl.pretrain.run import refuse_lonely
+        from speechssl.superb.tuning import SHARE, UPSTREAM_RATE, Tuning
+
+        o, values = self.training, flat(self.training)
+        refuse_lonely(values, NEEDED)
+        adversary = adversary_options(o.dat, "dat", values)
+        if not (o.finetune or o.distort or adversary):
+            return None
+        distort = None
+        if o.distort:
+            share = SHARE if o.distorted is None else o.distorted
+            cache = o.noise_cache or self.sets.out.parent / "noise"
+            drawn: dict[str, Any] = {"probability": (share, share), "snr": o.snr_train or SNR, "snr_over": self.noise.snr_over}
+            distort = parse_distortions(o.distort, noise_folders(self.noise.noise), seed=self.seeds[0], cache=cache, **drawn)
+        rate = (o.upstream_rate or UPSTREAM_RATE) if o.finetune else None
+        return Tuning(rate=rate, distort=distort, adversary=adversary, bf16=self.sets.precision == "bf16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuperbSpeed:
+    """training heads on cached features, timed against the same heads with the encoder in the loop
+
+    Both are timed alternately in this process, on one batch after another of every task; the time of caching is counted. Writes
+    rows `ratio_cached` to OUT/results.jsonl of an earlier `superb run`.
+
+      speechssl superb speed --encoder minisqa-en-robust --out exp/superb
+    """
+
+    encoder: str = option(MISSING, UPSTREAM, metavar="[NAME=]WHERE")
+    sets: Data = group(Data(), "")
+    turns: Count = option(5, "batches of each that are timed")
+
+    def run(self) -> None:
+        from speechssl.eval.superb import Plan, name_encoders
+        from speechssl.eval.superb_speed import compare_cached
+
+        computed: dict[str, Any] = {"precision": self.sets.precision, "device": self.sets.device, "workers": self.sets.workers}
+        plan = Plan(name_encoders([self.encoder]), self.sets.find(), self.sets.preset, **computed)
+        print(compare_cached(self.sets.out, plan, self.turns))

@@ -1,0 +1,101 @@
+"""`speechssl train choice`: its options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from speechssl.config import BERT, ENCODERS, Count, Share, TrainingOptions, Whole, argument, group, option, shipped
+from speechssl.errors import InputError
+from speechssl.textlm.config import ASSIGNMENT, CHECKPOINTING, DROPOUT, RANDOM_UNITS, TEXT_ENCODER
+
+
+@dataclass(frozen=True)
+class ChoiceOptions:
+    """How multiple choice is trained."""
+
+    training: TrainingOptions = group(TrainingOptions(600, 1e-4, 50, **vars(BERT)), "training")
+    text_encoder: str = option("minilm", TEXT_ENCODER)
+    combine: str = option("attention", "how the windows of a passage are combined: attention or log-sum-exp")
+    batch: Count = option(4, "questions a step, of all processes together")
+    windows: Whole = option(2, "windows of a passage in a training step; 0: all")
+    window: Count = option(320, "passage tokens a window")
+    stride: Count = option(160, "passage tokens between windows")
+    asked: Count = option(160, "tokens of question and option together")
+    dropout: bool = option(False, DROPOUT)
+    noise: Share = option(0.0, RANDOM_UNITS, name="random_units")
+    gradient_checkpointing: bool = option(False, CHECKPOINTING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """train multiple choice on words, on units or on audio words
+
+    A text encoder reads every window of a passage with the question and each option; the windows are combined, and a softmax over
+    the options follows. Without --units it reads the text. With --units it reads the units of passages, questions and options that
+    `units extract` made of the train split. With --speechbert, --encoder and --recogniser it reads the audio words of SpeechBERT,
+    whose text encoder is trained further. For words and units, --start names a reader of the same symbols to start from: of
+    train dual, train text-qa, or this verb. A killed run resumes with the same command.
+
+      speechssl train choice corpus exp/models/choice-text
+      speechssl train choice corpus exp/models/choice-units --units units --start exp/models/dual
+      speechssl train choice corpus exp/models/choice-speechbert --speechbert exp/models/speechbert \\
+        --encoder minisqa-en-robust/encoder \\
+        --recogniser exp/models/ctc
+    """
+
+    corpus: Path = argument("prepared corpus")
+    out: Path = argument("folder for the trained model")
+    source: Literal["text", "given"] = option("text", "which words: the reference text, or the corpus's transcripts")
+    units: Path | None = option(None, "folder of `speechssl units extract`")
+    encoder: str | None = option(None, f"encoder of the audio words: {ENCODERS}")
+    speechbert: Path | None = option(None, "folder of `speechssl train speechbert`, whose audio words are read")
+    recogniser: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments audio words")
+    assignment: str = option("most-frequent", ASSIGNMENT)
+    start: Path | None = option(None, "reader of the same symbols to start from; default: the text encoder")
+    options: ChoiceOptions = group(ChoiceOptions(), "reader")
+
+    def run(self) -> None:
+        from speechssl.multiple_choice.train import train_choice_speechbert, train_choice_text, train_choice_units
+
+        self._check()
+        if self.speechbert is not None:
+            train_choice_speechbert(self.corpus, self.out, self._speechbert(), self.speechbert, self.options)
+        elif self.units is not None:
+            train_choice_units(self.corpus, self.units, self.out, self.assignment, self.options, shipped(self.start))
+        else:
+            train_choice_text(self.corpus, self.out, self.options, self.source, shipped(self.start))
+        what = "audio words" if self.speechbert else "units" if self.units else "words"
+        print(f"{self.out}: multiple choice on {what}, windows by {self.options.combine}")
+
+    def _check(self) -> None:
+        """Raises InputError for options that do not belong together."""
+        if self.speechbert is not None:
+            other = (self.options.text_encoder, self.source, self.assignment) != ("minilm", "text", "most-frequent")
+            if self.units or self.options.noise or self.start or other:
+                raise InputError(
+                    "--units, --assignment, --random-units, --source, --start and --text-encoder are not for audio words, whose "
+                    "text encoder is SpeechBERT's; leave them out, or --speechbert"
+                )
+            if not (self.encoder and self.recogniser):
+                raise InputError("--speechbert needs the --encoder it was trained on and a --recogniser that segments words")
+        elif self.recogniser is not None:
+            raise InputError("--recogniser segments the words of SpeechBERT; give --speechbert as well, or leave it out")
+        elif self.encoder is not None:
+            raise InputError("--encoder is that of audio words; give --speechbert as well, or leave it out")
+        elif self.units is None and self.options.noise:
+            raise InputError("--random-units is for units; give --units as well, or leave it out")
+
+    def _speechbert(self) -> Any:
+        from speechssl.cascade.ctc import CtcRecogniser
+        from speechssl.encoders.load import load_encoder
+        from speechssl.encoders.shared import SharedEncoder
+        from speechssl.io import read_json
+        from speechssl.speechbert.system import load_speechbert
+
+        folder, recogniser = shipped(self.speechbert), shipped(self.recogniser)
+        assert folder is not None and recogniser is not None and self.encoder is not None
+        shared = SharedEncoder(load_encoder(self.encoder))  # SpeechBERT and recogniser read the same layers of one recording
+        words = CtcRecogniser.load(recogniser, shared)  # type: ignore[arg-type]
+        return load_speechbert(folder, shared, words, read_json(recogniser / "card.json")["weights"])

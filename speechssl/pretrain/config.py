@@ -1,0 +1,257 @@
+"""`speechssl pretrain`: the options of HuBERT, of wav2vec 2.0, and of continual pre-training on distorted speech.
+
+A value that is not given (None) is that of --size, or of the checkpoint that training continues.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from speechssl.config import (
+    CHECKPOINTS,
+    DRAWN,
+    ENCODERS,
+    SNR_OVER,
+    SOURCE,
+    Amount,
+    Count,
+    Portion,
+    Precision,
+    Share,
+    SnrOver,
+    TrainingOptions,
+    Weight,
+    Whole,
+    argument,
+    flat,
+    group,
+    noise_folders,
+    option,
+    unset,
+)
+from speechssl.errors import InputError
+
+BESIDE = "decoded audio, targets and noise are kept beside it, for other runs too"
+Size = Literal["small", "base", "large"]
+SIZE = "model, and the defaults of its training"
+DOMAINS = "the domain is clean or distorted, or (multi) the kind of distortion"
+MODE = "gradient reversal, or classifier and encoder trained in alternation; default: reversal"
+Labels = Literal["binary", "multi"]
+Mode = Literal["reversal", "alternating"]
+Schedule = Literal["ganin", "constant"]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The targets of HuBERT."""
+
+    layer: Whole | None = option(None, "layer of the teacher")
+    smooth: Count | None = option(None, "frames that the teacher's features are averaged over (odd); default: 1")
+    clusters: Count | None = option(None, "K")
+    share: Portion | None = option(None, f"share of the recordings that k-means is fitted on, {DRAWN}")
+    budget: Count | None = option(None, "frames of them, drawn at random, that k-means is fitted on; default: 300000")
+    starts: Count | None = option(None, "starts of k-means, of which the best is kept; default: 20")
+    codebook: str | None = option(None, "codebook of the teacher, with its layer, smoothing and K, instead of one that is fitted")
+    precision: Precision | None = option(
+        None, "of the teacher: fp32, or bf16, which is faster and changes one label in a hundred; default: fp32, or the codebook's",
+        name="teacher_precision",
+    )  # fmt: skip
+    reference: bool = option(True, "do not use the corpus's reference recordings for the targets")
+    visible_weight: Weight | None = option(None, "weight of frames that are not masked")
+    projection: Count | None = option(None, "width of the space in which labels are compared")
+    save_bf16: bool = option(False, "round the weights of the finished encoder to bf16")
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The contrastive loss of wav2vec 2.0. What is not given is that of --size, with --start that of the checkpoint."""
+
+    codebooks: Count | None = option(None, "codebooks of the quantiser")
+    entries: Count | None = option(None, "V, entries of each codebook")
+    diversity: Weight | None = option(None, "weight of (V - perplexity) / V")
+    negatives: Count | None = option(None, "distractors of a masked frame; default: 100, as published")
+
+
+@dataclass(frozen=True)
+class Crops:
+    """Masks and batches."""
+
+    mask_probability: Share | None = option(None, "share of frames that the masked spans would cover if none overlapped")
+    mask_length: Count = option(10, "frames a span")
+    same_masks: bool | None = option(None, "cut the rows of a batch to equally many masked frames, as fairseq does")
+    feature_penalty: Weight | None = option(None, "weight of the mean square of the CNN's output")
+    gradient_scale: Weight | None = option(None, "factor of the gradient into the CNN")
+    crops: Count | None = option(None, "crops a batch, of all processes together; default: those of an update / --accumulation")
+    crop_seconds: Amount | None = option(
+        None, "length of a crop; recordings from 2 s to this length are in batches of more, shorter crops"
+    )
+
+
+@dataclass(frozen=True)
+class Distortion:
+    """Distorted input, the clean teacher, and the domain classifier."""
+
+    distort: str | None = option(None, "kinds, such as m+g+r (see `speechssl pretrain continue --help`); default: none")
+    noise: tuple[str, ...] | None = option(
+        None, "recordings of noise: musan, voices, rir, or a NAME in --distort", metavar="NAME=FOLDER"
+    )
+    snr: tuple[float, float] | None = option(None, "range in dB, drawn uniformly; default: 10 19", metavar=("LOW", "HIGH"))
+    snr_end: tuple[float, float] | None = option(None, "range at the end of training; default: --snr", metavar=("LOW", "HIGH"))
+    snr_over: SnrOver | None = option(None, f"{SNR_OVER}; default: active")
+    distorted: tuple[Share, ...] | None = option(
+        None, "share of the crops that is distorted; two: at the beginning and the end of training; default: 0.75", least=1
+    )
+    silence: Share | None = option(None, "share of the crops of which a part is silenced, so that it is noise alone; default: 0")
+    double: Share | None = option(None, "share of the noisy crops that get r, p or b as well; default: 0")
+    noise_cache: Path | None = option(None, "folder that keeps decoded and generated noise; default: noise/ beside OUT")
+    distil: Weight | None = option(
+        None, "weight of the distance from the layers of the frozen start checkpoint on the clean signal; default: 0"
+    )
+    distil_layers: tuple[Whole, ...] | None = option(None, "layers to compare; default: all", least=1)
+    domain_adversary: Labels | None = option(None, f"domain-adversarial continual pre-training, a mode of ours: {DOMAINS}")
+    domain_adversary_weight: Weight | None = option(None, "largest lambda; default: 1")
+    domain_adversary_layers: tuple[Whole, ...] | None = option(None, "layers the classifier reads; default: the last", least=1)
+    domain_adversary_mode: Mode | None = option(None, MODE)
+    domain_adversary_schedule: Schedule | None = option(None, "schedule of lambda; default: ganin")
+    domain_adversary_frames: bool = option(False, "the classifier reads frames, not their mean over time")
+
+
+def adversary_options(labels: str | None, name: str, values: dict[str, Any]) -> Any:
+    """An `AdversaryOptions` of the options --NAME-weight, ... that were given; None without labels."""
+    from speechssl.pretrain.adversarial import AdversaryOptions
+
+    parts = {part: values.get(f"{name}_{part}") for part in ("layers", "weight", "mode", "schedule", "frames")}
+    return AdversaryOptions(labels, **{part: v for part, v in parts.items() if v is not None}) if labels else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    source: Path = argument(f"{SOURCE}; of a prepared corpus its training passages")
+    out: Path = argument(f"folder for encoder/, the codebook of a HuBERT's targets, and checkpoints/; {BESIDE}")
+    recordings: Count | None = option(None, "only N recordings, drawn at random by --seed")
+
+    def _pretrain(self, preset: Any) -> None:
+        """preset: the settings of the paper or of the checkpoint; the options that were given replace them."""
+        from speechssl.pretrain.distil import DistilOptions
+        from speechssl.pretrain.run import pretrain, with_options
+
+        values = flat(self)
+        chosen = with_options(preset, {name: value for name, value in values.items() if value is not None})
+        distil = DistilOptions(values["distil"], values["distil_layers"] or ()) if values["distil"] else None
+        adversary = adversary_options(values["domain_adversary"], "domain_adversary", values)
+        chosen = replace(chosen, distort=self._distortions(values), distil=distil, adversary=adversary)
+        print(f"{self.out / 'encoder'}: {pretrain(self.source, self.out, chosen).hash}")
+
+    def _distortions(self, values: dict[str, Any]) -> Any:
+        from speechssl.augment.training import parse_distortions
+
+        if values["distort"] is None:
+            return None
+        shares = values["distorted"] or ()
+        if len(shares) > 2:
+            raise InputError("--distorted takes one share, or two for the beginning and the end of training; give no more")
+        given = {name: values[name] for name in ("snr", "snr_end", "snr_over", "double") if values[name] is not None}
+        given |= {"probability": (shares[0], shares[-1])} if shares else {}
+        cache = values["noise_cache"] or self.out.parent / "noise"
+        return parse_distortions(values["distort"], noise_folders(values["noise"] or ()), seed=values["seed"], cache=cache, **given)
+
+
+OF_SIZE = unset(
+    TrainingOptions,
+    *("steps", "learning_rate", "warmup_steps", "adam_betas", "adam_epsilon", "weight_decay", "clip", "save_every", "log_every"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hubert(_Run):
+    """HuBERT: predict the cluster of every masked frame
+
+    One run is one iteration: the first predicts clusters of MFCCs, the next (--teacher) clusters of a layer of the iteration
+    before. --size base and large are the published models with the published settings as defaults, small is for training on a CPU;
+    every option that is not given is that of --size. large needs a teacher. With --distort the input is distorted, and the clusters
+    are those of the clean signal. OUT/encoder is an ordinary Hugging Face folder. A killed run resumes with the same command.
+
+      speechssl pretrain hubert recordings/ exp/hubert-1
+      speechssl pretrain hubert recordings/ exp/hubert-2 --teacher exp/hubert-1/encoder --layer 4 --smooth 3
+      torchrun --nproc-per-node 8 -m speechssl pretrain hubert librispeech.tsv exp/base-1 --size base --accumulation 2
+    """
+
+    size: Size = option("small", SIZE)
+    teacher: str | None = option(None, f"mfcc, or the iteration before: {ENCODERS}; default: mfcc")
+    start: str | None = option(None, f"HuBERT to start from: {CHECKPOINTS}; default: random weights")
+    targets: Targets = group(Targets(), "targets")
+    crops: Crops = group(Crops(), "masks and batches")
+    distortion: Distortion = group(Distortion(), "distorted speech")
+    training: Any = group(OF_SIZE, "training")
+
+    def run(self) -> None:
+        from speechssl.pretrain.run import hubert_preset
+
+        self._pretrain(hubert_preset(self.size, self.teacher))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wav2Vec2(_Run):
+    """wav2vec 2.0: distinguish the quantised frame behind a mask from others of the utterance
+
+    --size base and large are the published models with the published settings as defaults, small is for training on a CPU; every
+    option that is not given is that of --size. With --distort the input is distorted, and the clean signal is quantised.
+    OUT/encoder is an ordinary Hugging Face folder (Wav2Vec2ForPreTraining). A killed run resumes with the same command.
+
+      speechssl pretrain wav2vec2 recordings/ exp/wav2vec2
+      speechssl pretrain wav2vec2 recordings/ exp/more --start facebook/wav2vec2-base --steps 1000
+    """
+
+    size: Size = option("small", SIZE)
+    start: str | None = option(
+        None, f"wav2vec 2.0 to start from, with its quantiser and projections: {CHECKPOINTS}; default: random weights"
+    )
+    contrast: Contrast = group(Contrast(), "contrastive loss")
+    crops: Crops = group(Crops(), "masks and batches")
+    distortion: Distortion = group(Distortion(), "distorted speech")
+    training: Any = group(OF_SIZE, "training")
+
+    def run(self) -> None:
+        from speechssl.pretrain.run import wav2vec2_preset
+
+        self._pretrain(wav2vec2_preset(self.size, self.start))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continue(_Run):
+    """continue the pre-training of a HuBERT or wav2vec 2.0 on distorted speech, to make it robust (arXiv 2203.16104)
+
+    The encoder reads the recordings distorted. A HuBERT predicts the clusters of the clean signal, of its own last layer or of
+    those that --teacher, --layer or --codebook name; a wav2vec 2.0 distinguishes the quantised clean signal. Without --distort
+    training continues on the recordings as they are. Options of the other kind of encoder are refused. A killed run resumes with
+    the same command. --domain-adversary is domain-adversarial continual pre-training, a mode of ours: the paper's
+    domain-adversarial training (DAT) is that of a task's model, `speechssl superb run --dat`.
+
+    DISTORT lists kinds of distortion, with shares where they are to differ (m:0.3+g:0.4+r:0.3): m, noise of MUSAN (--noise
+    musan=FOLDER) or of a generated stand-in; g, Gaussian noise; r, rooms, simulated or of --noise rir=FOLDER; p, pitch; b, a
+    missing frequency band; c, codecs; s, babble of --noise voices=FOLDER; or a NAME that --noise NAME=FOLDER gives recordings to.
+
+    Defaults: --layer the last, --clusters 100, --visible-weight 1, --projection 128, --mask-probability 0.65, --no-same-masks,
+    --feature-penalty 10, --gradient-scale 1 (wav2vec 2.0: 0.1), 10 crops of 4 s; quantiser and negatives are the checkpoint's.
+
+      speechssl pretrain continue recordings/ exp/robust --start facebook/hubert-base-ls960 --layer 6 --clusters 500 --distort m+g+r
+      speechssl pretrain continue recordings/ exp/robust --start minisqa-en-robust/encoder \\
+        --codebook minisqa-en-robust/units.safetensors \\
+        --distort m+g+r --distil 5 --domain-adversary multi
+      speechssl pretrain continue recordings/ exp/robust-w2v2 --start facebook/wav2vec2-base --distort m+g+bus --noise bus=noise/bus
+    """
+
+    start: str = option(MISSING, f"HuBERT or wav2vec 2.0 to start from: {CHECKPOINTS}")
+    teacher: str | None = option(None, "encoder whose clusters are the targets of a HuBERT, or mfcc; default: --start")
+    targets: Targets = group(Targets(), "targets of a HuBERT")
+    contrast: Contrast = group(Contrast(), "contrastive loss of a wav2vec 2.0")
+    crops: Crops = group(Crops(), "masks and batches")
+    distortion: Distortion = group(Distortion(), "distorted speech")
+    training: TrainingOptions = group(TrainingOptions(1500, 3e-4, 100), "training")
+
+    def run(self) -> None:
+        from speechssl.pretrain.run import continued_preset
+
+        self._pretrain(continued_preset(self.start, self.teacher))

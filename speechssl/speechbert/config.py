@@ -1,0 +1,130 @@
+"""`speechssl train speechbert` and `train transfer-speechbert`: their options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from speechssl.config import BERT, ENCODERS, Amount, Count, TrainingOptions, Weight, Whole, argument, group, option, shipped
+from speechssl.errors import InputError
+from speechssl.textlm.config import QaOptions
+
+
+@dataclass(frozen=True)
+class SpeechBertOptions:
+    """The three stages: words (the autoencoder), masked words (None: no such stage), and spans."""
+
+    qa: QaOptions
+    words: TrainingOptions
+    masked: TrainingOptions | None
+    passages: Count | None = option(None, "number of training passages, with their questions; default: all")
+    word_batch: Count = option(128, "audio words a step, of all processes together")
+    word_width: Count = option(256, "LSTM units in each direction")
+    pull: Weight = option(1.0, "weight of the L1 distance to the text embedding")
+    masked_batch: Count = option(16, "sequences a step, half text, half speech", name="mask_batch")
+    masked_window: Count = option(100, "words a sequence", name="mask_window")
+    spans: bool = option(True, "leave out the third stage: `train choice` starts from such a model")
+
+
+READER = QaOptions(TrainingOptions(600, 3e-4, 50, **vars(BERT)), answer=30)
+WORDS = TrainingOptions(1500, 2e-3, **vars(BERT), bf16=False)  # float32: a CPU has no fast LSTM in bfloat16
+MASKED = TrainingOptions(200, 1e-4, **vars(BERT))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """train SpeechBERT: a text encoder that reads audio words
+
+    Three stages, each of which resumes where it was killed: an autoencoder makes one vector of every audio word, near the embedding
+    of its text (--word-...); masked words of text and of speech are predicted (--mask-...); answer spans are found (the other
+    options of training). Words are segmented by the times in the manifest and, with --recogniser, a second time as they will be
+    segmented when questions are answered.
+
+      speechssl train speechbert corpus minisqa-en-robust/encoder exp/speechbert --recogniser minisqa-en-robust/ctc
+      speechssl train speechbert corpus mfcc exp/speechbert-mfcc --start minisqa-en-robust/text-qa
+    """
+
+    corpus: Path = argument("prepared corpus")
+    encoder: str = argument(f"encoder whose features audio words are made of: {ENCODERS}; or mfcc, as published")
+    out: Path = argument("folder for the trained model")
+    layer: Whole = option(5, "layer of the encoder")
+    recogniser: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments words")
+    start: Path | None = option(None, "reader of `speechssl train text-qa` to start from; default: the text encoder")
+    word_steps: Count = option(WORDS.steps, "updates of the autoencoder")
+    word_learning_rate: Amount = option(WORDS.learning_rate, "peak learning rate of the autoencoder")
+    mask_steps: Whole = option(MASKED.steps, "updates on masked words; 0: no such stage")
+    mask_learning_rate: Amount = option(MASKED.learning_rate, "peak learning rate on masked words")
+    options: SpeechBertOptions = group(SpeechBertOptions(READER, WORDS, MASKED), "audio words and masked words")
+    qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters"))
+
+    def run(self) -> None:
+        from speechssl.speechbert.train import stage_options, train_speechbert
+
+        training = self.qa.training
+        words = stage_options(training, self.word_steps, self.word_learning_rate, bf16=WORDS.bf16)
+        masked = stage_options(training, self.mask_steps, self.mask_learning_rate) if self.mask_steps else None
+        options = replace(self.options, qa=self.qa, words=words, masked=masked)
+        features, recogniser, card = self._features()
+        train_speechbert(self.corpus, features, self.out, options, recogniser, card, shipped(self.start))
+        print(f"{self.out}: SpeechBERT")
+
+    def _features(self) -> Any:
+        """Features, the recogniser and the hash of its weights; both of these None without one."""
+        from speechssl.cascade.ctc import CtcRecogniser
+        from speechssl.encoders.load import load_encoder
+        from speechssl.encoders.shared import SharedEncoder
+        from speechssl.io import read_json
+        from speechssl.units.features import encoder_features, load_features
+
+        folder = shipped(self.recogniser)
+        if self.encoder == "mfcc":
+            if folder is not None:
+                raise InputError(f"the recogniser {folder} reads an encoder's layers, not mfcc; leave out --recogniser")
+            return load_features("mfcc", 0), None, None
+        shared = SharedEncoder(load_encoder(self.encoder))  # features and recogniser read the same layers of one recording
+        features = encoder_features(shared, self.layer, 1)  # type: ignore[arg-type]
+        if folder is None:
+            return features, None, None
+        return features, CtcRecogniser.load(folder, shared), read_json(folder / "card.json")["weights"]  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class TransferOptions:
+    """How a SpeechBERT is transferred to another encoder."""
+
+    training: TrainingOptions = group(TrainingOptions(500, 1e-3, 50, **vars(BERT)), "training")
+    batch: Count = option(128, "audio words a step, of all processes together")
+    passages: Count | None = option(None, "number of passages, with their questions; default: all")
+    split: str = option("train", "split of the corpus")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """transfer a SpeechBERT to another encoder
+
+    For use after continual pre-training: the word encoder learns to give NEW's features of a word the code that the word has with
+    the old encoder, in clean recordings whose words have times. It is trained in float32; the text encoder stays as it is. A killed
+    run resumes with the same command.
+
+      speechssl train transfer-speechbert corpus minisqa-en-robust/encoder minisqa-en-robust/speechbert \\
+        exp/robust/encoder exp/robust/speechbert
+    """
+
+    corpus: Path = argument("prepared corpus whose words have times")
+    encoder: str = argument(f"encoder that SpeechBERT was trained on: {ENCODERS}")
+    speechbert: Path = argument("folder of `speechssl train speechbert`")
+    new: str = argument("encoder to transfer it to, such as the result of `speechssl pretrain continue`")
+    out: Path = argument("folder for the model")
+    options: TransferOptions = group(TransferOptions(), "")
+
+    def run(self) -> None:
+        from speechssl.encoders.load import load_encoder
+        from speechssl.speechbert.transfer import transfer_speechbert
+
+        options = replace(self.options, training=replace(self.options.training, bf16=False))  # as WORDS
+        speechbert = shipped(self.speechbert) or self.speechbert
+        card = transfer_speechbert(self.corpus, load_encoder(self.encoder), speechbert, load_encoder(self.new), self.out, options)
+        made = card["transferred"]
+        distance = f"mean distance of the new codes from the old: {made['distance']:.0%} of that between two words"
+        print(f"{self.out}: SpeechBERT, transferred by {made['audio_words']} audio words; {distance}")

@@ -1,0 +1,99 @@
+"""`speechssl prepare minisqa | minisuperb | miniature`: the options of what is generated."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from speechssl.config import Count, Share, Whole, argument, option
+
+CORES = os.cpu_count() or 1
+PROCESSES = "processes; the bytes do not depend on it"
+TASKS = ("pr", "asr", "ks", "qbe", "sid", "asv", "sd", "ic", "sf", "style", "se", "ss")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiniSqa:
+    """make the synthetic spoken-QA corpus (needs speechssl[synth])
+
+    Passages and questions of a text generator, spoken by many voices of espeak-ng; train, dev and test have different voices.
+    Finished work is kept; a killed run resumes with the same command.
+
+      speechssl prepare minisqa corpus
+      speechssl prepare minisqa small --language zh --passages 100 --dev-passages 10 --test-passages 10
+    """
+
+    out: Path = argument("folder to make")
+    language: str = option("en", "en or zh")
+    passages: Whole = option(2000, "training passages, about 30 s each")
+    dev_passages: Whole = option(80, "development passages")
+    test_passages: Whole = option(140, "test passages")
+    questions: Count = option(5, "questions a passage")
+    unanswerable: Share = option(0.1, "share of questions that the passage does not answer")
+    reference: bool = option(False, "record the training passages a second time with one neutral voice")
+    seed: Whole = option(0, "of texts and voices; the same seed gives the same bytes")
+    workers: Count = option(CORES, PROCESSES)
+
+    def run(self) -> None:
+        from speechssl.synth.minisqa import Settings, prepare
+
+        counts = {"train": self.passages, "dev": self.dev_passages, "test": self.test_passages}
+        settings = Settings(self.language, counts, self.seed, self.questions, self.unanswerable, self.reference)
+        made = prepare(self.out, settings, self.workers)["manifests"]
+        print(f"{self.out}: MiniSQA {self.language}, {', '.join(f'{n} {s}' for s, n in counts.items())} passages, data {made}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiniSuperb:
+    """make a small synthetic SUPERB: a set for each of its tasks, without a download (needs speechssl[synth])
+
+    pr: phones; asr: words; ks: keywords; qbe: documents and spoken queries; sid: which of 40 speakers; asv: whether two recordings
+    have one speaker; sd: which of two speakers is active when; ic: intents; sf: slots of commands; style: speaking style (in the
+    place of er, emotions); se: speech in noise; ss: two speakers at once. Each is a folder OUT/TASK with card.json and manifests
+    for train, dev and test (qbe: documents, dev and test); pr and asr share recordings, OUT/sentences. The voices of dev and test
+    do not occur in training, except in sid. Finished work is kept; a killed run resumes with the same command.
+
+      speechssl prepare minisuperb sets
+      speechssl prepare minisuperb sets --tasks ks sid --share 0.1
+    """
+
+    out: Path = argument("folder to make; gets a folder a set")
+    tasks: tuple[str, ...] = option(TASKS, "which sets", least=1)
+    share: Share = option(1.0, "share of the usual number of utterances (asr: 900 + 100 + 200)")
+    seed: Whole = option(0, "of texts and voices; the same seed gives the same bytes")
+    workers: Count = option(CORES, PROCESSES)
+
+    def run(self) -> None:
+        from speechssl.synth.minisuperb import Settings, prepare, some_of
+
+        for task, card in prepare(self.out, Settings(some_of(self.tasks, self.share), self.seed), self.workers).items():
+            print(f"{self.out / task}: {', '.join(f'{n} {split}' for split, n in card['sizes'].items())} utterances")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Miniature:
+    """make a tiny invented corpus in the layout of a published one, to try its recipe (needs speechssl[synth])
+
+    CORPUS is nmsqa, odsqa, toefl-qa, spoken-squad or slue-sqa5. Passages and questions are MiniSQA's, the speech is espeak-ng's:
+    results on it say nothing about the corpus. Finished work is kept.
+
+      speechssl prepare miniature nmsqa tiny/nmsqa
+      speechssl prepare nmsqa tiny/nmsqa corpus
+    """
+
+    corpus: str = argument("name of the published corpus")
+    out: Path = argument("folder to make")
+    passages: Count = option(6, "training passages")
+    dev_passages: Count = option(2, "development passages")
+    test_passages: Count = option(3, "test passages")
+    questions: Count = option(4, "questions a passage")
+    seed: Whole = option(0, "of texts and voices; the same seed gives the same bytes")
+
+    def run(self) -> None:
+        from speechssl.synth.miniature import Settings, make_miniature
+
+        counts = {"train": self.passages, "dev": self.dev_passages, "test": self.test_passages}
+        made = make_miniature(self.out, Settings(self.corpus.replace("_", "-"), counts, self.questions, self.seed))
+        found = ", ".join(f"{number} {split}" for split, number in counts.items())
+        print(f"{self.out}: an invented miniature of {self.corpus}, {found} passages{'' if made else ' (there already)'}")

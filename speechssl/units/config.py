@@ -1,0 +1,236 @@
+"""`speechssl units`: the options of fitting, importing, transferring and inspecting codebooks, and of extracting units."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from speechssl.config import (
+    DEVICE,
+    DRAWN,
+    ENCODERS,
+    SNR_OVER,
+    SOURCE,
+    Count,
+    Portion,
+    Precision,
+    SnrOver,
+    Weight,
+    Whole,
+    argument,
+    group,
+    option,
+)
+from speechssl.errors import InputError
+
+BUDGET = 300_000  # frames that are kept of all that pass by
+STARTS = 20  # fairseq's `n_init`
+CODEBOOK = "codebook of `speechssl units fit` or import, or a shipped name"
+WRITTEN = "codebook to write, a name that ends in .safetensors; its card is written beside it"
+PARALLEL = "recordings encoded at a time; the result does not depend on it (default: one a core)"
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How a codebook is fitted."""
+
+    layer: Whole = option(5, "layer of the encoder; 0: input of the first transformer layer, n: output of layer n")
+    clusters: Count = option(100, "K")
+    smooth: Count = option(1, "frames that features are averaged over (odd)")
+    recordings: Count | None = option(None, "number of recordings to fit on, in the place of --share")
+    budget: Count = option(BUDGET, "frames of these recordings, drawn at random, that k-means is fitted on")
+    split: str = option("train", "split of a prepared corpus")
+    precision: Precision = option("fp32", "of the encoder; bf16 and int8 are faster")
+    seed: Whole = option(0, "of the draw of recordings and frames, and of k-means")
+    device: str = option("auto", DEVICE)
+    workers: Count | None = option(None, PARALLEL)
+    share: Portion | None = option(None, f"share of the recordings to fit on, {DRAWN}")
+    starts: Count = option(STARTS, "starts of k-means, of which the best is kept")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """fit a codebook by k-means to a layer of an encoder or to MFCCs
+
+    Reads a random choice of the recordings (--share or --recordings) once, of any number and length, keeps a uniform sample of
+    --budget frames, and clusters it (MiniBatch k-means, k-means++). Files that cannot be used are listed and left out.
+
+      speechssl units fit recordings/ facebook/hubert-base-ls960 hubert-l6.safetensors --layer 6 --clusters 100
+      speechssl units fit corpus mfcc mfcc.safetensors --clusters 50
+    """
+
+    source: Path = argument(SOURCE)
+    encoder: str = argument(f"{ENCODERS}, or mfcc (39 features a frame)")
+    out: Path = argument(WRITTEN)
+    options: FitOptions = group(FitOptions(), "")
+
+    def run(self) -> None:
+        from speechssl.units.fit import fit_units
+
+        book = fit_units(self.source, self.encoder, self.out, self.options)
+        print(f"{self.out}: K = {book.size}, {book.hash}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extract:
+    """extract the units of a split, a manifest or a folder, as Parquet
+
+    SOURCE is a prepared corpus (with --split), a manifest (.jsonl with `audio` and perhaps `id` in every line, .txt or .tsv with a
+    path in every line, also fairseq's .tsv), a folder of audio (WAV, FLAC, MP3, OGG, OPUS, AIFF, AU), or one such file. OUT gets a
+    row for each recording: id, seconds, frames, units, lengths (of the runs of equal units, in frames). Neither workers nor engine
+    change a byte. A run that was killed resumes with the same command. Recordings that cannot be read are listed in failed.jsonl;
+    the same command tries them again.
+
+      speechssl units extract recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors units
+      speechssl units extract corpus facebook/hubert-base-ls960 hubert-l6.safetensors units --split train --engine ray
+    """
+
+    source: Path = argument("prepared corpus (with --split), manifest, folder or audio file")
+    encoder: str = argument(f"{ENCODERS}, or mfcc")
+    codebook: Path = argument(CODEBOOK)
+    out: Path = argument("folder for part-00000.parquet, ... and card.json; with --split they are in OUT/SPLIT")
+    split: str | None = option(None, "split of a prepared corpus: train, dev or test")
+    passages: Whole | None = option(None, "only the first N passages of the split and their questions")
+    precision: Precision | None = option(None, "fp32, bf16 (faster, changes a unit in a hundred) or int8; default: the codebook's")
+    device: str = option("auto", DEVICE)
+    engine: Literal["local", "ray"] = option("local", "ray: a Ray cluster (needs speechssl[ray])")
+    workers: Count | None = option(None, "recordings encoded at a time (default: the cores of the machine or cluster)")
+    shard_size: Count = option(200, "most recordings of a part; a part also ends at 600 s of audio; a kill costs one part")
+
+    shard: str | None = option(
+        None, "one of N processes that share the work, on any machines that see OUT; the last one writes the card", metavar="I/N"
+    )
+
+    def run(self) -> None:
+        from speechssl.data.sources import list_recordings, source_card
+        from speechssl.errors import tell_set_aside
+        from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
+        from speechssl.units.extract import load_extractor
+        from speechssl.units.ray_engine import RayEngine
+
+        shard = self._shard()
+        chosen, out = (self.source, self.split, self.passages), self.out / (self.split or "")
+        recordings = list_recordings(*chosen)
+        load = partial(load_extractor, self.encoder, self.codebook, self.precision, self.device)
+        engine = RayEngine(load, self.workers) if self.engine == "ray" else LocalEngine(self.workers)
+        made = extract_corpus(ShardMaker(load(), out, self.shard_size), recordings, engine, source_card(*chosen), shard)
+        if not made.card:
+            print(f"{out}: the parts of shard {self.shard} are written; the last of the other shards writes the card")
+            return
+        tell_set_aside(made.failed, f"{out / 'failed.jsonl'}")
+        hours, parts = made.card["seconds"] / 3600, len(made.card["parts"])
+        counts = f"{made.card['recordings']} recordings ({hours:.2f} h) in {parts} parts; {len(made.failed)} set aside"
+        print(f"{out}: units of {counts}")
+
+    def _shard(self) -> tuple[int, int] | None:
+        """I/N as (I, N)."""
+        if self.shard is None:
+            return None
+        number, slash, count = self.shard.partition("/")
+        if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+            raise InputError(f"--shard {self.shard} is not I/N with I from 1 to N; write it as 2/8")
+        return int(number), int(count)
+
+
+@dataclass(frozen=True)
+class TransferOptions:
+    """How a codebook is transferred to another encoder."""
+
+    recordings: Count | None = option(None, f"number of recordings, {DRAWN}")
+    split: str = option("train", "split of a prepared corpus")
+    precision: Precision = option("fp32", "of the encoders; bf16 and int8 are faster")
+    device: str = option("auto", DEVICE)
+    workers: Count | None = option(None, PARALLEL)
+    seed: Whole = option(0, "of the draw of recordings")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """transfer a codebook to another encoder, so that its units keep their numbers and meaning
+
+    For use after continual pre-training: centroid k becomes the mean of NEW's features over the frames to which the old encoder and
+    codebook give unit k in clean recordings. A model that was trained on the old units (DUAL's reader) can be used on the new ones,
+    or trained further with them.
+
+      speechssl units transfer recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors \\
+        exp/robust/encoder units.safetensors
+    """
+
+    source: Path = argument(f"{SOURCE}, of clean recordings")
+    encoder: str = argument(f"encoder that the codebook was fitted on: {ENCODERS}")
+    codebook: Path = argument(CODEBOOK)
+    new: str = argument("encoder to make a codebook for, such as the result of `speechssl pretrain continue`")
+    out: Path = argument(WRITTEN)
+    options: TransferOptions = group(TransferOptions(), "")
+
+    def run(self) -> None:
+        from speechssl.units.fit import carry_codebook
+
+        book = carry_codebook(self.source, self.encoder, self.codebook, self.new, self.out, self.options)
+        print(f"{self.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean frames keep their unit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import:
+    """import a published k-means codebook (joblib, as of fairseq and DUAL)
+
+    Only the centroids are read, and nothing that the file holds is run. The file does not record what it was fitted on: name the
+    encoder and the layer that its authors name (n: output of transformer layer n, as in fairseq).
+
+      speechssl units import km_100.bin hubert-l6.safetensors --encoder facebook/hubert-base-ls960 --layer 6
+    """
+
+    joblib: Path = argument("file that joblib wrote, compressed or not, such as km_500.bin")
+    out: Path = argument(WRITTEN)
+    encoder: str = option(MISSING, f"encoder that it was fitted on: {ENCODERS}")
+    layer: Whole = option(MISSING, "layer of the encoder, such as 22 for DUAL")
+
+    def run(self) -> None:
+        from speechssl.units.published import import_codebook
+
+        book = import_codebook(self.joblib, self.out, self.encoder, self.layer)
+        print(f"{self.out}: K = {book.size}, {book.centroids.shape[1]} dimensions, {book.hash}")
+
+
+@dataclass(frozen=True)
+class InspectOptions:
+    """What is measured and drawn."""
+
+    split: str | None = option(None, "split of a prepared corpus (default: test)")
+    recordings: Count | None = option(None, "only the first N recordings")
+    alignment: Path | None = option(None, 'phones: .jsonl of {"id", "phones": [[name, start, end]]}, or (a folder of) TextGrids')
+    pairs: Whole | None = option(None, "questions spoken by two voices each (MiniSQA, where the default is 100; 0: none)")
+    noise: str = option("pink", "noise for the stability: gaussian, pink, or a recording or folder")
+    snrs: tuple[float, ...] = option((20.0, 10.0, 5.0, 0.0), "SNRs in dB for the stability; no value: no stability", name="snr")
+    noisy: Count = option(20, "recordings that are encoded again at each SNR")
+    picture: Path | None = option(None, "draw units under the spectrogram: .png, .svg or .pdf")
+    recording: str | None = option(None, "id of the recording to draw; default: the first")
+    span: tuple[Weight, Weight] | None = option(None, "seconds of that recording to draw", metavar=("START", "END"))
+    seed: Whole = option(0, "of the noise")
+    precision: Precision | None = option(None, "of the encoder; default: the codebook's")
+    device: str = option("auto", DEVICE)
+    snr_over: SnrOver = option("active", SNR_OVER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspect:
+    """measure units: usage, bit rate, purity and PNMI, stability under noise, same-text distance; draw them
+
+    Purity and PNMI need phones, of the corpus or of --alignment. The same-text distance needs MiniSQA and speechssl[synth].
+
+      speechssl units inspect recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors --picture units.png
+      speechssl units inspect corpus minisqa-en-robust/encoder minisqa-en-robust/units.safetensors --split dev --out quality.json
+    """
+
+    source: Path = argument(SOURCE)
+    encoder: str = argument(f"{ENCODERS}; mfcc; or phones: the manifest's phones as units")
+    codebook: Path | None = argument(f"{CODEBOOK}; none for phones", optional=True)
+    out: Path | None = option(None, "write the measurements to this JSON file")
+    options: InspectOptions = group(InspectOptions(), "")
+
+    def run(self) -> None:
+        from speechssl.units.inspect import inspect_units, lines
+
+        print("\n".join(lines(inspect_units(self.source, self.encoder, self.codebook, self.options, self.out))))

@@ -1,0 +1,314 @@
+"""The verbs: their help, their defaults, the recipes' files of options, and how they fail."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import yaml
+
+from speechssl.cli import main, overview, parse_arguments
+from speechssl.cli.parser import check_section, parser_of
+from speechssl.cli.verbs import GROUPS, VERBS, config_of
+from speechssl.config import BERT, HUBERT, PLAIN, Adam, TrainingOptions
+from speechssl.data.prepare import described
+from speechssl.io import model_folder, read_json, write_json
+
+ROOT = Path(__file__).parents[2]
+MODELS = model_folder("minisqa-en-robust")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_for_every_option(verb: str) -> None:
+    parser = parser_of(verb, config_of(verb))
+    text = parser.format_help()
+    assert not [a.dest for a in parser._actions if not a.help] and "None" not in text
+    assert f"speechssl {verb} " in config_of(verb).__doc__ or verb.startswith("prepare ")
+
+
+def test_overviews_name_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0 and main(["--help"]) == 0 and main(["units", "--help"]) == 0 and main(["--version"]) == 0
+    assert all(f"  {verb} " in overview("") for verb in VERBS)
+    for group in GROUPS:
+        assert GROUPS[group] in overview(group)
+    assert "did you mean" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["unts"], "`speechssl` has no verb unts; did you mean units?"),
+        (["units", "fitt"], "`speechssl units` has no verb fitt; did you mean fit?"),
+        (["units"], "`speechssl units` needs a verb: fit, extract"),
+        (["units", "fit", "c", "e", "o.safetensors", "--layr", "3"], "did you mean --layer?"),
+    ],
+)
+def test_an_unknown_verb_or_option_is_one_sentence(arguments: list[str], message: str, capsys: Any) -> None:
+    assert main(arguments) == 2
+    text = capsys.readouterr().err
+    assert message in text and text.startswith("speechssl: ") and text.count("\n") == 1
+
+
+def test_help_imports_no_torch() -> None:
+    code = "import sys; from speechssl.cli import main, overview; overview(''); main(['units', '--help'])\n"
+    code += "from speechssl.cli.verbs import VERBS, config_of\nfrom speechssl.cli.parser import parser_of\n"
+    code += "for verb in VERBS: parser_of(verb, config_of(verb)).format_help()\nsys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120).returncode == 0
+
+
+def test_the_report_starts_without_torch() -> None:
+    """It draws what is there; torch and transformers alone take seconds to import."""
+    code = "import sys, speechssl.report.spoken_qa; sys.exit(bool({'torch', 'transformers.modeling_utils'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120).returncode == 0
+
+
+# Files of options
+
+CALL = re.compile(r"speechssl ((?:[a-z-]+ )+).*\$\(with \"?([\w-]+)")
+BY_NAME = {  # stages of functions and loops in run.sh
+    "dual": "train dual",
+    "assignment": "train dual",
+    "continual": "pretrain continue",
+    "inspect": "units inspect",
+}
+
+
+def stages(recipe: Path) -> dict[str, str]:
+    found = {}
+    for script in [*recipe.glob("*.sh"), ROOT / "recipes/spoken_qa.sh"]:
+        for words, stage in CALL.findall(script.read_text().replace("\\\n", " ")):
+            verbs = [" ".join(words.split()[:n]) for n in (1, 2)]
+            found[stage] = next(verb for verb in verbs if verb in VERBS)
+    return found
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "recipes").glob("*/*.yaml")), ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_every_section_of_a_recipe_holds_options_of_its_verb(file: Path) -> None:
+    known = stages(file.parent)
+    for stage, section in yaml.safe_load(file.read_text()).items():
+        verb = known.get(stage) or next((v for name, v in BY_NAME.items() if stage.startswith(name)), None)
+        if verb:
+            check_section(verb, config_of(verb), section or {}, f"{file}: {stage}")
+
+
+# Defaults
+
+
+def training(config: Any) -> TrainingOptions:
+    for part in ("training", "qa", "options", "head"):
+        if hasattr(config, part):
+            config = getattr(config, part)
+    return getattr(config, "training", config)
+
+
+@pytest.mark.parametrize(
+    ("verb", "adam"),
+    [
+        ("pretrain continue c o --start e", HUBERT),
+        ("train dual c u o", PLAIN),
+        ("train text-qa c o", PLAIN),
+        ("train ctc c e o", PLAIN),
+        ("train speechbert c e o", BERT),
+        ("train transfer-speechbert c e s n o", BERT),
+        ("train choice c o", BERT),
+    ],
+)
+def test_adamw_is_by_default_that_of_the_source(verb: str, adam: Adam) -> None:
+    made = training(parse_arguments(verb.split()))
+    assert Adam(made.adam_betas, made.adam_epsilon, made.weight_decay) == adam
+    given = [*verb.split(), "--adam-betas", "0.8", "0.9", "--adam-epsilon", "1e-3", "--weight-decay", "0.5"]
+    made = training(parse_arguments(given))
+    assert (made.adam_betas, made.adam_epsilon, made.weight_decay) == ((0.8, 0.9), 1e-3, 0.5)
+
+
+@pytest.mark.parametrize(("verb", "longest"), [("dual c u o", 275), ("text-qa c o", 30), ("speechbert c e o", 30)])
+def test_the_longest_answer_is_by_default_that_of_the_source(verb: str, longest: int) -> None:
+    assert parse_arguments(["train", *verb.split()]).qa.answer == longest
+
+
+def test_options_of_inspect_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr("speechssl.units.inspect.inspect_units", lambda *a: seen.append(a[3]) or {"K": 1})
+    assert main("units inspect s e b --precision int8 --device cpu --span 1 2 --picture p.png".split()) == 0
+    assert (seen[0].precision, seen[0].device, seen[0].span, seen[0].split) == ("int8", "cpu", (1.0, 2.0), None)
+
+
+# SpeechBERT: options become three stages
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    seen: list[Any] = []
+    monkeypatch.setattr("speechssl.speechbert.train.train_speechbert", lambda *arguments: seen.append(arguments))
+    return seen
+
+
+def test_options_become_three_stages(trained: list[Any], tmp_path: Path) -> None:
+    given = "--word-steps 7 --mask-steps 8 --mask-learning-rate 3e-4 --steps 9 --horizon 20 --pull 0.5 --seed 3".split()
+    verb = ["train", "speechbert", "corpus", "minisqa-en-robust/encoder", str(tmp_path)]
+    assert main([*verb, "--recogniser", "minisqa-en-robust/ctc", "--start", "minisqa-en-robust/text-qa", *given]) == 0
+    corpus, features, out, options, recogniser, card, start = trained[0]
+    assert (corpus, out, start) == (Path("corpus"), tmp_path, MODELS / "text-qa")
+    assert (options.words.steps, options.masked.steps, options.qa.training.steps) == (7, 8, 9)
+    assert (options.words.horizon, options.masked.horizon, options.qa.training.horizon) == (None, None, 20)
+    assert options.masked.learning_rate == 3e-4 and options.pull == 0.5 and not options.words.bf16 and options.masked.bf16
+    assert {stage.seed for stage in (options.words, options.masked, options.qa.training)} == {3}
+    assert features.layer == 5 and recogniser.encoder.hash == features.encoder
+    assert card == read_json(MODELS / "ctc/card.json")["weights"]
+
+
+def test_no_steps_are_no_stage_and_mfccs_need_no_encoder(trained: list[Any], tmp_path: Path) -> None:
+    assert main(["train", "speechbert", "corpus", "mfcc", str(tmp_path), "--mask-steps", "0"]) == 0
+    assert trained[0][3].masked is None and trained[0][1].encoder == "mfcc" and trained[0][4:] == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "more", "message"),
+    [
+        ("mfcc", ["--recogniser", str(MODELS / "ctc")], "leave out --recogniser"),
+        (str(MODELS / "encoder"), ["--layer", "77"], "has the layers 0 to 5, not 77"),
+        (str(MODELS / "encoder"), ["--recogniser", "nowhere"], "nowhere"),
+    ],
+)
+def test_parts_that_do_not_fit_are_one_sentence(encoder: str, more: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
+    assert main(["train", "speechbert", "corpus", encoder, str(tmp_path / "out"), *more]) == 2
+    text = capsys.readouterr().err
+    assert message in text and text.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+# Corpora
+
+QA = [verb for verb in VERBS if VERBS[verb].startswith("data:") and hasattr(config_of(verb), "speak")]
+SETS = [verb for verb in VERBS if VERBS[verb].startswith("data:") and hasattr(config_of(verb), "any_count")]
+
+
+@pytest.mark.parametrize("verb", [*QA, *SETS])
+def test_help_of_a_corpus_shows_its_layout_and_source(verb: str) -> None:
+    text = parser_of(verb, config_of(verb)).format_help()
+    assert any(f in text for f in (".wav", ".flac", "SENTENCE")) and ("/" in text.splitlines()[4] or "(" in text)
+    assert "Nothing is downloaded" in text or "nothing is downloaded" in text
+
+
+@pytest.mark.parametrize("verb", QA)
+def test_options_of_a_corpus_reach_its_function(verb: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    report, seen = {"corpus": verb, "splits": {}}, {}
+
+    def prepare(source: Path, out: Path, wanted: Any, **language: str) -> dict[str, Any]:
+        seen.update(source=str(source), out=str(out), speak=wanted.speak, seed=wanted.seed, passages=wanted.passages, **language)
+        return report
+
+    config, module = config_of(verb), ModuleType("any")
+    setattr(module, f"prepare_{config.CORPUS or config.MODULE}", prepare)
+    monkeypatch.setitem(sys.modules, f"speechssl.data.{config.MODULE}", module)
+    name = verb.removeprefix("prepare ").replace("-", "_")
+    assert main(["prepare", name, "a", str(tmp_path), "--speak", "--seed", "3", "--passages", "4"]) == 0
+    assert {"source": "a", "out": str(tmp_path), "speak": True, "seed": 3, "passages": 4}.items() <= seen.items()
+    printed = capsys.readouterr().out
+    assert described(report) in printed and "data_report.json" in printed and "set_aside.jsonl" in printed
+
+
+@pytest.mark.parametrize(("tag", "language"), [("zh-TW", "zh"), ("cmn", "zh"), ("en-gb", "en"), ("de", None)])
+def test_a_language_tag_is_read_by_its_rules_and_others_are_refused(tag: str, language: str | None, monkeypatch, capsys) -> None:
+    module, seen = ModuleType("any"), []
+    module.prepare_drcd = lambda source, out, wanted, language: seen.append(language) or {"corpus": "drcd", "splits": {}}
+    monkeypatch.setitem(sys.modules, "speechssl.data.squad", module)
+    assert main(["prepare", "drcd", "a", "out", "--language", tag]) == (0 if language else 2)
+    assert seen == [language] * bool(language) and (language or "'de'" in capsys.readouterr().err)
+
+
+def test_a_corpus_is_made_and_reported(tmp_path: Path, capsys: Any) -> None:
+    content = {"data": [{"paragraphs": [{"context": "Rome.", "qas": [{"id": "q", "question": "", "answers": []}]}]}]}
+    (tmp_path / "dev.json").write_text(json.dumps(content))
+    assert main(["prepare", "squad", str(tmp_path / "dev.json"), str(tmp_path / "out"), "--no-audio"]) == 0
+    text = capsys.readouterr().out
+    assert "dev questions: 1 read, 0 kept, 1 set aside" in text and "1 set aside: empty question" in text
+    assert json.loads((tmp_path / "out/set_aside.jsonl").read_text())["id"] == "q"
+
+
+@pytest.mark.parametrize("verb", ["odsqa", "spoken-squad", "heysquad", "squad", "drcd"])
+def test_another_folder_than_that_of_a_corpus_is_one_sentence(verb: str, tmp_path: Path, capsys: Any) -> None:
+    assert main(["prepare", verb, str(tmp_path), str(tmp_path / "out")]) == 2
+    text = capsys.readouterr().err
+    assert "has no file of this corpus; give " in text and text.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("verb", SETS)
+def test_another_folder_than_that_of_a_set_is_one_sentence(verb: str, tmp_path: Path, capsys: Any) -> None:
+    needed = {"prepare librispeech": ["--tasks", "asr"], "prepare libri2mix": ["--tasks", "ss"]}.get(verb, [])
+    assert main([*verb.split(), str(tmp_path), str(tmp_path / "out"), *needed]) == 2
+    text = capsys.readouterr().err
+    assert "does not exist; give the folder" in text and text.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_a_part_of_a_set_is_taken_with_a_warning(tmp_path: Path, capsys: Any) -> None:
+    for part in ("clean_trainset_28spk_wav", "noisy_trainset_28spk_wav", "clean_testset_wav", "noisy_testset_wav"):
+        (tmp_path / "vb" / part).mkdir(parents=True)
+        for name in ("p226_001", "p227_001"):
+            soundfile.write(tmp_path / f"vb/{part}/{name}.wav", np.full(1_600, 0.1), 16_000)
+    out = tmp_path / "out"
+    assert main(["prepare", "voicebank-demand", str(tmp_path / "vb"), str(out)]) == 2
+    assert "has 1 train and not 10,802, 1 dev and not 770, 2 test and not 824 as published" in capsys.readouterr().err
+    assert main(["prepare", "voicebank-demand", str(tmp_path / "vb"), str(out), "--any-count"]) == 0
+    printed = capsys.readouterr()
+    assert "warning: " in printed.err and f"{out / 'se'}: 1 train, 1 dev, 2 test recordings" in printed.out
+    assert json.loads((out / "se/card.json").read_text())["any_count"] is True
+
+
+def test_options_of_a_set_reach_its_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr("speechssl.data.superb.librispeech.prepare_librispeech", lambda *_, **given: seen.update(given) or {})
+    assert main(["prepare", "librispeech", "a", "b", "--lexicon", "one.txt", "two.txt", "--tasks", "pr"]) == 0
+    assert seen == {"lexicons": (Path("one.txt"), Path("two.txt")), "tasks": ("pr",), "any_count": False}
+
+
+# Failures
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_called_so(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(number, "No space left on device")  # as a write says it: without the name of the file
+
+    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr("speechssl.units.fit.fit_units", lambda *_: write_json(tmp_path / "book.json", {}))
+    assert main(["units", "fit", "c", "e", "o"]) == 2
+    text = f"speechssl: the disk of {tmp_path / 'book.json'} is full; free space and give the same command\n"
+    assert capsys.readouterr().err == text and not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["prepare", "minisqa", str(tmp_path / "file/corpus"), "--passages", "0"]) == 2
+    text = capsys.readouterr().err
+    assert "file" in text and "Not a directory" in text and text.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "qa", "no-such-corpus", "out"],
+        ["report", "no-such-folder", "no-such-corpus"],
+        ["evaluate", "qa", "c", "o", "--conditions", "pink"],
+        ["prepare", "minisqa", "OUT", "--language", "xx", "--passages", "1"],
+        ["train", "dual", "c", "no-such-units", "o"],
+        ["train", "ctc", "c", "e", "o", "--layer", "five"],
+        ["convert", "a", "b", "--to", "fairseq", "--pre-norm", "--post-norm"],
+        ["answer", "--passage", "a.wav", "--question", "b.wav", "--systems", "speechbert"],
+        ["evaluate", "qa", "c", "o", "--workers", "0"],
+        ["pretrain", "hubert", "c", "o", "--learning-rate", "0"],
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(arguments: list[str], tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    text = capsys.readouterr().err
+    assert text.startswith("speechssl: ") and text.count("\n") == 1 and not (tmp_path / "out").exists()
