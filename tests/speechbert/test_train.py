@@ -158,12 +158,8 @@ def test_words_alone_can_be_learnt_of_a_corpus_without_questions_that_have_answe
     assert list(card["training"]) == ["masked", "words"] and card["examples"] == 0
 
 
-def test_what_earlier_versions_began_is_gone_on_with(corpus, features, options, tmp_path):
-    """They had no choice of spans."""
+def test_a_model_with_spans_is_not_taken_for_one_without(corpus, features, options, tmp_path):
     out = tmp_path / "out"
-    train_speechbert(corpus, features, out, options(1, 0, 1))
-    made = json.loads((out / "made_from.json").read_text())
-    assert "spans" not in made["options"]
     train_speechbert(corpus, features, out, options(1, 0, 1))
     with pytest.raises(InputError, match=r"options\.spans"):
         train_speechbert(corpus, features, out, replace(options(1, 0, 1), spans=False))
