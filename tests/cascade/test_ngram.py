@@ -194,7 +194,7 @@ def test_a_missing_cut_or_foreign_file_is_named(tmp_path):
 
 
 def test_nothing_half_written_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr("speechssl.cascade.lm._lines", lambda model, n: (_ for _ in ()).throw(OSError(28, "full")))
+    monkeypatch.setattr("speechssl.cascade.lm._names", lambda model, n: (_ for _ in ()).throw(OSError(28, "full")))
     with pytest.raises(OSError, match="full"):
         write_arpa(train_ngram(TEXTS), tmp_path / "lm.arpa")
     assert not list(tmp_path.iterdir())
