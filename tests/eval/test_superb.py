@@ -70,7 +70,7 @@ def test_a_run_leaves_everything_and_repeats_nothing(plan, tmp_path):
     assert len(details["qbe"]["layers"]) == 3 and len(details["pr"]["examples"]) == 4
     before = made(out)
     assert run_superb(out, plan) == printed and made(out) == before
-    assert "### SUPERB" in (out / "superb.md").read_text()
+    assert "## SUPERB" in (out / "superb.md").read_text()
 
 
 def test_snrs_over_the_whole_signal_are_reported(plan, tmp_path):
@@ -263,17 +263,17 @@ def test_a_full_disk_in_the_middle_is_reported_and_the_next_run_goes_on(plan, tm
     alone = replace(plan, data={"pr": plan.data["pr"]})
     run_superb(tmp_path / "whole", alone)
     small = {"shard_mb": 0.05}
-    real, written = features._write_shard, []
+    real, written = features.replacing, []
 
-    def filling(path, *rest):
+    def filling(path):
         written.append(path)
         if len(written) == 3:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        return real(path, *rest)
+        return real(path)
 
     monkeypatch.setattr("speechssl.superb.data.CacheOptions", lambda *a, **k: features.CacheOptions(*a, **k, **small))
     with monkeypatch.context() as patched:
-        patched.setattr(features, "_write_shard", filling)
+        patched.setattr(features, "replacing", filling)
         with pytest.raises(OSError, match="No space"):
             run_superb(tmp_path / "full", alone)
     kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "full/features").rglob("shard-*")}
