@@ -266,7 +266,9 @@ def _converted(action: Any, value: Any) -> Any:
         values = [value]
     else:
         values = value if isinstance(value, list) else [value]
-        if (isinstance(action.nargs, int) and len(values) != action.nargs) or (action.nargs == "+" and not values):
+        if (isinstance(action.nargs, int) and len(values) != action.nargs) or (
+            action.nargs == "+" and not values and action.default != []
+        ):
             raise argparse.ArgumentTypeError(f"give {action.nargs if isinstance(action.nargs, int) else 'one or more'} values")
     made = [_reader(str)(v) if action.type is None else action.type(v) for v in values]
     for v in made:
