@@ -27,6 +27,7 @@ from speechssl.config import (
     option,
     parse_named,
 )
+from speechssl.errors import InputError
 from speechssl.pretrain.config import DOMAINS, MODE, Labels, Mode, Schedule, adversary_options
 
 CORES = os.cpu_count() or 1
@@ -239,6 +240,7 @@ class TrainingData:
 
     finetune: bool = option(False, "train the encoder with each head; default: it is frozen")
     upstream_rate: Amount | None = option(None, "learning rate of the encoder over the head's; default: 0.1")
+    heads: Path | None = option(None, "folder of trained heads to start from, such as exp/superb/heads/mine; default: random heads")
     distort: str | None = option(None, "kinds of distortion, such as m+g+r, also NAMEs of --noise; default: clean speech")
     distorted: Share | None = option(None, "share of the training recordings that are distorted; default: 0.5")
     snr_train: tuple[float, float] | None = option(None, "range in dB, drawn uniformly; default: 10 19", metavar=("LOW", "HIGH"))
@@ -293,6 +295,7 @@ class Superb:
     learning_rates: tuple[Amount, ...] = option(tuple(10.0**-n for n in range(1, 8)), "of the sweep; no value: the task's own")
     seeds: tuple[Whole, ...] = option((0,), "of heads and batches; learning rates are tuned with the first", least=1)
     steps: Count | None = option(None, "most updates of every head, instead of the preset's")
+    batch: Count | None = option(None, "recordings in an update, instead of the preset's")
     lm: Path | None = option(None, "ARPA model for asr, such as LibriSpeech's 4-gram.arpa.gz; default: of the training texts")
     features: Literal["auto", "cached", "loop"] = option(
         "auto", "hidden states from the cache, or with the encoder in the loop; auto: cached where there is room"
@@ -316,6 +319,7 @@ class Superb:
             rates=self.learning_rates,
             seeds=self.seeds,
             steps=self.steps,
+            batch=self.batch,
             seen=noise.seen,
             unseen=noise.unseen,
             snrs=noise.snr,
@@ -345,6 +349,8 @@ class Superb:
         refuse_lonely(values, NEEDED)
         adversary = adversary_options(o.dat, "dat", values)
         if not (o.finetune or o.distort or adversary):
+            if o.heads:
+                raise InputError("--heads are a start for --finetune and --distort; give one of them")
             return None
         distort = None
         if o.distort:
@@ -353,7 +359,7 @@ class Superb:
             drawn: dict[str, Any] = {"probability": (share, share), "snr": o.snr_train or SNR, "snr_over": self.noise.snr_over}
             distort = parse_distortions(o.distort, noise_folders(self.noise.noise), seed=self.seeds[0], cache=cache, **drawn)
         rate = (o.upstream_rate or UPSTREAM_RATE) if o.finetune else None
-        return Tuning(rate=rate, distort=distort, adversary=adversary, bf16=self.sets.precision == "bf16")
+        return Tuning(rate=rate, distort=distort, adversary=adversary, bf16=self.sets.precision == "bf16", heads=o.heads)
 
 
 @dataclass(frozen=True, kw_only=True)

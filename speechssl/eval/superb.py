@@ -84,6 +84,7 @@ class Plan:
     rates: tuple[float, ...] = LEADERBOARD  # () for the task's own alone
     seeds: tuple[int, ...] = (0,)
     steps: int | None = None  # instead of the preset's
+    batch: int | None = None  # likewise
     seen: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     snrs: tuple[float, ...] = (20.0, 10.0, 5.0, 0.0)
@@ -280,8 +281,8 @@ def train_heads(out: Path, encoder: Benchmarked, parts: Sequence[Part], plan: Pl
     made = [make_task(part.task, part.data, encoder.cache.encoder.grid, part.preset) for part in trained]  # raises first
     runs = []
     for part, (task, settings) in zip(trained, made, strict=True):
-        steps = plan.steps or settings.steps
-        settings = replace(settings, steps=steps, every=min(settings.every, plan.steps or settings.every))
+        steps, batch = plan.steps or settings.steps, plan.batch or settings.batch
+        settings = replace(settings, steps=steps, every=min(settings.every, steps), batch=batch)
         folder = out / "heads" / encoder.name / part.label
         loader = encoder.cache.loader(task) if encoder.tuning is None else encoder.cache.online(task)
         runs.append(Run(task, loader, settings, plan.seeds[0], folder, encoder.device, encoder.tuning))

@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -37,7 +39,7 @@ from speechssl.encoders.export import save_encoder
 from speechssl.encoders.load import load_checkpoint
 from speechssl.encoders.training import before_end, check_known, frames_of_samples, training_states
 from speechssl.errors import InputError
-from speechssl.io import write_json
+from speechssl.io import hash_files, write_json
 from speechssl.pretrain.adversarial import AdversaryOptions, DomainAdversary
 from speechssl.superb.data import Loader, OnlineLoader
 from speechssl.superb.fit import Run, Trainer
@@ -56,7 +58,8 @@ class Tuning:
 
     rate: the upstream's learning rate over the head's; None: it is frozen. distort: of the training speech; None: it is clean.
     adversary: its layers are hidden states whose means over time the classifier reads; none: the weighted sum that the head reads.
-    bf16: the upstream computes in bf16 autocast. Raises InputError for a domain classifier that has nothing to do.
+    bf16: the upstream computes in bf16 autocast. heads: a folder with TASK/seed-SEED/head.safetensors, from which training starts;
+    None: random ones. Raises InputError for a domain classifier that has nothing to do.
     """
 
     source: str = ""
@@ -64,6 +67,7 @@ class Tuning:
     distort: TrainingDistortions | None = None
     adversary: AdversaryOptions | None = None
     bf16: bool = False
+    heads: Path | None = None
 
     def __post_init__(self) -> None:
         if self.adversary and self.distort is None:
@@ -86,7 +90,8 @@ class Tuning:
         """What decides the head, in JSON values."""
         adversary = None if self.adversary is None else asdict(self.adversary) | {"layers": list(self.adversary.layers)}
         facts = {"upstream_rate": self.rate, "distort": getattr(self.distort, "card", None), "adversary": adversary}
-        return facts | {"precision": "bf16" if self.bf16 else "fp32"}
+        start = {"heads": hash_files(sorted(self.heads.glob("*/seed-*/head.safetensors")))} if self.heads else {}
+        return facts | start | {"precision": "bf16" if self.bf16 else "fp32"}
 
     def trainer(self, run: Run) -> Trainer:
         return TuningTrainer(run, self)
@@ -110,6 +115,8 @@ class TuningTrainer(Trainer):
 
     def build(self) -> nn.ModuleDict:
         models, tuning = super().build(), self.tuning
+        if tuning.heads:
+            load_head_weights(models["head"], tuning.heads / self.run.task.name / f"seed-{self.run.seed}" / "head.safetensors")
         self.upstream: Any = load_checkpoint(tuning.source).model
         check_known(self.upstream, tuning.source)
         if tuning.adversary and tuning.distort:
@@ -190,6 +197,15 @@ class TuningTrainer(Trainer):
                 raise InputError(f"{path} cannot be trained on ({error}); mend it or remove its line") from error
 
         return Waves(utterances, [self.loader.pool.submit(one, u, key) for u, key in zip(utterances, keys, strict=True)])
+
+
+def load_head_weights(head: nn.Module, path: Path) -> None:
+    """Raises InputError for a file that does not hold the weights of such a head."""
+    try:
+        head.load_state_dict(load_file(path))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path} holds no head to start from ({reason}); train it first, or leave --heads out") from error
 
 
 def in_steps(waves: Tensor) -> Tensor:
