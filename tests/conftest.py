@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: an unknown name fails at once
 
@@ -180,15 +181,16 @@ def text_encoder(tokenizer):
 def _lacks_bf16() -> bool:
     """By the processor's own flags, so that no fault of the package can make it look so."""
     try:
-        flags = next(line for line in open("/proc/cpuinfo") if line.startswith("flags")).split()
-    except (OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
         return False
+    flags = next((line.split() for line in lines if line.startswith("flags")), ["avx512bw"])
     return not {"avx512_bf16", "amx_bf16", "avx512bw"} & set(flags)  # oneDNN emulates bf16 where there is AVX-512
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Where the processor has no bf16 arithmetic and the package refuses it for that reason, the test is skipped with that reason."""
+    """A test that needs bf16 is skipped, with the reason, where the package refuses it on a processor without it."""
     report = (yield).get_result()
     refusal = "this processor has no bf16 arithmetic"
     if report.failed and call.excinfo is not None and refusal in str(call.excinfo.value) and _lacks_bf16():
