@@ -3,7 +3,7 @@
   python tests/answers.py record FOLDER    runs a tiny chain (a quarter of an hour of a core) and keeps its answers
   python tests/answers.py compare A B      numbers to 1e-6, everything else exactly; exit code 1 if something differs
 
-The chain: a MiniSQA corpus, two iterations of HuBERT, units in each precision; DUAL, the cascade and SpeechBERT, trained and evaluated
+The chain: MiniSQA, two iterations of HuBERT, units in each precision; DUAL, the cascade and SpeechBERT, trained and evaluated
 in clean and noisy speech; a comparison, a small robustness grid, every task of SUPERB; and `prepare` on the miniatures and, where
 they are there, on the real corpora beside the checkout. The models are hardly trained: only equality counts.
 """
