@@ -1,18 +1,22 @@
 """What dev chose for the downstream domain-adversarial training, and the lecture's columns, printed.
 
+python recipes/robustness/downstream.py few TASKS OUT TRAIN DEV TEST LONGEST    so many recordings of LONGEST seconds at most
 python recipes/robustness/downstream.py choose OUT    dev scores of all arms; OUT/chosen.txt gets the best of each kind
 python recipes/robustness/downstream.py table OUT     the columns, from the results of the arms that were judged
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from random import Random
 from statistics import fmean
 
 from tables import Scores, markdown
 
-from speechssl.io import read_json, write_text
+from speechssl.data.utterances import SPLITS
+from speechssl.io import read_json, write_json, write_text
 from speechssl.results import LOWER_IS_BETTER, drawn_sentence
 
 COLUMNS = {  # how the folder of an arm begins -> what it is
@@ -24,6 +28,20 @@ COLUMNS = {  # how the folder of an arm begins -> what it is
     "continual": "continual pre-training, head on clean speech",
     "both": "continual pre-training, then head and encoder with DAT",
 }
+
+
+def few(tasks: Path, out: Path, sizes: dict[str, int], longest: float) -> None:
+    """The sets below `tasks` with so many recordings of each split at most, drawn among those that are no longer."""
+    for folder in sorted(manifest.parent for manifest in tasks.glob("*/train.jsonl")):
+        card = read_json(folder / "card.json")
+        kept = {name: card[name] for name in ("corpus", "synthetic", "task", "version") if name in card}
+        write_json(out / folder.name / "card.json", kept | {"drawn from": card, "longest": longest})
+        for split, size in sizes.items():
+            lines = (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
+            short = [line for line in map(json.loads, lines) if line["seconds"] <= longest]
+            drawn = Random(0).sample(short, min(size, len(short)))
+            resolved = [line | {"audio": str((folder / line["audio"]).resolve())} for line in drawn]
+            write_text(out / folder.name / f"{split}.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in resolved))
 
 
 def dev_scores(arm: Path) -> dict[str, tuple[str, float]]:
@@ -75,4 +93,7 @@ def table(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"choose": choose, "table": table}[sys.argv[1]](Path(sys.argv[2]))
+    if sys.argv[1] == "few":
+        few(Path(sys.argv[2]), Path(sys.argv[3]), dict(zip(SPLITS, map(int, sys.argv[4:7]), strict=True)), float(sys.argv[7]))
+    else:
+        {"choose": choose, "table": table}[sys.argv[1]](Path(sys.argv[2]))

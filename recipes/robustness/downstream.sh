@@ -7,13 +7,19 @@
 # Environment: SEED, UNSEEN and MUSAN as in run.sh, and
 #   START=exp/minisqa/models               the models that training goes on from
 #   JOBS=1   DEVICE=auto   WORKERS=2        arms at a time; of each: where it runs, and threads that read and distort
-#   WEIGHTS="0.1 0.3 1"                     the weights of the classifier that dev chooses from, with both modes
+#   WEIGHTS="0.1 0.3 1"                     the weights of the classifier that dev chooses from
+#   MODES="reversal alternating"            and its modes
+#   TASKS="ks asr"                          of the configuration's tasks these alone
+#   CONTINUAL=EXP/continual/encoder         the encoder that went on training on distorted speech without labels
+#   HELD_OUT=                               no generated unseen noise, UNSEEN alone
+#   HEADS=clean                             heads on distorted speech go on from those on clean speech; default: from random ones
 set -euo pipefail
 CONFIG=$1
 EXP=$2
 OUT=$EXP/downstream
 SEED=${SEED:-0}
 WEIGHTS=${WEIGHTS:-0.1 0.3 1}
+MODES=${MODES:-reversal alternating}
 mkdir -p "$OUT"
 PIDS=()
 NAMES=()
@@ -24,7 +30,7 @@ arm() {
   while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-1}" ]; do sleep 0.2; done
   echo "   $1"
   (exec speechssl superb run --encoders "$2" --data "$EXP/tasks" --out "$OUT/$1" --seeds "$SEED" --device "${DEVICE:-auto}" \
-    --workers "${WORKERS:-2}" ${MUSAN:+--noise "musan=$MUSAN"} --config "$CONFIG" --stage "$3" "${@:4}" > "$OUT/$1.log" 2>&1) &
+    --workers "${WORKERS:-2}" ${TASKS:+--tasks $TASKS} ${MUSAN:+--noise "musan=$MUSAN"} --config "$CONFIG" --stage "$3" "${@:4}" > "$OUT/$1.log" 2>&1) &
   PIDS+=($!)
   NAMES+=("$1")
 }
@@ -37,15 +43,25 @@ all_done() {
 }
 NOISE=(--noise-cache "$EXP/noise")
 BASE=baseline=${START:-exp/minisqa/models}
-MORE=continual=$EXP/continual/encoder
-MODES="reversal alternating"
-TEST=(--seen m+g+r --unseen held-out ${UNSEEN:-})
+MORE=continual=${CONTINUAL:-$EXP/continual/encoder}
+TEST=(--seen m+g+r --unseen ${HELD_OUT-held-out} ${UNSEEN:-})
+
+FROM=()
+FROM_MORE=()
+if [ "${HEADS:-}" = clean ]; then
+  echo "== heads on clean speech, from which the others go on"
+  arm clean "$BASE" downstream --train-only
+  arm continual "$MORE" downstream --train-only
+  all_done
+  FROM=(--heads "$OUT/clean/heads/baseline")
+  FROM_MORE=(--heads "$OUT/continual/heads/continual")
+fi
 
 echo "== trained on the training set, judged on dev alone"
-arm distorted "$BASE" downstream-distorted "${NOISE[@]}" --finetune --train-only
+arm distorted "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --finetune --train-only
 all_done # it makes the stand-in of MUSAN for all
 for labels in binary multi; do for mode in $MODES; do for weight in $WEIGHTS; do
-  arm "dat-$labels-$mode-$weight" "$BASE" downstream-distorted "${NOISE[@]}" --train-only \
+  arm "dat-$labels-$mode-$weight" "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --train-only \
     --finetune --dat "$labels" --dat-mode "$mode" --dat-weight "$weight"
 done; done; done
 all_done
@@ -56,14 +72,14 @@ python recipes/robustness/downstream.py choose "$OUT"
 echo "== the columns, in clean speech, seen and unseen noise"
 arm clean "$BASE" downstream "${TEST[@]}"
 arm continual "$MORE" downstream "${TEST[@]}"
-arm distorted-head "$BASE" downstream-head "${NOISE[@]}" "${TEST[@]}"
-arm distorted "$BASE" downstream-distorted "${NOISE[@]}" --finetune "${TEST[@]}"
+arm distorted-head "$BASE" downstream-head "${NOISE[@]}" "${FROM[@]}" "${TEST[@]}"
+arm distorted "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --finetune "${TEST[@]}"
 while read -r what name labels mode weight; do # binary, multi, both
   dat=(--finetune --dat "$labels" --dat-mode "$mode" --dat-weight "$weight")
   if [ "$what" = both ]; then
-    arm "both-$name" "$MORE" downstream-distorted "${NOISE[@]}" "${dat[@]}" "${TEST[@]}"
+    arm "both-$name" "$MORE" downstream-distorted "${NOISE[@]}" "${FROM_MORE[@]}" "${dat[@]}" "${TEST[@]}"
   else
-    arm "$name" "$BASE" downstream-distorted "${NOISE[@]}" "${dat[@]}" "${TEST[@]}"
+    arm "$name" "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" "${dat[@]}" "${TEST[@]}"
   fi
 done < "$OUT/chosen.txt"
 all_done

@@ -57,7 +57,13 @@ STAGES = {
 
 
 @pytest.mark.parametrize(
-    ("recipe", "stage"), [*((r, s) for r in ("base", "smoke") for s in STAGES), ("smoke", "corpus")], ids=lambda value: value
+    ("recipe", "stage"),
+    [
+        *((r, s) for r in ("base", "smoke") for s in STAGES),
+        ("smoke", "corpus"),
+        *(("downstream-small", s) for s in STAGES if s.startswith(("sets", "downstream"))),
+    ],
+    ids=lambda value: value,
 )
 def test_recipe_sections_hold_only_options_that_exist(recipe: str, stage: str) -> None:
     section = yaml.safe_load((ROOT / f"recipes/robustness/{recipe}.yaml").read_text())[stage]
