@@ -38,7 +38,7 @@ for name in "${TRAININGS[@]}"; do
     --seed "$SEED" ${MUSAN:+--noise "musan=$MUSAN"} $(with "$name")
 done
 
-stage "3 a folder of models for each: units and SpeechBERT carried over from those of $START, its readers, a CTC head of its own"
+stage "3 a folder of models for each: units and SpeechBERT transferred from those of $START, its readers, a CTC head of its own"
 for name in baseline "${TRAININGS[@]}"; do
   models=$EXP/models/$name
   ENCODERS+=("$name=$models")

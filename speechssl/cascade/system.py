@@ -164,8 +164,8 @@ def load_recogniser(models: Path, engine: str, encoder: CtcEncoder) -> tuple[Rec
     if engine == "ctc" or (engine.startswith("ctc-") and not Path(engine).exists()):
         if not (models / engine).is_dir():
             raise InputError(
-                f"{models} has no {engine}/; train one (speechssl train ctc), or give another recogniser with --asr, "
-                "or --system dual"
+                f"{models} has no {engine}/; train one (speechssl train ctc), or name another recogniser (--systems "
+                "cascade-pocketsphinx), or --systems dual"
             )
         recogniser = CtcRecogniser.load(models / engine, encoder)
         recogniser.name = engine

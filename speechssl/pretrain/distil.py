@@ -83,7 +83,7 @@ def auxiliary_losses(
     found: list[nn.Module] = []
     if distil:
         if not start:
-            raise InputError("the clean teacher is the encoder that training starts from; name one with --from")
+            raise InputError("the clean teacher is the encoder that training starts from; name one with --start")
         teacher = load_checkpoint(start).model
         found.append(CleanTeacher(teacher, checked(distil.layers or range(layers + 1)), distil.weight))
     if adversary and distort:

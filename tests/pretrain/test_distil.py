@@ -156,7 +156,7 @@ def test_both_need_distorted_speech(folder, options):
 
 
 def test_a_teacher_needs_a_start(folder):
-    with pytest.raises(InputError, match="the clean teacher is the encoder that training starts from; name one with --from"):
+    with pytest.raises(InputError, match="the clean teacher is the encoder that training starts from; name one with --start"):
         added(folder, start=None, distil=DistilOptions())
 
 
