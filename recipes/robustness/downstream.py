@@ -40,8 +40,9 @@ def few(tasks: Path, out: Path, sizes: dict[str, int], longest: float) -> None:
             lines = (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
             short = [line for line in map(json.loads, lines) if line["seconds"] <= longest]
             drawn = Random(0).sample(short, min(size, len(short)))
-            resolved = [line | {"audio": str((folder / line["audio"]).resolve())} for line in drawn]
-            write_text(out / folder.name / f"{split}.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in resolved))
+            absolute = [line | {"audio": str((folder / line["audio"]).resolve())} for line in drawn]
+            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in absolute)
+            write_text(out / folder.name / f"{split}.jsonl", text)
 
 
 def dev_scores(arm: Path) -> dict[str, tuple[str, float]]:

@@ -160,7 +160,7 @@ missing = [name for name in needs if util.find_spec(name) is None]
 @pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
 def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
     """A published arm, made small: trained, then judged, then in a table; a second run does nothing again."""
-    small = {"recordings": 2, "crops": 2, "crop-seconds": 2.0, "warmup-steps": 1, "save-every": 2}
+    small = {"recordings": 2, "crops": 2, "crop-seconds": 2.0, "warmup-steps": 1, "save-every": 2, "precision": "fp32"}
     small |= {"distort": "g", "double": 0.0}  # at hand at once
     sections = {name: {**values, **small} if name in ARMS else values for name, values in SECTIONS.items()}
     counts = {"passages": 6, "dev-passages": 2, "test-passages": 1, "questions": 1}
@@ -175,7 +175,7 @@ def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
 
     def run(*words: str) -> str:
         environment = {k: v for k, v in os.environ.items() if k not in ("SEED", "CORPUS", "TASKS")}
-        environment |= {"PATH": quick, "CONFIG": str(config), "STEPS": "3", "HF_HUB_OFFLINE": "1"}
+        environment |= {"PATH": quick, "CONFIG": str(config), "STEPS": "3", "START": "minisqa-en-robust", "HF_HUB_OFFLINE": "1"}
         command = ["bash", "recipes/robustness/choose.sh", str(exp), *words]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
@@ -189,7 +189,7 @@ def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
     rows = {arm: (exp / arm / "dev/results.jsonl").read_text() for arm in ("start", "steps-third")}
     assert all(text.count("unseen-dev") == text.count('"clean"') == 6 for text in rows.values())
     mixtures = {(exp / arm / "dev/noise.jsonl").read_bytes() for arm in rows}
-    assert len(mixtures) == 1  # all arms hear the same
+    assert len(mixtures) == 1  # the same for all arms
     said = run("table")
     assert "| start | not trained |" in said and "steps-third" in said and "1 steps |" in said
     trained = {p: p.stat().st_mtime_ns for p in exp.glob("*/encoder/*")}
@@ -200,5 +200,6 @@ def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
 
 def test_an_unknown_arm_is_refused(tmp_path: Path, quick: str) -> None:
     command = ["bash", "recipes/robustness/choose.sh", str(tmp_path), "snr-high"]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PATH": quick}, capture_output=True, text=True, timeout=60)
+    environment = os.environ | {"PATH": quick, "START": "minisqa-en-robust"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "there is no arm snr-high; choose from start base" in done.stderr
