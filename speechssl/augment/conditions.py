@@ -231,7 +231,11 @@ class Distorter:
         Raises ValueError for silent speech, InputError for noise that cannot be had.
         """
         for step in self.steps(condition, utterance_id):
-            samples = perform(samples, step, lambda n, step=step: self.draw(step, utterance_id, n).noise, self.snr_over)
+
+            def source(n: int, step: Condition = step) -> np.ndarray:
+                return self.draw(step, utterance_id, n).noise
+
+            samples = perform(samples, step, source, self.snr_over)
         return samples
 
     def steps(self, condition: Condition, utterance_id: str) -> list[Condition]:

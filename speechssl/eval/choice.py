@@ -18,7 +18,7 @@ from tqdm import tqdm
 from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.words import Transcript
-from speechssl.data.records import Corpus, data_hash, first_passages, load_corpus
+from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.run import Encoded, Encoding, ResultFile, check_conditions, encode_recordings, evaluate_files
 from speechssl.eval.scores import choice_lines, write_lines
@@ -143,7 +143,8 @@ def _recordings(corpus: Corpus) -> dict[str, Path | InputError]:
     """Of all that is asked: name -> file, or why there is none."""
     asked = {q.passage for q in corpus.choices}
     found: dict[str, Path | InputError] = {}
-    for record in (*(p for p in corpus.passages.values() if p.id in asked), *corpus.choices):
+    records: list[Passage | Question] = [*(p for p in corpus.passages.values() if p.id in asked), *corpus.choices]
+    for record in records:
         try:
             found[record.id] = corpus.path(record)
         except InputError as error:

@@ -19,7 +19,7 @@ from rapidfuzz.distance import Levenshtein
 
 from speechssl.cascade.config import CtcOptions
 from speechssl.cascade.train import train_ctc
-from speechssl.data.records import Corpus, data_hash, first_passages, load_corpus
+from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.data.sources import Recording, list_recordings, source_card
 from speechssl.data.utterances import load_labelled
 from speechssl.data.voices import voices_of
@@ -210,7 +210,8 @@ class QaTask:
         return {**self.encoder.system.card, "data": data_hash(self.corpus.root, self.corpus.split), "questions": questions}
 
     def items(self) -> Sequence[Item]:
-        return [Item(r.id, self.corpus.path(r)) for r in (*asked_passages(self.corpus), *self.corpus.answerable)]
+        records: list[Passage | Question] = [*asked_passages(self.corpus), *self.corpus.answerable]
+        return [Item(r.id, self.corpus.path(r)) for r in records]
 
     def encode(self, samples: np.ndarray) -> Any:
         """(N,) float32 at 16 kHz."""

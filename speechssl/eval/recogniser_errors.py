@@ -10,7 +10,7 @@ from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.confusions import confusions_card, fit_confusions, write_confusions
 from speechssl.cascade.system import load_recogniser
 from speechssl.cascade.words import Recogniser
-from speechssl.data.records import data_hash, first_passages, load_corpus
+from speechssl.data.records import Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.encoders.shared import shared_encoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.run import Encoding, encode_recordings
@@ -43,7 +43,7 @@ def fit_on_corpus(
         raise InputError(f"errors are not fitted on {where}, which systems are tested on; give --split dev")
     data, parsed = first_passages(load_corpus(corpus, split), passages), parse_condition(condition)
     distorter = Distorter(seed, snr_over=snr_over)
-    every = [*data.passages.values(), *data.questions]
+    every: list[Passage | Question] = [*data.passages.values(), *data.questions]
     records = {r.id: r for r in every if r.text}
     if engine == GIVEN and not any(r.transcript for r in every):
         raise InputError(f"{where} has no transcripts, of which --asr given would take the errors; name a recogniser with --asr")

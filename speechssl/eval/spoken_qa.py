@@ -136,7 +136,8 @@ def _predictions(
     systems: Mapping[str, System], corpus: Corpus, condition: Condition, out: Path, distorter: Distorter, workers: int
 ) -> list[dict[str, Any]]:
     """What the files of all systems in one condition hold, made where it is missing."""
-    records: dict[str, Passage | Question] = {r.id: r for r in (*asked_passages(corpus), *corpus.answerable)}
+    asked: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
+    records = {r.id: r for r in asked}
     data, ids = data_hash(corpus.root, corpus.split), [q.id for q in corpus.answerable]
     inputs = [data, ids, asdict(condition), distorter.sources(condition), distorter.seed]
     files = [

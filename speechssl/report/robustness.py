@@ -275,7 +275,7 @@ def heat_map(panels: Sequence[Panel], measured: str = "%") -> Drawing | None:
     what = {"%": " in percent", "": ""}.get(measured, f" in {measured}")
     parts = []
     for p in panels:
-        texts = [f"{e.label}: {points_text([(c, x) for c in p.conditions if (x := p.cell(e, c))])}" for e in p.encoders]
+        texts = [f"{e.label}: {points_text([(c, cell) for c in p.conditions if (cell := p.cell(e, c))])}" for e in p.encoders]
         parts.append(f"{p.label}: {'; '.join(texts)}.")
     return Drawing(svg, f"Scores{what}, and what noise costs. {' '.join(parts)}")
 

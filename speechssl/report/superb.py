@@ -12,8 +12,8 @@ from typing import Any
 
 from speechssl.errors import InputError
 from speechssl.io import read_json
-from speechssl.report.figures import Cell, Condition, Series, arrange
-from speechssl.report.robustness import CLEAN, GROUPS, Panel, panels, series_of
+from speechssl.report.figures import CLEAN, Cell, Condition, Series, arrange
+from speechssl.report.robustness import GROUPS, Panel, panels, series_of
 from speechssl.results import DEFAULT, Row, unit
 
 ASPECTS = {  # as in the paper of the benchmark, and their tasks in the order of the page
@@ -167,7 +167,7 @@ class Superb:
     @cached_property
     def encoders(self) -> tuple[Series, ...]:
         found = self.artefacts
-        some = [*found.heads, *found.confusions, *found.errors, *found.timelines]
+        some: list[Head | Confusion | Errors | Timeline] = [*found.heads, *found.confusions, *found.errors, *found.timelines]
         return tuple(series_of([*(r.encoder for r in self.rows), *(x.encoder for x in some)]))
 
     @cached_property
@@ -226,14 +226,15 @@ def read_artefacts(out: Path | str, rows: Iterable[Row] = ()) -> Artefacts:
         weights = tuple(_number(w) for w in card.get("layer_weights") or ())
         if weights and (min(weights) < 0 or abs(sum(weights) - 1) > TOLERANCE):
             raise ValueError(f"its layer_weights sum to {sum(weights):.3g}, not 1")
-        rates = (None if card.get(k) is None else _positive(card[k]) for k in ("learning_rate", "default_learning_rate"))
+        rate, default = (None if card.get(k) is None else _positive(card[k]) for k in ("learning_rate", "default_learning_rate"))
         sweep = []
         for entry in card.get("sweep") or ():
             value = entry["value"]
             broken = value is None or (isinstance(value, float) and not math.isfinite(value))
             trial = Trial(_positive(entry["learning_rate"]), math.nan if broken else _number(value), _count(entry["steps"]))
             sweep.append(trial)
-        return [Head(names.get(_simple(name), name), task, int(seed.removeprefix("seed-")), weights, *rates, tuple(sweep))]
+        encoder = names.get(_simple(name), name)
+        return [Head(encoder, task, int(seed.removeprefix("seed-")), weights, rate, default, tuple(sweep))]
 
     heads = [head for path in sorted(out.glob("heads/**/seed-*/card.json")) for head in read(path, parse_head)]
     found = [part for path in sorted(out.glob("details/**/*.json")) for part in read(path, _parse_details)]

@@ -63,8 +63,7 @@ def plural(words: str) -> str:
 def ordinal(digits: str) -> str:
     """ "19" -> "nineteenth"."""
     if len(digits) > LONGEST or (len(digits) > 1 and digits[0] == "0"):
-        *before, last = digits
-        return f"{_digit_by_digit(''.join(before))} {_numeral(int(last), 'ordinal')}"
+        return f"{_digit_by_digit(digits[:-1])} {_numeral(int(digits[-1]), 'ordinal')}"
     return _numeral(int(digits), "ordinal")
 
 
