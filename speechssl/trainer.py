@@ -27,11 +27,7 @@ from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback
 
-from speechssl.config import BERT as BERT
-from speechssl.config import HUBERT as HUBERT
-from speechssl.config import PLAIN as PLAIN
-from speechssl.config import Adam as Adam
-from speechssl.config import TrainingOptions as TrainingOptions
+from speechssl.config import TrainingOptions
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json, write_text
 from speechssl.processes import agreed, mean_of_processes, processes, rank

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import nn
 
+from speechssl.config import TrainingOptions
 from speechssl.errors import MissingExtra
-from speechssl.trainer import ScalarLog, TrainingOptions, fit
+from speechssl.trainer import ScalarLog, fit
 
 
 class Toy(nn.Module):

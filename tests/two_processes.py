@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 from speechssl.cli import main
+from speechssl.config import TrainingOptions
 from speechssl.pretrain.data import Cropper
 from speechssl.processes import agreed, main_first, mean_of_processes, rank
-from speechssl.trainer import TrainingOptions, fit
+from speechssl.trainer import fit
 
 BROKEN, KILLED = 2, 4  # steps of the toy and of pre-training
 

@@ -17,6 +17,7 @@ from torch import nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
+from speechssl.config import TrainingOptions
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.data import (
     Example,
@@ -36,7 +37,7 @@ from speechssl.processes import is_main, main_first
 from speechssl.textlm.config import QaOptions
 from speechssl.textlm.encoders import checkpoint_gradients, load_text_encoder, longest_sequence, without_dropout
 from speechssl.textlm.symbols import special_ids, symbol_encoder
-from speechssl.trainer import Batch, TrainingOptions, check_share, fit
+from speechssl.trainer import Batch, check_share, fit
 from speechssl.units.storage import load_units
 
 

@@ -19,6 +19,7 @@ from rapidfuzz.distance import Levenshtein
 
 from speechssl.cascade.config import CtcOptions
 from speechssl.cascade.train import train_ctc
+from speechssl.config import PLAIN, TrainingOptions
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.data.sources import Recording, list_recordings, source_card
 from speechssl.data.utterances import load_labelled
@@ -34,7 +35,6 @@ from speechssl.stats import ItemScore
 from speechssl.superb.tasks.classification import ClassifierOptions, train_classifier
 from speechssl.systems import System, load_systems
 from speechssl.timing import RunLength
-from speechssl.trainer import PLAIN, TrainingOptions
 from speechssl.units.corpus import SHARD, LocalEngine, ShardMaker, extract_corpus
 from speechssl.units.extract import UnitExtractor, extractor_of
 from speechssl.units.kmeans import load_codebook

@@ -17,11 +17,11 @@ from typing import Any
 from transformers import HubertConfig, HubertModel, Wav2Vec2Config, Wav2Vec2Model
 
 from speechssl.audio import SAMPLE_RATE
+from speechssl.config import TrainingOptions
 from speechssl.encoders.load import small_config
 from speechssl.errors import InputError
 from speechssl.pretrain.data import MaskOptions
 from speechssl.pretrain.wav2vec2 import ContrastiveOptions, Temperature
-from speechssl.trainer import TrainingOptions
 
 
 @dataclass(frozen=True)

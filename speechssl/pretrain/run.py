@@ -19,6 +19,7 @@ from torch import nn
 from transformers import HubertModel, Wav2Vec2Model
 
 from speechssl.audio import SAMPLE_RATE
+from speechssl.config import TrainingOptions
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.export import save_encoder
 from speechssl.encoders.load import load_checkpoint, load_encoder
@@ -42,7 +43,7 @@ from speechssl.pretrain.wav2vec2 import (
 )
 from speechssl.processes import agreed, is_main, main_first
 from speechssl.timing import FrameGrid
-from speechssl.trainer import Batch, TrainingOptions, check_share, fit
+from speechssl.trainer import Batch, check_share, fit
 from speechssl.units.config import BUDGET, STARTS
 from speechssl.units.features import Features, load_features, load_features_of, mfcc_stream
 from speechssl.units.kmeans import Codebook, load_codebook

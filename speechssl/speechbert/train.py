@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from speechssl.cascade.ctc import CtcRecogniser
+from speechssl.config import TrainingOptions
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.dual.model import SpanModel
 from speechssl.dual.train import check_positions, check_shares, example_batches, layout_of, weights_of
@@ -53,7 +54,7 @@ from speechssl.speechbert.model import (
 from speechssl.text import pieces
 from speechssl.textlm.config import QaOptions
 from speechssl.textlm.encoders import TextCodec, load_text_encoder, load_tokenizer, pad_id, without_dropout
-from speechssl.trainer import TrainingOptions, check_share, fit
+from speechssl.trainer import check_share, fit
 from speechssl.units.features import Features
 
 

@@ -9,9 +9,9 @@ import torch
 from speechssl.audio import read_audio
 from speechssl.cascade.ctc import CtcRecogniser
 from speechssl.cascade.train import CropBatches, CtcOptions, _features, train_ctc
+from speechssl.config import TrainingOptions
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
-from speechssl.trainer import TrainingOptions
 
 
 def options(**changes):

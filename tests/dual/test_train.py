@@ -9,6 +9,7 @@ import pytest
 
 from speechssl.cascade import text_qa
 from speechssl.cascade.text_qa import answer_words, train_text
+from speechssl.config import TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus
 from speechssl.dual import train
 from speechssl.dual.data import unit_examples
@@ -17,7 +18,6 @@ from speechssl.dual.weights import load_reader
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, write_json
 from speechssl.timing import FrameGrid, RunLength
-from speechssl.trainer import TrainingOptions
 from speechssl.units.storage import Part, Utterance, encode, part_name
 
 GRID = FrameGrid(16_000, 320, 400)

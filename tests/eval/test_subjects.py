@@ -8,12 +8,12 @@ import pytest
 
 from speechssl.augment import parse_condition
 from speechssl.cascade.train import CtcOptions, train_ctc
+from speechssl.config import TrainingOptions
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval import grid_tasks as subjects
 from speechssl.eval.grid import Setting
 from speechssl.eval.grid_tasks import MAKERS, Setup, check_tested, load_tested
-from speechssl.trainer import TrainingOptions
 
 from .superb_sets import labelled
 

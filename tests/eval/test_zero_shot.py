@@ -6,12 +6,12 @@ import torch
 from transformers import BertConfig, BertModel
 
 from speechssl.cascade.text_qa import train_text
+from speechssl.config import TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, write_records
 from speechssl.dual.train import QaOptions
 from speechssl.eval.spoken_qa import run_evaluation
 from speechssl.results import read_rows
 from speechssl.textlm.symbols import character_tokenizer
-from speechssl.trainer import TrainingOptions
 
 
 def write(root: Path, split: str, language: str, passage: str, question: str, answer: str) -> Path:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from speechssl.config import TrainingOptions
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual import train as reader_train
 from speechssl.dual.model import SpanModel
@@ -20,7 +21,6 @@ from speechssl.multiple_choice.model import load_choice
 from speechssl.multiple_choice.train import ChoiceOptions, train_choice_text, train_choice_units
 from speechssl.textlm.encoders import TextCodec, load_tokenizer
 from speechssl.timing import FrameGrid, RunLength
-from speechssl.trainer import TrainingOptions
 from speechssl.units.storage import Part, Utterance, encode, part_name
 
 K = 6

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from speechssl.audio import write_flac
+from speechssl.config import TrainingOptions
 from speechssl.data.records import load_corpus
 from speechssl.dual.data import Layout, windows
 from speechssl.dual.model import SpanModel
@@ -29,7 +30,6 @@ from speechssl.multiple_choice.speechbert import (
 from speechssl.multiple_choice.train import ChoiceOptions, train_choice_speechbert
 from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS
 from speechssl.speechbert.decode import AudioWords
-from speechssl.trainer import TrainingOptions
 
 WIDTH = 32
 SAID = np.random.default_rng(5).normal(size=(6, WIDTH)).astype(np.float32)  # of places, and of "where"

@@ -6,13 +6,13 @@ from transformers import HubertModel
 
 import speechssl.pretrain.distil as distillation
 from speechssl.augment.training import parse_distortions
+from speechssl.config import TrainingOptions
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.pretrain.adversarial import AdversaryOptions
 from speechssl.pretrain.distil import CleanTeacher, DistilOptions, auxiliary_losses
 from speechssl.pretrain.hubert import HubertPretraining
 from speechssl.pretrain.run import HubertOptions, Wav2Vec2Options, named, plain
-from speechssl.trainer import TrainingOptions
 
 MASK = torch.zeros(2, 20, dtype=torch.bool)
 MASK[:, 4:12] = True

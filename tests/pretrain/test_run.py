@@ -12,6 +12,7 @@ from transformers import HubertModel, Wav2Vec2Config, Wav2Vec2ForPreTraining, Wa
 
 from speechssl.audio import write_flac
 from speechssl.augment.training import parse_distortions
+from speechssl.config import TrainingOptions
 from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_checkpoint, load_encoder, small_config
 from speechssl.errors import InputError
@@ -24,7 +25,6 @@ from speechssl.pretrain.run import HubertOptions, Wav2Vec2Options, pretrain
 from speechssl.pretrain.targets import material, packed
 from speechssl.pretrain.wav2vec2 import ContrastiveOptions, Wav2Vec2Pretraining, save_pretraining
 from speechssl.timing import FrameGrid
-from speechssl.trainer import TrainingOptions
 from speechssl.units.fit import draw
 from speechssl.units.kmeans import load_codebook
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from speechssl.cascade.ctc import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
+from speechssl.config import TrainingOptions
 from speechssl.dual.train import QaOptions
 from speechssl.speechbert import train
 from speechssl.speechbert.train import SpeechBertOptions
-from speechssl.trainer import TrainingOptions
 from speechssl.units.features import encoder_features
 
 SPOKEN = [["lost", 0.05, 0.2], ["silver", 0.2, 0.35], ["lantern", 0.4, 0.5]]
