@@ -57,7 +57,7 @@ aligned() {
 # Parts of a shipped set, into a folder of models that lacks them.
 borrow() { # SET FOLDER PART ...
   local from
-  from=$(python -c "import sys; from speechssl.io import model_folder; print(model_folder(sys.argv[1]))" "$1")
+  from=$(python recipes/models.py "$1")
   for part in "${@:3}"; do [ -e "$2/$part" ] || cp -r "$from/$part" "$2/$part"; done
 }
 
@@ -67,7 +67,7 @@ models() { # FOLDER
   local shipped
   shipped=$(setting shipped)
   if [ -n "$shipped" ] && [ ! -d "$1/encoder" ]; then
-    cp -r "$(python -c "import sys; from speechssl.io import model_folder; print(model_folder(sys.argv[1]))" "$shipped")/." "$1"
+    cp -r "$(python recipes/models.py "$shipped")/." "$1"
   fi
   [ -e "$1/encoder" ] || ln -s "$(realpath "$EXP/encoder")" "$1/encoder"
 }

@@ -67,7 +67,7 @@ fi
 stage "3 encoder and units: HuBERT, k-means"
 if [ -n "$(setting listen)" ]; then
   if [ -n "$(setting pretrain)" ]; then # an encoder that goes on with Mandarin
-    from=$(python -c "import sys; from speechssl.io import model_folder; print(model_folder(sys.argv[1]))" "$(setting pretrain)")
+    from=$(python recipes/models.py "$(setting pretrain)")
     speechssl pretrain hubert "$EXP/corpus" "$EXP/hubert" --teacher "$from/encoder" --start "$from/encoder" $(with hubert)
     [ -e "$EXP/encoder" ] || ln -s hubert/encoder "$EXP/encoder"
   fi

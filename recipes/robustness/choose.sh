@@ -26,7 +26,7 @@ shift
 ARMS=(base snr-related snr-constant snr-low shares-related shares-equal silence-0 distil-0 distil-1 distil-5 distorted-half steps-third steps-double)
 CONFIG=${CONFIG:-recipes/robustness/choose.yaml} STEPS=${STEPS:-6000} SEED=${SEED:-0} WORKERS=${WORKERS:-2}
 START=${START:-exp/minisqa/models}
-READERS=$(python -c "from speechssl.io import model_folder; print(model_folder('$START').resolve())")
+READERS=$(python recipes/models.py "$START")
 TASKS=${TASKS:-$EXP/tasks}
 if [ -z "${CORPUS:-}" ]; then
   CORPUS=exp/minisqa/corpus

@@ -30,7 +30,7 @@ elif [ ! -f "${CORPUS:=exp/minisqa/corpus}/card.json" ]; then
 fi
 speechssl prepare minisuperb "$EXP/tasks" --seed "$SEED" $(with sets)
 export START=${START:-exp/minisqa/models}
-READERS=$(python -c "from speechssl.io import model_folder; print(model_folder('$START').resolve())")
+READERS=$(python recipes/models.py "$START")
 
 stage "2 continual pre-training: hear distorted speech, predict the units of the clean signal"
 for name in "${TRAININGS[@]}"; do

@@ -1,0 +1,16 @@
+"""The folder of a set of models, by its path or by the name under which it ships, for a script.
+
+python recipes/models.py minisqa-en-robust
+"""
+
+import sys
+
+from speechssl.errors import InputError
+from speechssl.io import model_folder
+
+if __name__ == "__main__":
+    try:
+        print(model_folder(sys.argv[1]).resolve())
+    except InputError as error:
+        print(f"speechssl: {error}", file=sys.stderr)
+        sys.exit(2)
