@@ -633,8 +633,8 @@ def name_encoders(texts: Sequence[str]) -> dict[str, str]:
             path = path.parent if path.name == "encoder" and path.parent.name else path
             name = (path.stem if path.suffix in (".pt", ".pth") else path.name).replace(":", "-")
         if not name or not where or name.startswith(".") or "/" in name or "\\" in name:
-            raise InputError(f"--encoder {text} has no name that can be a folder's; write NAME=WHERE")
+            raise InputError(f"--encoders {text} has no name that can be a folder's; write NAME=WHERE")
         if name in found:
-            raise InputError(f"--encoder gives the name {name} twice; write NAME=WHERE for one of them")
+            raise InputError(f"--encoders gives the name {name} twice; write NAME=WHERE for one of them")
         found[name] = where
     return found

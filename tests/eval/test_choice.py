@@ -280,7 +280,7 @@ def test_two_conditions_of_one_name_are_refused(corpus, tmp_path):
     [
         (["--units", "u"], "u/train holds no finished units"),
         (["--encoder", "e"], "--encoder is that of audio words; give --speechbert"),
-        (["--noise", "0.1"], "--noise is for units; give --units"),
+        (["--random-units", "0.1"], "--random-units is for units; give --units"),
         (["--speechbert", "s", "--text-encoder", "bert"], "whose text encoder is SpeechBERT's"),
         (["--speechbert", "s"], "needs the --encoder it was trained on and a --recogniser"),
         (["--speechbert", "s", "--units", "u"], "are not for audio words"),

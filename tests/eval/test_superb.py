@@ -362,7 +362,7 @@ def test_encoders_get_names():
         "torchaudio-HUBERT_BASE": "torchaudio:HUBERT_BASE",
     }
     for wrong in (["=x"], ["a/b=x"], ["fbank", "fbank"]):
-        with pytest.raises(InputError, match="--encoder"):
+        with pytest.raises(InputError, match="--encoders"):
             name_encoders(wrong)
 
 
