@@ -53,7 +53,7 @@ VERBS = {
     "evaluate qa": "eval:Qa",
     "evaluate predictions": "eval:Predictions",
     "evaluate robustness": "eval:Robustness",
-    "evaluate choice": "report:Choice",
+    "evaluate choice": "eval:Choice",
     "evaluate confusions": "eval:Confusions",
     "compare": "report:Compare",
     "superb run": "eval:Superb",

@@ -78,6 +78,42 @@ class Qa:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Choice:
+    """multiple choice: systems x conditions on a corpus, with chance and the longest option
+
+    Systems: units, speechbert, cascade-ctc, cascade-pocketsphinx, cascade-MODEL (of Hugging Face), text (the reference),
+    cascade-given (transcripts that come with the corpus), chance (exact), longest-option. Those that use no audio are evaluated
+    once, in the condition clean. Systems know how many options are right, as the question states it. Conditions are those of
+    `evaluate qa`.
+
+      speechssl evaluate choice corpus exp/choice --models exp/models --systems units cascade-ctc text chance longest-option
+    """
+
+    corpus: Path = argument("prepared corpus")
+    out: Path = argument(ROWS)
+    models: str = option("minisqa-en-robust", "model folder with choice-units/, choice-speechbert/, choice-text/")
+    systems: tuple[str, ...] = option(("text", "chance", "longest-option"), "systems, as above", least=1)
+    conditions: tuple[str, ...] = option(("clean",), "conditions, as above", least=1)
+    split: str = option("dev", SPLIT)
+    passages: Whole | None = option(None, "only the first N passages")
+    snr_over: SnrOver = option("active", SNR_OVER)
+    voices: tuple[Path, ...] = option((), "recordings to mix babble from")
+    bf16: bool = option(False, "of the text encoders", name="precision", values=BF16)
+    seed: Whole = option(0, "of the noise and of the bootstrap")
+    workers: Count = option(2, "threads")
+
+    def run(self) -> None:
+        from speechssl.eval.choice import run_choice
+        from speechssl.eval.published import published_choice
+
+        published = published_choice(self.corpus, self.split)
+        what = (self.corpus, self.out, self.models, self.systems, self.conditions, self.split)
+        print(run_choice(*what, self.passages, self.voices, self.seed, self.workers, self.bf16, self.snr_over))
+        if published:
+            print(f"\n{published}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Predictions:
     """score the answers of another system in the same way, for tables beside ours
 

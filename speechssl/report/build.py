@@ -16,13 +16,13 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.data.records import Corpus, data_hash, load_corpus, synthetic_note
 from speechssl.errors import InputError
+from speechssl.eval.published import published_table
 from speechssl.eval.spoken_qa import by_length, score_questions
 from speechssl.eval.tables import Table, table_of
 from speechssl.io import read_json
 from speechssl.report.figures import arrange
 from speechssl.report.listening import Example, Prediction, encode_audio, envelope
 from speechssl.report.page import Figure, Section, write_page
-from speechssl.report.published import published_table
 from speechssl.report.qa_figures import Breakdown
 from speechssl.report.robustness import of_grid, panels, robustness_section
 from speechssl.report.spoken_qa import qa_section

@@ -32,11 +32,11 @@ from speechssl.eval.compare import (
 )
 from speechssl.eval.compare_tables import Compilation, as_json, crossing_text, family_name, synthetic, tables_of, where_name
 from speechssl.eval.error_analysis import analyses, by_own_wer, shown
+from speechssl.eval.published import published_table
 from speechssl.eval.tables import Table, markdown
 from speechssl.io import write_json, write_text
 from speechssl.report.figures import MUTED, Drawing, Series, arrange, metric_name, panels_in, svg_of
 from speechssl.report.page import Figure, Grid, Section, grid_of, write_page
-from speechssl.report.published import published_table
 from speechssl.results import Row
 from speechssl.stats import Estimate
 

@@ -1,12 +1,12 @@
-"""`speechssl report`, `compare` and `evaluate choice`: their options."""
+"""`speechssl report` and `compare`: their options."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from speechssl.config import BF16, SNR_OVER, Count, SnrOver, Whole, argument, option
-from speechssl.eval.config import ROWS, SPLIT
+from speechssl.config import Whole, argument, option
+from speechssl.eval.config import SPLIT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,39 +61,3 @@ class Compare:
         from speechssl.report.comparison import run_comparison
 
         print(run_comparison(self.results, self.out, self.metric, self.pairs, self.systems, self.common, self.seed))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """multiple choice: systems x conditions on a corpus, with chance and the longest option
-
-    Systems: units, speechbert, cascade-ctc, cascade-pocketsphinx, cascade-MODEL (of Hugging Face), text (the reference),
-    cascade-given (transcripts that come with the corpus), chance (exact), longest-option. Those that use no audio are evaluated
-    once, in the condition clean. Systems know how many options are right, as the question states it. Conditions are those of
-    `evaluate qa`.
-
-      speechssl evaluate choice corpus exp/choice --models exp/models --systems units cascade-ctc text chance longest-option
-    """
-
-    corpus: Path = argument("prepared corpus")
-    out: Path = argument(ROWS)
-    models: str = option("minisqa-en-robust", "model folder with choice-units/, choice-speechbert/, choice-text/")
-    systems: tuple[str, ...] = option(("text", "chance", "longest-option"), "systems, as above", least=1)
-    conditions: tuple[str, ...] = option(("clean",), "conditions, as above", least=1)
-    split: str = option("dev", SPLIT)
-    passages: Whole | None = option(None, "only the first N passages")
-    snr_over: SnrOver = option("active", SNR_OVER)
-    voices: tuple[Path, ...] = option((), "recordings to mix babble from")
-    bf16: bool = option(False, "of the text encoders", name="precision", values=BF16)
-    seed: Whole = option(0, "of the noise and of the bootstrap")
-    workers: Count = option(2, "threads")
-
-    def run(self) -> None:
-        from speechssl.eval.choice import run_choice
-        from speechssl.report.published import published_choice
-
-        published = published_choice(self.corpus, self.split)
-        what = (self.corpus, self.out, self.models, self.systems, self.conditions, self.split)
-        print(run_choice(*what, self.passages, self.voices, self.seed, self.workers, self.bf16, self.snr_over))
-        if published:
-            print(f"\n{published}")

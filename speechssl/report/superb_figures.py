@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any
 
+from speechssl.eval.published import LEARNING_RATES
 from speechssl.report.figures import INCHES, INK, MUTED, PALETTE, PAPER, RULE, SYSTEMS, Drawing, Series, metric_name, styled, svg_of
-from speechssl.report.published import LEARNING_RATES
 from speechssl.report.robustness import NAMES, ROW, shortened
 from speechssl.report.superb import MAIN, TASKS, Confusion, Errors, Head, Superb, Timeline, Trial, Turn
 from speechssl.results import decimals, unit

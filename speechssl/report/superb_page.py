@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
 
+from speechssl.eval.published import CHECKED, MARK, published
 from speechssl.eval.tables import Table
 from speechssl.report.figures import CLEAN, METRICS, SYSTEMS, Cell, Condition, Drawing, Series, decibels, metric_name
-from speechssl.report.published import CHECKED, MARK, published
 from speechssl.report.robustness import AT, GROUPS
 from speechssl.report.superb import ASPECT, MAIN, RATIO, TASKS, Measured, Superb
 from speechssl.report.superb_figures import confusions, det_curves, layer_weights, sweeps, timelines

@@ -16,11 +16,11 @@ from speechssl.data.records import first_passages, load_corpus
 from speechssl.errors import InputError
 from speechssl.eval.choice import evaluate_choice
 from speechssl.eval.compare import compare, read_results
+from speechssl.eval.published import published_choice
 from speechssl.io import model_folder, write_json
 from speechssl.multiple_choice.system import Baseline, WrittenChoice, load_choice_systems
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
-from speechssl.report.published import published_choice
 from speechssl.results import append_rows, read_rows
 from speechssl.textlm.encoders import TextCodec
 

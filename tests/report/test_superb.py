@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.errors import InputError
+from speechssl.eval.published import COLUMNS, VALUES, published
 from speechssl.report.build import build_report, write_report
-from speechssl.report.published import COLUMNS, VALUES, published
 from speechssl.report.superb import Artefacts, Confusion, Errors, Head, Timeline, Trial, Turn, of_superb, read_artefacts
 from speechssl.report.superb_figures import (
     MOST,
