@@ -36,7 +36,7 @@ def convolution(width, groups=GROUPS, **shape):
 
 
 def of_the_fast_engine(conv):
-    """Alone it takes bf16 to oneDNN, which refuses it where `FastEngine` does: on a processor with neither AVX-512 nor AVX-NE-CONVERT."""
+    """Alone it takes bf16 to oneDNN, which refuses it where `FastEngine` does: without AVX-512 and AVX-NE-CONVERT."""
     kept = convolution_dtype(conv.weight, torch.bfloat16, conv.stride[0])
     if kept == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         pytest.skip("this processor has no bf16 arithmetic")
