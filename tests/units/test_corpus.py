@@ -26,6 +26,7 @@ from speechssl.data.sources import Recording, list_recordings, source_card
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.errors import InputError
+from speechssl.timing import FrameGrid
 from speechssl.units import corpus
 from speechssl.units.corpus import SHARD_SECONDS, LocalEngine, Progress, Rows, ShardMaker, extract_corpus, plan
 from speechssl.units.extract import extractor_of
@@ -70,6 +71,7 @@ def test_a_split_becomes_parts_and_a_card(extractor, mini_corpus, tmp_path):
     assert card == made.card
     assert card["made_from"] == extractor.card | source_card(root, "train", None)
     assert (card["K"], card["frame_rate"], card["recordings"], card["failed"]) == (8, 50, 6, [])
+    assert FrameGrid(**card["grid"]) == extractor.grid and card["codebooks"][0] == extractor.codebook.hash  # for `train dual`
     assert card["padding"].startswith("none") and card["chunking"] == {"seconds": 40.0, "context": 2.0}
     assert (
         card["seconds"]
