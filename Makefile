@@ -1,28 +1,29 @@
-# Two commands: `make demo` and `make test`. Both make .venv with the pinned versions first.
+# `make demo`, `make test`, `make test-fast` and `make check`. All make .venv with the pinned versions first.
 PYTHON ?= python3
 BIN := .venv/bin
 EXTRAS := synth,chinese,pocketsphinx,minilm,s3prl,ray,dev
 
-RECIPES := $(wildcard tests/recipes/test_*.py)
-
-.PHONY: demo test test-package $(RECIPES) check
+.PHONY: demo test test-package test-recipes test-fast check
 
 demo: .venv/ready
 	PATH="$(abspath $(BIN)):$$PATH" bash recipes/demo/run.sh
 
-# The recipes' tests mostly wait for programs to start: two runs of pytest at a time, each of which prints when it is through.
+# The recipes' tests mostly wait for programs to start, and share what they import: one run of pytest beside that of the package.
 test: .venv/ready
-	@echo "some fifteen minutes on two cores; the first results appear after a few minutes"
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-package $(RECIPES)
+	@echo "some fifteen minutes on two cores; each half prints when it is through"
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-package test-recipes
 
 # A thread each: where two programs share two cores, more would mostly wait for one another.
-test-package $(RECIPES): export OMP_NUM_THREADS = 1
+test-package test-recipes test-fast: export OMP_NUM_THREADS = 1
 
 test-package: .venv/ready
 	$(BIN)/python -m pytest --ignore=tests/recipes
 
-$(RECIPES): .venv/ready
-	$(BIN)/python -m pytest $@
+test-recipes: .venv/ready
+	$(BIN)/python -m pytest tests/recipes
+
+test-fast: .venv/ready
+	$(BIN)/python -m pytest --ignore=tests/recipes -m "not slow"
 
 check: .venv/ready
 	$(BIN)/ruff check .

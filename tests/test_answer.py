@@ -28,6 +28,7 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "passage.flac", folder / "question.wav"
 
 
+@pytest.mark.slow
 def test_answers_lie_in_the_passage(speech: tuple[Path, Path]) -> None:
     answers = speechssl.answer(*speech)
     assert set(answers) == {"dual", "cascade-ctc"}
@@ -88,6 +89,7 @@ def test_arrays_are_checked_like_files(samples, speech: tuple[Path, Path]) -> No
         speechssl.answer(samples, speech[1])
 
 
+@pytest.mark.slow
 def test_ten_minutes_are_answered(speech: tuple[Path, Path]) -> None:
     passage = np.random.default_rng(0).normal(0, 0.1, 16_000 * 610)
     found = speechssl.answer(passage, speech[1], system="dual")["dual"]
@@ -104,6 +106,7 @@ def test_unknown_models_are_named(speech: tuple[Path, Path]) -> None:
         speechssl.answer(*speech, models="no-such-models")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not REAL.is_file(), reason="the real NMSQA recording is not here")
 def test_real_recording(speech: tuple[Path, Path]) -> None:
     answers = speechssl.answer(REAL, speech[1])

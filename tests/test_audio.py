@@ -92,6 +92,7 @@ def test_resample_removes_what_would_alias_and_keeps_the_rest() -> None:
     np.testing.assert_allclose(resample(tone(1.0, 44100), 44100, 16000)[800:-800], tone()[800:-800], atol=1e-3)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(st.integers(-32768, 32767), min_size=800, max_size=900))
 def test_flac_keeps_int16_to_the_bit(tmp_path: Path, values: list[int]) -> None:
@@ -131,6 +132,7 @@ def test_impossible_clip(tmp_path: Path, name: str, start: float, end: float) ->
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_minutes_of_vorbis(tmp_path: Path) -> None:
     """Given in one piece, ten minutes overrun libsndfile's stack and end the process."""
     write_clip(tmp_path / "x.ogg", noise(600 * 8000), 0, 600, 8000)

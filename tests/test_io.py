@@ -68,6 +68,7 @@ def test_a_killed_process_leaves_no_file_under_the_name(tmp_path):
 VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_json_comes_back_as_it_was(tmp_path_factory, value):
     path = tmp_path_factory.getbasetemp() / "value.json"
@@ -315,6 +316,7 @@ def hub(tmp_path: Path) -> Iterator[tuple[Ask, ThreadingHTTPServer]]:
     server.server_close()
 
 
+@pytest.mark.slow
 def test_the_hub_gives_one_format_and_its_cache_serves_without_it(hub: tuple[Ask, ThreadingHTTPServer], tmp_path: Path) -> None:
     ask, server = hub
     first = ask(NAME)
@@ -344,6 +346,7 @@ def test_a_name_that_the_hub_does_not_know_is_one_sentence(hub: tuple[Ask, Threa
     assert "the hub has none of this name" in ask("someone/else").stderr
 
 
+@pytest.mark.slow
 def test_a_cache_without_weights_is_not_taken(hub: tuple[Ask, ThreadingHTTPServer]) -> None:
     ask, _ = hub
     there = Path(ask(NAME).stdout.strip())

@@ -74,6 +74,7 @@ def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
     return make
 
 
+@pytest.mark.slow
 def test_two_processes_train_what_one_does_and_a_killed_run_goes_on(calls, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     for call in calls(one):
@@ -138,6 +139,7 @@ def same_curve(a, b, *names):
         assert [row[name] for row in right] == pytest.approx([row[name] for row in left], abs=2e-4, rel=1e-4), name
 
 
+@pytest.mark.slow
 def test_a_batch_that_cannot_be_shared_is_refused_before_anything_is_written(calls, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "3")
     for call in calls(tmp_path / "three"):

@@ -25,6 +25,7 @@ def models(tmp_path: Path) -> Path:
     return Path(shutil.copytree(model_folder(), tmp_path / "models"))
 
 
+@pytest.mark.slow
 def test_the_shipped_set_loads_whole():
     names = ["dual", "cascade-ctc", "speechbert", "speechbert-aligned"]
     assert [s.name for s in load_systems(model_folder(), names)] == names
@@ -38,6 +39,7 @@ def test_a_shipped_reader_loads_back_to_what_is_saved(part: str, tmp_path: Path)
     assert (tmp_path / "model.safetensors").read_bytes() == (model_folder() / part / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "system", "said"),
     [
@@ -76,6 +78,7 @@ def test_a_reader_of_other_units_is_refused(models: Path, units):
         load_systems(models, ["dual"])
 
 
+@pytest.mark.slow
 def test_a_reader_of_units_that_were_carried_over_loads_and_of_others_does_not(models: Path):
     """The codebook of another encoder, whose units mean what the reader's units mean."""
     book, path = load_codebook(models / "units.safetensors"), models / "units.safetensors"

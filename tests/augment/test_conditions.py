@@ -95,6 +95,7 @@ def test_malformed_conditions(text: str) -> None:
     assert repr(text) in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "drawn"),
     [("clean", False), ("pitch@-2.5", False), ("band@1000-2000", False), ("codec@mp3:16", False), ("pitch@2+band@900-1000", False),

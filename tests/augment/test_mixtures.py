@@ -82,6 +82,7 @@ def test_freezing_twice_gives_the_same_file(manifest: Path, texts: list[str], vo
     assert other.read_bytes() != manifest.read_bytes()
 
 
+@pytest.mark.slow
 def test_another_process_hears_the_same(manifest: Path, distorter: Distorter) -> None:
     program = (
         "import numpy as np, sys, hashlib; from pathlib import Path;"

@@ -195,6 +195,7 @@ def test_the_snr_falls_with_progress_and_the_noise_stays() -> None:
     np.testing.assert_allclose(added[0] * 10, added[2], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_shares_and_probability_are_kept() -> None:
     distortions = parse_distortions("g:1+r:3", probability=(0.2, 0.8))
     samples = speech(800)
@@ -253,6 +254,7 @@ def test_order_and_workers_do_not_matter(every_kind: TrainingDistortions) -> Non
     assert len({one.tobytes() for one, _ in forwards}) > 20
 
 
+@pytest.mark.slow
 def test_another_process_hears_the_same() -> None:
     program = (
         "import numpy as np; from speechssl.augment.training import parse_distortions; import hashlib;"

@@ -59,6 +59,7 @@ def test_an_unknown_verb_or_option_is_one_sentence(arguments: list[str], message
     assert message in text and text.startswith("speechssl: ") and text.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_help_imports_no_torch() -> None:
     code = "import sys; from speechssl.cli import main, overview; overview(''); main(['units', '--help'])\n"
     code += "from speechssl.cli.verbs import VERBS, config_of\nfrom speechssl.cli.parser import parser_of\n"
@@ -142,6 +143,7 @@ def test_the_longest_answer_is_by_default_that_of_the_source(verb: str, longest:
     assert parse_arguments(["train", *verb.split()]).qa.answer == longest
 
 
+@pytest.mark.slow
 def test_options_of_inspect_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr("speechssl.units.inspect.inspect_units", lambda *a: seen.append(a[3]) or {"K": 1})
@@ -159,6 +161,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
+@pytest.mark.slow
 def test_options_become_three_stages(trained: list[Any], tmp_path: Path) -> None:
     given = "--word-steps 7 --mask-steps 8 --mask-learning-rate 3e-4 --steps 9 --horizon 20 --pull 0.5 --seed 3".split()
     verb = ["train", "speechbert", "corpus", "minisqa-en-robust/encoder", str(tmp_path)]

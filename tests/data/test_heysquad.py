@@ -46,6 +46,7 @@ def source(tmp_path):
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_tables(source, tmp_path, workers):
     report = prepare_heysquad(source, tmp_path / "out", Wanted(workers=workers))

@@ -107,6 +107,7 @@ def test_a_job_says_what_cannot_be_read(sentences, tmp_path):
     assert measure_job(("q", sentences[0])) == ("q", ceil(5_000 * SAMPLE_RATE / 22_050) / SAMPLE_RATE)
 
 
+@pytest.mark.slow
 def test_jobs_give_their_results_from_several_processes(sentences, tmp_path):
     jobs = [(str(k), sentences[: k + 1], tmp_path / f"{k}.flac") for k in range(3)]
     found = dict(in_parallel(join_job, jobs, 2))

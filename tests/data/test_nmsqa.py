@@ -96,6 +96,7 @@ def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_the_whole_is_the_same_with_several_processes(dev, tmp_path):
     _, one = prepared(dev, tmp_path)
     report = prepare_nmsqa(dev, tmp_path / "two", Wanted(workers=2))

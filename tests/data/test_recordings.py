@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from speechssl.data.files import safe_name
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_names_of_files_are_safe_and_different(one, other):

@@ -51,6 +51,7 @@ questions = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(passages, max_size=4), st.lists(questions, max_size=4))
 def test_records_survive_their_manifests(
     tmp_path_factory: pytest.TempPathFactory, some: list[Passage], others: list[Question]

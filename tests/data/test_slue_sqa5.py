@@ -158,6 +158,7 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(hub, tmp_path, mo
     assert "it is left as it is" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_several_processes_make_the_same(hub, tmp_path):
     facts, corpus = prepared(hub, tmp_path)
     assert prepare_slue_sqa5(hub, tmp_path / "two", Wanted(workers=2))["splits"]["dev"] == facts

@@ -213,6 +213,7 @@ def test_a_finished_folder_is_left_alone_and_not_mixed_up(source, tmp_path, caps
 # ---- spoken, and the real files
 
 
+@pytest.mark.slow
 def test_spoken_it_has_audio_everywhere(source, tmp_path):
     pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
     report = prepare_toefl_qa(source / "data" / "dev", tmp_path / "out", Wanted(speak=True))

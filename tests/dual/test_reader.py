@@ -275,6 +275,7 @@ DROPPING = {"modernbert": dict.fromkeys(("attention_dropout", "embedding_dropout
 LONG = {"attention_window": 16, "max_position_embeddings": 4098, "vocab_size": 50}  # positions of Longformer-4096
 
 
+@pytest.mark.slow
 def test_a_longformer_reads_to_its_last_position_and_no_further(text_encoder):
     """Training in the published shape: sequences of 4,096, of a long question, and a window of a longer passage."""
     assert longest_sequence(text_encoder("longformer", **LONG)) == 4096
@@ -362,6 +363,7 @@ def lookups(count, seed):
     return examples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert", "electra"])
 def test_a_toy_problem_is_learnt_by_heart(span_model, kind):
     model, examples = span_model(kind).train(), lookups(6, 0)

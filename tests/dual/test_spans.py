@@ -231,6 +231,7 @@ def test_perfect_labels_always_overlap_the_answer(seed: int, start: float, lengt
     assert frame_f1(found, [gold]) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mean", "least"), [(2.0, 0.985), (3.0, 0.98), (4.0, 0.975)])
 def test_oracle_on_answers_of_a_third_to_three_seconds(mean: float, least: float) -> None:
     generator = np.random.default_rng(0)
@@ -242,6 +243,7 @@ def test_oracle_on_answers_of_a_third_to_three_seconds(mean: float, least: float
     assert np.mean(scores) == pytest.approx(np.mean([2 / (2 + spare / (end - start)) for start, end in spans]), abs=0.004)
 
 
+@pytest.mark.slow
 def test_oracle_on_real_answers() -> None:
     if not NMSQA.is_file():
         pytest.skip("the NMSQA dev table is not beside the checkout")

@@ -50,6 +50,7 @@ def test_one_utterance_alone_has_all_layers(precision, bound):
     assert len(found) == 4 and max(error(a, b) for a, b in zip(found, exact, strict=True)) < bound
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.lists(st.sampled_from([400, 9_000, 15_900, 16_000, 16_400, 31_000]), min_size=1, max_size=7), st.integers(0, 5))
 def test_no_utterance_depends_on_its_batch_mates(lengths, seed):
@@ -82,6 +83,7 @@ def test_int8_is_refused():
         engine("int8")
 
 
+@pytest.mark.slow
 def test_the_whole_computation_compiles_as_one_graph():
     one, waves = engine("fp32"), [speech(n, seed=n) for n in LENGTHS]
     plain = one.features(waves, 2)

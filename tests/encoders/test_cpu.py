@@ -62,6 +62,7 @@ def expected(model, wave):
         return [x[0] for x in model(wave[None], output_hidden_states=True).hidden_states]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Hubert", "Wav2Vec2"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_layer_is_that_of_transformers(kind, shape):

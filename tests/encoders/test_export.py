@@ -78,6 +78,7 @@ def out_of(kind, folder):
 # ---- round trips
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("family", ["Hubert", "Wav2Vec2"])
 def test_every_shape_goes_round_all_formats(made, tmp_path, family, shape):

@@ -416,6 +416,7 @@ def test_weights_beyond_the_config_are_named(base, tmp_path):
         load_encoder(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["Hubert", "Wav2Vec2", "WavLM", "Data2VecAudio"])
 def test_nothing_is_newly_initialised(tmp_path, family):
     family_of(family).save_pretrained(tmp_path)

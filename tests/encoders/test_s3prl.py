@@ -314,6 +314,7 @@ def test_a_module_stands_in_only_where_there_is_none(monkeypatch):
         found.Wrapper()
 
 
+@pytest.mark.slow
 def test_s3prls_experts_start_and_its_checkpoints_are_read(tmp_path):
     """In another process: what is put in place stays there."""
     pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
@@ -407,6 +408,7 @@ def test_frames_that_s3prl_counts_and_we_do_not_repeat_the_last(hubert_folder):
     assert not states[:, 1, 32:].any()  # padding of the batch
 
 
+@pytest.mark.slow
 def test_run_downstream_trains_on_our_encoder(hubert_folder, tmp_path):
     (tmp_path / "task.yaml").write_text("""
 runner: {total_steps: 2, gradient_clipping: 1, gradient_accumulate_steps: 1, log_step: 1, eval_step: 9, save_step: 2, max_keep: 1}

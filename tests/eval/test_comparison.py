@@ -112,6 +112,7 @@ def test_without_pairs_what_has_no_transcript_is_tested_against_the_others(sweep
     assert c.textless == ["dual"] and c.recognisers == []
 
 
+@pytest.mark.slow
 def test_pairs_that_heard_other_noise_are_told_and_others_are_not(tmp_path):
     pink, codec, room = ("pink", 10.0), ("mp3 16 kbps", None), ("reverb", None)
     for where in (CLEAN, pink, codec, room):
@@ -143,6 +144,7 @@ def test_snrs_over_active_speech_and_over_the_whole_signal_are_not_compared(tmp_
 # ---- where the lines cross
 
 
+@pytest.mark.slow
 def test_lines_that_cross_are_found_where_they_do(sweep):
     (c,) = compare(read_results([sweep]))
     (x,) = crossings(c)
@@ -152,6 +154,7 @@ def test_lines_that_cross_are_found_where_they_do(sweep):
     assert "% [" in crossing_text(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("level", "ahead"), [(0.97, "textless"), (0.02, "cascade")])
 def test_lines_that_do_not_cross_say_so(sweep, level, ahead):
     write(sweep, "dual", [line(i, level) for i in range(QUESTIONS)])
@@ -159,6 +162,7 @@ def test_lines_that_do_not_cross_say_so(sweep, level, ahead):
     assert (x.at, x.ahead, x.share) == (None, ahead, 0) and "do not cross in the range measured" in crossing_text(x)
 
 
+@pytest.mark.slow
 def test_noise_costs_both_systems_and_is_compared_condition_by_condition(tmp_path):
     """The system without a transcript falls in noise, too: the lines cross where the two are equal in the same noise."""
     for snr, errors, cascade, dual in ((None, 10, 0.8, 0.6), (10.0, 30, 0.5, 0.5), (0.0, 70, 0.1, 0.3)):
@@ -330,6 +334,7 @@ def test_pairs_and_systems_that_are_not_there_are_named(tmp_path):
 # ---- what is written
 
 
+@pytest.mark.slow
 def test_everything_is_written(sweep, tmp_path):
     out = tmp_path / "out"
     said = run_comparison([sweep], out, pairs=["dual,text"])
@@ -370,6 +375,7 @@ def test_one_passage_has_no_interval_anywhere(tmp_path):
     assert of_bins and of_errors and all((x["low"], x["high"]) == (None, None) for x in found)
 
 
+@pytest.mark.slow
 def test_errors_in_chinese_are_of_characters(tmp_path):
     for errors in (0, 20, 60, 80):
         system = "text" if errors == 0 else f"cascade-simulated@{errors}"

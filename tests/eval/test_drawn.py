@@ -138,6 +138,7 @@ def test_choices(choices, tmp_path):  # noqa: F811
     assert {(r.drawn, r.groups) for r in rows if r.metric == "set_accuracy"} == {("voice", 6)}
 
 
+@pytest.mark.slow
 def test_the_grid_draws_voices_in_every_task_and_is_drawn_anew(tmp_path, plan, monkeypatch):  # noqa: F811
     made = []
 

@@ -53,6 +53,7 @@ def test_f1_is_the_harmonic_mean_of_precision_and_recall(
     assert frame_f1(p, [g]) == pytest.approx(frame_f1(g, [p]))
 
 
+@pytest.mark.slow
 @given(intervals, st.lists(intervals, min_size=1, max_size=4))
 def test_best_over_annotations_in_any_order(predicted: tuple[float, float], gold: list[tuple[float, float]]) -> None:
     assert frame_f1(predicted, gold) == max(frame_f1(predicted, [g]) for g in gold) == frame_f1(predicted, gold[::-1])
@@ -131,6 +132,7 @@ def edit_distance(left: list[str], right: list[str]) -> int:
     return row[-1]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(words, words), min_size=1, max_size=4))
 def test_errors_are_edit_distances(pairs: list[tuple[list[str], list[str]]]) -> None:
     assume(any(reference for reference, _ in pairs))
@@ -164,6 +166,7 @@ def drcd_scores(predicted: str, gold: list[str]) -> tuple[float, float]:
     return best
 
 
+@pytest.mark.slow
 @given(HAN, st.lists(HAN, min_size=1, max_size=3))
 def test_chinese_answers_are_scored_as_drcd_does(predicted: str, gold: list[str]) -> None:
     assume(all(c.strip("，。 ") for c in (predicted, *gold)))

@@ -40,6 +40,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "out" / "results.jsonl"
 
 
+@pytest.mark.slow
 @given(st.lists(rows, max_size=6))
 def test_rows_survive_the_file(tmp_path_factory: pytest.TempPathFactory, some: list[Row]) -> None:
     path = tmp_path_factory.mktemp("results") / "results.jsonl"
@@ -143,6 +144,7 @@ def test_a_missing_file(path: Path) -> None:
         read_rows(path)
 
 
+@pytest.mark.slow
 def test_processes_that_append_at_once_lose_nothing(path: Path) -> None:
     program = (
         "import sys; from dataclasses import replace; from speechssl.results import *\n"

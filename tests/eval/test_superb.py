@@ -80,6 +80,7 @@ def test_snrs_over_the_whole_signal_are_reported(plan, tmp_path):
     assert "over the whole signal" in (tmp_path / "out/superb.md").read_text()
 
 
+@pytest.mark.slow
 def test_in_noise_and_with_seeds(plan, tmp_path):
     noisy = replace(plan, seeds=(0, 3), seen=("pink@5",), unseen=("gaussian",), snrs=(10.0, 0.0))
     printed = run_superb(tmp_path / "out", noisy)
@@ -93,6 +94,7 @@ def test_in_noise_and_with_seeds(plan, tmp_path):
     assert {key: r.value for key, r in rows_of(tmp_path / "again").items()} == {key: r.value for key, r in rows.items()}
 
 
+@pytest.mark.slow
 def test_the_encoder_in_the_loop_comes_to_the_same_head(plan, tmp_path):
     for mode in ("cached", "loop"):
         run_superb(tmp_path / mode, replace(plan, features=mode, data={"ks": plan.data["ks"]}))
@@ -100,6 +102,7 @@ def test_the_encoder_in_the_loop_comes_to_the_same_head(plan, tmp_path):
     assert heads[0] == heads[1] and not (tmp_path / "loop/features/tiny").exists()
 
 
+@pytest.mark.slow
 def test_training_recordings_are_distorted_anew_each_time_and_others_never(plan, encoder, tmp_path):
     (part,) = parts_of("ks", plan.data["ks"], "small")
     task, _ = superb.make_task("ks", part.data, encoder.grid, "small")
@@ -126,6 +129,7 @@ TUNINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TUNINGS)
 def test_heads_trained_on_distorted_speech_are_evaluated_as_any(plan, tmp_path, name):
     """First on dev alone: no test recording is read. Then with the encoder that was trained with each head."""
@@ -166,6 +170,7 @@ def test_what_cannot_be_tuned_is_reported_first(plan, tmp_path, changes, message
     assert not (tmp_path / "out/heads").exists()
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
     common = ["superb", "run", "--encoders", f"tiny={plan.encoders['tiny']}", "--tasks", f"ks={plan.data['ks']}", "--steps", "4"]
     common += ["--out", str(tmp_path / "out"), "--workers", "2", "--device", "cpu", "--learning-rates"]
@@ -195,6 +200,7 @@ def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
     assert not (tmp_path / "none/data").exists()  # no set was spoken for nothing
 
 
+@pytest.mark.slow
 def test_terms_are_searched_with_the_encoder_in_the_loop(plan, tmp_path):
     for mode, limit in (("cached", 50.0), ("loop", 50.0), ("auto", 1e-6)):
         chosen = replace(plan, features=mode, cache_gb=limit, data={"qbe": plan.data["qbe"]}, unseen=("gaussian",), snrs=(5.0,))

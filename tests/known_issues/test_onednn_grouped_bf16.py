@@ -92,6 +92,7 @@ def engines(model):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["fast", "int8", "batched", "generic"])
 @pytest.mark.parametrize("sizes", [{"conv_dim": (8, 8)}, {"conv_dim": (24, 24)}, {"hidden_size": 48}, {}])
 def test_every_engine_is_near_to_float32(engine, sizes):

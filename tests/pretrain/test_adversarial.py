@@ -41,6 +41,7 @@ def gradient(loss, *of):
 # ---- the gradient
 
 
+@pytest.mark.slow
 @given(st.floats(0, 10), st.integers(0, 99))
 def test_what_is_reversed_is_itself_and_its_gradient_times_minus_lambda(weight, seed):
     values, factor = torch.randn(3, 4, generator=torch.Generator().manual_seed(seed)).requires_grad_(), torch.tensor(weight)
@@ -168,6 +169,7 @@ def probed(model):
         return probe.score(code, after), float((model.head(code).argmax(1) == classes).float().mean())
 
 
+@pytest.mark.slow
 def test_without_an_adversary_the_domain_is_heard():
     domain, task = probed(trained(None)[0])
     assert domain > 0.95 and task > 0.95

@@ -130,6 +130,7 @@ def test_silence_stays_silence_and_finite():
 # ---- silence before and after
 
 
+@pytest.mark.slow
 def test_frames_that_see_silence_have_no_label_and_the_others_their_own():
     frames, partly, whole = 20, [], 0
     for step in range(20):
@@ -298,6 +299,7 @@ def test_no_crop_leaves_its_recording_and_the_seconds_are_those_of_the_batch(len
         assert np.array_equal(samples, data.samples[start : start + len(samples)] / np.float32(32768))
 
 
+@pytest.mark.slow
 def test_every_recording_is_heard_equally_often_but_those_below_two_seconds():
     make, steps = mixed_cropper(normalise=False), 250
     heard = np.concatenate(

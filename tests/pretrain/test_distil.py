@@ -81,6 +81,7 @@ def test_the_teacher_is_no_part_of_the_student_and_is_not_trained(hubert):
     )
 
 
+@pytest.mark.slow
 def test_a_teacher_that_is_trained_towards_is_reached(hubert):
     student, teacher = hubert(), CleanTeacher(hubert(), (1, 2))
     optimiser, distances = torch.optim.AdamW(student.parameters(), lr=3e-3), []

@@ -31,6 +31,7 @@ def hubert(hubert_folder):
 # ---- masks
 
 
+@pytest.mark.slow
 @given(st.integers(1, 300), st.floats(0, 1), st.integers(1, 20), st.integers(0, 10**6))
 def test_masks_are_made_of_whole_spans(frames, probability, length, seed):
     mask = span_mask(np.random.default_rng(seed), frames, probability, length)
@@ -49,6 +50,7 @@ def test_the_share_that_is_hidden(probability):
     assert np.mean(shares) == pytest.approx(1 - (1 - probability / 10) ** 10, abs=0.01)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 8), st.integers(20, 300), st.floats(0.1, 0.8), st.integers(0, 10**6))
 def test_rows_are_cut_to_as_many_masked_frames_as_the_row_with_fewest(rows, frames, probability, seed):
     rng = np.random.default_rng(seed)
@@ -171,6 +173,7 @@ def test_a_mask_of_everything_or_nothing_has_a_finite_loss(hubert):
         assert torch.isfinite(model(**inputs | {"mask": mask})["loss"])
 
 
+@pytest.mark.slow
 def test_a_few_steps_learn_a_toy_problem(hubert):
     torch.manual_seed(0)
     model = HubertPretraining(hubert().train(), 3, width=8, visible_weight=1.0)

@@ -54,6 +54,7 @@ def test_encoders_have_as_many_parameters_as_published(kind, name, millions):
     assert parameters(size_of(kind, name).model) == pytest.approx(millions, abs=0.06)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "millions"), [("base", 95.0), ("large", 317.4)])
 def test_wav2vec_2_with_its_heads_has_as_many_parameters_as_published(name, millions):
     assert of_pretraining(WAV2VEC2[name]) == pytest.approx(millions, abs=0.06)
@@ -140,6 +141,7 @@ def test_sizes_are_frozen_and_hold_together(size):
         )
 
 
+@pytest.mark.slow
 def test_the_small_ones_share_an_architecture(tmp_path):
     theirs, ours = small_config().to_dict(), WAV2VEC2["small"].config().to_dict()
     shared = (theirs.keys() & ours.keys()) - {"model_type", "architectures"}
@@ -221,6 +223,7 @@ def test_going_on_learns_the_starts_last_layer(hubert):
     assert preset == HubertOptions(CONTINUED, teacher=hubert, layer=2, mask=MaskOptions(0.65, 10, 1.0))
 
 
+@pytest.mark.slow
 def test_another_teachers_last_layer_is_its_own(hubert, hubert_folder):
     other = str(hubert_folder(num_hidden_layers=3))
     assert (continued_preset(hubert, other).teacher, continued_preset(hubert, other).layer) == (other, 3)
@@ -330,6 +333,7 @@ def card(folder):
     return json.loads((folder / "encoder/card.json").read_text())
 
 
+@pytest.mark.slow
 def test_one_command_goes_on_with_a_hubert(mini_corpus, hubert, tmp_path):
     arguments = ["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--start", hubert, "--clusters", "6"]
     assert main([*arguments, *SHORT, *NOISY, "--layer", "1", "--save-bf16"]) == 0
@@ -341,6 +345,7 @@ def test_one_command_goes_on_with_a_hubert(mini_corpus, hubert, tmp_path):
     assert main([*arguments, *SHORT, *NOISY, "--layer", "1", "--save-bf16"]) == 0  # finished: not done again
 
 
+@pytest.mark.slow
 def test_one_command_goes_on_with_a_wav2vec2(mini_corpus, wav2vec2, tmp_path):
     arguments = ["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--start", wav2vec2, *SHORT, *NOISY]
     assert main(arguments) == 0
@@ -362,6 +367,7 @@ def test_more_than_two_shares_of_distorted_crops_are_refused(mini_corpus, hubert
     assert "--distorted takes one share, or two" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hubert", "wav2vec2"])
 def test_schedules_of_distortions_count_updates(kind, request, mini_corpus, tmp_path, monkeypatch):
     seen = []
@@ -380,6 +386,7 @@ def test_schedules_of_distortions_count_updates(kind, request, mini_corpus, tmp_
     assert sorted(set(seen)) == [0.0, 0.25, 0.5, 0.75]  # two updates of two batches
 
 
+@pytest.mark.slow
 def test_one_command_draws_cuts_and_measures_as_it_is_told(mini_corpus, hubert, tmp_path):
     arguments = ["pretrain", "continue", str(mini_corpus()), str(tmp_path / "out"), "--start", hubert, "--clusters", "6", *SHORT]
     config = tmp_path / "c.yaml"

@@ -99,6 +99,7 @@ def killed_at(monkeypatch, step, run):
 # ---- recordings of many lengths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hubert", "wav2vec2"])
 def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(kind, request, mini_corpus, tmp_path, monkeypatch, capsys):
     start, call, shapes = request.getfixturevalue(kind), Cropper.__call__, {}
@@ -132,6 +133,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_weights(name, request, mini_corpus, tmp_path, monkeypatch):
     kind, changes, at = KINDS[name]
@@ -191,6 +193,7 @@ def test_what_continues_is_a_folder_of_its_own_that_says_what_it_heard(hubert, m
     assert str(tmp_path) not in text and card["options"]["start"].endswith(hubert.split("/")[-1])
 
 
+@pytest.mark.slow
 def test_the_same_codebook_goes_on_with_its_head_and_another_k_is_said(hubert, mini_corpus, tmp_path, capsys):
     """The head of the first run is that of the second before its first step; targets and audio are shared beside both."""
     root = mini_corpus()
@@ -338,6 +341,7 @@ def test_an_iteration_leaves_an_encoder_that_says_what_made_it(first):
     assert (out / "encoder/model.safetensors").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_the_next_iteration_goes_on_in_full_precision_from_rounded_weights(first, tmp_path):
     root, _ = first
     rounded = pretrain(root, tmp_path / "rounded", options(save_bf16=True))
@@ -368,6 +372,7 @@ def test_a_start_that_cannot_be_trained_is_said_before_targets_are_made(first, t
     assert not (tmp_path / "next").exists()
 
 
+@pytest.mark.slow
 def test_targets_are_fitted_on_recordings_of_all_speakers(tmp_path):
     """A list in the order of speakers, 20 of 5 short recordings each: a third of the list finds most of them, not the first 7."""
     rng = np.random.default_rng(0)
@@ -383,6 +388,7 @@ def test_targets_are_fitted_on_recordings_of_all_speakers(tmp_path):
     assert book.card["frames"] == sum(grid.frames(10_000 + 100 * int(reading.id[:2])) for reading in chosen)
 
 
+@pytest.mark.slow
 def test_a_run_killed_before_its_codebook_is_written_draws_the_same_again(mini_corpus, tmp_path, monkeypatch):
     root, fit_targets = mini_corpus(tuple(range(16_000, 24_000, 1_000))), iteration.fit_targets
     for name in ("once", "killed"):

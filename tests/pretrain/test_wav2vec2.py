@@ -330,6 +330,7 @@ def tones(step, rows=4, frames=60):
     return {"samples": torch.from_numpy(samples.astype(np.float32)), "mask": torch.from_numpy(mask)}
 
 
+@pytest.mark.slow
 def test_a_few_steps_learn_to_tell_frames_apart():
     torch.manual_seed(0)
     model = Wav2Vec2Pretraining(Wav2Vec2Model(config()).train(), ContrastiveOptions(2, 5, 16, penalty=0.1, dropout=0.0))

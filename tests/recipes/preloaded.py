@@ -62,7 +62,14 @@ def commands(**environment: str) -> Iterator[str]:
 def serve(path: str) -> None:
     import transformers.models.auto.modeling_auto
     import transformers.models.bert.modeling_bert
-    import transformers.models.hubert.modeling_hubert  # noqa: F401
+    import transformers.models.hubert.modeling_hubert
+
+    import speechssl.cascade.system
+    import speechssl.cli
+    import speechssl.eval.choice
+    import speechssl.eval.robustness
+    import speechssl.eval.superb
+    import speechssl.pretrain.run  # noqa: F401
 
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)

@@ -53,6 +53,7 @@ def line_points(svg: str, slot: int) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in re.findall(r"[ML] (\S+) (\S+)", path)]
 
 
+@pytest.mark.slow
 def test_points_lie_where_their_numbers_say():
     dual, cascade = line_points(curve().svg, 0), line_points(curve().svg, 1)
     assert [x for x, _ in dual] == sorted(x for x, _ in dual)  # 0 dB, 10 dB, clean: from left to right

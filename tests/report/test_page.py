@@ -126,6 +126,7 @@ def test_every_row_appears(tmp_path: Path):
     assert len(base64.b64decode(download).decode().splitlines()) == len(rows()) + 1
 
 
+@pytest.mark.slow
 def test_synthetic_speech_is_named_under_the_title_and_at_every_table_of_results(tmp_path: Path):
     build_report(tmp_path / "page.html", rows(), synthetic="Synthetic speech: all of it.")
     text = (tmp_path / "page.html").read_text()
@@ -177,6 +178,7 @@ def test_what_has_no_data_is_left_out(tmp_path: Path):
         page(tmp_path, [])
 
 
+@pytest.mark.slow
 def test_same_input_same_bytes(tmp_path: Path):
     arguments = (rows(), [example()], BREAKDOWNS, TABLES, {"Date": "2025-01-01"})
     assert page(tmp_path, *arguments) == page(tmp_path, *arguments)

@@ -122,6 +122,7 @@ def test_a_missing_cell_and_a_noise_without_snr_are_drawn():
     assert ">77.7<" in drawing.svg and ">–<" in drawing.svg
 
 
+@pytest.mark.slow
 @given(st.text(min_size=1, max_size=60), st.floats(0.3, 4))
 def test_names_fit_their_columns(name, inches):
     lines = fitted(name, inches).split("\n") if "\n" not in name else []
@@ -129,6 +130,7 @@ def test_names_fit_their_columns(name, inches):
     assert len(shortened(name)) <= 23
 
 
+@pytest.mark.slow
 def test_the_page_has_a_table_a_task_and_its_own_title(tmp_path: Path):
     build_report(tmp_path / "r.html", rows())
     page = (tmp_path / "r.html").read_text()
@@ -140,12 +142,14 @@ def test_the_page_has_a_table_a_task_and_its_own_title(tmp_path: Path):
     assert set(re.findall(r'href="#([^"]*)"', page)) <= set(ids)
 
 
+@pytest.mark.slow
 def test_a_page_of_systems_and_of_a_grid_has_both(tmp_path: Path):
     build_report(tmp_path / "r.html", [*rows(), plain(41.7)])
     page = (tmp_path / "r.html").read_text()
     assert "41.7" in page and "What noise costs" in page and "with and without a transcript</title>" in page
 
 
+@pytest.mark.slow
 def test_the_best_of_a_column_is_the_best_encoder_of_its_task(tmp_path: Path):
     build_report(tmp_path / "r.html", rows())
     page = (tmp_path / "r.html").read_text()
@@ -153,6 +157,7 @@ def test_the_best_of_a_column_is_the_best_encoder_of_its_task(tmp_path: Path):
     assert {"91.0", "85.0", "10.0", "20.0"} <= set(bold) and "90.0" not in bold and "40.0" not in bold
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoders", [1, 9])
 def test_few_and_many_encoders_are_drawn(encoders):
     scores = {("ks", "acc", f"an encoder with a long name {i}"): (90, 80, 70, 60, 50) for i in range(encoders)}

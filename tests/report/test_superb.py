@@ -276,6 +276,7 @@ def drawn(drawing) -> str:
     return drawing.svg
 
 
+@pytest.mark.slow
 def test_layer_weights_are_means_over_seeds():
     heads = tuple(Head("a", "ks", seed, w) for seed, w in enumerate(((0.2, 0.8), (0.4, 0.6))))
     drawing = layer_weights(of_superb([], Artefacts(heads=heads, layers={"a": (1.0, 3.0)})))
@@ -297,6 +298,7 @@ def test_of_each_learning_rate_the_longest_trial_is_shown():
     assert sweeps(of_superb([], Artefacts(heads=(Head("a", "ks", 0, (), 1e-2, None, sweep[:2]),)))) is None
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.floats(-3, 3), st.booleans()), min_size=4, max_size=40).filter(
         lambda x: 0 < sum(b for _, b in x) < len(x)
@@ -396,6 +398,7 @@ def test_no_number_is_called_percent_that_is_none(page):
     assert "SI-SDRi" not in heat and "PESQ" not in heat
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_page(run, page):
     write_report(run, None, "test", 2, ["clean"], 0, [])
     assert (run / "report.html").read_text() == page
@@ -407,6 +410,7 @@ def test_rows_alone_make_a_page(tmp_path: Path):
     assert "<title>SUPERB" in text and "\u22121.2" in text and 'id="results"' not in text and "<figure" not in text
 
 
+@pytest.mark.slow
 def test_systems_and_superb_on_one_page_have_both(tmp_path: Path):
     build_report(tmp_path / "r.html", [row("dual", "a", "clean", None, "ff1", 41.7), *rows(1)])
     text = (tmp_path / "r.html").read_text()

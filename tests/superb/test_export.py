@@ -90,6 +90,7 @@ def saved(model, folder):
     return folder
 
 
+@pytest.mark.slow
 def test_s3prls_own_upstream_is_named_where_it_reads_the_encoder(hubert_folder, tmp_path):
     config = json.loads((hubert_folder("layer") / "config.json").read_text())
     sizes = {name: config[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")}
@@ -139,6 +140,7 @@ def test_the_verb(hubert_folder, tmp_path, capsys):
 # ---- in s3prl
 
 
+@pytest.mark.slow
 def test_both_upstreams_give_our_states(exported, needs_s3prl):
     from speechssl.encoders.s3prl_upstream import register
 
@@ -212,6 +214,7 @@ def run_script(out, tasks, environment, tmp_path):
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | settings | environment)
 
 
+@pytest.mark.slow
 def test_the_script_trains_and_tests_keywords(exported, needs_s3prl, tmp_path):
     """Through s3prl's own command line; recordings of any rate are read with what stands in for sox's effects."""
     shares = [int(hashlib.sha1(f"{i:08x}".encode()).hexdigest(), 16) % 2**27 / 2**27 for i in range(100)]
@@ -231,6 +234,7 @@ def test_the_script_trains_and_tests_keywords(exported, needs_s3prl, tmp_path):
     assert "test at step 0: " in (tmp_path / "exp/ks/log.log").read_text()  # the checkpoint was read again
 
 
+@pytest.mark.slow
 def test_the_script_trains_and_tests_emotions(exported, needs_s3prl, tmp_path):
     """IEMOCAP's lists and one fold of five; the head is tested on recordings that it reads with what stands in for torchaudio."""
     labels = {"neu": 0, "hap": 1, "ang": 2, "sad": 3}

@@ -140,6 +140,7 @@ def test_patience(run):
     assert advance(patient, 200) == found
 
 
+@pytest.mark.slow
 def test_a_sweep_keeps_the_best_rate_and_trains_the_own_one(run):
     rungs_seen = []
 

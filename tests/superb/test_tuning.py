@@ -105,6 +105,7 @@ def test_the_upstream_goes_along_at_a_tenth_of_the_rate(run):
     assert moved["upstream.feature_extractor.conv_layers.0.conv.weight"] > 5e-4
 
 
+@pytest.mark.slow
 def test_a_frozen_upstream_stays_and_the_head_learns_on_distorted_speech(run):
     found = run(distort=NOISE)
     trainer = found.trainer()
@@ -151,6 +152,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_run_comes_to_the_same_weights(run, kind, monkeypatch):
     whole = run("whole", **KINDS[kind])
@@ -194,6 +196,7 @@ def test_training_starts_from_heads_on_clean_speech(run, tmp_path):
         run("none", rate=0.1, heads=tmp_path / "nothing").trainer()
 
 
+@pytest.mark.slow
 def test_a_head_comes_with_its_encoder(run):
     """Which says what it was trained on, is another than it began as, and gives the head the states that it was chosen on."""
     tuned = replace(run(rate=0.1, distort=NOISE), settings=replace(SETTINGS, steps=10))

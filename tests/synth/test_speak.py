@@ -55,6 +55,7 @@ def times(reading):
     return {w.text: (w.start, w.end) for w in reading.words}
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(TEXTS, st.sampled_from(["en", "zh"]))
 @example("!!! ... here", "en")
@@ -98,6 +99,7 @@ def test_word_times_agree_with_a_word_read_alone():
     assert np.abs(after.samples[-size + 400 :] - alone.samples[400:]).max() < 0.05  # resampled from another phase
 
 
+@pytest.mark.slow
 def test_a_long_sentence_is_read_whole_and_in_order():
     text = ", ".join(f"word number {i}" for i in range(400))
     reading = read(text)
@@ -325,6 +327,7 @@ def test_without_the_synthesiser_the_extra_is_named(tmp_path, monkeypatch):
 # ---- the same bytes, also after a kill
 
 
+@pytest.mark.slow
 def test_same_bytes_by_several_workers(made, tmp_path):
     prepare(tmp_path / "corpus", {"train": records(), "test-noisy": records()}, workers=2)
     assert contents(tmp_path / "corpus") == contents(made[0])

@@ -117,6 +117,7 @@ def save_bert(folder: Path) -> None:
     BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=192, **sizes)).save_pretrained(folder)
 
 
+@pytest.mark.slow
 def test_homophones_that_training_never_saw_are_found_by_their_sound_and_not_without(pinyin, tmp_path):
     save_bert(tmp_path / "bert")
     write_homophones(tmp_path / "corpus", "train", (0, 1), 400)

@@ -163,6 +163,7 @@ def test_a_budget_without_end_takes_memory_for_what_there_is():
     assert len(small.rows) == 1_500
 
 
+@pytest.mark.slow
 def test_every_frame_is_as_likely_as_every_other():
     budget, sizes, runs = 10, (3, 9, 1, 20, 7), 4_000
     counts = np.bincount(np.concatenate([kept(budget, sizes, seed) for seed in range(runs)]), minlength=40)

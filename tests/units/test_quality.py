@@ -49,6 +49,7 @@ def test_distance_is_edits_over_the_longer_length(a, b):
     assert normalised_distance(a, a) == 0
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(sequences, sequences), min_size=2, max_size=5))
 def test_distance_and_auc_are_those_of_all_pairs(pairs):
     first, second = zip(*pairs, strict=True)

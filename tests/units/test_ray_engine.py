@@ -38,6 +38,7 @@ def contents(folder):
     return {p.name: p.read_bytes() for p in folder.iterdir()}
 
 
+@pytest.mark.slow
 @needs_ray
 def test_two_workers_of_ray_give_the_bytes_that_threads_give(extractor, hubert_folder, recordings, tmp_path, monkeypatch):
     import ray

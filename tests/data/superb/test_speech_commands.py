@@ -33,6 +33,7 @@ def test_the_split_is_that_of_the_corpus(split, speaker):
     assert split_of(f"{speaker}_nohash_0.wav") == split_of(f"{speaker}_nohash_4.wav") == split
 
 
+@pytest.mark.slow
 def test_the_split_is_that_of_s3prl(source):
     theirs = pytest.importorskip("s3prl.dataio.corpus.speech_commands")
     rng = np.random.default_rng(1)

@@ -32,6 +32,7 @@ def made(states=4, width=6, classes=(3,), seed=0):
     return head
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 7), st.integers(0, 99))
 def test_the_head_on_means_is_the_head_on_frames(lengths, states, seed):
     head = made(states, seed=seed)
@@ -68,6 +69,7 @@ def evaluated(made, folder, split="dev"):
     return predicted, made.task.evaluate(split, predicted, 0)
 
 
+@pytest.mark.slow
 def test_a_head_is_trained_once_saved_and_loaded(labelled, encoder, tmp_path):
     data = load_labelled(labelled())
     made = train_classifier(data, encoder, tmp_path / "head", QUICK, tmp_path / "features")
@@ -106,6 +108,7 @@ def test_all_slots_must_be_right(labelled, encoder):
     assert task.evaluate("dev", predicted, 0).measures[0].value == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["sweep", "write_json"])  # while it is trained, and with the head written and its card not
 def test_a_killed_run_makes_the_same_head(labelled, encoder, tmp_path, monkeypatch, at):
     class Killed(BaseException):

@@ -79,6 +79,7 @@ def test_the_published_task():
     )
 
 
+@pytest.mark.slow
 def test_it_learns():
     task = Diarisation(data(), GRID, hidden=24, chunk=150)
     torch.manual_seed(0)
@@ -323,6 +324,7 @@ def annotation(found):
     return made.support()
 
 
+@pytest.mark.slow
 @given(turns(), turns("1234"), st.sampled_from([0.0, 0.1, 0.25, 0.6]))
 def test_it_is_pyannotes(truth, predicted, collar):
     theirs = DiarizationErrorRate(collar=2 * collar)(  # theirs is both sides together

@@ -124,6 +124,7 @@ def expert_of(module, task, head, folder):
     return expert.eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hop", [320, 160])
 @pytest.mark.parametrize(("name", "folder"), [("se", "enhancement_stft2"), ("ss", "separation_stft2")])
 def test_it_is_s3prls(tmp_path, monkeypatch, name, folder, hop):
@@ -169,6 +170,7 @@ def test_si_sdr_is_that_of_s3prls_loss(monkeypatch):
     assert np.allclose(theirs, [[[si_sdr(c, e) for c in clean[b]] for e in found[b]] for b in range(3)], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["se", "ss"])
 @given(frames=st.sampled_from([None, 1, 200]), order=st.permutations(range(3)))
 def test_no_padding_and_no_batch_mate_matters(tmp_path_factory, name, frames, order):
@@ -199,6 +201,7 @@ def test_the_order_of_the_sources_is_free_in_separation(tmp_path):
     assert float(task.loss(head, batch)) == pytest.approx(float(task.loss(head, other)), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["se", "ss"])
 def test_it_learns(tmp_path, name):
     """From states that hold the spectrum of what is wanted, the mixture gets better."""
@@ -344,6 +347,7 @@ def test_frames_are_brought_together():
     assert fitted(features, torch.tensor([2]), torch.tensor([5]), 2).flatten().tolist() == [1, 1, 2, 2, 0]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 22)), min_size=1, max_size=4), st.integers(1, 3), st.integers(0, 99))
 def test_masks_depend_on_no_padding_and_no_batch_mate(sizes, repeat, seed):
     head = masker(seed)

@@ -193,6 +193,7 @@ def by_dtw_python(query, document):
     return dtw.dtw(found, step_pattern="asymmetric", open_begin=True, open_end=True).normalizedDistance
 
 
+@pytest.mark.slow
 @given(st.integers(1, 30), st.lists(st.integers(2, 40), min_size=1, max_size=6), st.integers(0, 999))
 def test_it_is_dtw_pythons(length, lengths, seed):
     query, documents = frames(length, seed), [frames(n, seed + 1 + i) for i, n in enumerate(lengths)]
@@ -250,6 +251,7 @@ def drawn(queries, documents, seed, ties=False, informed=2.0):
     return np.round(scores) if ties else scores, truth
 
 
+@pytest.mark.slow
 @given(st.integers(1, 6), st.integers(1, 25), st.integers(0, 999), st.booleans(), st.sampled_from([0.0, 2.0, 6.0]))
 def test_mtwv_is_the_definition(queries, documents, seed, ties, informed):
     scores, truth = drawn(queries, documents, seed, ties, informed)
@@ -298,6 +300,7 @@ def test_bad_input(wrong):
         term_curves(scores[:0], truth[:0]) if wrong == "no query" else term_curves(scores, truth)
 
 
+@pytest.mark.slow
 def test_the_interval_is_that_of_resampled_queries():
     scores, truth = drawn(40, 60, 1, informed=3.0)
     curves = term_curves(scores, truth)

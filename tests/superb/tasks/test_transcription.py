@@ -74,6 +74,7 @@ def built(task, states=3, width=8, seed=0):
     return task.build(states, width)
 
 
+@pytest.mark.slow
 def test_they_are_tasks_with_the_published_sizes_and_settings():
     for task, name in zip((Phones(made_set(), GRID), Speech(made_set(), GRID), SlotFilling(made_set(), GRID)), ("pr", "asr", "sf"),
                           strict=True):  # fmt: skip
@@ -135,6 +136,7 @@ def test_unknown_symbols_and_empty_texts_in_dev_are_errors_not_crashes():
     assert Phones(data, GRID).evaluate("dev", {"dev0": "T", "dev1": "", "dev2": "AA N"}, 0).measures[0].value == 25.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("i", range(3))
 def test_a_head_learns_its_targets(i):
     """Frames say the symbols one after another, three frames each, in one hidden state of two."""
@@ -334,6 +336,7 @@ def test_the_recurrent_head_of_asr_and_sf_is_s3prls(lengths, sizes):
     assert_same(head, projector, model.eval(), lengths, *sizes[:2])
 
 
+@pytest.mark.slow
 def test_it_is_of_the_published_size_too_and_at_100_hz():
     sizes = (13, 768, 1024, 1024, 32)
     head = head_of(*sizes).eval()
@@ -567,6 +570,7 @@ def test_a_single_recording_is_masked_as_by_s3prl(options, shape):
         assert torch.allclose(found[0], wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_masks_are_of_the_published_sizes():
     torch.manual_seed(0)
     features = torch.ones(300, 400, 700)

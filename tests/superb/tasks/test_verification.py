@@ -79,6 +79,7 @@ def test_the_published_task(made):
     assert head.speakers.shape == (512, 4) and len(head.featurizer.weights) == 13
 
 
+@pytest.mark.slow
 def test_it_learns_to_tell_people_apart_that_it_never_met(made):
     task = Verification(made(train=utterances("a", 20, 3)), GRID, **SMALL)
     torch.manual_seed(0)
@@ -264,6 +265,7 @@ def test_the_fault_of_s3prls_pooling():
     assert torch.allclose(ours[0], theirs[0], atol=1e-5) and not torch.allclose(ours[1], theirs[1], atol=1e-4)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.integers(0, 99))
 def test_batch_mates_and_padding_never_matter(lengths, seed):
     head = head_of(seed=seed)
@@ -324,6 +326,7 @@ random_trials = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(random_trials)
 def test_the_curve_is_sklearns(drawn):
     scores, same = drawn
@@ -334,6 +337,7 @@ def test_the_curve_is_sklearns(drawn):
     assert curve.eer == pytest.approx(brentq(lambda x: 1.0 - x - interp1d(fpr, tpr)(x), 0.0, 1.0), abs=1e-9)
 
 
+@pytest.mark.slow
 @given(random_trials)
 def test_rates_are_s3prls(drawn):
     """`downstream/sv_voxceleb1/utils.py` and `metric/common.py`."""
