@@ -62,7 +62,7 @@ def commands(**environment: str) -> Iterator[str]:
 def serve(path: str) -> None:
     import transformers.models.auto.modeling_auto
     import transformers.models.bert.modeling_bert
-    import transformers.models.hubert.modeling_hubert
+    import transformers.models.hubert.modeling_hubert  # noqa: F401
 
     import speechssl.cascade.system
     import speechssl.cli
