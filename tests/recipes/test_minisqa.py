@@ -59,9 +59,9 @@ def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path,
 
 CHOICE = """
 recipe: {short-steps: [1], noise: [0.05]}
-one: {steps: 2, batch: 2, short-window: 110, save-every: 2}
-next: {steps: 2, batch: 2, save-every: 2}
-single: {steps: 3, batch: 2, short-window: 110, save-every: 3}
+one: {steps: 2, batch: 2, short-window: 110, save-every: 2, precision: fp32}
+next: {steps: 2, batch: 2, save-every: 2, precision: fp32}
+single: {steps: 3, batch: 2, short-window: 110, save-every: 3, precision: fp32}
 evaluate: {passages: 1}
 """
 
