@@ -189,6 +189,8 @@ def carry_codebook(source: Path, encoder: str, codebook: Path, other: str, out: 
         raise InputError(f"{other} has other frames than {encoder}; fit a codebook for it with `speechssl units fit`")
     recordings, data = recordings_of(source, options.recordings, options.split, options.seed)
     card = after.card | data | {"carried_from": old.hash, "K": old.size, "seed": options.seed}
+    if old.names[1:]:
+        card["transferred_through"] = list(old.names[1:])
     if (made := made_before(out, card)) is not None:
         return made
 

@@ -169,9 +169,9 @@ class Codebook:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Hashes of the codebooks whose unit k means what it means here: its own, and that of what it was carried over from."""
+        """Hashes of the codebooks whose unit k means what it means here: its own, then all it was transferred from."""
         before = self.card.get("carried_from")
-        return (self.hash, *((before,) if before else ()))
+        return (self.hash, *((before, *self.card.get("transferred_through", ())) if before else ()))
 
     def assign(self, features: torch.Tensor) -> np.ndarray:
         """(T, D) on any device -> (T,) int64 indices of the nearest centroid, the first of equals.

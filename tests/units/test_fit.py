@@ -368,6 +368,13 @@ def test_a_centroid_is_the_mean_of_the_other_encoders_features_where_the_unit_wa
     assert wanted.items() <= kept.card.items()
 
 
+def test_units_transferred_twice_are_those_of_the_first_codebook(voices, old, changed, tmp_path):
+    once = carried(voices, old, changed, tmp_path / "once.safetensors")
+    twice = carried(voices, (changed, tmp_path / "once.safetensors"), old[0], tmp_path / "twice.safetensors")
+    names = (twice.hash, once.hash, load_codebook(old[1]).hash)
+    assert twice.names == names and load_codebook(tmp_path / "twice.safetensors").names == names
+
+
 def test_it_is_transferred_once_and_not_over_another(voices, old, changed, tmp_path, monkeypatch):
     out = tmp_path / "new.safetensors"
     found = carried(voices, old, changed, out)
