@@ -41,7 +41,7 @@ class Deaf:
 
 def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(corpus, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(recogniser_errors, "shared_encoder", lambda folder: None)
-    monkeypatch.setattr(recogniser_errors, "recogniser_of", lambda *_: (Deaf(), "0123"))
+    monkeypatch.setattr(recogniser_errors, "load_recogniser", lambda *_: (Deaf(), "0123"))
     (corpus / "dev/p1.flac").write_bytes(b"no audio")
     assert "2 texts with a WER of 66.7 %" in fit_on_corpus(corpus, tmp_path / "out", "minisqa-en-robust", workers=1)
     model = read_confusions(tmp_path / "out" / "confusions.json")
