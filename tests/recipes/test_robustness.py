@@ -91,7 +91,7 @@ def test_what_ships_was_made_with_the_settings_of_the_recipe() -> None:
         "mask_probability": options["probability"],
         "feature_penalty": options["penalty"],
         "distil": options["distil"]["weight"],
-        "no_reference": not options["reference"],
+        "teacher_precision": options["precision"],  # its name when this encoder was trained
     }
     distort = options.pop("distort")
     options |= {"distorted": distort["probability"][:1], **{k: distort[k] for k in ("snr", "snr_end", "double")}}
