@@ -120,7 +120,7 @@ def test_demo_runs_on_a_few_passages(tmp_path: Path) -> None:
 
 
 STAGES = {"dual": "dual", "ctc": "ctc", "text-qa": "text-qa"}  # the encoder that ships is of recipes/robustness
-OWN_NAMES = {"crop-seconds": "seconds", "mask-probability": "probability"}  # of the option in the card
+OWN_NAMES = {"crop-seconds": "seconds", "mask-probability": "probability", "random-units": "noise"}  # of the option in the card
 
 
 @pytest.mark.parametrize("part", STAGES)
