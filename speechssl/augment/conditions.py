@@ -25,7 +25,6 @@ from speechssl.signal import ACTIVE, RT60_RANGE, any_room, generator, mix, room_
 RT60 = 0.5  # seconds; the middle room of the REVERB challenge (Kinoshita et al., WASPAA 2013)
 SLOPES = (-24.0, 24.0)  # dB an octave, of coloured noise
 LETTERS = ("m", "g", "r")  # of the sets: MUSAN or its stand-in, Gaussian, a random room
-IMPULSES = ("reverb", "rooms", "rir")  # conditions of rooms
 EXAMPLES = (
     "clean, pink@10, babble@5, coloured:-6@5, m+g+r@5, dev@5, held-out@5, kitchen.wav@5, reverb@0.6, rir=FOLDER, pitch@-2, "
     "band@1000-2000, codec@mp3:16 or reverb@0.5+kitchen.wav@5"
@@ -63,46 +62,56 @@ class Condition:
     @property
     def label(self) -> str:
         """For tables and figures: "clean", "pink 10 dB", "reverb 0.6 s", "pitch +2", "no 1000-2000 Hz", "mp3 16 kbps"."""
-        match self.name:
-            case "noise":
-                return f"{_noise_name(self.kind)} {self.snr_db:g} dB"
-            case "reverb":
-                return f"reverb {self.rt60:g} s"
-            case "rooms":
-                return "r"
-            case "rir":
-                return f"rir {Path(self.kind).stem}"
-            case "pitch":
-                return f"pitch {self.semitones:+g}"
-            case "band" if self.band:
-                return f"no {self.band[0]:g}-{self.band[1]:g} Hz"
-            case "codec":
-                return f"{self.kind} {self.kbps:g} kbps"
-            case "chain":
-                return " + ".join(step.label for step in self.steps)
-        return self.name
+        return self._spellings[0]
 
     @property
     def text(self) -> str:
         """As `parse_condition` reads it."""
+        return self._spellings[1]
+
+    @property
+    def _spellings(self) -> tuple[str, str]:
+        """The label and the text."""
         match self.name:
             case "noise":
-                return f"{self.kind}@{_exact(self.snr_db)}"
+                return f"{_noise_name(self.kind)} {self.snr_db:g} dB", f"{self.kind}@{_exact(self.snr_db)}"
             case "reverb":
-                return f"reverb@{_exact(self.rt60)}"
+                return f"reverb {self.rt60:g} s", f"reverb@{_exact(self.rt60)}"
             case "rooms":
-                return "r"
+                return "r", "r"
             case "rir":
-                return f"rir={self.kind}"
+                return f"rir {Path(self.kind).stem}", f"rir={self.kind}"
             case "pitch":
-                return f"pitch@{_exact(self.semitones)}"
+                return f"pitch {self.semitones:+g}", f"pitch@{_exact(self.semitones)}"
             case "band" if self.band:
-                return f"band@{_exact(self.band[0])}-{_exact(self.band[1])}"
+                low, high = self.band
+                return f"no {low:g}-{high:g} Hz", f"band@{_exact(low)}-{_exact(high)}"
             case "codec":
-                return f"codec@{self.kind}:{_exact(self.kbps)}"
+                return f"{self.kind} {self.kbps:g} kbps", f"codec@{self.kind}:{_exact(self.kbps)}"
             case "chain":
-                return "+".join(step.text for step in self.steps)
-        return self.name
+                return " + ".join(step.label for step in self.steps), "+".join(step.text for step in self.steps)
+        return self.name, self.name
+
+
+def _exact(number: float | None) -> str:
+    """The shortest text that reads as this number."""
+    return f"{number:g}" if number is not None and float(f"{number:g}") == number else repr(number)
+
+
+def _noise_name(kind: str) -> str:
+    """The name of a noise in tables: its own, that of its file or folder, or the one given before "="."""
+    name, equals, _ = kind.partition("=")
+    if equals and re.fullmatch(r"[\w-]+", name):
+        return name
+    return kind if kind.startswith("coloured:") else Path(kind).stem  # a slope of -4.5 has no suffix
+
+
+def _members(step: Condition) -> list[Condition]:
+    """Of the set "m+g+r": a step for each letter; of any other step none."""
+    letters = step.kind.split("+") if step.name == "noise" else []
+    if len(letters) < 2 or not set(letters) <= set(LETTERS):
+        return []
+    return [Condition("rooms") if letter == "r" else Condition("noise", letter, snr_db=step.snr_db) for letter in letters]
 
 
 def parse_condition(text: str) -> Condition:
@@ -173,19 +182,6 @@ def _parse_step(text: str, whole: str) -> Condition:
     if kind.startswith("coloured:"):
         kind = f"coloured:{number(kind.removeprefix('coloured:'), *SLOPES):g}"
     return Condition("noise", kind, snr_db=number(value, -100, 100))
-
-
-def _exact(number: float | None) -> str:
-    """The shortest text that reads as this number."""
-    return f"{number:g}" if number is not None and float(f"{number:g}") == number else repr(number)
-
-
-def _noise_name(kind: str) -> str:
-    """The name of a noise in tables: its own, that of its file or folder, or the one given before "="."""
-    name, equals, _ = kind.partition("=")
-    if equals and re.fullmatch(r"[\w-]+", name):
-        return name
-    return kind if kind.startswith("coloured:") else Path(kind).stem  # a slope of -4.5 has no suffix
 
 
 def _malformed(text: str) -> str:
@@ -286,32 +282,19 @@ class Distorter:
 def perform(samples: np.ndarray, step: Condition, source: Callable[[int], np.ndarray], snr_over: str = ACTIVE) -> np.ndarray:
     """One step of a condition. samples: (N,); source: gives noise (n,), or the impulse response. Returns float32 (N,).
 
-    Raises ValueError for silent speech and for a step of no known name.
+    Raises ValueError for silent speech.
     """
-    if step.name == "clean":
-        return samples
-    if step.name == "noise":
-        return mix(samples, source(len(samples)), math.nan if step.snr_db is None else step.snr_db, over=snr_over)
-    if step.name in IMPULSES:
-        return reverberate(samples, source(len(samples)))
-    if step.name == "pitch":
-        return pitch_shift(samples, step.semitones or 0.0)
-    if step.name == "band":
-        return band_reject(samples, *(step.band or (0, 0)))
-    if step.name == "codec":
-        return through_codec(samples, step.kind, step.kbps or 0.0)
-    known = ", ".join(("clean", "noise", *IMPULSES, "pitch", "band", "codec"))
-    raise ValueError(f"no condition is named {step.name!r}; the names are {known}")
-
-
-def distort(samples: np.ndarray, condition: Condition, utterance_id: str, seed: int = 0) -> np.ndarray:
-    """`Distorter.apply` for a single recording. samples: (N,). Returns float32 (N,)."""
-    return Distorter(seed).apply(samples, condition, utterance_id)
-
-
-def _members(step: Condition) -> list[Condition]:
-    """Of the set "m+g+r": a step for each letter; of any other step none."""
-    letters = step.kind.split("+") if step.name == "noise" else []
-    if len(letters) < 2 or not set(letters) <= set(LETTERS):
-        return []
-    return [Condition("rooms") if letter == "r" else Condition("noise", letter, snr_db=step.snr_db) for letter in letters]
+    match step.name:
+        case "clean":
+            return samples
+        case "noise":
+            return mix(samples, source(len(samples)), math.nan if step.snr_db is None else step.snr_db, over=snr_over)
+        case "reverb" | "rooms" | "rir":
+            return reverberate(samples, source(len(samples)))
+        case "pitch":
+            return pitch_shift(samples, step.semitones or 0.0)
+        case "band":
+            return band_reject(samples, *(step.band or (0, 0)))
+        case "codec":
+            return through_codec(samples, step.kind, step.kbps or 0.0)
+    raise ValueError(f"no condition is named {step.name!r}")

@@ -18,7 +18,7 @@ import numpy as np
 
 from speechssl.audio import to_int16, write_flac
 from speechssl.augment.conditions import Condition, Distorter, parse_condition, perform
-from speechssl.augment.noise import Draw, NoiseBank, Piece, recording, replay
+from speechssl.augment.noise import NoiseBank, Piece, recording, replay
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, write_text
 from speechssl.signal import ACTIVE
@@ -34,56 +34,44 @@ def freeze(
     audio: a folder that generated noise is written into (FLAC), for a machine whose arithmetic differs in the last digit. Nothing
     is written to `path` unless all can be. Raises InputError for noise that cannot be had.
     """
-    frozen = _Freezer(distorter, path.parent, audio)
-    rows = [frozen.row(condition, key, n) for key, n in lengths.items() for condition in conditions if condition.name != "clean"]
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    return path
+    hashes: dict[Path, str] = {}
+    sources: dict[tuple[str, str], Row] = {}  # by utterance and noise, which is the same at every SNR
 
+    def entry(piece: Piece) -> Row:
+        """A recording by its name, relative to the manifest where it lies below it, with its hash."""
+        if piece.file not in hashes:
+            hashes[piece.file] = _file_hash(piece.file)
+        file, root = piece.file.resolve(), path.parent.resolve()
+        name = str(file.relative_to(root) if file.is_relative_to(root) else file)
+        return {"file": name, "sha256": hashes[piece.file], "offset": piece.offset}
 
-@dataclass(frozen=True)
-class _Freezer:
-    distorter: Distorter
-    root: Path
-    audio: Path | None
-    hashes: dict[Path, str] = field(default_factory=dict)
-    steps: dict[tuple[str, str], Row] = field(default_factory=dict)  # the noise is the same at every SNR
-
-    def row(self, condition: Condition, key: str, n: int) -> Row:
-        steps = [{"apply": step.text, **self._source(step, key, n)} for step in self.distorter.steps(condition, key)]
-        return {
-            "utterance": key,
-            "samples": n,
-            "condition": condition.text,
-            "snr_db": condition.snr_db,
-            **self.distorter.card(condition),
-            "steps": steps,
-        }
-
-    def _source(self, step: Condition, key: str, n: int) -> Row:
+    def source(step: Condition, key: str, n: int) -> Row:
         if step.name not in ("noise", "reverb", "rooms", "rir"):
             return {}
         what = step.kind if step.name == "noise" else step.text
-        if (key, what) not in self.steps:
-            draw = self.distorter.draw(step, key, n)
-            self.steps[key, what] = {"source": self._pieces(step, key, draw), "sha256": noise_hash(draw.noise)}
-        return self.steps[key, what]
+        if (key, what) not in sources:
+            draw = distorter.draw(step, key, n)
+            if draw.pieces:
+                of: Row = {"files": [entry(piece) for piece in draw.pieces]}
+            elif audio is not None and step.name == "noise":
+                file = audio / f"{hash_bytes(step.kind.encode(), key.encode())}.flac"
+                write_flac(file, as_int16(draw.noise))
+                of = {"files": [entry(Piece(file, 0))]}
+            else:
+                of = {"generator": NoiseBank.of(step.kind).kind if step.name == "noise" else step.text, "key": key}
+            sources[key, what] = {"source": of, "sha256": noise_hash(draw.noise)}
+        return sources[key, what]
 
-    def _pieces(self, step: Condition, key: str, draw: Draw) -> Row:
-        if draw.pieces:
-            return {"files": [self._entry(piece) for piece in draw.pieces]}
-        if self.audio is not None and step.name == "noise":
-            file = self.audio / f"{hash_bytes(step.kind.encode(), key.encode())}.flac"
-            write_flac(file, as_int16(draw.noise))
-            return {"files": [self._entry(Piece(file, 0))]}
-        return {"generator": NoiseBank.of(step.kind).kind if step.name == "noise" else step.text, "key": key}
-
-    def _entry(self, piece: Piece) -> Row:
-        """A recording by its name, relative to the manifest where it lies below it, with its hash."""
-        if piece.file not in self.hashes:
-            self.hashes[piece.file] = _file_hash(piece.file)
-        file, root = piece.file.resolve(), self.root.resolve()
-        name = str(file.relative_to(root) if file.is_relative_to(root) else file)
-        return {"file": name, "sha256": self.hashes[piece.file], "offset": piece.offset}
+    rows = []
+    for key, n in lengths.items():
+        for condition in conditions:
+            if condition.name == "clean":
+                continue
+            steps = [{"apply": step.text, **source(step, key, n)} for step in distorter.steps(condition, key)]
+            facts = {"utterance": key, "samples": n, "condition": condition.text, "snr_db": condition.snr_db}
+            rows.append(facts | distorter.card(condition) | {"steps": steps})
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return path
 
 
 @dataclass(frozen=True)
@@ -96,7 +84,20 @@ class FrozenDistorter:
     _checked: dict[Path, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._rows.update(_read(self.manifest))
+        path = self.manifest
+        try:
+            lines = path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"cannot read the frozen noises {path}; give a manifest that freezing wrote") from error
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+                self._rows[row["utterance"], row["condition"]] = row
+                _ = int(row["samples"]), int(row["seed"]), [step["apply"] for step in row["steps"]]
+            except (ValueError, KeyError, TypeError) as error:
+                raise InputError(f"{path}:{number} is not a row of frozen noise; give a manifest that freezing wrote") from error
+        if not self._rows:
+            raise InputError(f"{path} holds no frozen noise; freeze it with a condition other than clean")
 
     @property
     def seed(self) -> int:
@@ -128,20 +129,15 @@ class FrozenDistorter:
         """
         if condition.name == "clean":
             return samples
-        row = self._row(condition, utterance_id)
+        if (row := self._rows.get((utterance_id, condition.text))) is None:
+            mixture = f"the utterance {utterance_id} in the condition {condition.text}"
+            raise InputError(f"{self.manifest} holds no mixture of {mixture}; freeze it with both")
         if row["samples"] != len(samples):
             counts = f"has {len(samples)} samples, not the {row['samples']} it was frozen with"
             raise InputError(f"the utterance {utterance_id} {counts} in {self.manifest}; delete that manifest and freeze it again")
         for step in row["steps"]:
             samples = perform(samples, parse_condition(step["apply"]), partial(self._noise, row, step), row.get("snr_over", ACTIVE))
         return samples
-
-    def _row(self, condition: Condition, utterance_id: str) -> Row:
-        row = self._rows.get((utterance_id, condition.text))
-        if row is None:
-            mixture = f"the utterance {utterance_id} in the condition {condition.text}"
-            raise InputError(f"{self.manifest} holds no mixture of {mixture}; freeze it with both")
-        return row
 
     def _noise(self, row: Row, step: Row, n: int) -> np.ndarray:
         """The noise (n,) or the impulse response of a step, as it was frozen."""
@@ -184,21 +180,3 @@ def noise_hash(noise: np.ndarray) -> str:
 def _file_hash(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def _read(path: Path) -> dict[tuple[str, str], Row]:
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the frozen noises {path}; give a manifest that freezing wrote") from error
-    rows = {}
-    for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-            rows[row["utterance"], row["condition"]] = row
-            _ = int(row["samples"]), int(row["seed"]), [step["apply"] for step in row["steps"]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}:{number} is not a row of frozen noise; give a manifest that freezing wrote") from error
-    if not rows:
-        raise InputError(f"{path} holds no frozen noise; freeze it with a condition other than clean")
-    return rows

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import fft
+from scipy import fft, signal
 
-from speechssl.audio import SAMPLE_RATE, read_audio
+from speechssl.audio import SAMPLE_RATE, read_audio, to_int16
 from speechssl.errors import InputError
-from speechssl.signal import active_level, fit_at, fit_length, generator, random_offset
+from speechssl.signal import active_level, fit_at, generator, random_offset, room_impulse
 from speechssl.synth.sounds import dev, held_out, seen
-from speechssl.synth.sounds.scenes import VERSION, clip
-from speechssl.synth.sounds.seen import Family
+from speechssl.synth.sounds.shapes import Family, on_and_off, unit
 
 TALKERS_RANGE = (3, 7)  # of babble; Snyder et al., "X-vectors" (ICASSP 2018), data augmentation
 TALKERS = 5  # the middle of them
 SHARES = {"m": 0.3, "g": 0.4, "r": 0.3}  # of MUSAN, Gaussian noise and rooms, as arXiv 2210.07978 draws them in training
-PINK_FROM = 20.0  # Hz; below, 1/f would put more inaudible power into a long recording than into a short one
+COLOURED_FROM = 20.0  # Hz; below, 1/f would put more inaudible power into a long recording than into a short one
 AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
 MANIFESTS = (".jsonl", ".txt", ".tsv")
 GENERATED: dict[str, Mapping[str, Family]] = {
@@ -34,59 +33,41 @@ GENERATED: dict[str, Mapping[str, Family]] = {
 ALIASES = {"g": "gaussian", "m": "stand-in"}  # m: where no folder of MUSAN is named
 
 
-def gaussian(n: int, rng: np.random.Generator) -> np.ndarray:
-    """White Gaussian noise of power 1. Returns (n,)."""
-    return rng.standard_normal(n)
+LEVEL = 0.05  # RMS of a generated clip, full scale 1: far above the steps of 16 bits, far below clipping
+CREST = 12.0  # what is louder than this times the RMS is rounded off, as microphones do; else one click would be all of a clip
+VERSION = 3  # of the generated sounds: raised when they change, so that what was made before is made anew
+CLIPS, SECONDS = 300, 10.0  # 50 minutes in all, about the variety of the 900 clips of MUSAN's noise
 
 
-def pink(n: int, rng: np.random.Generator, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
-    """Noise of power about 1 whose power density falls as 1/f from 20 Hz on (-3 dB an octave). Returns (n,)."""
-    return _weighted(n, rng, lambda frequency: 1 / np.sqrt(frequency), sample_rate)
+def clip(families: Mapping[str, Family], rng: np.random.Generator, n: int) -> np.ndarray:
+    """Generated noise (n,) int16: up to three of the families at up to 15 dB from each other, in and out, at times in a room."""
+    weights = np.array([seen.WEIGHTS.get(name, 1.0) for name in families])
+    total = np.zeros(n)
+    for place in range(rng.choice([1, 2, 3], p=[0.4, 0.4, 0.2])):
+        family = list(families.values())[rng.choice(len(families), p=weights / weights.sum())]
+        sound = unit(family(n, rng)) * 10 ** (-rng.uniform(0, 15) * (place > 0) / 20)
+        if place or rng.random() < 0.2:  # what is alone mostly lasts
+            sound = sound * on_and_off(n, rng, rng.uniform(0.5, 5), rng.uniform(0.2, 3))
+        total += sound
+    if rng.random() < 0.5:
+        room = room_impulse(rng, rng.uniform(0.15, 0.9), rng.uniform(0.3, 1.7))
+        total = signal.oaconvolve(total, room)[:n]
+    return to_int16(np.clip(LEVEL * unit(CREST * np.tanh(unit(total) / CREST)), -1, 1))
 
 
-def coloured(n: int, rng: np.random.Generator, slope: float, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
-    """Noise of power about 1 whose density changes by `slope` dB an octave from 20 Hz on: -6 brown, 0 white. Returns (n,)."""
-    exponent = slope / (20 * np.log10(2))
-    return _weighted(n, rng, lambda frequency: (frequency / 1000) ** exponent, sample_rate)
+def stand_in(seed: int, count: int = CLIPS, seconds: float = SECONDS) -> Iterator[np.ndarray]:
+    """The generated stand-in for MUSAN: clips (n,) int16 of all families that training has, decided by seed and number."""
+    for number in range(count):
+        yield clip(seen.FAMILIES, generator(seed, "stand-in", str(number)), round(seconds * SAMPLE_RATE))
 
 
-def _weighted(n: int, rng: np.random.Generator, weight: Callable[[np.ndarray], np.ndarray], sample_rate: int) -> np.ndarray:
+def coloured(n: int, rng: np.random.Generator, weight: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Gaussian noise (n,) of power about 1 whose amplitude density is the weight of a frequency in Hz, from 20 Hz on."""
     size = fft.next_fast_len(max(n, 2), real=True)
-    frequency = fft.rfftfreq(size, 1 / sample_rate)
-    weights = np.where(frequency >= PINK_FROM, weight(np.maximum(frequency, PINK_FROM)), 0)
+    frequency = fft.rfftfreq(size, 1 / SAMPLE_RATE)
+    weights = np.where(frequency >= COLOURED_FROM, weight(np.maximum(frequency, COLOURED_FROM)), 0)
     noise = fft.irfft(fft.rfft(rng.standard_normal(size)) * weights, size)
     return np.asarray(noise[:n] / np.sqrt(np.mean(noise**2)))
-
-
-def babble(
-    voices: Sequence[np.ndarray],
-    n: int,
-    rng: np.random.Generator,
-    talkers: int = TALKERS,
-    sample_rate: int = SAMPLE_RATE,
-) -> np.ndarray:
-    """Several talkers at once, each at the same active level. voices: recordings (M_i,), at least one. Returns (n,).
-
-    A talker is a random voice; none is taken twice before each was taken once. Raises ValueError without voices.
-    """
-    if not voices:
-        raise ValueError("babble needs recordings of voices")
-    return at_one_level([fit_length(voices[i], n, rng, sample_rate) for i in _talkers(len(voices), talkers, rng)], n, sample_rate)
-
-
-def _talkers(voices: int, talkers: int, rng: np.random.Generator) -> list[int]:
-    """Which of so many voices speak, none twice before each did once."""
-    order = np.concatenate([rng.permutation(voices) for _ in range(-(-talkers // voices))])
-    return [int(index) for index in order[:talkers]]
-
-
-def at_one_level(crops: Sequence[np.ndarray], n: int, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
-    """Sum (n,) of voices (n,) each, brought to the same active level. A crop that fell into a pause adds nothing."""
-    total = np.zeros(n)
-    for crop in crops:
-        if np.isfinite(level := active_level(crop, sample_rate)):
-            total += crop * 10 ** (-level / 20)
-    return total
 
 
 def noise_files(path: Path) -> list[Path]:
@@ -203,19 +184,25 @@ class NoiseBank:
         raise InputError(f"{self.files[0]} and its like are silent for the most part; give other noise recordings")
 
     def _draw(self, rng: np.random.Generator, n: int) -> Draw:
-        if self.kind.startswith("coloured:"):
-            return Draw(coloured(n, rng, float(self.kind.removeprefix("coloured:"))))
+        if self.kind.startswith("coloured:"):  # 6 dB an octave is a factor of 2 in amplitude an octave
+            exponent = float(self.kind.removeprefix("coloured:")) / (20 * np.log10(2))
+            return Draw(coloured(n, rng, lambda frequency: (frequency / 1000) ** exponent))
         if self.kind in GENERATED:  # of a second at least, in which every sound has room
             return Draw(clip(GENERATED[self.kind], rng, max(n, SAMPLE_RATE))[:n] / 32768)
         if self.kind == "gaussian":
-            return Draw(gaussian(n, rng))
+            return Draw(rng.standard_normal(n))
         if self.kind == "pink":
-            return Draw(pink(n, rng))
-        if self.kind == "babble":
-            return _babble(self.files, n, rng, TALKERS)
+            return Draw(coloured(n, rng, lambda frequency: 1 / np.sqrt(frequency)))
+        files, talkers = self.files, TALKERS if self.kind == "babble" else 0
         if self.kind == "musan" and rng.random() >= 2 / 3:  # noise, music and babble as often each
-            return _babble(self.voices, n, rng, int(rng.integers(TALKERS_RANGE[0], TALKERS_RANGE[1] + 1)))
-        pieces = (_piece(self.files[int(rng.integers(len(self.files)))], n, rng),)
+            files, talkers = self.voices, int(rng.integers(TALKERS_RANGE[0], TALKERS_RANGE[1] + 1))
+        if talkers:  # none speaks twice before each spoke once
+            chosen = rng.choice(len(files), min(talkers, len(files)), replace=False)
+            order = np.concatenate([rng.permutation(len(chosen)) for _ in range(-(-talkers // len(chosen)))])[:talkers]
+            numbers = [int(chosen[i]) for i in order]
+        else:
+            numbers = [int(rng.integers(len(files)))]
+        pieces = tuple([Piece(files[i], random_offset(len(recording(files[i])), n, rng)) for i in numbers])
         return Draw(replay(pieces, n), pieces)
 
     @property
@@ -227,19 +214,15 @@ class NoiseBank:
 
 
 def replay(pieces: Sequence[Piece], n: int) -> np.ndarray:
-    """The noise (n,) of a draw from its pieces (at least one)."""
+    """The noise (n,) of a draw from its pieces (at least one). Several are voices, brought to the same active level and added."""
     crops = [fit_at(recording(piece.file), n, piece.offset) for piece in pieces]
-    return crops[0] if len(crops) == 1 else at_one_level(crops, n)
-
-
-def _babble(files: Sequence[Path], n: int, rng: np.random.Generator, talkers: int) -> Draw:
-    chosen = rng.choice(len(files), min(talkers, len(files)), replace=False)
-    pieces = tuple([_piece(files[chosen[i]], n, rng) for i in _talkers(len(chosen), talkers, rng)])
-    return Draw(at_one_level([fit_at(recording(p.file), n, p.offset) for p in pieces], n), pieces)
-
-
-def _piece(file: Path, n: int, rng: np.random.Generator) -> Piece:
-    return Piece(file, random_offset(len(recording(file)), n, rng))
+    if len(crops) == 1:
+        return crops[0]
+    total = np.zeros(n)
+    for crop in crops:
+        if np.isfinite(level := active_level(crop)):  # a crop that fell into a pause adds nothing
+            total += crop * 10 ** (-level / 20)
+    return total
 
 
 @lru_cache(maxsize=32)

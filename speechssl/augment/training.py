@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, to_int16
 from speechssl.augment.effects import band_reject, bit_rates, pitch_shift, reverberate, through_codec
-from speechssl.augment.noise import SHARES, TALKERS_RANGE, noise_files
+from speechssl.augment.noise import CLIPS, SECONDS, SHARES, TALKERS_RANGE, VERSION, noise_files, stand_in
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_json, locked, read_json, replacing, write_json
 from speechssl.signal import ACTIVE, DISTANCES, RT60S, any_room, fit_length, generator, guard, rms_level, speech_level
-from speechssl.synth.sounds.scenes import CLIPS, SECONDS, VERSION, stand_in
 
 HOURS = 4.0  # of recordings that are kept (460 MB): of a larger set a part of each file
 LEAST = 10.0  # seconds that are kept of a file however many there are
@@ -35,6 +35,8 @@ SNR = (10.0, 19.0)  # dB, uniform; of arXiv 2210.07978 (the follow-up of 2203.16
 PROBABILITY = 0.75  # of distorting a crop at all: the rest is the replay of clean speech; there the shares sum to 1, none is clean
 
 Range = tuple[float, float]
+Noise = Callable[[int, np.random.Generator], np.ndarray]  # n -> (n,) at 16 kHz, of any level
+Change = Callable[[np.ndarray, np.random.Generator], np.ndarray]  # speech (N,), not silent -> float32 (N,), timing kept
 
 
 @dataclass(frozen=True)
@@ -135,156 +137,59 @@ def _mapped(file: Path, edges: np.ndarray, card: Mapping[str, Any]) -> Library:
     return Library(np.memmap(file, np.int16, "r"), edges, card, file)
 
 
-class Noise(Protocol):
-    """Something to add to speech at an SNR."""
-
-    @property
-    def card(self) -> Mapping[str, Any]: ...
-
-    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """(n,) noise at 16 kHz, of any level."""
-        ...
+def white(n: int, rng: np.random.Generator) -> np.ndarray:
+    return rng.standard_normal(n, np.float32)
 
 
-class Change(Protocol):
-    """Something that happens to the speech itself."""
-
-    @property
-    def card(self) -> Mapping[str, Any]: ...
-
-    def change(self, samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """samples: (N,), not silent. Returns float32 (N,), timing kept."""
-        ...
+def clips(library: Library, second: float, n: int, rng: np.random.Generator) -> np.ndarray:
+    """A crop of a clip, and in this share of cases a fainter second one."""
+    noise = library.crop(rng, n)
+    if rng.random() < second:
+        noise = noise + np.float32(10 ** (-rng.uniform(0, 10) / 20)) * library.crop(rng, n)
+    return noise
 
 
-@dataclass(frozen=True)
-class White:
-    """g: Gaussian noise."""
-
-    card: Mapping[str, Any] = field(default_factory=lambda: {"set": "gaussian"})
-
-    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        return rng.standard_normal(n, np.float32)
-
-
-@dataclass(frozen=True)
-class Clips:
-    """Any library of noise: a crop of a clip, and where second > 0 in that share of cases a fainter second one."""
-
-    library: Library
-    second: float = 0.0
-
-    @property
-    def card(self) -> Mapping[str, Any]:
-        return self.library.card
-
-    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        noise = self.library.crop(rng, n)
-        if rng.random() < self.second:
-            noise = noise + np.float32(10 ** (-rng.uniform(0, 10) / 20)) * self.library.crop(rng, n)
-        return noise
+def babble(voices: Library, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Three to seven voices at once, each at the same level."""
+    total = np.zeros(n, np.float32)
+    for _ in range(rng.integers(TALKERS_RANGE[0], TALKERS_RANGE[1] + 1)):
+        voice = voices.crop(rng, n)
+        total += voice / max(float(np.sqrt(np.dot(voice, voice) / n)), 1e-6)
+    return total
 
 
-@dataclass(frozen=True)
-class Babble:
-    """s: three to seven voices at once, each at the same level."""
-
-    voices: Library
-
-    @property
-    def card(self) -> Mapping[str, Any]:
-        return self.voices.card
-
-    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        total = np.zeros(n, np.float32)
-        for _ in range(rng.integers(TALKERS_RANGE[0], TALKERS_RANGE[1] + 1)):
-            voice = self.voices.crop(rng, n)
-            total += voice / max(float(np.sqrt(np.dot(voice, voice) / n)), 1e-6)
-        return total
+def one_of(noises: Sequence[Noise], n: int, rng: np.random.Generator) -> np.ndarray:
+    return noises[int(rng.integers(len(noises)))](n, rng)
 
 
-@dataclass(frozen=True)
-class OneOf:
-    """m: one of several noises, each as often: noise, music and babble of MUSAN."""
-
-    noises: tuple[Noise, ...]
-    name: str
-
-    @property
-    def card(self) -> Mapping[str, Any]:
-        return {"set": self.name, "of": [dict(noise.card) for noise in self.noises]}
-
-    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        return self.noises[int(rng.integers(len(self.noises)))].noise(n, rng)
+def room(impulses: Sequence[np.ndarray], samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return reverberate(np.asarray(samples, np.float32), impulses[int(rng.integers(len(impulses)))])
 
 
-@dataclass(frozen=True)
-class Rooms:
-    """r: reverberation in one of a pool of rooms. impulses: (M_i,) float32 each."""
-
-    impulses: Sequence[np.ndarray] = field(repr=False, compare=False)
-    card: Mapping[str, Any]
-
-    @classmethod
-    def simulated(cls, seed: int, count: int = ROOMS) -> Rooms:
-        """Rooms of the image method, decided by the seed."""
-        pool = [np.asarray(any_room(generator(seed, "training rooms", str(i))), np.float32) for i in range(count)]
-        return cls(pool, {"set": "simulated rooms", "seed": seed, "rooms": count, "rt60": list(RT60S), "metres": list(DISTANCES)})
-
-    def change(self, samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return reverberate(np.asarray(samples, np.float32), self.impulses[int(rng.integers(len(self.impulses)))])
+def pitch(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return pitch_shift(samples, rng.uniform(-SEMITONES, SEMITONES))
 
 
-@dataclass(frozen=True)
-class Pitch:
-    """p: the pitch up or down by as much as four semitones."""
-
-    card: Mapping[str, Any] = field(default_factory=lambda: {"set": "pitch", "semitones": SEMITONES})
-
-    def change(self, samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return pitch_shift(samples, rng.uniform(-SEMITONES, SEMITONES))
+def band(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    low = 150 * 2 ** rng.uniform(0, 4)
+    return band_reject(samples, low, min(low * 2 ** rng.uniform(*WIDTHS), SAMPLE_RATE / 2 - 100))
 
 
-@dataclass(frozen=True)
-class Band:
-    """b: half an octave to one and a half are missing."""
-
-    card: Mapping[str, Any] = field(default_factory=lambda: {"set": "band", "octaves": list(WIDTHS)})
-
-    def change(self, samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        low = 150 * 2 ** rng.uniform(0, 4)
-        return band_reject(samples, low, min(low * 2 ** rng.uniform(*WIDTHS), SAMPLE_RATE / 2 - 100))
-
-
-@dataclass(frozen=True)
-class Codec:
-    """c: MP3 or Opus at a random bit rate that is low enough to be audible."""
-
-    card: Mapping[str, Any] = field(default_factory=lambda: {"set": "codecs", "kbps": list(KBPS)})
-
-    def change(self, samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        codec = ("mp3", "opus")[int(rng.integers(2))]
-        return through_codec(samples, codec, max(float(np.exp(rng.uniform(*np.log(KBPS)))), bit_rates(codec)[0]))
-
-
-def _rooms(sources: Mapping[str, Path], seed: int) -> Rooms:
-    """r: measured impulse responses where `sources` names them as "rir", else simulated rooms."""
-    if "rir" not in sources:
-        return Rooms.simulated(seed)
-    files = noise_files(sources["rir"])
-    if not files:
-        raise InputError(f"there are no impulse responses in {sources['rir']}; give a folder of .wav, .flac, .mp3 or .ogg files")
-    card = {"set": "measured rooms", "files": [[p.name, p.stat().st_size] for p in files]}
-    return Rooms([read_audio(path) for path in files], card)
+def codec(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """MP3 or Opus at a bit rate that is low enough to be audible."""
+    name = ("mp3", "opus")[int(rng.integers(2))]
+    return through_codec(samples, name, max(float(np.exp(rng.uniform(*np.log(KBPS)))), bit_rates(name)[0]))
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One letter: a noise or a change, and its share among the distorted crops."""
+    """One letter with its share among the distorted crops: a noise that is added at an SNR, or else a change of the speech."""
 
     name: str
     share: float
-    distortion: Noise | Change
+    card: Mapping[str, Any]
+    noise: Noise | None = field(default=None, repr=False, compare=False)
+    change: Change | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -308,7 +213,7 @@ class TrainingDistortions:
     @property
     def card(self) -> dict[str, Any]:
         """All that decides the distortions, for the card of a checkpoint."""
-        kinds = [{"name": k.name, "share": round(k.share, 4), **k.distortion.card} for k in self.kinds]
+        kinds = [{"name": k.name, "share": round(k.share, 4), **k.card} for k in self.kinds]
         ranges = {"probability": list(self.probability), "snr": list(self.snr), "snr_end": list(self.snr_end)}
         over = {} if self.snr_over == ACTIVE else {"snr_over": self.snr_over}
         return {"kinds": kinds, "seed": self.seed, **ranges, "double": self.double} | over
@@ -327,14 +232,14 @@ class TrainingDistortions:
         if rng.random() >= now(*self.probability) or not audible:
             return samples, 0
         domain = 1 + int(np.searchsorted(np.cumsum([kind.share for kind in self.kinds])[:-1], rng.random(), "right"))
-        distortion = self.kinds[domain - 1].distortion
-        if hasattr(distortion, "change"):
-            return distortion.change(samples, rng), domain
+        kind = self.kinds[domain - 1]
+        if kind.noise is None:
+            return (kind.change(samples, rng) if kind.change else samples), domain
         place, double = rng.random(), rng.random() < self.double
         low, high = now(self.snr[0], self.snr_end[0]), now(self.snr[1], self.snr_end[1])
         if double:
-            samples = self.changes[int(rng.integers(len(self.changes)))].change(samples, rng)
-        noise, snr_db = distortion.noise(len(samples), rng), low + place * (high - low)
+            samples = self.changes[int(rng.integers(len(self.changes)))](samples, rng)
+        noise, snr_db = kind.noise(len(samples), rng), low + place * (high - low)
         noise_level = rms_level(noise)
         if not np.isfinite(noise_level):  # where the noise is silent the samples stay as they are
             return samples, domain
@@ -360,19 +265,11 @@ def parse_distortions(
     folder that keeps decoded and generated noise for the next process and run. Raises InputError for what is no such distortion.
     """
     sources = sources or {}
-    shares = _shares(text)
     if not (0 <= min(probability) and max(probability) <= 1 and 0 <= double <= 1):
         raise InputError(f"the probabilities {probability} and {double} of distortions must lie in [0, 1]; change them")
     for low, high in (snr, snr_end or snr):
         if not -100 <= low <= high <= 100:
             raise InputError(f"the SNR range {low} to {high} dB is not one; give the lower number first, in [-100, 100]")
-    kinds = tuple(Kind(name, share, _distortion(name, text, sources, seed, cache)) for name, share in shares.items())
-    changes = (_rooms(sources, seed), Pitch(), Band()) if double else ()
-    return TrainingDistortions(kinds, seed, probability, snr, snr_end or snr, double, changes, snr_over)
-
-
-def _shares(text: str) -> dict[str, float]:
-    """Name -> share, which add up to 1."""
     shares: dict[str, float] = {}
     for part in text.split("+"):
         name, colon, share = part.strip().partition(":")
@@ -384,41 +281,63 @@ def _shares(text: str) -> dict[str, float]:
             raise InputError(f"the share {share!r} in {text!r} is not a number; write one like m:0.3+g:0.4+r:0.3") from None
         if not 0 < shares[name] < np.inf:
             raise InputError(f"the share {share} in {text!r} is not above 0; change it or leave {name} out")
-    return {name: share / sum(shares.values()) for name, share in shares.items()}
-
-
-def _distortion(name: str, text: str, sources: Mapping[str, Path], seed: int, cache: Path | None) -> Noise | Change:
-    """The noise or change of a letter or a source. Raises InputError for a name that is neither."""
 
     def recordings(path: Path, what: str) -> Library:
         if files := noise_files(path):
             return recorded(files, what, seed, cache)
         raise InputError(f"there are no recordings in {path} (for {what}); give a folder with .wav, .flac, .mp3 or .ogg files")
 
-    def babble() -> Noise:
+    def rooms() -> tuple[dict[str, Any], Change]:
+        """Measured impulse responses where there are any, else a pool of simulated ones."""
+        if "rir" not in sources:
+            pool = [np.asarray(any_room(generator(seed, "training rooms", str(i))), np.float32) for i in range(ROOMS)]
+            card = {"set": "simulated rooms", "seed": seed, "rooms": ROOMS, "rt60": list(RT60S), "metres": list(DISTANCES)}
+            return card, partial(room, pool)
+        if not (files := noise_files(sources["rir"])):
+            place = sources["rir"]
+            raise InputError(f"there are no impulse responses in {place}; give a folder of .wav, .flac, .mp3 or .ogg files")
+        card = {"set": "measured rooms", "files": [[p.name, p.stat().st_size] for p in files]}
+        return card, partial(room, [read_audio(path) for path in files])
+
+    def voices() -> Library:
         if "voices" not in sources:
             raise InputError("babble needs voices; name a folder of recordings as the source voices=FOLDER")
-        return Babble(recordings(sources["voices"], "voices"))
+        return recordings(sources["voices"], "voices")
 
-    def musan() -> Noise:
-        """MUSAN where `sources` names its folder, else the generated stand-in, whose card says so; with babble of given voices."""
-        if "musan" in sources:
-            kinds = {kind: recordings(sources["musan"] / kind, f"musan {kind}") for kind in ("noise", "music", "speech")}
-            return OneOf((Clips(kinds["noise"]), Clips(kinds["music"]), Babble(kinds["speech"])), "musan")
-        clips = Clips(generated(seed, cache), SECOND)
-        return OneOf((clips, clips, babble()), "stand-in and voices") if "voices" in sources else clips
+    def made(name: str, share: float) -> Kind:
+        if name in sources:
+            library = recordings(sources[name], name)
+            return Kind(name, share, library.card, partial(clips, library, 0.0))
+        match name:
+            case "m" if "musan" in sources:
+                parts = [recordings(sources["musan"] / kind, f"musan {kind}") for kind in ("noise", "music", "speech")]
+                noises = (partial(clips, parts[0], 0.0), partial(clips, parts[1], 0.0), partial(babble, parts[2]))
+                return Kind(name, share, {"set": "musan", "of": [dict(p.card) for p in parts]}, partial(one_of, noises))
+            case "m":  # the generated stand-in, whose card says so; with babble where there are voices
+                library = generated(seed, cache)
+                noise = partial(clips, library, SECOND)
+                if "voices" not in sources:
+                    return Kind(name, share, library.card, noise)
+                people = voices()
+                cards = [dict(library.card), dict(library.card), dict(people.card)]
+                both = partial(one_of, (noise, noise, partial(babble, people)))
+                return Kind(name, share, {"set": "stand-in and voices", "of": cards}, both)
+            case "g":
+                return Kind(name, share, {"set": "gaussian"}, white)
+            case "s":
+                people = voices()
+                return Kind(name, share, people.card, partial(babble, people))
+            case "r":
+                card, change = rooms()
+                return Kind(name, share, card, change=change)
+            case "p":
+                return Kind(name, share, {"set": "pitch", "semitones": SEMITONES}, change=pitch)
+            case "b":
+                return Kind(name, share, {"set": "band", "octaves": list(WIDTHS)}, change=band)
+            case "c":
+                return Kind(name, share, {"set": "codecs", "kbps": list(KBPS)}, change=codec)
+        raise InputError(f"{text!r} names the distortion {name!r}, which is neither a source nor one of m, g, r, p, b, c, s")
 
-    kinds: dict[str, Callable[[], Noise | Change]] = {
-        "m": musan,
-        "g": White,
-        "r": lambda: _rooms(sources, seed),
-        "p": Pitch,
-        "b": Band,
-        "c": Codec,
-        "s": babble,
-    }
-    if name in sources:
-        return Clips(recordings(sources[name], name))
-    if name not in kinds:
-        raise InputError(f"{text!r} names the distortion {name!r}, which is neither a source nor one of {', '.join(kinds)}")
-    return kinds[name]()
+    kinds = tuple(made(name, share / sum(shares.values())) for name, share in shares.items())
+    changes = (rooms()[1], pitch, band) if double else ()
+    return TrainingDistortions(kinds, seed, probability, snr, snr_end or snr, double, changes, snr_over)

@@ -19,12 +19,12 @@ from scipy import signal
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration, resample, to_int16, write_flac
-from speechssl.augment import NoiseBank, active_level
+from speechssl.augment import NoiseBank
 from speechssl.data.prepare import begin_folder, in_parallel, write_lines
 from speechssl.data.utterances import DOCUMENTS, SPLITS, SPLITS_OF, TOGETHER, Slot, Trial, Turn, Utterance, to_record
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json, write_text
-from speechssl.signal import rms_level
+from speechssl.signal import active_level, rms_level
 from speechssl.synth.espeak import Spoken, Voice, speak
 from speechssl.synth.minisqa import remove_parts, speakers
 from speechssl.synth.minisqa_text import generate_passage, load_language, occurrences

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.augment import band_reject, pitch_shift
-from speechssl.augment.effects import bit_rates, through_codec
+from speechssl.augment.effects import band_reject, bit_rates, pitch_shift, through_codec
 
 
 def speechlike(n: int, seed: int = 0) -> np.ndarray:

@@ -83,7 +83,7 @@ def test_freezing_twice_gives_the_same_file(manifest: Path, texts: list[str], vo
 
 
 @pytest.mark.slow
-def test_another_process_hears_the_same(manifest: Path, distorter: Distorter) -> None:
+def test_another_process_mixes_the_same(manifest: Path, distorter: Distorter) -> None:
     program = (
         "import numpy as np, sys, hashlib; from pathlib import Path;"
         "from speechssl.augment import FrozenDistorter, parse_condition;"
@@ -97,7 +97,7 @@ def test_another_process_hears_the_same(manifest: Path, distorter: Distorter) ->
 
 
 def test_a_manifest_moves_with_its_noise(manifest: Path, texts: list[str], tmp_path: Path, distorter: Distorter) -> None:
-    """The condition names the old place; what is heard comes from the new one."""
+    """The condition names the old place; the noise comes from the new one."""
     condition = parse_condition(texts[-4])
     expected = distorter.apply(speech("u1"), condition, "u1")
     new = tmp_path / "new"
@@ -149,8 +149,9 @@ def test_with_its_audio_the_arithmetic_does_not_matter(
     monkeypatch.undo()
     for condition in conditions:
         for key in LENGTHS:
-            heard = frozen.apply(speech(key), condition, key)
-            np.testing.assert_allclose(heard, distorter.apply(speech(key), condition, key), atol=1e-4)
+            np.testing.assert_allclose(
+                frozen.apply(speech(key), condition, key), distorter.apply(speech(key), condition, key), atol=1e-4
+            )
 
 
 def test_sources_follow_the_manifest(manifest: Path) -> None:

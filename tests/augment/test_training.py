@@ -16,14 +16,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio, to_int16, write_flac
-from speechssl.augment import training as kinds
-from speechssl.augment import training as library
+from speechssl.augment import training
+from speechssl.augment.noise import stand_in
 from speechssl.augment.training import Library, TrainingDistortions, generated, parse_distortions, recorded
 from speechssl.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+PROPERTY = settings(max_examples=30, deadline=None)
 
 
 def noise(seed: int, n: int = SAMPLE_RATE) -> np.ndarray:
     return 0.1 * np.random.default_rng(seed).standard_normal(n)
+
+
+def speech(n: int = SAMPLE_RATE, level: float = 0.003) -> np.ndarray:
+    """Far from full scale, so that nothing is scaled down in tests of the SNR."""
+    return (level * np.random.default_rng(1).standard_normal(n)).astype(np.float32)
+
+
+def snr_db(samples: np.ndarray, distorted: np.ndarray) -> float:
+    added = distorted.astype(np.float64) - samples
+    return float(10 * np.log10(np.mean(samples.astype(np.float64) ** 2) / np.mean(added**2)))
+
+
+@pytest.fixture
+def few_clips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in of MUSAN has four clips of a second."""
+    monkeypatch.setattr(training, "stand_in", lambda seed, count, seconds: stand_in(seed, 4, 1.0))
 
 
 @pytest.fixture
@@ -33,28 +52,21 @@ def files(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "noises").iterdir())
 
 
-def test_clips_are_the_recordings(files: list[Path]) -> None:
-    found = recorded(files, "street")
-    assert len(found) == 3
-    for i, file in enumerate(files):
-        np.testing.assert_array_equal(found.clip(i), to_int16(read_audio(file)))
-
-
-def test_kept_for_the_next_process(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clips_are_the_recordings_and_kept_for_the_next_process(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = recorded(files, "street", cache=tmp_path / "cache")
-    monkeypatch.setattr(library, "read_audio", None)  # would fail if it were called
+    for i, file in enumerate(files):
+        np.testing.assert_array_equal(first.clip(i), to_int16(read_audio(file)))
+    assert len(recorded(files[:2], "street", cache=tmp_path / "cache")) == 2  # another set is not taken from the cache
+    monkeypatch.setattr(training, "read_audio", None)  # would fail if it were called
     second = recorded(files, "street", cache=tmp_path / "cache")
-    assert isinstance(second.samples, np.memmap) and second.card == first.card
+    assert isinstance(second.samples, np.memmap) and second.card == first.card and len(second) == 3
     np.testing.assert_array_equal(first.samples, second.samples)
     np.testing.assert_array_equal(first.edges, second.edges)
     sent = pickle.dumps(second)
     assert len(sent) < 2000  # a worker maps the same file
     np.testing.assert_array_equal(pickle.loads(sent).samples, first.samples)
-
-
-def test_another_set_of_files_is_not_taken_from_the_cache(files: list[Path], tmp_path: Path) -> None:
-    assert len(recorded(files, "street", cache=tmp_path / "cache")) == 3
-    assert len(recorded(files[:2], "street", cache=tmp_path / "cache")) == 2
 
 
 def test_a_damaged_cache_is_refused(files: list[Path], tmp_path: Path) -> None:
@@ -72,21 +84,20 @@ def test_bad_files_are_set_aside_and_named(files: list[Path], capsys: pytest.Cap
     (folder / "text.wav").write_text("not audio")
     bad = [folder / name for name in ("silent.wav", "nan.wav", "text.wav", "missing.wav")]
     assert len(recorded([*files, *bad], "street")) == 3
-    told = capsys.readouterr().err
-    assert all(path.name in told for path in bad) and "4 recordings set aside" in told
+    listed = capsys.readouterr().err
+    assert all(path.name in listed for path in bad) and "4 recordings set aside" in listed
     with pytest.raises(InputError, match="no recording of street noise can be used"):
         recorded(bad, "street")
 
 
 def test_stereo_at_another_rate(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "s.wav", np.stack([noise(0, 44_100), noise(1, 44_100)], 1), 44_100)
-    found = recorded([tmp_path / "s.wav"], "street")
-    assert found.edges.tolist() == [0, SAMPLE_RATE]
+    assert recorded([tmp_path / "s.wav"], "street").edges.tolist() == [0, SAMPLE_RATE]
 
 
 def test_a_large_set_gives_a_stretch_of_each_file(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "HOURS", 1.5 / 3600)
-    monkeypatch.setattr(library, "LEAST", 0.1)
+    monkeypatch.setattr(training, "HOURS", 1.5 / 3600)
+    monkeypatch.setattr(training, "LEAST", 0.1)
     found = recorded(files, "street")
     assert np.diff(found.edges).tolist() == [8000] * 3
     starts = [np.flatnonzero(to_int16(read_audio(f)) == found.clip(i)[0]) for i, f in enumerate(files)]
@@ -115,42 +126,14 @@ def test_generated_noise_is_the_same_every_time(tmp_path: Path) -> None:
     assert one.card["set"] == "stand-in" and not np.array_equal(one.samples, generated(4, count=3, seconds=1.0).samples)
 
 
-ROOT = Path(__file__).parents[2]
-PROPERTY = settings(max_examples=30, deadline=None)
-NOISE = 0.003  # RMS of the speech in tests of the SNR: far from full scale, so that nothing is scaled down
-
-
-def speech(n: int = SAMPLE_RATE, level: float = NOISE) -> np.ndarray:
-    return (level * np.random.default_rng(1).standard_normal(n)).astype(np.float32)
-
-
-def snr_db(samples: np.ndarray, distorted: np.ndarray) -> float:
-    added = distorted.astype(np.float64) - samples
-    return float(10 * np.log10(np.mean(samples.astype(np.float64) ** 2) / np.mean(added**2)))
-
-
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Noise clips, some shorter than a crop."""
-    root = tmp_path_factory.mktemp("noises")
-    for i, seconds in enumerate((0.3, 1.5, 4.0)):
-        samples = 0.1 * np.random.default_rng(i).standard_normal(round(seconds * SAMPLE_RATE))
-        write_flac(root / f"{i}.flac", samples)
-    return root
-
-
-@pytest.fixture(scope="module")
-def every_kind(folder: Path) -> TrainingDistortions:
+def every_kind(tmp_path_factory: pytest.TempPathFactory) -> TrainingDistortions:
+    folder = tmp_path_factory.mktemp("noises")
+    for i, seconds in enumerate((0.3, 1.5, 4.0)):  # some shorter than a crop
+        write_flac(folder / f"{i}.flac", noise(i, round(seconds * SAMPLE_RATE)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library, "generated", None)  # not by chance
-        patch.setattr(kinds, "generated", lambda seed, cache: library._kept({"set": "few"}, lambda: few(seed), None))
+        patch.setattr(training, "stand_in", lambda seed, count, seconds: stand_in(seed, 4, 1.0))
         return parse_distortions("m+g+r+p+b+c+s+street", {"voices": folder, "street": folder}, probability=(1, 1), double=0.3)
-
-
-def few(seed: int) -> list[np.ndarray]:
-    from speechssl.synth.sounds.scenes import stand_in
-
-    return list(stand_in(seed, 4, 1.0))
 
 
 @PROPERTY
@@ -205,12 +188,12 @@ def test_shares_and_probability_are_kept() -> None:
         assert counts[2] / (counts[1] + counts[2]) == pytest.approx(0.75, abs=0.04)
 
 
-def test_published_shares_are_the_default() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kinds, "generated", lambda seed, cache: library._kept({"set": "few"}, lambda: few(seed), None))
-        distortions = parse_distortions("m+g+r")
+def test_published_shares_are_the_default_and_the_card_names_the_stand_in(few_clips: None) -> None:
+    distortions = parse_distortions("m+g+r", seed=5)
     assert [round(kind.share, 6) for kind in distortions.kinds] == [0.3, 0.4, 0.3]
     assert distortions.snr == distortions.snr_end == (10.0, 19.0)
+    card = distortions.card
+    assert card["kinds"][0]["set"] == "stand-in" and card["kinds"][0]["seed"] == 5 and card["seed"] == 5
 
 
 @pytest.mark.parametrize(
@@ -255,7 +238,7 @@ def test_order_and_workers_do_not_matter(every_kind: TrainingDistortions) -> Non
 
 
 @pytest.mark.slow
-def test_another_process_hears_the_same() -> None:
+def test_another_process_draws_the_same_and_other_seeds_and_keys_do_not() -> None:
     program = (
         "import numpy as np; from speechssl.augment.training import parse_distortions; import hashlib;"
         "d = parse_distortions('g+r+b', seed=3, probability=(1, 1)); x = np.sin(np.arange(4000) / 9).astype(np.float32);"
@@ -263,26 +246,18 @@ def test_another_process_hears_the_same() -> None:
     )
     runs = [subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True) for _ in range(2)]
     assert runs[0].stdout == runs[1].stdout and len(set(eval(runs[0].stdout))) == 6
-
-
-def test_seeds_and_keys_differ() -> None:
     samples = speech(2000, 0.05)
-    hearers = [parse_distortions("g", seed=seed, probability=(1, 1)) for seed in (0, 1)]
-    heard = {hearers[seed].apply(samples, key, 0.0)[0].tobytes() for seed, key in ((0, "a"), (0, "b"), (1, "a"))}
-    assert len(heard) == 3
+    drawn = [
+        parse_distortions("g", seed=seed, probability=(1, 1)).apply(samples, key)[0] for seed, key in ((0, "a"), (0, "b"), (1, "a"))
+    ]
+    assert len({found.tobytes() for found in drawn}) == 3
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("", "not a list"), ("g+", "not a list"), ("g+g", "not a list"), ("clean+g", "not a list"), ("g:x", "not a number")]
-    + [
-        ("g:0", "not above 0"),
-        ("g:-1", "not above 0"),
-        ("g:nan", "not above 0"),
-        ("held-out", "neither a source"),
-        ("q", "neither a source"),
-    ]
-    + [("s", "needs voices")],
+    [(text, "not a list") for text in ("", "g+", "g+g", "clean+g")]
+    + [("g:x", "not a number"), ("g:0", "not above 0"), ("g:-1", "not above 0"), ("g:nan", "not above 0")]
+    + [("held-out", "neither a source"), ("q", "neither a source"), ("s", "needs voices")],
 )
 def test_malformed_distortions(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
@@ -318,12 +293,5 @@ def test_measured_rooms_take_the_place_of_simulated_ones(tmp_path: Path) -> None
     distortions = parse_distortions("r", {"rir": tmp_path}, probability=(1, 1))
     click = np.zeros(4000, np.float32)
     click[1000] = 0.5
-    heard, domain = distortions.apply(click, "u1", 0.0)
-    assert domain == 1 and np.argsort(np.abs(heard))[-2:].tolist() == [1800, 1000]
-
-
-def test_the_card_names_the_stand_in() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library, "stand_in", lambda seed, count, seconds: few(seed))
-        card = parse_distortions("m", seed=5).card
-    assert card["kinds"][0]["set"] == "stand-in" and card["kinds"][0]["seed"] == 5 and card["seed"] == 5
+    found, domain = distortions.apply(click, "u1", 0.0)
+    assert domain == 1 and np.argsort(np.abs(found))[-2:].tolist() == [1800, 1000]

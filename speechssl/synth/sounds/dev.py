@@ -11,8 +11,8 @@ import numpy as np
 from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.synth.sounds.seen import Family
 from speechssl.synth.sounds.shapes import (
+    Family,
     attack_decay,
     harmonics,
     on_and_off,

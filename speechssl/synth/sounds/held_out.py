@@ -10,8 +10,7 @@ import numpy as np
 from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.synth.sounds.seen import Family
-from speechssl.synth.sounds.shapes import attack_decay, on_and_off, phase, poisson, strikes, tilted, unit, wander
+from speechssl.synth.sounds.shapes import Family, attack_decay, on_and_off, phase, poisson, strikes, tilted, unit, wander
 
 CROWD = (10, 26)  # people: above the seven of what training hears
 

@@ -5,13 +5,12 @@ A family is a function of (n samples, generator) that draws its own parameters, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from scipy import fft
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.synth.sounds.shapes import (
+    Family,
     attack_decay,
     harmonics,
     modal,
@@ -25,7 +24,6 @@ from speechssl.synth.sounds.shapes import (
     wander,
 )
 
-Family = Callable[[int, np.random.Generator], np.ndarray]
 PERCUSSION = 0.4  # share of music with a beat
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy import fft, signal
 
 from speechssl.audio import SAMPLE_RATE
 
+Family = Callable[[int, np.random.Generator], np.ndarray]  # (n samples, generator) -> a sound (n,) of any level
 LOWEST = 20.0  # Hz; there is no use for less in 16 kHz speech audio
 
 
