@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from speechssl.audio import read_audio, to_int16
-from speechssl.augment import active_level
 from speechssl.data.utterances import DOCUMENTS, SPLITS
 from speechssl.errors import InputError
-from speechssl.signal import rms_level
+from speechssl.signal import active_level, rms_level
 from speechssl.synth import minisuperb as search
 from speechssl.synth import minisuperb_words as commands
 from speechssl.synth.espeak import Voice, speak
