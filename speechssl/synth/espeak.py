@@ -82,8 +82,7 @@ class _Timed:
     type: int
     sample: int
     position: int  # 1-based character position in the text
-    length: int  # characters
-    name: str
+    name: str  # of a phone, stress marks removed; "_" for a pause
 
 
 _STRESS = re.compile("[',%=]+")
@@ -103,21 +102,18 @@ def _fresh_library(voice: Voice) -> Iterator[tuple[ctypes.CDLL, int]]:
         rate = lib.espeak_Initialize(_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), _INIT_PHONEME_EVENTS)
         if rate <= 0:
             raise OSError("espeak-ng found no voice data; reinstall the package espeakng-loader")
-        _set_voice(lib, voice, Path(espeakng_loader.get_data_path()))
+        name = f"{voice.language}+{voice.variant}" if voice.variant else voice.language
+        variants = Path(espeakng_loader.get_data_path()) / "voices" / "!v"
+        if voice.variant and not (variants / voice.variant).is_file():  # espeak-ng would leave the variant out
+            raise ValueError(f"espeak-ng has no variant {voice.variant!r}")
+        if lib.espeak_SetVoiceByName(name.encode()) != 0:
+            raise ValueError(f"espeak-ng has no voice {name!r}")
+        for parameter, value in ((_RATE, voice.rate), (_PITCH, voice.pitch), (_RANGE, voice.range)):
+            lib.espeak_SetParameter(parameter, value, 0)
         yield lib, rate
     finally:
         lib.espeak_Terminate()
         _ctypes.dlclose(lib._handle)
-
-
-def _set_voice(lib: ctypes.CDLL, voice: Voice, data: Path) -> None:
-    name = f"{voice.language}+{voice.variant}" if voice.variant else voice.language
-    if voice.variant and not (data / "voices" / "!v" / voice.variant).is_file():  # espeak-ng would leave the variant out
-        raise ValueError(f"espeak-ng has no variant {voice.variant!r}")
-    if lib.espeak_SetVoiceByName(name.encode()) != 0:
-        raise ValueError(f"espeak-ng has no voice {name!r}")
-    for parameter, value in ((_RATE, voice.rate), (_PITCH, voice.pitch), (_RANGE, voice.range)):
-        lib.espeak_SetParameter(parameter, value, 0)
 
 
 def speak(text: str, voice: Voice) -> Spoken:
@@ -128,7 +124,12 @@ def speak(text: str, voice: Voice) -> Spoken:
     def receive(wave, count, pointer):  # type: ignore[no-untyped-def]  # called from C
         if wave and count > 0:
             chunks.append(np.ctypeslib.as_array(wave, (count,)).copy())
-        events.extend(_read_events(pointer))
+        i = 0
+        while (event := pointer[i]).type != _EVENT_END:
+            name = event.id.string.decode(errors="replace") if event.type == _EVENT_PHONEME else ""
+            name = "_" if name.startswith("_") else _STRESS.sub("", name)
+            events.append(_Timed(event.type, event.sample, event.text_position, name))
+            i += 1
         return 0
 
     callback = _Callback(receive)  # kept alive until the library is closed
@@ -138,8 +139,11 @@ def speak(text: str, voice: Voice) -> Spoken:
         if lib.espeak_Synth(data, ctypes.c_size_t(len(data) + 1), 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None) != 0:
             raise ValueError(f"espeak-ng could not speak {text!r} with voice {voice.name}")
     samples = np.concatenate(chunks) if chunks else np.zeros(0, np.int16)
-    names = tuple(_name(e) for e in events if e.type == _EVENT_PHONEME)
-    return Spoken(samples, rate, _words(text, events, len(samples)), _phones(events, len(samples)), names)
+    # pauses keep espeak-ng's name for them (`_`); phones without a time of their own are dropped
+    voiced = [e for e in events if e.type == _EVENT_PHONEME]
+    ends = [e.sample for e in voiced[1:]] + [len(samples)]
+    phones = tuple(Mark(e.name, e.sample, end) for e, end in zip(voiced, ends, strict=True) if end > e.sample)
+    return Spoken(samples, rate, _words(text, events, len(samples)), phones, tuple(e.name for e in voiced))
 
 
 def pronounce(words: Sequence[str], language: str) -> list[list[str]]:
@@ -147,25 +151,15 @@ def pronounce(words: Sequence[str], language: str) -> list[list[str]]:
 
     Raises ValueError when espeak-ng does not know the language.
     """
+    found = []
     with _fresh_library(Voice("", language, "")) as (lib, _):
         lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
-        return [_mnemonics(lib, word) for word in words]
-
-
-def _mnemonics(lib: ctypes.CDLL, word: str) -> list[str]:
-    text = ctypes.c_char_p(word.encode())
-    found = lib.espeak_TextToPhonemes(ctypes.byref(text), _CHARS_UTF8, ord("|") << 8) or b""
-    plain = (_STRESS.sub("", phone) for phone in re.split(r"[|\s]+", found.decode(errors="replace")))
-    return [phone for phone in plain if phone and not phone.startswith("_")]
-
-
-def _read_events(pointer) -> Iterator[_Timed]:  # type: ignore[no-untyped-def]
-    i = 0
-    while pointer[i].type != _EVENT_END:
-        event = pointer[i]
-        name = event.id.string.decode(errors="replace") if event.type == _EVENT_PHONEME else ""
-        yield _Timed(event.type, event.sample, event.text_position, event.length, name)
-        i += 1
+        for word in words:
+            text = ctypes.c_char_p(word.encode())
+            phones = lib.espeak_TextToPhonemes(ctypes.byref(text), _CHARS_UTF8, ord("|") << 8) or b""
+            plain = (_STRESS.sub("", phone) for phone in re.split(r"[|\s]+", phones.decode(errors="replace")))
+            found.append([phone for phone in plain if phone and not phone.startswith("_")])
+    return found
 
 
 def _words(text: str, events: list[_Timed], total: int) -> tuple[Mark, ...]:
@@ -174,7 +168,7 @@ def _words(text: str, events: list[_Timed], total: int) -> tuple[Mark, ...]:
     espeak-ng gives one event for pairs it reads as one ("of the"); the second word then shares the time by its letters.
     """
     starts = {e.position - 1: e.sample for e in reversed(events) if e.type == _EVENT_WORD}
-    borders = sorted(set(starts.values()) | {e.sample for e in events if _is_pause(e)} | {total})
+    borders = sorted(set(starts.values()) | {e.sample for e in events if e.type == _EVENT_PHONEME and e.name == "_"} | {total})
     tokens = [(m.start(), m.group()) for m in _TOKEN.finditer(text)]
     groups: list[list[tuple[int, str]]] = []
     for token in tokens:
@@ -189,18 +183,3 @@ def _words(text: str, events: list[_Timed], total: int) -> tuple[Mark, ...]:
         edges = start + (end - start) * letters // letters[-1]
         marks += [Mark(word, int(a), int(b), place) for (place, word), a, b in zip(group, edges, edges[1:], strict=False)]
     return tuple(marks)
-
-
-def _phones(events: list[_Timed], total: int) -> tuple[Mark, ...]:
-    """Phone marks without stress signs; pauses keep espeak-ng's name for them (`_`), zero-length events are dropped."""
-    phones = [e for e in events if e.type == _EVENT_PHONEME]
-    ends = [e.sample for e in phones[1:]] + [total]
-    return tuple(Mark(_name(e), e.sample, end) for e, end in zip(phones, ends, strict=True) if end > e.sample)
-
-
-def _name(event: _Timed) -> str:
-    return "_" if _is_pause(event) else _STRESS.sub("", event.name)
-
-
-def _is_pause(event: _Timed) -> bool:
-    return event.type == _EVENT_PHONEME and event.name.startswith("_")

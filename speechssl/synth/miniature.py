@@ -126,7 +126,7 @@ ANNOTATORS = {"train": 1, "dev": 3, "test": 1}  # who give the same text, with o
 
 def write_nmsqa(content: Content, root: Path, rng: random.Random) -> None:
     for split, passages in content.items():
-        audio = root / f"{split}_audios"
+        audio, people = root / f"{split}_audios", ANNOTATORS[split]
         rows, questions, segments = [], {}, {}
         for t in passages:
             place = f"{t.index // PARAGRAPHS}_{t.index % PARAGRAPHS}"
@@ -134,46 +134,43 @@ def write_nmsqa(content: Content, root: Path, rng: random.Random) -> None:
             for i, sound in enumerate(t.sounds):
                 record(audio / f"context-{place}_{i}.mp3", sound.samples, sound.sample_rate)
             for i, question in enumerate(t.questions):
-                row = _row(t, question, place, i)
+                sentence, (start, end) = question.source.sentence, t.times(question)
+                before, rate = t.seconds_before(sentence) if split == "test" else 0.0, float(t.sounds[0].sample_rate)
+                name = f"invented{split}{t.index:04d}{i:02d}"
+                answers = {
+                    "answer_start": [question.start] * people,
+                    "audio_full_answer_end": [round(before + end, 2)],
+                    "audio_full_answer_start": [round(before + start, 2)],
+                    "audio_full_neg_answer_end": [],
+                    "audio_full_neg_answer_start": [],
+                    "audio_segment_answer_end": [round(end, 2)],
+                    "audio_segment_answer_start": [round(start, 2)],
+                    "text": [question.answer] * people,
+                }
+                row = {
+                    "id": name,
+                    "title": f"Invented_{t.index // PARAGRAPHS}",
+                    "context": t.context,
+                    "question": question.text,
+                    "answers": answers,
+                    "content_segment_audio_path": f"context-{place}_{sentence}.mp3",
+                    "content_full_audio_path": f"context-{place}.mp3",
+                    "content_audio_sampling_rate": rate,
+                    "content_audio_speaker": t.voice.name,
+                    "content_segment_text": t.written[sentence],
+                    "content_segment_normalized_text": t.written[sentence],
+                    "question_audio_path": f"question-{place}_{i}.mp3",
+                    "question_audio_sampling_rate": rate,
+                    "question_audio_speaker": question.voice.name,
+                    "question_normalized_text": question.text,
+                }
                 rows.append(row)
-                questions[row["id"]] = f"question-{place}_{i}"
+                questions[name] = f"question-{place}_{i}"
                 sound = speak(question.spoken, question.voice)
                 record(audio / f"question-{place}_{i}.mp3", sound.samples, sound.sample_rate)
         write_parquet(root / "data.parquet" / f"{split}.parquet", rows)
         write_json(root / f"{split}-hash2question.json", questions)
         write_json(root / f"{split}_segment_id.json", segments)
-
-
-def _row(passage: InventedPassage, question: InventedQuestion, place: str, number: int) -> dict[str, Any]:
-    sentence, (start, end) = question.source.sentence, passage.times(question)
-    before = passage.seconds_before(sentence) if passage.split == "test" else 0.0
-    people, rate = ANNOTATORS[passage.split], float(passage.sounds[0].sample_rate)
-    return {
-        "id": f"invented{passage.split}{passage.index:04d}{number:02d}",
-        "title": f"Invented_{passage.index // PARAGRAPHS}",
-        "context": passage.context,
-        "question": question.text,
-        "answers": {
-            "answer_start": [question.start] * people,
-            "audio_full_answer_end": [round(before + end, 2)],
-            "audio_full_answer_start": [round(before + start, 2)],
-            "audio_full_neg_answer_end": [],
-            "audio_full_neg_answer_start": [],
-            "audio_segment_answer_end": [round(end, 2)],
-            "audio_segment_answer_start": [round(start, 2)],
-            "text": [question.answer] * people,
-        },
-        "content_segment_audio_path": f"context-{place}_{sentence}.mp3",
-        "content_full_audio_path": f"context-{place}.mp3",
-        "content_audio_sampling_rate": rate,
-        "content_audio_speaker": passage.voice.name,
-        "content_segment_text": passage.written[sentence],
-        "content_segment_normalized_text": passage.written[sentence],
-        "question_audio_path": f"question-{place}_{number}.mp3",
-        "question_audio_sampling_rate": rate,
-        "question_audio_speaker": question.voice.name,
-        "question_normalized_text": question.text,
-    }
 
 
 def write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -198,53 +195,47 @@ VERIFIED = 1  # questions of the test set that are in its verified part too
 
 
 def write_slue_sqa5(content: Content, root: Path, rng: random.Random) -> None:
+    def audio(name: str, samples: np.ndarray, rate: int) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            record(Path(folder) / name, resample(samples / 32768, rate, SAMPLE_RATE), SAMPLE_RATE)
+            return {"bytes": (Path(folder) / name).read_bytes(), "path": name}
+
     for split, passages in content.items():
-        rows = [_row_of_slue_sqa5(t, question, i) for t in passages for i, question in enumerate(t.questions)]
+        rows = []
+        for t in passages:
+            words: list[tuple[str, str, float, float]] = []
+            for i, (written, sound) in enumerate(zip(t.written, t.sounds, strict=True)):
+                before, rate = t.seconds_before(i), sound.sample_rate
+                for word, mark in zip(re.findall(r"[^\s.]+", written), sound.words, strict=True):
+                    words.append((word, mark.text, before + mark.start / rate, before + mark.end / rate))
+                words.append((".", "", -1.0, -1.0))
+            columns = ("word", "normalized_word", "start_second", "end_second")
+            for number, question in enumerate(t.questions):
+                asked, (start, end) = speak(question.spoken, question.voice), t.times(question)
+                before = t.seconds_before(question.source.sentence)
+                joined = np.concatenate([sound.samples for sound in t.sounds]), t.sounds[0].sample_rate
+                row = {
+                    "question_id": f"Invented-{split}-{t.index}-{number}",
+                    "question_audio": audio(f"question-{t.index}-{number}.wav", asked.samples, asked.sample_rate),
+                    "question_speaker_id": question.voice.name,
+                    "raw_question_text": question.text,
+                    "normalized_question_text": question.spoken,
+                    "document_id": f"Invented_{split}_{t.index}",
+                    "document_audio": audio(f"document-{t.index}.wav", *joined),
+                    "document_speaker_id": t.voice.name,
+                    "raw_document_text": t.context,
+                    "normalized_document_text": " ".join(t.spoken),
+                    "word2time": {name: list(column) for name, column in zip(columns, zip(*words, strict=True), strict=True)},
+                    "answer_spans": {
+                        "answer": [question.answer.lower()],
+                        "start_second": [before + start],
+                        "end_second": [before + end],
+                    },
+                }
+                rows.append(row)
         write_parquet(root / "sqa5" / f"{SPLITS[split]}-00000-of-00001.parquet", rows)
         if split == "test":
             write_parquet(root / "sqa5" / "verified_test-00000-of-00001.parquet", rows[:VERIFIED])
-
-
-def _row_of_slue_sqa5(passage: InventedPassage, question: InventedQuestion, number: int) -> dict[str, Any]:
-    sound, (start, end) = speak(question.spoken, question.voice), passage.times(question)
-    before = passage.seconds_before(question.source.sentence)
-    joined = np.concatenate([sound.samples for sound in passage.sounds]), passage.sounds[0].sample_rate
-    return {
-        "question_id": f"Invented-{passage.split}-{passage.index}-{number}",
-        "question_audio": _audio(f"question-{passage.index}-{number}.wav", sound.samples, sound.sample_rate),
-        "question_speaker_id": question.voice.name,
-        "raw_question_text": question.text,
-        "normalized_question_text": question.spoken,
-        "document_id": f"Invented_{passage.split}_{passage.index}",
-        "document_audio": _audio(f"document-{passage.index}.wav", *joined),
-        "document_speaker_id": passage.voice.name,
-        "raw_document_text": passage.context,
-        "normalized_document_text": " ".join(passage.spoken),
-        "word2time": _words(passage),
-        "answer_spans": {
-            "answer": [question.answer.lower()],
-            "start_second": [before + start],
-            "end_second": [before + end],
-        },
-    }
-
-
-def _audio(name: str, samples: np.ndarray, rate: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        record(Path(folder) / name, resample(samples / 32768, rate, SAMPLE_RATE), SAMPLE_RATE)
-        return {"bytes": (Path(folder) / name).read_bytes(), "path": name}
-
-
-def _words(passage: InventedPassage) -> dict[str, list[Any]]:
-    """A dict of lists. Full stops are words of their own, without times."""
-    found: list[tuple[str, str, float, float]] = []
-    for i, (written, sound) in enumerate(zip(passage.written, passage.sounds, strict=True)):
-        before, rate = passage.seconds_before(i), sound.sample_rate
-        for word, mark in zip(re.findall(r"[^\s.]+", written), sound.words, strict=True):
-            found.append((word, mark.text, before + mark.start / rate, before + mark.end / rate))
-        found.append((".", "", -1.0, -1.0))
-    names = ("word", "normalized_word", "start_second", "end_second")
-    return {name: list(column) for name, column in zip(names, zip(*found, strict=True), strict=True)}
 
 
 # ---- The corpora in SQuAD's JSON: Spoken-SQuAD (transcripts with errors, two noisier tests) and ODSQA (Chinese, DRCD's schema).
@@ -262,78 +253,61 @@ ODSQA = {"ODSQA_spokenq_test-v1.1.json": 0.191, "ODSQA_textq_test-v1.1.json": 0.
 def write_spoken_squad(content: Content, root: Path, rng: random.Random) -> None:
     """Questions whose answer did not survive in its transcript are left out of train and test; the noisy tests keep them."""
     for name, (split, rate, offsets) in SPOKEN_SQUAD.items():
-        data = [{"title": f"Invented_{t.index}", "paragraphs": [_recognised(t, rate, offsets, rng)]} for t in content[split]]
+        data = []
+        for t in content[split]:
+            context, found = t.context, [(i, q.start, q.answer) for i, q in enumerate(t.questions)]
+            others = [word for sentence in t.spoken for word in sentence.split()]
+            while rate:  # until an answer is left
+                context = " ".join(" ".join(with_errors(s.split(), rate, others, rng)) + "." for s in t.spoken)
+                kept = [(i, at, a.lower()) for i, _, a in found if (at := context.find(a.lower())) >= 0]
+                if kept:
+                    found = kept if offsets else found
+                    break
+            qas = [
+                {
+                    "id": f"{split}{t.index:04d}{i:02d}",
+                    "question": t.questions[i].text,
+                    "answers": [{"text": answer, "answer_start": start}],
+                }
+                for i, start, answer in found
+            ]
+            data.append({"title": f"Invented_{t.index}", "paragraphs": [{"context": context, "qas": qas}]})
         write_json(root / name, {"version": "1.1", "data": data})
-
-
-def _recognised(passage: InventedPassage, rate: float, offsets: bool, rng: random.Random) -> dict[str, Any]:
-    if not rate:
-        return {"context": passage.context, "qas": [_qa(passage, i, q.start, q.answer) for i, q in enumerate(passage.questions)]}
-    while True:  # until an answer is left
-        context = _transcript(passage, rate, rng)
-        found = [(i, q.answer.lower(), context.find(q.answer.lower())) for i, q in enumerate(passage.questions)]
-        kept = [(i, answer, at) for i, answer, at in found if at >= 0]
-        if kept and offsets:
-            return {"context": context, "qas": [_qa(passage, i, at, answer) for i, answer, at in kept]}
-        if kept:
-            return {"context": context, "qas": [_qa(passage, i, q.start, q.answer) for i, q in enumerate(passage.questions)]}
-
-
-def _transcript(passage: InventedPassage, rate: float, rng: random.Random) -> str:
-    others = [word for sentence in passage.spoken for word in sentence.split()]
-    return " ".join(" ".join(with_errors(s.split(), rate, others, rng)) + "." for s in passage.spoken)
-
-
-def _qa(passage: InventedPassage, number: int, start: int, answer: str) -> dict[str, Any]:
-    name = f"{passage.split}{passage.index:04d}{number:02d}"
-    return {"id": name, "question": passage.questions[number].text, "answers": [{"text": answer, "answer_start": start}]}
 
 
 def write_odsqa(content: Content, root: Path, rng: random.Random) -> None:
     """The two tests with contexts as a recogniser gives them, one with such questions too (one is empty), and recordings."""
-    contexts = {t.index: _characters(t.spoken, 0.191, rng) for t in content["test"]}
+
+    def article(t: InventedPassage, context: str, questions: Sequence[str]) -> dict[str, Any]:
+        """Answers are those of the text, at the first place that the context has them, else at the place they had."""
+        name, qas = f"{9000 + t.index}-1", []
+        for i, (asked, q) in enumerate(zip(questions, t.questions, strict=True), 1):
+            start = at if (at := context.find(q.answer)) >= 0 else q.start
+            qas.append({"id": f"{name}-{i}", "question": asked, "answers": [{"id": "1", "text": q.answer, "answer_start": start}]})
+        paragraph = {"id": name, "context": context, "qas": qas}
+        return {"id": name.split("-")[0], "title": "Invented", "paragraphs": [paragraph]}
+
+    contexts = []
+    for t in content["test"]:
+        others = list("".join(t.spoken))
+        contexts.append("".join("".join(with_errors(s, 0.191, others, rng)) + STOPS["zh"][0] for s in t.spoken))
     for name, rate in ODSQA.items():
-        spoken = rate > 0
-        paragraphs = [_paragraph(t, contexts[t.index], _questions(t, rate, rng)) for t in content["test"]]
-        if spoken:  # as 6152-2-3, which the other file has not
-            first = paragraphs[0]
+        data = []
+        for t, context in zip(content["test"], contexts, strict=True):
+            asked = ["".join(with_errors(q.spoken, rate, list(q.spoken), rng)) + "？" if rate else q.text for q in t.questions]
+            data.append(article(t, context, asked))
+        if rate:  # as 6152-2-3, which the other file has not
+            first = data[0]["paragraphs"][0]
             first["qas"].append({"id": f"{first['id']}-99", "question": "", "answers": first["qas"][0]["answers"]})
-        data = [{"id": p["id"].split("-")[0], "title": "Invented", "paragraphs": [p]} for p in paragraphs]
         write_json(root / name, {"version": "1.3", "data": data})
-    _record(content["test"], root)
-    pairs = [_paragraph(t, t.context, [q.text for q in t.questions]) for t in content["train"]]
-    data = [{"id": p["id"].split("-")[0], "title": "Invented", "paragraphs": [p]} for p in pairs]
-    write_json(root / "DRCD-TTS" / "DRCD-TTS_train.json", {"version": "1.3", "data": data})
-
-
-def _characters(sentences: Sequence[str], rate: float, rng: random.Random) -> str:
-    others = list("".join(sentences))
-    return "".join("".join(with_errors(s, rate, others, rng)) + STOPS["zh"][0] for s in sentences)
-
-
-def _questions(passage: InventedPassage, rate: float, rng: random.Random) -> list[str]:
-    return ["".join(with_errors(q.spoken, rate, list(q.spoken), rng)) + "？" if rate else q.text for q in passage.questions]
-
-
-def _paragraph(passage: InventedPassage, context: str, questions: Sequence[str]) -> dict[str, Any]:
-    """Answers are those of the text, at the first place that the context has them, else at the place they had."""
-    name = f"{9000 + passage.index}-1"
-    answers = [
-        [{"id": "1", "text": q.answer, "answer_start": at if (at := context.find(q.answer)) >= 0 else q.start}]
-        for q in passage.questions
-    ]
-    qas = [{"id": f"{name}-{i}", "question": q, "answers": a} for i, (q, a) in enumerate(zip(questions, answers, strict=True), 1)]
-    return {"id": name, "context": context, "qas": qas}
-
-
-def _record(passages: Sequence[InventedPassage], root: Path) -> None:
-    """16 kHz, a file a sentence, a file a question."""
-    for t in passages:
+    for t in content["test"]:  # 16 kHz, a file a sentence, a file a question
         name = f"{9000 + t.index}-1"
         spoken = [(f"passages/{name}-{i}", sound) for i, sound in enumerate(t.sounds, 1)]
         spoken += [(f"questions/{name}-{i}", speak(q.spoken, q.voice)) for i, q in enumerate(t.questions, 1)]
         for path, sound in spoken:
             record(root / f"{path}.wav", resample(sound.samples / 32768, sound.sample_rate, SAMPLE_RATE), SAMPLE_RATE)
+    data = [article(t, t.context, [q.text for q in t.questions]) for t in content["train"]]
+    write_json(root / "DRCD-TTS" / "DRCD-TTS_train.json", {"version": "1.3", "data": data})
 
 
 # ---- TOEFL-QA: a text file a question, with its whole story, its four options, and after each whether it is right.
@@ -347,15 +321,15 @@ def write_toefl_qa(content: Content, root: Path, rng: random.Random) -> None:
         for t in passages:
             story = f"tpo_{90 + t.index}-{KINDS[t.index % len(KINDS)]}_1"
             for i, question in enumerate(t.questions):
-                right = {question.source.correct} | ({(question.source.correct + 1) % 4} if t.index == i == 0 else set())
-                write_text(root / "data" / split / f"{story}_{i + 1}", _file(t, question, right))
-
-
-def _file(passage: InventedPassage, question: InventedQuestion, right: set[int]) -> str:
-    answer = question.source.options[question.source.correct]
-    options = [o if i not in right or o == answer else f"it was the {answer}" for i, o in enumerate(question.source.options)]
-    lines = [f"SENTENCE {sentence} ." for sentence in passage.spoken] + [f"QUESTION {question.spoken}"]
-    return "\n".join([*lines, *(f"OPTION {text} {int(i in right)}" for i, text in enumerate(options))]) + "\n"
+                correct, options = question.source.correct, list(question.source.options)
+                right = {correct}
+                if t.index == i == 0:
+                    other = (correct + 1) % 4
+                    right.add(other)
+                    options[other] = f"it was the {options[correct]}"
+                lines = [f"SENTENCE {sentence} ." for sentence in t.spoken] + [f"QUESTION {question.spoken}"]
+                lines += [f"OPTION {text} {int(k in right)}" for k, text in enumerate(options)]
+                write_text(root / "data" / split / f"{story}_{i + 1}", "\n".join(lines) + "\n")
 
 
 CORPORA: Mapping[str, tuple[str, Callable[[Content, Path, random.Random], None]]] = {  # name -> language, writer

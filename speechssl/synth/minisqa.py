@@ -22,7 +22,7 @@ from speechssl.data.records import Answer, Passage, Question, Span, compact, dat
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 from speechssl.synth.espeak import Voice, speak
-from speechssl.synth.minisqa_text import TextPassage, TextQuestion, generate_passage
+from speechssl.synth.minisqa_text import generate_passage
 
 VERSION = 2  # of the generator; part of the card, so that corpora of different generators are never mixed up
 PAUSE = 0.25  # seconds between sentences
@@ -119,7 +119,19 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
     if (out / "card.json").is_file():
         return read_json(out / "card.json")
     for split in SPLITS:
-        _prepare_split(out, split, settings, workers)
+        folder, parts = out / split, out / split / "parts"
+        if not (folder / "questions.jsonl").is_file():
+            numbers = range(settings.passages[split])
+            jobs = [(out, split, i, settings) for i in numbers if not (parts / f"{i:06d}.json").is_file()]
+            spoken = in_parallel(_speak_passage, jobs, workers)
+            for _ in tqdm(spoken, total=len(jobs), desc=f"speaking {split}", unit="passage", disable=not jobs):
+                pass
+            records = [read_json(parts / f"{i:06d}.json") for i in numbers]
+            if settings.reference and split == "train":
+                write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
+            write_lines(folder / "passages.jsonl", [r["passage"] for r in records])
+            write_lines(folder / "questions.jsonl", [q for r in records for q in r["questions"]])
+        remove_parts(parts)
     card = wanted | {
         "made_by": settings.command,
         "manifests": {split: data_hash(out, split) for split in SPLITS},
@@ -127,24 +139,6 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
     }
     write_json(out / "card.json", card)
     return card
-
-
-def _prepare_split(out: Path, split: str, settings: Settings, workers: int) -> None:
-    folder, parts = out / split, out / split / "parts"
-    if (folder / "questions.jsonl").is_file():
-        return remove_parts(parts)
-    todo = [i for i in range(settings.passages[split]) if not (parts / f"{i:06d}.json").is_file()]
-    jobs = [(out, split, i, settings) for i in todo]
-    for _ in tqdm(
-        in_parallel(_speak_passage, jobs, workers), total=len(jobs), desc=f"speaking {split}", unit="passage", disable=not jobs
-    ):
-        pass
-    records = [read_json(parts / f"{i:06d}.json") for i in range(settings.passages[split])]
-    if settings.reference and split == "train":
-        write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
-    write_lines(folder / "passages.jsonl", [r["passage"] for r in records])
-    write_lines(folder / "questions.jsonl", [q for r in records for q in r["questions"]])
-    remove_parts(parts)
 
 
 def remove_parts(parts: Path) -> None:
@@ -179,6 +173,12 @@ def _speak_passage(job: tuple[Path, str, int, Settings]) -> None:
     for number, question in enumerate(text.questions):
         voice = voices[1 + number % (len(voices) - 1)]
         spoken = _read((question.text,), voice, joiner)
+        answers: tuple[Answer, ...] = ()
+        if question.answer is not None:  # from the beginning of its first word to the end of its last
+            start = sum(len(s) + len(joiner) for s in text.sentences[: question.sentence]) + question.start
+            end, words = start + len(question.answer), zip(reading.words, reading.characters, strict=True)
+            inside = [w for w, c in words if start < c + len(w.text) and c < end]
+            answers = (Answer(question.answer, round(inside[0].start, 5), round(inside[-1].end, 5), start),)
         item = Question(
             id=f"{name}-{number}",
             passage=name,
@@ -187,7 +187,7 @@ def _speak_passage(job: tuple[Path, str, int, Settings]) -> None:
             text=question.text,
             speaker=voice.name,
             language=settings.language,
-            answers=() if question.answer is None else (_answer(text, question, reading, joiner),),
+            answers=answers,
             options=question.options,
             correct=(question.correct,) if question.options else (),
             relation=question.relation,
@@ -197,7 +197,14 @@ def _speak_passage(job: tuple[Path, str, int, Settings]) -> None:
         write_flac(out / item.audio, spoken.samples)
         record["questions"].append(compact(asdict(item)))
     if settings.reference and split == "train":
-        record["reference"] = _reference(out, name, text, voices[0], reading, joiner)
+        # the neutral voice; anchors are [seconds in the passage, seconds in this reading]
+        neutral, audio = _read(text.sentences, reference(voices[0]), joiner), f"train/reference/{name}.flac"
+        write_flac(out / audio, neutral.samples)
+        same = [p.text for p in reading.phones] == [p.text for p in neutral.phones]
+        pairs = zip(reading.phones, neutral.phones, strict=True) if same else zip(reading.words, neutral.words, strict=True)
+        anchors = [[0.0, 0.0]] + [[round(a.start, 5), round(b.start, 5)] for a, b in pairs]
+        anchors.append([len(reading.samples) / SAMPLE_RATE, len(neutral.samples) / SAMPLE_RATE])
+        record["reference"] = {"id": name, "audio": audio, "anchors": anchors}
     write_json(out / split / "parts" / f"{index:06d}.json", record)
 
 
@@ -219,27 +226,6 @@ def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> Reading:
         offset += len(sentence) + len(joiner)
     samples = np.concatenate(pieces).astype(np.float32) / 32768
     return Reading(resample(samples, spoken.sample_rate, SAMPLE_RATE), tuple(words), tuple(phones), tuple(characters))
-
-
-def _answer(text: TextPassage, question: TextQuestion, reading: Reading, joiner: str) -> Answer:
-    """The answer with the times of its first and last word."""
-    assert question.answer is not None
-    start = sum(len(s) + len(joiner) for s in text.sentences[: question.sentence]) + question.start
-    end = start + len(question.answer)
-    inside = [w for w, c in zip(reading.words, reading.characters, strict=True) if start < c + len(w.text) and c < end]
-    return Answer(question.answer, round(inside[0].start, 5), round(inside[-1].end, 5), start)
-
-
-def _reference(out: Path, name: str, text: TextPassage, voice: Voice, reading: Reading, joiner: str) -> dict[str, Any]:
-    """Read the passage by the neutral voice; anchors are [seconds in the passage, seconds in this reading]."""
-    neutral = _read(text.sentences, reference(voice), joiner)
-    audio = f"train/reference/{name}.flac"
-    write_flac(out / audio, neutral.samples)
-    same = [p.text for p in reading.phones] == [p.text for p in neutral.phones]
-    pairs = zip(reading.phones, neutral.phones, strict=True) if same else zip(reading.words, neutral.words, strict=True)
-    anchors = [[0.0, 0.0]] + [[round(a.start, 5), round(b.start, 5)] for a, b in pairs]
-    anchors.append([len(reading.samples) / SAMPLE_RATE, len(neutral.samples) / SAMPLE_RATE])
-    return {"id": name, "audio": audio, "anchors": anchors}
 
 
 def speak_pairs(language: str, split: str, count: int, seed: int = 0) -> Iterator[tuple[Reading, Reading]]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import Field, asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import combinations, cycle, islice, pairwise
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from scipy import signal
@@ -48,21 +49,6 @@ NAME = "MiniSUPERB"
 SILENT = -45.0  # dB from the peak; what the synthesiser leaves before and after the speech is below
 
 
-class Planned(Protocol):
-    """A recording that is to be made: a frozen dataclass of all that decides its samples, `id` and `seed` among them."""
-
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-    @property
-    def id(self) -> str: ...
-
-    def make(self, folder: Path) -> Utterance:
-        """Write its audio below the folder of its task, and return its line of the manifest."""
-
-
-P = TypeVar("P", bound=Planned)
-
-
 @dataclass(frozen=True)
 class Draw:
     """One voice that speaks once."""
@@ -84,36 +70,20 @@ class Draw:
         """A recording that another task of the same recordings made is there already."""
         path, phones = folder / self.folder / f"{self.id}.flac", ""
         if self.phones or not path.is_file():
-            spoken = _speak(self)
+            spoken = speak(self.text, self.voice) if self.text else None
             phones = phones_of(spoken) if self.phones else ""
-            write_flac(path, _shape(self, spoken))
+            write_flac(path, render(self, spoken))
         name, labels = self.voice.name, self.labels
         return Utterance(
             self.id, f"{self.folder}/{path.name}", duration(path), name, labels, self.text, phones, self.slots, matches=self.matches
         )
 
 
-def numbered(found: Iterator[P], key: str, name: str, count: int) -> list[P]:
-    """The first of them, with ids and with seeds of their own. key: what they were drawn from."""
-    return [
-        replace(d, id=f"{name}-{number:05d}", seed=Random(f"{key}/{number}").getrandbits(32))
-        for number, d in enumerate(islice(found, count))
-    ]
-
-
-def render(drawn: Draw) -> np.ndarray:
-    """(N,) float32 at 16 kHz."""
-    return _shape(drawn, _speak(drawn))
-
-
-def _speak(drawn: Draw) -> Spoken | None:
-    return speak(drawn.text, drawn.voice) if drawn.text else None
-
-
-def _shape(drawn: Draw, spoken: Spoken | None) -> np.ndarray:
-    """spoken: None where there is no text."""
+def render(drawn: Draw, spoken: Spoken | None = None) -> np.ndarray:
+    """(N,) float32 at 16 kHz. spoken: its text, where that is spoken already."""
     rng = np.random.default_rng(drawn.seed)
-    if spoken is not None:
+    if drawn.text:
+        spoken = spoken or speak(drawn.text, drawn.voice)
         samples = resample(spoken.samples.astype(np.float32) / 32768, spoken.sample_rate, SAMPLE_RATE)
     else:
         samples = rng.standard_normal(round(drawn.seconds * SAMPLE_RATE)).astype(np.float32)
@@ -148,9 +118,13 @@ def varied(rng: Random, voice: Voice) -> Voice:
 
 def with_(voice: Voice, rate: float, pitch: float, spread: float) -> Voice:
     """Within what espeak-ng takes."""
-    low, high = 0, 99
-    rate, pitch, spread = min(max(rate, 80), 450), min(max(pitch, low), high), min(max(spread, low), high)
+    rate, pitch, spread = min(max(rate, 80), 450), min(max(pitch, 0), 99), min(max(spread, 0), 99)
     return replace(voice, rate=round(rate), pitch=round(pitch), range=round(spread))
+
+
+def spoken_by(rng: Random, voice: Voice, text: str, **more: Any) -> Draw:
+    """A text by the voice on another day, through a microphone and at a distance that vary a little."""
+    return Draw("", text, varied(rng, voice), tilt=rng.gauss(0, 0.1), gain=rng.uniform(-12, 0), **more)
 
 
 def sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
@@ -185,7 +159,7 @@ def intents(rng: Random, split: str, seed: int) -> Iterator[Draw]:
         for intent in INTENTS:
             text = rng.choice(intent.phrases[:-1] if split == "train" else intent.phrases)
             labels = {"action": intent.action, "object": intent.object, "location": intent.location}
-            yield Draw("", text, varied(rng, anyone(rng, split)), labels, tilt=rng.gauss(0, 0.1), gain=rng.uniform(-12, 0))
+            yield spoken_by(rng, anyone(rng, split), text, labels=labels)
 
 
 def identities(rng: Random, split: str, seed: int) -> Iterator[Draw]:
@@ -213,8 +187,7 @@ def commands(rng: Random, split: str, seed: int) -> Iterator[Draw]:
     while True:
         for phrases in INTENTS_OF_COMMANDS.values():
             text, slots = fill(rng, rng.choice(phrases.split("/")), split)
-            voice = varied(rng, anyone(rng, split))
-            yield Draw("", text, voice, tilt=rng.gauss(0, 0.1), gain=rng.uniform(-12, 0), slots=slots)
+            yield spoken_by(rng, anyone(rng, split), text, slots=slots)
 
 
 # ---- sentences read aloud: the recordings that PR and ASR share, and those of ASV with its trials
@@ -225,16 +198,10 @@ SAME_DAY = 2  # recordings of one voice in a row: the fewest recordings make bot
 TRIALS = 1000  # at most, of one speaker; as many of two
 
 
-def phonetic(rng: Random, split: str, seed: int) -> Iterator[Draw]:
-    """Every sentence once, by anyone of the split, with its phones."""
-    return transcribed(rng, split, seed, phones=True)
-
-
 def transcribed(rng: Random, split: str, seed: int, phones: bool = False) -> Iterator[Draw]:
-    """The same recordings without phones."""
+    """Every sentence once, by anyone of the split. phones: whether with its phones (PR) or without (ASR)."""
     for text in sentences(split, seed, WORDS):
-        voice, tilt, gain = varied(rng, anyone(rng, split)), rng.gauss(0, 0.1), rng.uniform(-12, 0)
-        yield Draw("", text, voice, tilt=tilt, gain=gain, phones=phones, folder=f"../{SENTENCES}/audio")
+        yield spoken_by(rng, anyone(rng, split), text, phones=phones, folder=f"../{SENTENCES}/audio")
 
 
 def verified(rng: Random, split: str, seed: int) -> Iterator[Draw]:
@@ -276,49 +243,25 @@ def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[Draw]]:
     Raises InputError where the documents do not hold so many queries that match some of them and not all.
     """
     key = f"minisuperb/qbe/{DOCUMENTS}/{seed}"
-    documents = numbered(_documents(Random(key), seed), key, f"qbe-{DOCUMENTS}", sizes[DOCUMENTS])
-    found: dict[str, list[Draw]] = {DOCUMENTS: documents}
-    for split, phrases in _phrases(documents, seed).items():
-        if len(phrases) < sizes[split]:
+    rng = Random(key)
+    spoken = (spoken_by(rng, anyone(rng, "train"), text) for text in sentences("train", seed))
+    documents = numbered(spoken, key, f"qbe-{DOCUMENTS}", sizes[DOCUMENTS])
+    planned: dict[str, list[Draw]] = {DOCUMENTS: documents}
+    phrases = _phrases(documents, seed)
+    for split, matches in phrases.items():
+        if len(matches) < sizes[split]:
             raise InputError(
-                f"{len(documents)} documents hold {len(phrases)} queries for {split}, not {sizes[split]}; ask for more documents"
+                f"{len(documents)} documents hold {len(matches)} queries for {split}, not {sizes[split]}; ask for more documents"
             )
         key = f"minisuperb/qbe/{split}/{seed}"
-        found[split] = numbered(_queries(Random(key), split, phrases), key, f"qbe-{split}", sizes[split])
-    return found
-
-
-def _documents(rng: Random, seed: int) -> Iterator[Draw]:
-    """Every sentence once, by the voices of training."""
-    for text in sentences("train", seed):
-        yield Draw("", text, varied(rng, anyone(rng, "train")), tilt=rng.gauss(0, 0.1), gain=rng.uniform(-12, 0))
-
-
-def _queries(rng: Random, split: str, phrases: Mapping[str, Sequence[str]]) -> Iterator[Draw]:
-    for text, matches in phrases.items():
-        voice, tilt, gain = varied(rng, anyone(rng, split)), rng.gauss(0, 0.1), rng.uniform(-12, 0)
-        yield Draw("", text, voice, tilt=tilt, gain=gain, matches=tuple(matches))
+        rng = Random(key)
+        queries = (spoken_by(rng, anyone(rng, split), text, matches=tuple(ids)) for text, ids in matches.items())
+        planned[split] = numbered(queries, key, f"qbe-{split}", sizes[split])
+    return planned
 
 
 def _phrases(documents: Sequence[Draw], seed: int) -> dict[str, dict[str, list[str]]]:
-    """split -> phrase -> ids of the documents that have it, in random order but those with many matches first."""
-    holders = _holders(documents)
-    rng = Random(f"minisuperb/qbe/queries/{seed}")
-    words = sorted({word for phrase in holders for word in phrase.split()})
-    owner = dict(zip(rng.sample(words, len(words)), ("dev", "test") * len(words), strict=False))
-    order = sorted(rng.sample(sorted(holders), len(holders)), key=lambda phrase: -min(len(holders[phrase]), ENOUGH))
-    used: set[str] = set()
-    found: dict[str, dict[str, list[str]]] = {"dev": {}, "test": {}}
-    for phrase in order:
-        parts = phrase.split()
-        if len(owners := {owner[word] for word in parts}) == 1 and not used.intersection(parts):
-            used.update(parts)
-            found[owners.pop()][phrase] = holders[phrase]
-    return found
-
-
-def _holders(documents: Sequence[Draw]) -> dict[str, list[str]]:
-    """What may be searched for -> ids of the documents that have it.
+    """split -> phrase -> ids of the documents that have it, in random order but those with many matches first.
 
     A phrase that is part of other words in some document ("work" of "works") is left out: whether it matches is a matter of taste.
     """
@@ -330,12 +273,25 @@ def _holders(documents: Sequence[Draw]) -> dict[str, list[str]]:
         for phrase in dict.fromkeys(long + pairs):
             found[phrase].append(document.id)
     most = max(round(COMMON * len(documents)), 1)
-    rare = {phrase: ids for phrase, ids in found.items() if len(ids) <= most and len(ids) < len(documents)}
-
-    def inside_words(phrase: str) -> bool:
-        return any(d.text.count(phrase) > occurrences(d.text, phrase, " ") for d in documents)
-
-    return {phrase: ids for phrase, ids in rare.items() if not inside_words(phrase)}
+    holders = {
+        phrase: ids
+        for phrase, ids in found.items()
+        if len(ids) <= most
+        and len(ids) < len(documents)
+        and not any(d.text.count(phrase) > occurrences(d.text, phrase, " ") for d in documents)
+    }
+    rng = Random(f"minisuperb/qbe/queries/{seed}")
+    vocabulary = sorted({word for phrase in holders for word in phrase.split()})
+    owner = dict(zip(rng.sample(vocabulary, len(vocabulary)), ("dev", "test") * len(vocabulary), strict=False))
+    order = sorted(rng.sample(sorted(holders), len(holders)), key=lambda phrase: -min(len(holders[phrase]), ENOUGH))
+    used: set[str] = set()
+    of_split: dict[str, dict[str, list[str]]] = {"dev": {}, "test": {}}
+    for phrase in order:
+        parts = phrase.split()
+        if len(owners := {owner[word] for word in parts}) == 1 and not used.intersection(parts):
+            used.update(parts)
+            of_split[owners.pop()][phrase] = holders[phrase]
+    return of_split
 
 
 # ---- SD: two people who talk with each other, and who speaks when, to the sample
@@ -430,7 +386,8 @@ class Overlap:
     def make(self, folder: Path) -> Utterance:
         first, second = trimmed(render(self.first)), trimmed(render(self.second))
         n = min(len(first), len(second))
-        parts = first[:n], at_ratio(second[:n], active_level(first[:n]) - self.ratio)
+        gain = active_level(first[:n]) - self.ratio - active_level(second[:n])
+        parts = first[:n], np.asarray(second[:n] * 10 ** (gain / 20))
         return _write(folder, self.id, parts, kept=2, speaker=TOGETHER.join((self.first.voice.name, self.second.voice.name)))
 
 
@@ -449,11 +406,6 @@ class Noisy:
         noise = NoiseBank.of(self.noise, seed=self.seed).sample(self.id, len(clean))
         gain = active_level(clean) - self.snr - rms_level(noise)
         return _write(folder, self.id, (clean, noise * 10 ** (gain / 20)), kept=1, speaker=self.clean.voice.name)
-
-
-def at_ratio(samples: np.ndarray, level: float) -> np.ndarray:
-    """samples (N,) at this active level in dB."""
-    return np.asarray(samples * 10 ** ((level - active_level(samples)) / 20))
 
 
 def _write(folder: Path, name: str, parts: tuple[np.ndarray, np.ndarray], kept: int, speaker: str = "") -> Utterance:
@@ -483,10 +435,12 @@ def noisy(rng: Random, split: str, seed: int) -> Iterator[Noisy]:
         yield Noisy("", clean, UNSEEN if split == "test" else SEEN, snr)
 
 
+Planned = Draw | Conversation | Overlap | Noisy  # a recording that is to be made
+
 # ---- tasks and sizes
 
 DRAWN: dict[str, Callable[[Random, str, int], Iterator[Planned]]] = {  # of the generator, a split and the seed
-    "pr": phonetic,
+    "pr": partial(transcribed, phones=True),
     "asr": transcribed,
     "ks": keywords,
     "sid": identities,
@@ -520,10 +474,6 @@ LEAST = {  # utterances in each split, where one is too few
 ONE = (1, 1, 1)
 
 
-def splits_of(task: str) -> tuple[str, ...]:
-    return SPLITS_OF.get(task, SPLITS)
-
-
 def some_of(tasks: Sequence[str], share: float) -> dict[str, tuple[int, int, int]]:
     """Sizes for `Settings`: this share of the usual numbers, the fewest that will do at least. InputError for an unknown task."""
     if unknown := [task for task in tasks if task not in USUAL]:
@@ -535,16 +485,6 @@ def some_of(tasks: Sequence[str], share: float) -> dict[str, tuple[int, int, int
     return found
 
 
-def check_sizes(sizes: Mapping[str, Sequence[int]]) -> None:
-    """Raises InputError for an unknown task, or numbers of utterances that cannot be made."""
-    for task, counts in sizes.items():
-        least = LEAST.get(task, ONE)
-        if task not in USUAL or len(counts) != len(least) or any(n < m for n, m in zip(counts, least, strict=True)):
-            raise InputError(
-                f"cannot make {task} of {counts} utterances; give {', '.join(USUAL)} three numbers from {' '.join(map(str, least))}"
-            )
-
-
 def plan(task: str, sizes: Mapping[str, int], seed: int) -> Mapping[str, Sequence[Planned]]:
     """The recordings of each split, decided by (task, split, seed) alone; of queries by the number of documents too."""
     if task == "qbe":
@@ -552,11 +492,19 @@ def plan(task: str, sizes: Mapping[str, int], seed: int) -> Mapping[str, Sequenc
     return {split: draw(task, split, count, seed) for split, count in sizes.items()}
 
 
-def draw(task: str, split: str, count: int, seed: int) -> list[Planned]:
+def draw(task: str, split: str, count: int, seed: int) -> list[Any]:
     """The recordings of a split, `count` of them. Raises KeyError for an unknown task, and for qbe, which is planned as a whole."""
     name = SHARED.get(task, task)
     key = f"minisuperb/{name}/{split}/{seed}"
     return numbered(DRAWN[task](Random(key), split, seed), key, f"{name}-{split}", count)
+
+
+def numbered(found: Iterator[Planned], key: str, name: str, count: int) -> list[Any]:
+    """The first of them, with ids and with seeds of their own. key: what they were drawn from."""
+    return [
+        replace(d, id=f"{name}-{number:05d}", seed=Random(f"{key}/{number}").getrandbits(32))
+        for number, d in enumerate(islice(found, count))
+    ]
 
 
 # ---- the corpus
@@ -576,12 +524,17 @@ def prepare(out: Path | str, settings: Settings = Settings(), workers: int = 1) 
     The bytes depend on the settings only, not on `workers`. Raises InputError for an unknown task, a split without utterances, or
     a folder that holds something else.
     """
-    check_sizes(settings.sizes)
+    for task, counts in settings.sizes.items():
+        least = LEAST.get(task, ONE)
+        if task not in USUAL or len(counts) != len(least) or any(n < m for n, m in zip(counts, least, strict=True)):
+            raise InputError(
+                f"cannot make {task} of {counts} utterances; give {', '.join(USUAL)} three numbers from {' '.join(map(str, least))}"
+            )
     return {task: _prepare_task(Path(out) / task, task, settings, workers) for task in settings.sizes}
 
 
 def _prepare_task(out: Path, task: str, settings: Settings, workers: int) -> dict[str, Any]:
-    sizes = dict(zip(splits_of(task), settings.sizes[task], strict=True))
+    sizes = dict(zip(SPLITS_OF.get(task, SPLITS), settings.sizes[task], strict=True))
     made_from = {"corpus": "minisuperb", "version": VERSION, "seed": settings.seed}
     wanted = made_from | {"task": task, "sizes": sizes}
     if task in SHARED:
@@ -593,14 +546,13 @@ def _prepare_task(out: Path, task: str, settings: Settings, workers: int) -> dic
         made = in_parallel(_make, jobs, workers)
         for _ in tqdm(made, f"speaking {out.name}", total=len(jobs), unit="file", disable=not jobs):
             pass
+        names = list(planned)
         for split, found in planned.items():
             write_text(out / f"{split}.jsonl", "".join(_part(out, p).read_text() for p in found))
-        names = list(planned)
-        if task == "asv":
-            for split in names[1:]:
-                drawn = [p for p in planned[split] if isinstance(p, Draw)]
+            if task == "asv" and split != "train":
+                drawn = [p for p in found if isinstance(p, Draw)]
                 write_lines(out / f"{split}.trials.jsonl", (asdict(trial) for trial in trials(split, drawn, settings.seed)))
-            names += [f"{split}.trials" for split in names[1:]]
+                names.append(f"{split}.trials")
         manifests = {name: hash_files([out / f"{name}.jsonl"]) for name in names}
         write_json(out / "card.json", wanted | {"manifests": manifests, "synthetic": "speech by espeak-ng"})
     remove_parts(out / "parts")

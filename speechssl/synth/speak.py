@@ -203,6 +203,16 @@ class _Group:
         voices = {language: list(map(asdict, some)) for language, some in self.voices.items()}
         return hash_json([VERSION, self.seed, voices, asdict(self.passage), list(map(asdict, self.questions))])
 
+    @property
+    def done(self) -> bool:
+        """Whether it was spoken, from the same texts by the same voices, and the recordings are there."""
+        if not self.part.is_file():
+            return False
+        part = read_json(self.part)
+        records = [part["passage"], *part["questions"].values()]
+        paths = [a for r in records for a in (*filter(None, [r.get("audio")]), *r.get("option_audio", ()))]
+        return bool(part["made_from"] == self.made_from) and all((self.out / path).is_file() for path in paths)
+
     def reader(self, name: str, language: str, other_than: str = "") -> Voice:
         """Drawn by the name of what is read. Raises ValueError where nobody speaks the language."""
         if not (some := self.voices.get(language)):
@@ -227,26 +237,24 @@ def speak_drafts(
     """
     choose = voices or speakers
     speak("a", next(iter(choose("en", "train"))))  # raises at once, and not in every worker, where there is no synthesiser
-    groups = {split: list(_groups(out, split, records, seed, choose)) for split, records in by_split.items()}
-    jobs = [(group,) for some in groups.values() for group in some if not _is_done(group)]
+    groups: dict[str, list[_Group]] = {}
+    for split, records in by_split.items():
+        asked: dict[str, list[Question]] = {}
+        for question in records.questions:
+            asked.setdefault(question.passage, []).append(question)
+        every: list[Passage | Question] = [*records.passages, *records.questions]
+        languages = sorted({_language(r) for r in every} & set(LANGUAGES))
+        readers = {language: tuple(choose(language, voices_of(split))) for language in languages}
+        groups[split] = []
+        for passage in records.passages:
+            own = asked.get(passage.id, ())
+            questions = tuple(q for q in own if not passage.audio or not q.audio or (q.options and not q.option_audio))
+            if not passage.audio or questions:
+                groups[split].append(_Group(out, split, passage, questions, readers, seed))
+    jobs = [(group,) for some in groups.values() for group in some if not group.done]
     for _ in tqdm(in_parallel(_speak_group, jobs, workers), total=len(jobs), desc="speaking", unit="passage", disable=not jobs):
         pass
     return {split: _spoken(split, records, groups[split], report) for split, records in by_split.items()}
-
-
-def _groups(out: Path, split: str, records: SplitRecords, seed: int, choose: Voices) -> Iterator[_Group]:
-    """What is to be spoken, a passage at a time."""
-    asked: dict[str, list[Question]] = {}
-    for question in records.questions:
-        asked.setdefault(question.passage, []).append(question)
-    every: list[Passage | Question] = [*records.passages, *records.questions]
-    languages = sorted({_language(r) for r in every} & set(LANGUAGES))
-    voices = {language: tuple(choose(language, voices_of(split))) for language in languages}
-    for passage in records.passages:
-        own = asked.get(passage.id, ())
-        questions = tuple(q for q in own if not passage.audio or not q.audio or (q.options and not q.option_audio))
-        if not passage.audio or questions:
-            yield _Group(out, split, passage, questions, voices, seed)
 
 
 def _language(record: Passage | Question) -> str:
@@ -265,36 +273,22 @@ def voices_of(split: str) -> str:
 # ---- speaking, in one of many processes
 
 
-def _is_done(group: _Group) -> bool:
-    """Whether it was spoken, from the same texts by the same voices, and the recordings are there."""
-    if not group.part.is_file():
-        return False
-    part = read_json(group.part)
-    if part["made_from"] != group.made_from:
-        return False
-    records = [part["passage"], *part["questions"].values()]
-    return all((group.out / a).is_file() for r in records for a in (*filter(None, [r.get("audio")]), *r.get("option_audio", ())))
-
-
 def _speak_group(job: tuple[_Group]) -> None:
     """Speak what is missing. A record of the part holds the fields that change, or the reason why it cannot be spoken."""
-    group = job[0]
-    passage, reading = _speak_passage(group)
-    asked = () if "reason" in passage else group.questions
-    questions = {q.id: _speak_question(group, q, passage.get("speaker", ""), reading) for q in asked}
-    write_json(group.part, {"made_from": group.made_from, "passage": passage, "questions": questions})
-
-
-def _speak_passage(group: _Group) -> tuple[dict[str, Any], Reading | None]:
+    (group,) = job
     passage, language = group.passage, _language(group.passage)
-    if passage.audio:
-        return {}, None
-    try:
-        voice = group.reader(passage.id, language)
-        reading = read_aloud(passage.written, voice, language)
-    except ValueError as error:
-        return {"reason": f"the passage cannot be spoken: {error}"}, None
-    return _recorded(group, reading, voice, f"passages/{safe_name(passage.id)}"), reading
+    record: dict[str, Any] = {}
+    reading, asked = None, group.questions
+    if not passage.audio:
+        try:
+            voice = group.reader(passage.id, language)
+            reading = read_aloud(passage.written, voice, language)
+        except ValueError as error:
+            record, asked = {"reason": f"the passage cannot be spoken: {error}"}, ()
+        else:
+            record = _recorded(group, reading, voice, f"passages/{safe_name(passage.id)}")
+    questions = {q.id: _speak_question(group, q, record.get("speaker", ""), reading) for q in asked}
+    write_json(group.part, {"made_from": group.made_from, "passage": record, "questions": questions})
 
 
 def _speak_question(group: _Group, question: Question, passage: str, reading: Reading | None) -> dict[str, Any]:

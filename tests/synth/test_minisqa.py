@@ -86,13 +86,13 @@ def value_type(code, relation):
     return next(r.value_type for r in load_language(code).relations if r.name == relation)
 
 
-# ---- the shape of a passage
+# ---- a passage
 
 
 @passages()
-def test_a_passage_has_the_promised_size(language, split, options):
+def test_a_passage_has_the_promised_form(language, split, options):
     passage = generate_passage(language, split, **options)
-    facts = facts_of(language, passage)
+    words, facts = load_language(language), facts_of(language, passage)
     assert 5 <= len(passage.sentences) <= 12
     assert len(set(passage.sentences)) == len(passage.sentences)
     assert 4 <= len(facts) <= 8
@@ -100,82 +100,59 @@ def test_a_passage_has_the_promised_size(language, split, options):
     assert 2 <= len({name for name, *_ in facts}) <= 3
     assert passage.index == options["index"]
     assert len(passage.questions) == options["questions"]
-
-
-@passages()
-def test_what_is_not_a_fact_is_a_filler(language, split, options):
-    passage = generate_passage(language, split, **options)
-    rest = {sentence for sentence in passage.sentences if not read_fact(language, sentence)}
-    assert rest <= set(load_language(language).fillers)
-
-
-@passages()
-def test_nobody_shares_a_name(language, split, options):
-    facts = facts_of(language, generate_passage(language, split, **options))
+    assert {sentence for sentence in passage.sentences if not read_fact(language, sentence)} <= set(words.fillers)
     people = {name for name, *_ in facts} | {v for _, r, v in facts if value_type(language, r) == "person"}
     parts = [part for name in people for part in (name.split() if language == "en" else (name[0], name[1:]))]
-    assert len(set(parts)) == len(parts)
+    assert len(set(parts)) == len(parts)  # nobody shares a name
 
 
 @passages()
-def test_only_letters_that_are_spoken(language, split, options):
+def test_only_letters_that_are_spoken_and_sentences_of_speakable_length(language, split, options):
     passage = generate_passage(language, split, **options)
     texts = (*passage.sentences, *(q.text for q in passage.questions), *(o for q in passage.questions for o in q.options))
     spoken = r"[a-z']+( [a-z']+)*" if language == "en" else r"[一-鿿]+"
     for text in texts:
         assert re.fullmatch(spoken, text), text
         assert not re.search(r"\ba [aeiou]", text), text  # "an" would be right
-
-
-@passages()
-def test_english_sentences_are_of_speakable_length(language, split, options):
-    passage = generate_passage("en", split, **options)
-    assert all(6 <= len(sentence.split()) <= 17 for sentence in passage.sentences)
-    assert all(5 <= len(question.text.split()) <= 10 for question in passage.questions)
+    if language == "en":
+        assert all(6 <= len(sentence.split()) <= 17 for sentence in passage.sentences)
+        assert all(5 <= len(question.text.split()) <= 10 for question in passage.questions)
 
 
 @each_language
-def test_the_longest_passage(code):
-    found = [generate_passage(code, "train", index, 0, questions=1).sentences for index in range(600)]
-    assert max(map(len, found)) == 12
-    assert max(len("".join(sentences)) for sentences in found) <= {"en": 800, "zh": 260}[code]
-
-
-@each_language
-def test_facts_and_fillers_are_shuffled(code):
-    made = [generate_passage(code, "train", index, 2, questions=0).sentences for index in range(400)]
-    fillers = set(load_language(code).fillers)
-    for place in (0, -1):
-        assert 0.2 < sum(sentences[place] in fillers for sentences in made) / 400 < 0.4
-    assert 0.4 < sum(sentences[0] < sentences[-1] for sentences in made) / 400 < 0.6
-
-
-# ---- determinism
+def test_many_passages(code):
+    """The longest; facts and fillers are shuffled; types often hold two relations; no question comes twice."""
+    fillers, shared, first, last, rising = set(load_language(code).fillers), 0, 0, 0, 0
+    made = [generate_passage(code, "train", index, 0, questions=6, unanswerable=0) for index in range(400)]
+    for passage in made:
+        sentences = passage.sentences
+        assert len("".join(sentences)) <= {"en": 800, "zh": 260}[code]
+        assert len({q.text for q in passage.questions}) == 6
+        first, last = first + (sentences[0] in fillers), last + (sentences[-1] in fillers)
+        rising += sentences[0] < sentences[-1]
+    for passage in made[:200]:
+        relations = {r for _, r, _ in facts_of(code, passage)}
+        shared += len({value_type(code, r) for r in relations}) < len(relations)
+    assert max(len(passage.sentences) for passage in made) == 12 and shared > 70
+    assert 80 < first < 160 and 80 < last < 160 and 160 < rising < 240
+    asked = [q for passage in made for q in passage.questions]
+    share = [sum(q.correct == place for q in asked) / len(asked) for place in range(4)]
+    assert all(0.2 < part < 0.3 for part in share), share  # the right option may stand anywhere
 
 
 @passages(30)
-def test_the_same_arguments_give_the_same_passage(language, split, options):
+def test_the_same_arguments_give_the_same_passage_and_questions_do_not_change_its_sentences(language, split, options):
     first = generate_passage(language, split, **options)
-    generate_passage(language, split, options["index"] + 1, options["seed"])
-    assert generate_passage(language, split, **options) == first
-
-
-@passages(30)
-def test_questions_do_not_change_the_sentences(language, split, options):
     plain = generate_passage(language, split, options["index"], options["seed"])
-    assert generate_passage(language, split, **options).sentences == plain.sentences
-
-
-@pytest.mark.parametrize("hash_seed", ["0", "17"])
-def test_another_process_makes_the_same_passage(hash_seed):
-    code = "from speechssl.synth.minisqa_text import generate_passage as g; print(ascii(g('en', 'dev', 3, 4)))"
-    environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    out = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == ascii(generate_passage("en", "dev", 3, 4))
+    assert generate_passage(language, split, **options) == first and plain.sentences == first.sentences
 
 
 @each_language
-def test_index_seed_and_split_each_matter(code):
+def test_another_process_makes_the_same_passage_and_index_seed_and_split_each_matter(code):
+    program = f"from speechssl.synth.minisqa_text import generate_passage as g; print(ascii(g({code!r}, 'dev', 3, 4)))"
+    environment = os.environ | {"PYTHONHASHSEED": "17", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    out = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == ascii(generate_passage(code, "dev", 3, 4))
     made = [generate_passage(code, *where) for where in (("train", 0, 0), ("train", 1, 0), ("train", 0, 1), ("dev", 0, 0))]
     assert len({passage.sentences for passage in made}) == 4
 
@@ -184,9 +161,9 @@ def test_index_seed_and_split_each_matter(code):
 
 
 @passages(100)
-def test_an_answer_stands_where_it_is_said_to_and_nowhere_else(language, split, options):
+def test_an_answer_stands_where_it_should_and_nowhere_else_among_decoys(language, split, options):
     passage = generate_passage(language, split, **options)
-    joiner = load_language(language).joiner
+    joiner, facts = load_language(language).joiner, facts_of(language, passage)
     for question in (q for q in passage.questions if q.answer is not None):
         sentence = passage.sentences[question.sentence]
         assert sentence[question.start : question.start + len(question.answer)] == question.answer
@@ -195,16 +172,18 @@ def test_an_answer_stands_where_it_is_said_to_and_nowhere_else(language, split, 
         name, relation = read_question(language, question)
         assert relation == question.relation
         assert read_fact(language, sentence) == (name, relation, question.answer)
-
-
-@passages(100)
-def test_neither_the_name_nor_the_relation_alone_finds_the_answer(language, split, options):
-    passage = generate_passage(language, split, **options)
-    facts = facts_of(language, passage)
-    for question in (q for q in passage.questions if q.answer is not None):
-        name, relation = read_question(language, question)
+        # neither the name nor the relation alone finds the answer
         assert any(n != name and r == relation for n, r, _ in facts)
         assert any(n == name and r != relation for n, r, _ in facts)
+        # four options of one type, and one is right
+        kind = value_type(language, relation)
+        decoys = {v for _, r, v in facts if value_type(language, r) == kind} - {question.answer}
+        assert len(set(question.options)) == len(question.options) == 4
+        assert question.options[question.correct] == question.answer
+        assert set(question.options) <= universe(language, kind)
+        assert all(split_of(option) == split for option in question.options)
+        assert len(decoys & set(question.options)) == min(3, len(decoys))
+        assert {v for _, r, v in facts if r == relation} <= set(question.options)
 
 
 @passages(100)
@@ -220,50 +199,12 @@ def test_an_unanswerable_question_asks_what_is_left_out(language, split, options
         assert question.relation == relation
 
 
-@passages(100)
-def test_four_options_of_one_type_and_one_is_right(language, split, options):
-    passage = generate_passage(language, split, **options)
-    facts = facts_of(language, passage)
-    for question in (q for q in passage.questions if q.answer is not None):
-        kind = value_type(language, question.relation)
-        decoys = {v for _, r, v in facts if value_type(language, r) == kind} - {question.answer}
-        assert len(set(question.options)) == len(question.options) == 4
-        assert question.options[question.correct] == question.answer
-        assert set(question.options) <= universe(language, kind)
-        assert all(split_of(option) == split for option in question.options)
-        assert len(decoys & set(question.options)) == min(3, len(decoys))
-        assert {v for _, r, v in facts if r == question.relation} <= set(question.options)
-
-
 @each_language
-def test_the_right_option_may_stand_anywhere(code):
-    asked = [q for i in range(200) for q in generate_passage(code, "train", i, 0, unanswerable=0).questions]
-    share = [sum(q.correct == place for q in asked) / len(asked) for place in range(4)]
-    assert all(0.2 < part < 0.3 for part in share), share
-
-
-@each_language
-def test_no_question_comes_twice(code):
-    for index in range(200):
-        texts = [q.text for q in generate_passage(code, "train", index, 0, questions=6, unanswerable=0).questions]
-        assert len(set(texts)) == 6
-
-
-@each_language
-@pytest.mark.parametrize("chance", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("chance", [0.0, 0.1, 1.0])
 def test_the_share_of_unanswerable_questions(code, chance):
     made = [generate_passage(code, "train", index, 1, unanswerable=chance) for index in range(300)]
     share = sum(q.answer is None for passage in made for q in passage.questions) / 1500
     assert abs(share - chance) <= 4 * (chance * (1 - chance) / 1500) ** 0.5  # four standard errors; exact at 0 and 1
-
-
-@each_language
-def test_types_often_hold_two_relations_in_a_passage(code):
-    shared = 0
-    for index in range(200):
-        relations = {r for _, r, _ in facts_of(code, generate_passage(code, "train", index, 0, questions=0))}
-        shared += len({value_type(code, r) for r in relations}) < len(relations)
-    assert shared > 70
 
 
 # ---- splits
@@ -286,15 +227,10 @@ def test_every_type_has_values_enough_in_every_split(code):
         assert all(owners.count(split) >= 12 for split in SPLITS), kind
 
 
-def test_the_splits_own_about_70_10_20_percent():
+def test_the_splits_own_about_70_10_20_percent_and_never_change():
     owners = [split_of(value) for value in universe("en", "person")]
     assert [round(owners.count(split) / len(owners), 1) for split in SPLITS] == [0.7, 0.1, 0.2]
-
-
-def test_the_split_of_a_value_never_changes():
-    assert {value: split_of(value) for value in ("silver lantern", "anna holloway", "上海")} == {
-        "silver lantern": "train", "anna holloway": "test", "上海": "train",
-    }  # fmt: skip
+    assert [split_of(value) for value in ("silver lantern", "anna holloway", "上海")] == ["train", "test", "train"]
 
 
 # ---- the vocabulary
@@ -310,19 +246,14 @@ def test_enough_relations_and_phrasings(code):
         assert all(t.count("{name}") == 1 and "{value}" not in t for t in relation.questions), relation.name
         orders = {t.index("{value}") < t.index("{name}") for t in relation.facts}
         assert orders == {True, False}, f"{relation.name}: the answer is always on one side of the name"
-
-
-@each_language
-def test_some_types_belong_to_several_relations(code):
-    kinds = [relation.value_type for relation in load_language(code).relations]
-    assert sum(kinds.count(kind) > 1 for kind in set(kinds)) >= 5
-
-
-@each_language
-def test_forty_fillers(code):
+    kinds = [relation.value_type for relation in relations]
+    assert sum(kinds.count(kind) > 1 for kind in set(kinds)) >= 5  # some types belong to several relations
     fillers = load_language(code).fillers
     assert len(set(fillers)) == len(fillers) >= 40
     assert not any(read_fact(code, filler) for filler in fillers)
+    for kind, patterns in load_language(code).values.items():
+        for slot in itertools.chain(*patterns):
+            assert len(set(slot)) == len(slot), (kind, [word for word in slot if slot.count(word) > 1])
 
 
 def test_the_english_vocabulary_is_rich():
@@ -333,13 +264,6 @@ def test_the_english_vocabulary_is_rich():
     assert len(values["profession"][0][0]) >= 60
     nouns = {word for kind in ("object", "food", "animal") for pattern in values[kind] for slot in pattern for word in slot}
     assert len(nouns) >= 150
-
-
-@each_language
-def test_no_slot_repeats_a_word(code):
-    for kind, patterns in load_language(code).values.items():
-        for slot in itertools.chain(*patterns):
-            assert len(set(slot)) == len(slot), (kind, [word for word in slot if slot.count(word) > 1])
 
 
 # ---- the small parts
@@ -399,12 +323,6 @@ def contents(root):
     return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
 
 
-def recordings(root):
-    for split in SPLITS:
-        corpus = load_corpus(root, split)
-        yield from ((corpus, record) for record in (*corpus.passages.values(), *corpus.questions))
-
-
 # ---- what is written
 
 
@@ -422,10 +340,7 @@ def test_a_corpus_has_what_was_asked_for(corpora, language):
             assert [q.relation for q in asked] == [q.relation for q in text.questions]
             assert [q.answers[0].text if q.answers else None for q in asked] == [q.answer for q in text.questions]
             assert [q.options for q in asked] == [q.options for q in text.questions]
-
-
-def test_both_kinds_of_question_occur(corpora):
-    asked = [q for language in LANGUAGES for s in SPLITS for q in load_corpus(corpora[language], s).questions]
+    asked = load_corpus(corpora[language], "train").questions
     assert any(q.answers for q in asked) and any(not q.answers for q in asked)
     assert all((not q.correct) == (not q.answers) for q in asked)
 
@@ -439,20 +354,17 @@ def test_no_other_files_are_left(corpora):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_stated_lengths_are_those_of_the_audio(corpora, language):
-    for corpus, record in recordings(corpora[language]):
-        samples = read_audio(corpus.path(record))
-        assert record.seconds == pytest.approx(len(samples) / SAMPLE_RATE, abs=1e-9)
-        assert 0.05 < np.abs(samples).max() <= 1
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_words_are_those_of_the_text_and_lie_in_order(corpora, language):
-    for _, record in recordings(corpora[language]):
-        assert JOINER[language].join(w.text for w in record.words) == record.text
-        for marks in (record.words, record.phones):
-            edges = [edge for mark in marks for edge in (mark.start, mark.end)]
-            assert edges == sorted(edges) and 0 <= edges[0] and edges[-1] <= record.seconds
+def test_lengths_are_those_of_the_audio_and_words_those_of_the_text_in_order(corpora, language):
+    for split in SPLITS:
+        corpus = load_corpus(corpora[language], split)
+        for record in (*corpus.passages.values(), *corpus.questions):
+            samples = read_audio(corpus.path(record))
+            assert record.seconds == pytest.approx(len(samples) / SAMPLE_RATE, abs=1e-9)
+            assert 0.05 < np.abs(samples).max() <= 1
+            assert JOINER[language].join(w.text for w in record.words) == record.text
+            for marks in (record.words, record.phones):
+                edges = [edge for mark in marks for edge in (mark.start, mark.end)]
+                assert edges == sorted(edges) and 0 <= edges[0] and edges[-1] <= record.seconds
 
 
 def test_sentences_are_a_pause_apart(corpora):
@@ -493,13 +405,13 @@ def test_answer_times_cover_exactly_the_answers_words(corpora, language):
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_speakers_are_disjoint_between_splits_and_differ_within_a_passage(corpora, language):
-    heard = {}
+    found = {}
     for split in SPLITS:
         corpus = load_corpus(corpora[language], split)
-        heard[split] = {r.speaker for r in (*corpus.passages.values(), *corpus.questions)}
-        assert heard[split] <= {v.name for v in speakers(language, split)}
+        found[split] = {r.speaker for r in (*corpus.passages.values(), *corpus.questions)}
+        assert found[split] <= {v.name for v in speakers(language, split)}
         assert all(q.speaker != corpus.passages[q.passage].speaker for q in corpus.questions)
-    assert not any(heard[a] & heard[b] for a, b in combinations(SPLITS, 2))
+    assert not any(found[a] & found[b] for a, b in combinations(SPLITS, 2))
     assert not any(
         {v.variant for v in speakers("en", a)} & {v.variant for v in speakers("zh", b)} for a, b in combinations(SPLITS, 2)
     )
@@ -533,20 +445,14 @@ def test_two_workers_write_the_same_bytes(corpora, tmp_path, language):
     card = prepare(tmp_path / "corpus", made, workers=2)
     assert contents(tmp_path / "corpus") == contents(corpora[language])
     assert card == json.loads((corpora[language] / "card.json").read_text())
-
-
-def test_the_card_names_settings_and_manifests(corpora):
-    cards = [json.loads((corpora[language] / "card.json").read_text()) for language in LANGUAGES]
-    assert [card["settings"]["language"] for card in cards] == ["en", "zh"]
-    assert all(card["corpus"] == "minisqa" and card["version"] == speech.VERSION for card in cards)
-    assert cards[0]["manifests"] != cards[1]["manifests"]
+    assert card["settings"]["language"] == language and (card["corpus"], card["version"]) == ("minisqa", speech.VERSION)
 
 
 class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("calls", [0, 9, 25, 33])
+@pytest.mark.parametrize("calls", [9, 33])
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(corpora, tmp_path, monkeypatch, calls):
     root, real, left = tmp_path / "corpus", speech.speak, iter(range(calls))
 

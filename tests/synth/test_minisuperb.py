@@ -1,25 +1,29 @@
-"""MiniSUPERB's labelled sets: the same bytes however made, voices that were never heard, labels that only the sound tells."""
+"""MiniSUPERB: every task is drawn as ever, made to the same bytes however it is made, with nothing of the test in training."""
 
+import json
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from speechssl.audio import read_audio
-from speechssl.data.utterances import SPLITS, load_labelled
+from speechssl.data.utterances import DOCUMENTS, SPLITS, SPLITS_OF, load_labelled, load_set, load_trials
+from speechssl.data.voices import speakers_of
 from speechssl.errors import InputError
 from speechssl.io import hash_json
 from speechssl.synth import minisuperb as speech
+from speechssl.synth.config import TASKS, MiniSuperb
 from speechssl.synth.minisqa import speakers
-from speechssl.synth.minisuperb import SPEAKERS, Draw, Settings, draw, prepare, render
+from speechssl.synth.minisuperb import DRAWN, LEAST, SPEAKERS, USUAL, Draw, Settings, draw, plan, prepare, render, some_of
 from speechssl.synth.minisuperb_words import INTENTS, KEYWORDS, STYLES
 
 pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
 
-SMALL = Settings({"ks": (12, 12, 12), "ic": (31, 3, 3), "sid": (40, 3, 3), "style": (4, 4, 4)}, seed=3)
-FEW = Settings({"ks": (12, 3, 3)}, seed=3)
-DRAWN = {"ks": "7ef1fc7c5833b37b", "ic": "297462fbc680ad42", "sid": "aec98610e7c9a12c", "style": "118369f7b4a2964d"}
+LABELLED = ("ks", "ic", "sid", "style")
+SMALL = Settings({task: (8, 3, 3) for task in USUAL} | {"ks": (12, 3, 12), "sid": (40, 3, 3), "ic": (31, 3, 3)}, seed=5)
+FOUND = {"ks": "7ef1fc7c5833b37b", "ic": "297462fbc680ad42", "sid": "aec98610e7c9a12c", "style": "118369f7b4a2964d"}
 FIELDS = ("id", "text", "voice", "labels", "seconds", "tilt", "gain", "seed")
 
 
@@ -37,18 +41,33 @@ def contents(root):
 # ---- what is drawn
 
 
-@pytest.mark.parametrize(("task", "known"), DRAWN.items())
+@pytest.mark.parametrize(("task", "known"), FOUND.items())
 def test_version_1_is_drawn_as_ever(task, known):
     """What was published with these sets was measured on these recordings."""
     drawn = [asdict(d) for split in SPLITS for d in draw(task, split, 50, 7)]
     assert hash_json([[d[name] for name in FIELDS] for d in drawn]) == known
 
 
-@pytest.mark.parametrize("task", ["ks", "ic", "style"])
-def test_voices_of_the_test_are_never_heard_in_training(task):
-    names = {split: {d.voice.name for d in draw(task, split, 200, 0)} for split in SPLITS}
-    for split in SPLITS:
-        assert names[split] <= {voice.name for voice in speakers("en", split)}
+@pytest.mark.parametrize("task", sorted(set(DRAWN) - {"ks", "ic", "sid", "style"}))
+def test_a_split_is_decided_by_its_seed_and_grows_without_change(task):
+    assert draw(task, "dev", 20, 1)[:5] == draw(task, "dev", 5, 1)
+    assert [replace(d, seed=0) for d in draw(task, "dev", 5, 1)] != [replace(d, seed=0) for d in draw(task, "dev", 5, 2)]
+
+
+@pytest.mark.parametrize("task", sorted(set(DRAWN) - {"sid"}))
+def test_voices_and_open_sentences_of_the_test_are_not_those_of_training(task):
+    parts = {split: [part for d in draw(task, split, 24, 0) for part in spoken(d)] for split in SPLITS}
+    for split, found in parts.items():
+        assert {d.voice.name for d in found} <= {voice.name for voice in speakers("en", split)}
+    if task not in ("ks", "ic", "sf"):  # their words are meant to be the same
+        texts = {split: {d.text for d in found} for split, found in parts.items()}
+        assert not texts["train"] & texts["test"] and not texts["dev"] & texts["test"] and not texts["train"] & texts["dev"]
+
+
+def spoken(drawn):
+    """The voices that speak in a recording."""
+    turns = getattr(drawn, "turns", None) or [getattr(drawn, name, None) for name in ("first", "second", "clean")]
+    return [part for part in turns if part] or [drawn]
 
 
 def test_classes_are_even():
@@ -88,15 +107,18 @@ def test_neither_words_nor_voices_tell_the_style():
 # ---- what is spoken
 
 
-def test_a_corpus_has_what_was_asked_for(corpus):
+def test_every_set_is_there_and_can_be_read(corpus):
     for task, sizes in SMALL.sizes.items():
-        data = load_labelled(corpus / task)
-        assert data.task == task and tuple(len(data.splits[split]) for split in SPLITS) == sizes
-        for utterance in data.splits["test"]:
-            samples = read_audio(data.path(utterance))
-            assert len(samples) / 16_000 == pytest.approx(utterance.seconds)
-            assert utterance.seconds >= 1.0 if task == "ks" else 0.5 <= utterance.seconds <= 6
-    assert {p.name for p in (corpus / "ks").iterdir()} == {"card.json", "settings.json", "audio", *(f"{s}.jsonl" for s in SPLITS)}
+        data = load_labelled(corpus / task) if task in LABELLED else load_set(corpus / task, task)
+        assert data.task == task and tuple(len(data.splits[split]) for split in SPLITS_OF.get(task, SPLITS)) == sizes
+        for utterances in data.splits.values():
+            for u in utterances:
+                assert len(read_audio(data.path(u))) / 16_000 == pytest.approx(u.seconds, abs=1e-9)
+                assert u.seconds >= 1.0 if task == "ks" else u.seconds >= 0.3
+    names = {"card.json", "settings.json", "audio", *(f"{split}.jsonl" for split in SPLITS)}
+    assert {p.name for p in (corpus / "ks").iterdir()} == names
+    assert {p.name for p in (corpus / "asv").iterdir()} == names | {"dev.trials.jsonl", "test.trials.jsonl"}
+    assert {p.name for p in (corpus / "qbe").iterdir()} >= {f"{DOCUMENTS}.jsonl", "dev.jsonl", "test.jsonl"}
 
 
 def test_loudness_and_brightness_are_as_drawn():
@@ -116,11 +138,108 @@ def test_silence_is_faint_noise_that_can_be_read(corpus):
     assert 0.005 < np.abs(read_audio(data.path(silent))).max() < 0.11
 
 
-def test_a_finished_corpus_is_left_alone(corpus, monkeypatch):
+def test_lines_have_what_their_task_asks_for_and_no_more(corpus):
+    spoken = {"id", "audio", "seconds", "speaker", "text"}
+    fields = {
+        "pr": spoken | {"phones"},
+        "asr": spoken,
+        "qbe": spoken | {"matches"},
+        "asv": spoken,
+        "sd": {"id", "audio", "seconds", "speaker", "turns"},
+        "sf": spoken | {"slots"},
+        "se": {"id", "audio", "seconds", "speaker", "sources"},
+        "ss": {"id", "audio", "seconds", "speaker", "sources"},
+    }
+    for task, names in fields.items():
+        for line in (corpus / task / "test.jsonl").read_text().splitlines():
+            assert set(json.loads(line)) == names
+
+
+def test_two_voices_of_the_split_are_mixed(corpus):
+    voices = {voice.name for voice in speakers("en", "test")}
+    for task in ("sd", "ss"):
+        for one in load_set(corpus / task).splits["test"]:
+            assert len(speakers_of(one)) == 2 and set(speakers_of(one)) <= voices
+
+
+def test_pr_and_asr_have_the_same_recordings(corpus):
+    pr, asr = (load_set(corpus / task) for task in ("pr", "asr"))
+    for split in SPLITS:
+        assert [replace(u, phones="") for u in pr.splits[split]] == list(asr.splits[split])
+        assert [pr.path(u).resolve() for u in pr.splits[split]] == [asr.path(u).resolve() for u in asr.splits[split]]
+    assert not (corpus / "pr/audio").exists() and len(list((corpus / "sentences/audio").iterdir())) == 14
+
+
+def test_order_and_kills_change_no_byte(corpus, tmp_path, monkeypatch):
+    real, made = speech._make, []
+
+    def dying(job):
+        if len(made) == 80:
+            raise KeyboardInterrupt
+        made.append(job)
+        real(job)
+
+    settings = Settings({task: SMALL.sizes[task] for task in reversed(SMALL.sizes)}, SMALL.seed)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(speech, "_make", dying)
+        prepare(tmp_path, settings)
+    assert not (tmp_path / "pr").exists() and (tmp_path / "se/card.json").exists()
+    prepare(tmp_path, settings)
+    assert contents(tmp_path) == contents(corpus)
+
+
+def test_workers_change_no_byte(corpus, tmp_path):
+    prepare(tmp_path, Settings({"se": SMALL.sizes["se"]}, SMALL.seed), workers=2)
+    assert contents(tmp_path / "se") == contents(corpus / "se")
+
+
+def test_what_was_killed_within_a_recording_is_made_whole(corpus, tmp_path):
+    few = Settings({"ss": SMALL.sizes["ss"]}, SMALL.seed)
+    drawn = plan("ss", dict(zip(SPLITS, few.sizes["ss"], strict=True)), few.seed)["train"][0]
+    prepare(tmp_path, few)
+    for path in (tmp_path / "ss/card.json", tmp_path / f"ss/sources/{drawn.id}-2.flac"):
+        path.unlink()
+    prepare(tmp_path, few)
+    assert contents(tmp_path / "ss") == contents(corpus / "ss")
+
+
+def test_a_finished_corpus_is_left_alone_and_its_card_names_all_manifests(corpus, monkeypatch):
     monkeypatch.setattr(speech, "_make", lambda _: pytest.fail("this was spoken before"))
-    assert prepare(corpus, SMALL)["sid"]["seed"] == 3
+    cards = prepare(corpus, SMALL)
+    assert cards["sid"]["seed"] == 5 and set(cards["asv"]["manifests"]) == {*SPLITS, "dev.trials", "test.trials"}
+    assert {t.same for t in load_trials(load_set(corpus / "asv"), "dev")} == {True, False}
 
 
-def test_other_settings_are_refused(corpus):
-    with pytest.raises(InputError, match="MiniSUPERB corpus made with other settings"):
-        prepare(corpus, Settings(SMALL.sizes, seed=4))
+def test_sentences_of_another_seed_are_refused(tmp_path):
+    prepare(tmp_path, Settings({"asr": (1, 1, 1)}, seed=5))
+    with pytest.raises(InputError, match="sentences holds the MiniSUPERB corpus made with other settings"):
+        prepare(tmp_path, Settings({"pr": (1, 1, 1)}, seed=6))
+    assert not (tmp_path / "pr").exists()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"er": (1, 1, 1)}, "cannot make er .*; give pr, asr, .* three numbers from 1 1 1"),
+        ({"ks": (1, 0, 1)}, "cannot make ks"),
+        ({"ks": (1, 1)}, "cannot make ks"),
+        ({"asv": (3, 2, 3)}, "cannot make asv .* three numbers from 3 3 3"),
+        ({"qbe": (2, 1, 1)}, "cannot make qbe .* three numbers from 8 1 1"),
+    ],
+)
+def test_what_cannot_be_made_is_one_sentence(tmp_path, sizes, message):
+    with pytest.raises(InputError, match=message):
+        prepare(tmp_path / "x", Settings(sizes))
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_share_is_never_less_than_will_do():
+    assert some_of(["asr", "asv", "qbe"], 0.1) == {"asr": (90, 10, 20), "asv": (80, 16, 16), "qbe": (30, 4, 4)}
+    tiny = some_of(list(USUAL), 1e-6)
+    assert {task: tiny[task] for task in LEAST} == LEAST and tiny["sd"] == (1, 1, 1)
+    with pytest.raises(InputError, match="there is no set er; choose from pr, asr, ks"):
+        some_of(["er"], 1.0)
+
+
+def test_the_command_makes_all_of_them():
+    assert tuple(USUAL) == TASKS == MiniSuperb(out=Path()).tasks and set(USUAL) == {*DRAWN, "qbe"} and Settings().sizes == USUAL

@@ -24,7 +24,7 @@ pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip instal
 ANN = Voice("ann", "en-us", "f1")
 
 
-def said(text):
+def phones(text):
     return phones_of(speak(text, ANN))
 
 
@@ -37,7 +37,7 @@ def test_there_are_the_39_phones_of_the_cmu_dictionary():
 
 
 @pytest.mark.parametrize(
-    ("text", "phones"),
+    ("text", "expected"),
     [
         ("thick", "TH IH K"),
         ("a tall hill", "AH T AO L HH IH L"),  # an l after a vowel has no time of its own
@@ -46,8 +46,8 @@ def test_there_are_the_39_phones_of_the_cmu_dictionary():
         ("the church", "DH AH CH ER CH"),
     ],
 )
-def test_phones_of_words(text, phones):
-    assert said(text) == phones
+def test_phones_of_words(text, expected):
+    assert phones(text) == expected
 
 
 def test_every_word_of_minisqa_has_phones():
@@ -56,9 +56,9 @@ def test_every_word_of_minisqa_has_phones():
     parts += [re.sub(r"\{\w+\}", "", fact) for relation in language.relations for fact in relation.facts]
     words = sorted({word for part in parts for word in part.split()})
     lines = [" ".join(words[at : at + 20]) for at in range(0, len(words), 20)]
-    spoken = [said(line) for line in lines]
+    spoken = [phones(line) for line in lines]
     assert len(words) > 1000 and {phone for line in spoken for phone in line.split()} == set(PHONES)
-    assert all(len(phones.split()) > 2 * len(line.split()) for phones, line in zip(spoken, lines, strict=True))
+    assert all(len(of_line.split()) > 2 * len(line.split()) for of_line, line in zip(spoken, lines, strict=True))
 
 
 # ---- asv
@@ -157,7 +157,7 @@ def talks():
     return [d.render() for d in draw("sd", "train", 12, 0)]
 
 
-def test_nothing_is_heard_outside_the_turns_and_something_at_both_ends_of_each(talks):
+def test_there_is_silence_outside_the_turns_and_speech_at_both_ends_of_each(talks):
     for samples, turns in talks:
         active = np.zeros(len(samples), bool)
         for turn in turns:
