@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -162,31 +162,6 @@ def _fits(name: str, value: Any) -> bool:
     return isinstance(value, (str, dict) if name == "card" else str)
 
 
-def table(rows: Iterable[Row]) -> str:
-    """A table for the terminal: a block a metric, a line a system, a column a condition, value [low, high].
-
-    Where a cell has rows of several seeds, their mean, the number of seeds and the range over the intervals are shown.
-    Of rows that differ in their card alone the last one is shown. Systems come in order of appearance; conditions
-    without a signal-to-noise ratio first, then by name and from the quietest noise to the loudest.
-    """
-    rows = list(rows)
-    blocks = []
-    for metric in dict.fromkeys(row.metric for row in rows):
-        mine = [r for r in rows if r.metric == metric]
-        columns = sorted({(r.condition, r.snr_db) for r in mine}, key=lambda c: (c[1] is not None, c[0], -(c[1] or 0.0)))
-        names = [condition if snr is None else f"{condition} {snr:g} dB" for condition, snr in columns]
-        cells: dict[tuple[Any, ...], dict[int, Row]] = {}  # by seed
-        for row in mine:
-            cells.setdefault((row.system, row.encoder, row.condition, row.snr_db), {})[row.seed] = row
-        lines = [[f"{metric} ({unit(metric)})" if unit(metric) else metric, *names]]
-        for system in dict.fromkeys((r.system, r.encoder) for r in mine):
-            found = [list(cells.get((*system, *column), {}).values()) for column in columns]
-            texts = [cell_text(some) + (f" ({len(some)} seeds)" if len(some) > 1 else "") for some in found]
-            lines.append([" ".join(filter(None, system)), *texts])
-        blocks.append(aligned(lines))
-    return "\n\n".join(filter(None, [*blocks, drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)]))
-
-
 def drawn_sentence(found: Iterable[tuple[str, str, int]]) -> str:
     """What the intervals of a table draw, "" where they draw nothing. found: what a value is of, what is drawn, and of how many.
 
@@ -207,20 +182,3 @@ def counted_range(sizes: Iterable[int], what: str) -> str:
     low, high = min(sizes), max(sizes)
     plural = " or ".join((f"{word[:-1]}ies" if word[-1] == "y" else f"{word}s") if high != 1 else word for word in what.split(", "))
     return f"{low if low == high else f'{low} to {high}'} {plural}"
-
-
-def cell_text(rows: Sequence[Row]) -> str:
-    """ "61.2 [58.0, 64.5]" of rows of one metric that differ in their seeds: their mean, and the range over their intervals."""
-    if not rows:
-        return "-"
-    digits = decimals(rows[0].metric)
-    text = f"{sum(r.value for r in rows) / len(rows):.{digits}f}"
-    lows, highs = [r.low for r in rows if r.low is not None], [r.high for r in rows if r.high is not None]
-    return f"{text} [{min(lows):.{digits}f}, {max(highs):.{digits}f}]" if lows and highs else text
-
-
-def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells as text. Columns of equal width: the first flush left, the others flush right, a rule under the head."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    texts = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines]
-    return "\n".join([texts[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *texts[1:]])

@@ -6,9 +6,10 @@ choice.py            the same for questions with options
 recogniser_errors.py the confusions of a recogniser, fitted
 metrics.py           FF1, AOS, EM, F1, word errors
 scores.py            a line a question, which comparisons are made from
-compare.py           systems paired on the same questions; where their lines cross; error_analysis.py: which answers are missed
+compare.py           systems paired on the same questions; where their lines cross; compare_tables.py: tables, and which answers are missed
 grid.py              encoders x tasks x conditions; grid_tasks.py: the tasks; degradation.py: what noise costs
-robustness.py        the grid from the command line
-tables.py            one table; compare_tables.py, robustness_tables.py, superb_tables.py
-superb.py            the SUPERB benchmark; states.py: its features; superb_speed.py
+robustness.py        the grid from the command line, and its tables
+superb.py            the SUPERB benchmark, superb_tables.py: its tables; superb_speed.py: what caching gains
+tables.py            the one table, and how values are printed
+published.py         what others published
 """

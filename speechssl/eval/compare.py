@@ -101,7 +101,17 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
     if missing := [s for s in systems if s not in {f.system for f in found}]:
         known = ", ".join(dict.fromkeys(f.system for f in found))
         raise InputError(f"there are no scores of the system {missing[0]!r}; there are {known}")
-    return _named_apart([f for f in found if not systems or f.system in systems])
+    found = [f for f in found if not systems or f.system in systems]
+    of_system: dict[tuple[str, str, Where], list[Path]] = {}
+    for f in found:
+        of_system.setdefault((f.corpus, f.system, f.condition), []).append(f.folder)
+    several = {(corpus, system) for (corpus, system, _), some in of_system.items() if len(some) > 1}
+    different, parts = {f.folder for f in found if (f.corpus, f.system) in several}, 1
+    while len({folder.parts[-parts:] for folder in different}) < len(different):  # as many of the last parts as tell them apart
+        parts += 1
+    return [
+        replace(f, system=f"{f.system} ({Path(*f.folder.parts[-parts:])})") if (f.corpus, f.system) in several else f for f in found
+    ]
 
 
 def _read_scores(path: Path) -> Scores:
@@ -118,20 +128,6 @@ def _read_scores(path: Path) -> Scores:
     snr = card.get("snr_db")
     where = (card["condition"], None if snr is None else float(snr))
     return Scores(str(card.get("system", path.parent.name)), where, {line["id"]: line for line in lines}, card, path)
-
-
-def _named_apart(found: Sequence[Scores]) -> list[Scores]:
-    """Systems that several folders have are called by as many of the last parts of the folders' paths as tell them apart."""
-    folders: dict[tuple[str, str, Where], list[Path]] = {}
-    for f in found:
-        folders.setdefault((f.corpus, f.system, f.condition), []).append(f.folder)
-    several = {(corpus, system) for (corpus, system, _), some in folders.items() if len(some) > 1}
-    different, parts = {f.folder for f in found if (f.corpus, f.system) in several}, 1
-    while len({folder.parts[-parts:] for folder in different}) < len(different):
-        parts += 1
-    return [
-        replace(f, system=f"{f.system} ({Path(*f.folder.parts[-parts:])})") if (f.corpus, f.system) in several else f for f in found
-    ]
 
 
 # ---- comparing
@@ -208,75 +204,69 @@ def compare(
 
 
 def _compare_corpus(found: Sequence[Scores], metric: str, common: bool, seed: int, resamples: int) -> Compared | None:
-    wanted = [metric] if metric else METRICS
-    chosen = next((m for m in wanted if any(s.values(m) for s in found)), None)
-    if chosen is None:
+    metric = next((m for m in ([metric] if metric else METRICS) if any(s.values(m) for s in found)), "")
+    if not metric:
         return None
-    having = [s for s in found if s.values(chosen)]
-    _check_data(having)
-    kept = _on_the_same(having, chosen, common)
+    having = [s for s in found if s.values(metric)]
+    over: dict[Where, Scores] = {}
+    for other in having:
+        first = having[0]
+        if other.card["data"] != first.card["data"]:
+            raise InputError(
+                f"{first.path} and {other.path} were scored on different manifests of {first.corpus}; evaluate both on one"
+            )
+        first = over.setdefault(other.condition, other)
+        if first.card.get("snr_over", ACTIVE) != other.card.get("snr_over", ACTIVE):
+            raise InputError(f"{first.path} and {other.path} have SNRs over {' and over '.join(SNR_OVER)}; evaluate both with one")
+
+    ids = [set(s.values(metric)) for s in having]
+    shared = set.intersection(*ids)
+    different = next((s for s, some in zip(having, ids, strict=True) if some != ids[0]), None)
+    if different and not (common and shared):
+        raise InputError(
+            f"{having[0].path} and {different.path} were scored on different questions ({len(ids[0])} and "
+            f"{len(different.values(metric))}, {len(shared)} in common); evaluate both on the same, leave one out (--systems), or "
+            "compare on those in common (--common)"
+        )
+    kept = [replace(s, lines={i: line for i, line in s.lines.items() if i in shared}) for s in having]
+
     known: dict[str, set[str]] = {}  # lines without a voice say nothing: where others of the same data have one, it holds
     for scores in kept:
         for i, line in scores.lines.items():
             known.setdefault(i, set()).update([str(line["voice"])] if "voice" in line else [])
     voices = {i: some.pop() if len(some) == 1 else "" for i, some in known.items()}
-    cells = {}
+    cells: dict[tuple[str, Where, str], list[ItemScore]] = {}
     for s in kept:
-        values = s.values(chosen)
+        values = s.values(metric)
         items = [ItemScore(i, str(line["passage"]), values[i], 1.0, voices[i]) for i, line in s.lines.items()]
-        cells[s.system, s.condition, chosen] = items
-    cells |= {(s.system, s.condition, WER): _word_errors(s, voices) for s in kept if s.recognises}
-    ids, units = common_units(cells, PASSAGE)
-    groups = dict(zip(ids, units.labels, strict=True))
-    aside = tuple(dict.fromkeys(s.system for s in found if s not in having))
-    estimates = resampled(cells, seed, resamples, PASSAGE)
-    return Compared(kept[0].corpus, chosen, tuple(sorted(kept, key=_order)), estimates, units.name, groups, aside)
+        cells[s.system, s.condition, metric] = items
+    for s in kept:
+        if not s.recognises:
+            continue
+        seen: set[str] = set()
+        items = []  # errors and words of every passage, at the first of its questions
+        for i, line in s.lines.items():
+            again = line["passage"] in seen
+            seen.add(line["passage"])
+            errors, words = (0, 0) if again else (line.get("passage_errors") or 0, line.get("passage_words") or 0)
+            items.append(ItemScore(i, str(line["passage"]), float(errors), float(words), voices[i]))
+        cells[s.system, s.condition, WER] = items
 
+    def order(scores: Scores) -> tuple[bool, bool, float, str]:
+        """Systems without a transcript, cascades, the reference text, and simulated errors from few to many."""
+        rate = re.search(r"@([0-9.]+)", scores.system) if scores.system.startswith(SIMULATED) else None
+        return scores.recognises, reads_reference(scores.system), float(rate[1]) if rate else 0.0, scores.system
 
-def _order(scores: Scores) -> tuple[bool, bool, float, str]:
-    """Systems without a transcript, cascades, the reference text, and simulated errors from few to many."""
-    rate = re.search(r"@([0-9.]+)", scores.system) if scores.system.startswith(SIMULATED) else None
-    return scores.recognises, reads_reference(scores.system), float(rate[1]) if rate else 0.0, scores.system
-
-
-def _check_data(found: Sequence[Scores]) -> None:
-    first = found[0]
-    for other in found:
-        if other.card["data"] != first.card["data"]:
-            raise InputError(
-                f"{first.path} and {other.path} were scored on different manifests of {first.corpus}; evaluate both on one"
-            )
-    over: dict[Where, Scores] = {}
-    for other in found:
-        first = over.setdefault(other.condition, other)
-        if first.card.get("snr_over", ACTIVE) != other.card.get("snr_over", ACTIVE):
-            raise InputError(f"{first.path} and {other.path} have SNRs over {' and over '.join(SNR_OVER)}; evaluate both with one")
-
-
-def _on_the_same(found: Sequence[Scores], metric: str, common: bool) -> list[Scores]:
-    """With the questions that all of them have."""
-    ids = [s.values(metric).keys() for s in found]
-    shared = set.intersection(*map(set, ids))
-    different = next((s for s, some in zip(found, ids, strict=True) if set(some) != set(ids[0])), None)
-    if different and not (common and shared):
-        raise InputError(
-            f"{found[0].path} and {different.path} were scored on different questions ({len(ids[0])} and "
-            f"{len(different.values(metric))}, {len(shared)} in common); evaluate both on the same, leave one out (--systems), or "
-            "compare on those in common (--common)"
-        )
-    return [replace(s, lines={i: line for i, line in s.lines.items() if i in shared}) for s in found]
-
-
-def _word_errors(scores: Scores, voices: Mapping[str, str]) -> list[ItemScore]:
-    """Errors and words of every passage, at the first of its questions."""
-    seen: set[str] = set()
-    items = []
-    for i, line in scores.lines.items():
-        first = line["passage"] not in seen
-        seen.add(line["passage"])
-        errors, words = (line.get("passage_errors") or 0, line.get("passage_words") or 0) if first else (0, 0)
-        items.append(ItemScore(i, str(line["passage"]), float(errors), float(words), voices[i]))
-    return items
+    questions, units = common_units(cells, PASSAGE)
+    return Compared(
+        kept[0].corpus,
+        metric,
+        tuple(sorted(kept, key=order)),
+        resampled(cells, seed, resamples, PASSAGE),
+        units.name,
+        dict(zip(questions, units.labels, strict=True)),
+        tuple(dict.fromkeys(s.system for s in found if s not in having)),
+    )
 
 
 # ---- paired tests
@@ -302,8 +292,16 @@ def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] 
     """The tests of every corpus, adjusted together. pairs: of systems; none: every system without a transcript against every other,
     or all pairs where that gives none. Raises InputError for a pair that no corpus has.
     """
-    chosen = list(pairs)
-    found = [_corpus_tests(c, chosen or default_pairs(c)) for c in compared]
+    chosen, found = list(pairs), []
+    for c in compared:
+        tests = []
+        for first, second in chosen or default_pairs(c):
+            for condition in c.conditions:
+                a, b = c.get(first, condition), c.get(second, condition)
+                if a and b:
+                    difference = combined(lambda x, y: 100 * (x - y), a, b)
+                    tests.append(PairedTest(first, second, condition, difference, seeds=_seeds(c, first, second, condition)))
+        found.append(tests)
     for first, second in chosen:
         if not any((t.first, t.second) == (first, second) for some in found for t in some):
             known = ", ".join(dict.fromkeys(s for c in compared for s in c.systems))
@@ -317,17 +315,6 @@ def default_pairs(c: Compared) -> list[tuple[str, str]]:
     pairs = list(combinations(c.systems, 2))
     one_textless = [(a, b) if a in c.textless else (b, a) for a, b in pairs if a in c.textless or b in c.textless]
     return one_textless or pairs
-
-
-def _corpus_tests(c: Compared, pairs: Sequence[tuple[str, str]]) -> list[PairedTest]:
-    found = []
-    for first, second in pairs:
-        for condition in c.conditions:
-            a, b = c.get(first, condition), c.get(second, condition)
-            if a and b:
-                difference = combined(lambda x, y: 100 * (x - y), a, b)
-                found.append(PairedTest(first, second, condition, difference, seeds=_seeds(c, first, second, condition)))
-    return found
 
 
 def _seeds(c: Compared, first: str, second: str, condition: Where) -> tuple[int, int] | None:
@@ -380,16 +367,6 @@ class Crossing:
         return max(p.wer.value for p in self.points)
 
 
-def crossings(c: Compared) -> list[Crossing]:
-    """Of every system without a transcript and every family of at least two points."""
-    return [
-        _cross(textless, family, points)
-        for textless in c.textless
-        for family, points in families(c, textless).items()
-        if len({p.wer.value for p in points}) > 1
-    ]
-
-
 def families(c: Compared, textless: str) -> dict[str, list[Point]]:
     """Points by family, from the lowest word error rate to the highest."""
     points = []
@@ -405,6 +382,12 @@ def families(c: Compared, textless: str) -> dict[str, list[Point]]:
     if len(several) > 1:
         found["all"] = points
     return {name: sorted(found[name], key=lambda p: p.wer.value) for name in found if name in several or name == "all"}
+
+
+def crossings(c: Compared) -> list[Crossing]:
+    """Of every system without a transcript and every family of at least two points."""
+    found = [(textless, family, points) for textless in c.textless for family, points in families(c, textless).items()]
+    return [_cross(textless, family, points) for textless, family, points in found if len({p.wer.value for p in points}) > 1]
 
 
 def _cross(textless: str, family: str, points: Sequence[Point]) -> Crossing:

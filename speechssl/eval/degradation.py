@@ -25,8 +25,9 @@ stand in no average.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -35,7 +36,7 @@ import numpy as np
 from speechssl.errors import InputError
 from speechssl.eval.grid import Cell, Setting
 from speechssl.results import CASCADE, LOWER_IS_BETTER, Row, averaged, drawn_sentence
-from speechssl.stats import RESAMPLES, Estimate, Units, combined, common_units, drawn_together, holm, mean_of, resampled
+from speechssl.stats import RESAMPLES, Estimate, ItemScore, Units, combined, common_units, drawn_together, holm, mean_of, resampled
 
 Task = tuple[str, str]  # name and metric
 
@@ -49,7 +50,7 @@ class Grid:
     seed: int
     resamples: int = RESAMPLES
 
-    @property
+    @cached_property
     def tasks(self) -> list[Task]:
         return list(dict.fromkeys(task for task, _, _ in self.scores))
 
@@ -58,7 +59,7 @@ class Grid:
         """The tasks that averages are over."""
         return averaged(self.tasks)
 
-    @property
+    @cached_property
     def encoders(self) -> list[str]:
         return list(dict.fromkeys(encoder for _, encoder, _ in self.scores))
 
@@ -66,7 +67,7 @@ class Grid:
     def baseline(self) -> str:
         return self.encoders[0]
 
-    @property
+    @cached_property
     def settings(self) -> list[Setting]:
         """Clean first, then group by group and noise by noise, from the quietest to the loudest."""
         found = list(dict.fromkeys(setting for _, _, setting in self.scores))
@@ -77,11 +78,22 @@ class Grid:
     def clean(self) -> Setting:
         return self.settings[0]
 
+    @property
+    def levels(self) -> list[list[Setting]]:
+        """The conditions other than clean that belong together: of one group, at one SNR."""
+
+        def level(setting: Setting) -> tuple[str, bool, float]:
+            return setting.group, setting.snr_db is None, -(setting.snr_db or 0.0)
+
+        return [list(found) for _, found in groupby(sorted(self.settings[1:], key=level), key=level)]
+
     def has(self, task: Task, encoder: str) -> bool:
         return (task, encoder, self.clean) in self.scores
 
-    def score(self, task: Task, encoder: str, setting: Setting) -> Estimate:
-        return self.scores[task, encoder, setting]
+    def drawn(self, tasks: Sequence[Task]) -> str:
+        """What intervals of these tasks draw, as a sentence."""
+        names = {task: task[0] if [t[0] for t in tasks].count(task[0]) == 1 else " ".join(task) for task in tasks}
+        return drawn_sentence((names[task], e.unit, e.groups) for (task, _, _), e in self.scores.items() if task in names)
 
 
 def gather(cells: Sequence[Cell], seed: int, resamples: int = RESAMPLES) -> Grid:
@@ -90,20 +102,20 @@ def gather(cells: Sequence[Cell], seed: int, resamples: int = RESAMPLES) -> Grid
     What is drawn is chosen by task (`stats.choose_units`). Raises InputError where a task has no item in common.
     """
     by_key = {((c.task, c.metric), c.encoder, c.setting): c for c in cells}
-    of_task: dict[Task, dict[tuple[Task, str, Setting], Cell]] = {}
+    of_task: dict[Task, dict[tuple[Task, str, Setting], Sequence[ItemScore]]] = {}
     for key, cell in by_key.items():
-        of_task.setdefault(key[0], {})[key] = cell
+        of_task.setdefault(key[0], {})[key] = cell.scored
+    name = {task: by_key[next(iter(mine))].unit for task, mine in of_task.items()}
     units: dict[Task, Units] = {}
-    scores: dict[tuple[Task, str, Setting], Estimate] = {}
     for task, mine in of_task.items():
         try:
-            units[task] = common_units({key: cell.scored for key, cell in mine.items()}, next(iter(mine.values())).unit)[1]
+            units[task] = common_units(mine, name[task])[1]
         except ValueError as error:
             raise InputError(f"the encoders cannot be compared in the task {task[0]} ({error}); check its test data") from error
     together = drawn_together(units)
+    scores: dict[tuple[Task, str, Setting], Estimate] = {}
     for task, mine in of_task.items():
-        scored = {key: cell.scored for key, cell in mine.items()}
-        scores |= resampled(scored, seed, resamples, next(iter(mine.values())).unit, together[task])
+        scores |= resampled(mine, seed, resamples, name[task], together[task])
     return Grid({key: scores[key] for key in by_key}, by_key, seed, resamples)
 
 
@@ -119,33 +131,33 @@ def rows_of(grid: Grid) -> list[Row]:
 # ---- quantities
 
 
-def sign(task: Task) -> int:
-    """+1 where more is better, -1 where less is."""
-    return -1 if task[1] in LOWER_IS_BETTER else 1
-
-
 def loss(grid: Grid, task: Task, encoder: str, setting: Setting, reference: str | None = None) -> Estimate:
     """Points that the condition costs. reference: the encoder whose clean score counts; None: its own."""
-    o, clean = sign(task), grid.score(task, reference or encoder, grid.clean)
-    return combined(lambda a, b: 100 * o * (a - b), clean, grid.score(task, encoder, setting))
+    clean = grid.scores[task, reference or encoder, grid.clean]
+    return combined(lambda a, b: 100 * sign(task) * (a - b), clean, grid.scores[task, encoder, setting])
 
 
 def relative(grid: Grid, task: Task, encoder: str, setting: Setting) -> Estimate | None:
     """The loss in percent of the clean score or error rate; None where that is 0."""
-    clean = grid.score(task, encoder, grid.clean)
+    clean = grid.scores[task, encoder, grid.clean]
     return combined(lambda a, b: a / b, loss(grid, task, encoder, setting), clean) if clean.value else None
 
 
 def gain(grid: Grid, task: Task, encoder: str, setting: Setting) -> Estimate:
     """Points by which it is better than the baseline."""
-    o = sign(task)
-    return combined(lambda a, b: 100 * o * (a - b), grid.score(task, encoder, setting), grid.score(task, grid.baseline, setting))
+    base = grid.scores[task, grid.baseline, setting]
+    return combined(lambda a, b: 100 * sign(task) * (a - b), grid.scores[task, encoder, setting], base)
 
 
 def removed(grid: Grid, task: Task, encoder: str, setting: Setting, own_clean: bool = True) -> Estimate:
     """`removed`, or with own_clean False `recovered`, in percent; NaN where the baseline loses nothing."""
     mine = loss(grid, task, encoder, setting, None if own_clean else grid.baseline)
     return combined(lambda a, b: 100 * (1 - a / b), mine, loss(grid, task, grid.baseline, setting))
+
+
+def sign(task: Task) -> int:
+    """+1 where more is better, -1 where less is."""
+    return -1 if task[1] in LOWER_IS_BETTER else 1
 
 
 def loses(grid: Grid, task: Task, settings: Sequence[Setting]) -> bool:
@@ -157,53 +169,6 @@ def loses(grid: Grid, task: Task, settings: Sequence[Setting]) -> bool:
 # ---- what goes into degradation.json
 
 
-def degradation(grid: Grid) -> dict[str, Any]:
-    """Everything, cell by cell, averaged over tasks, and DUAL beside the cascade. Numbers are points or percent."""
-    return {
-        "definitions": __doc__,
-        "baseline": grid.baseline,
-        "seed": grid.seed,
-        "averaged_over": [list(task) for task in grid.averaged],
-        "drawn": drawn(grid),
-        "cells": [cell for task in grid.tasks for cell in _cells(grid, task)],
-        "averages": averages(grid),
-        "clean": [clean_gain(grid, encoder) for encoder in complete(grid)[1:]],
-    }
-
-
-def _cells(grid: Grid, task: Task) -> list[dict[str, Any]]:
-    keys = [(e, s) for e in grid.encoders if grid.has(task, e) for s in grid.settings]
-    cells = [_cell(grid, task, encoder, setting) for encoder, setting in keys]
-    tested = [cell["gain"] for cell in cells if cell["gain"]]
-    for test, adjusted in zip(tested, holm([t["p_value"] for t in tested]), strict=True):
-        test["p_holm"] = adjusted
-    return cells
-
-
-def _cell(grid: Grid, task: Task, encoder: str, setting: Setting) -> dict[str, Any]:
-    score, noisy = grid.score(task, encoder, setting), setting != grid.clean
-    other = encoder != grid.baseline and grid.has(task, grid.baseline)
-    better = gain(grid, task, encoder, setting) if other else None
-    return {
-        "task": task[0],
-        "metric": task[1],
-        "encoder": encoder,
-        "group": setting.group,
-        "condition": setting.name,
-        "snr_db": setting.snr_db,
-        "n": score.n,
-        "drawn": score.unit,
-        "groups": score.groups,
-        "failed": len(grid.cells[task, encoder, setting].failed),
-        "score": numbers(score, 100),
-        "loss": numbers(loss(grid, task, encoder, setting)) if noisy else None,
-        "relative": numbers(relative(grid, task, encoder, setting)) if noisy else None,
-        "gain": {**(numbers(better) or {}), "p_value": better.p_value} if better else None,
-        "removed": numbers(removed(grid, task, encoder, setting)) if noisy and other else None,
-        "recovered": numbers(removed(grid, task, encoder, setting, own_clean=False)) if noisy and other else None,
-    }
-
-
 def numbers(estimate: Estimate | None, times: float = 1) -> dict[str, float | None] | None:
     """Value and interval as JSON has them, ends of None where one group has none; None for what is not defined."""
     if estimate is None or not np.isfinite(estimate.value):
@@ -213,24 +178,57 @@ def numbers(estimate: Estimate | None, times: float = 1) -> dict[str, float | No
     return {"value": times * v.value, "low": low, "high": high}
 
 
-def drawn(grid: Grid, tasks: Iterable[Task] = ()) -> str:
-    """What intervals draw, as a sentence. tasks: of these; none: of all."""
-    chosen = list(tasks) or grid.tasks
-    names = {task: task[0] if [t[0] for t in chosen].count(task[0]) == 1 else " ".join(task) for task in chosen}
-    return drawn_sentence((names[task], e.unit, e.groups) for (task, _, _), e in grid.scores.items() if task in names)
+def tested(estimate: Estimate) -> dict[str, float | None]:
+    """The same with the p-value of its being 0."""
+    return {**(numbers(estimate) or {}), "p_value": estimate.p_value}
 
 
-def averages(grid: Grid) -> list[dict[str, Any]]:
-    """Over the tasks, for every encoder and every group of conditions at one SNR; none where no task counts."""
-    if not grid.averaged:
-        return []
-    return [average(grid, encoder, settings) for encoder in complete(grid) for settings in levels(grid)]
+def degradation(grid: Grid) -> dict[str, Any]:
+    """Everything, cell by cell, averaged over tasks, and DUAL beside the cascade. Numbers are points or percent."""
+    # the encoders that did all averaged tasks, the baseline first; none where it did not
+    complete = [e for e in grid.encoders if all(grid.has(task, e) for task in grid.averaged)]
+    complete = complete if complete[:1] == [grid.baseline] else []
+    return {
+        "definitions": __doc__,
+        "baseline": grid.baseline,
+        "seed": grid.seed,
+        "averaged_over": [list(task) for task in grid.averaged],
+        "drawn": grid.drawn(grid.tasks),
+        "cells": [cell for task in grid.tasks for cell in _cells(grid, task)],
+        "averages": [average(grid, e, settings) for e in complete for settings in grid.levels] if grid.averaged else [],
+        "clean": [clean_gain(grid, encoder) for encoder in complete[1:]],
+    }
 
 
-def complete(grid: Grid) -> list[str]:
-    """The encoders that did all averaged tasks, the baseline first; none where it did not."""
-    found = [e for e in grid.encoders if all(grid.has(task, e) for task in grid.averaged)]
-    return found if found[:1] == [grid.baseline] else []
+def _cells(grid: Grid, task: Task) -> list[dict[str, Any]]:
+    cells: list[dict[str, Any]] = []
+    for e, s in ((e, s) for e in grid.encoders if grid.has(task, e) for s in grid.settings):
+        score, noisy = grid.scores[task, e, s], s != grid.clean
+        other = e != grid.baseline and grid.has(task, grid.baseline)
+        cells.append(
+            {
+                "task": task[0],
+                "metric": task[1],
+                "encoder": e,
+                "group": s.group,
+                "condition": s.name,
+                "snr_db": s.snr_db,
+                "n": score.n,
+                "drawn": score.unit,
+                "groups": score.groups,
+                "failed": len(grid.cells[task, e, s].failed),
+                "score": numbers(score, 100),
+                "loss": numbers(loss(grid, task, e, s)) if noisy else None,
+                "relative": numbers(relative(grid, task, e, s)) if noisy else None,
+                "gain": tested(gain(grid, task, e, s)) if other else None,
+                "removed": numbers(removed(grid, task, e, s)) if noisy and other else None,
+                "recovered": numbers(removed(grid, task, e, s, own_clean=False)) if noisy and other else None,
+            }
+        )
+    tests = [cell["gain"] for cell in cells if cell["gain"]]
+    for test, adjusted in zip(tests, holm([t["p_value"] for t in tests]), strict=True):
+        test["p_holm"] = adjusted
+    return cells
 
 
 def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
@@ -239,18 +237,8 @@ def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
     if not found:
         return {"encoder": encoder, "gain": None, "worst": None}
     task, worst = min(found.items(), key=lambda pair: pair[1].value)
-    values = {"task": f"{task[0]} {task[1]}", **(numbers(worst) or {}), "p_value": worst.p_value}
+    values = {"task": f"{task[0]} {task[1]}", **tested(worst)}
     return {"encoder": encoder, "gain": numbers(mean_of(list(found.values()))), "worst": values}
-
-
-def levels(grid: Grid) -> list[list[Setting]]:
-    """The conditions other than clean that belong together: of one group, at one SNR."""
-    noisy = sorted(grid.settings[1:], key=_level)
-    return [list(found) for _, found in groupby(noisy, key=_level)]
-
-
-def _level(setting: Setting) -> tuple[str, bool, float]:
-    return setting.group, setting.snr_db is None, -(setting.snr_db or 0.0)
 
 
 def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, Any]:
@@ -277,59 +265,39 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
     }
 
 
-# ---- DUAL beside the cascade
-
-
-@dataclass(frozen=True)
-class EncoderSystem:
-    """A system of question answering with the encoder under it."""
-
-    task: Task
-    encoder: str
-
-
 def against_cascade(grid: Grid) -> list[dict[str, Any]]:
     """The relative robustness of every DUAL beside the cascades of its own encoder and of the baseline: in every condition, and
     averaged over the SNRs of one noise (`mean_over`, which spares the choice of an SNR). difference: DUAL's minus the cascade's, in
     points. Questions are drawn together for both systems and all conditions.
     """
-    systems = [EncoderSystem(task, e) for task in grid.tasks if task[1] == "ff1" for e in grid.encoders if grid.has(task, e)]
-    duals = [s for s in systems if s.task[0].startswith("dual")]
-    cascades = [s for s in systems if s.task[0].startswith(CASCADE)]
-    pairs = [(d, c) for d in duals for c in cascades if c.encoder in (d.encoder, grid.baseline)]
-    return [line for dual, cascade in pairs for line in _pair(grid, dual, cascade)]
-
-
-def _pair(grid: Grid, dual: EncoderSystem, cascade: EncoderSystem) -> list[dict[str, Any]]:
-    cells = {(x, s): grid.cells[x.task, x.encoder, s].scored for x in (dual, cascade) for s in grid.settings}
-    scores = resampled(cells, grid.seed, grid.resamples, grid.cells[dual.task, dual.encoder, grid.clean].unit)
-    noisy = grid.settings[1:]
-    relative_to_clean = [
-        [combined(lambda a, b: 100 * a / b, scores[x, s], scores[x, grid.clean]) for s in noisy] for x in (dual, cascade)
-    ]
-    lines = []
-
-    def add(condition: str, snr: float | None, over: Sequence[float | None], a: Estimate, b: Estimate) -> None:
-        difference = combined(np.subtract, a, b)
-        lines.append(
-            {
-                "dual": dual.task[0],
-                "dual_encoder": dual.encoder,
-                "cascade": cascade.task[0],
-                "cascade_encoder": cascade.encoder,
-                "condition": condition,
-                "snr_db": snr,
-                "mean_over": list(over),
-                "dual_relative": numbers(a),
-                "cascade_relative": numbers(b),
-                "difference": {**(numbers(difference) or {}), "p_value": difference.p_value},
-            }
-        )
-
-    for name, group in groupby(zip(noisy, *relative_to_clean, strict=True), key=lambda line: line[0].name):
-        some = list(group)
-        for s, a, b in some:
-            add(name, s.snr_db, [s.snr_db], a, b)
-        if len(some) > 1:
-            add(name, None, [s.snr_db for s, _, _ in some], mean_of([a for _, a, _ in some]), mean_of([b for _, _, b in some]))
+    systems = [(task, e) for task in grid.tasks if task[1] == "ff1" for e in grid.encoders if grid.has(task, e)]
+    duals = [(task, e) for task, e in systems if task[0].startswith("dual")]
+    pairs = [(d, c) for d in duals for c in systems if c[0][0].startswith(CASCADE) and c[1] in (d[1], grid.baseline)]
+    lines: list[dict[str, Any]] = []
+    for dual, cascade in pairs:
+        cells = {(x, s): grid.cells[*x, s].scored for x in (dual, cascade) for s in grid.settings}
+        scores = resampled(cells, grid.seed, grid.resamples, grid.cells[*dual, grid.clean].unit)
+        for name, group in groupby(grid.settings[1:], key=lambda s: s.name):
+            settings = list(group)
+            kept = [
+                [combined(lambda a, b: 100 * a / b, scores[x, s], scores[x, grid.clean]) for s in settings] for x in (dual, cascade)
+            ]
+            found = [(s.snr_db, [s.snr_db], a, b) for s, a, b in zip(settings, *kept, strict=True)]
+            if len(settings) > 1:
+                found.append((None, [s.snr_db for s in settings], mean_of(kept[0]), mean_of(kept[1])))
+            lines += [
+                {
+                    "dual": dual[0][0],
+                    "dual_encoder": dual[1],
+                    "cascade": cascade[0][0],
+                    "cascade_encoder": cascade[1],
+                    "condition": name,
+                    "snr_db": snr,
+                    "mean_over": over,
+                    "dual_relative": numbers(a),
+                    "cascade_relative": numbers(b),
+                    "difference": tested(combined(np.subtract, a, b)),
+                }
+                for snr, over, a, b in found
+            ]
     return lines

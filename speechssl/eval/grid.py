@@ -9,25 +9,138 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
 from speechssl.audio import read_audio
-from speechssl.augment import Condition, Distorter
+from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.augment.mixtures import FrozenDistorter, freeze
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.eval.grid_heads import GridTask, Item, Listed
-from speechssl.eval.run import Encoded, Encoding, ResultFile, check_conditions, encode_recordings, evaluate_files
+from speechssl.eval.run import Encoded, Encoding, ResultFile, encode_recordings, evaluate_files
+from speechssl.eval.tables import condition_name
 from speechssl.io import hash_files, hash_json, read_json, write_json
 from speechssl.stats import ItemScore
 
-Source = tuple[str, Path]  # what an item is: its id and its recording
+
+class Item(NamedTuple):
+    """One test recording. id: what the random part of a distortion depends on."""
+
+    id: str
+    path: Path
+
+
+@dataclass(frozen=True, eq=False)
+class GridTask:
+    """What is evaluated, such as a head with its encoder, and its test recordings, in the order of the manifest.
+
+    metric: acc (more is better) or wer (less is). unit: what the groups of its scores are called: "recording", "passage".
+    card: all that its scores depend on, beside the condition.
+    encode: (N,) float32 at 16 kHz -> the features that `score` takes. Several threads may call it at once. Raises ValueError for
+    fewer samples than one frame of the encoder.
+    score: features by the id of the item -> scores. An item without any counts as wrong (for wer: every word is missing).
+    """
+
+    name: str
+    metric: str
+    unit: str
+    card: Mapping[str, Any]
+    items: Sequence[Item]
+    encode: Callable[[np.ndarray], Any]
+    score: Callable[[Mapping[str, Any]], list[ItemScore]]
+
+    def limited(self, count: int | None, seed: int) -> GridTask:
+        """On so many of its items only, drawn by the seed; None: on all."""
+        if count is None:
+            return self
+        items = first_items(self.items, count, seed)
+        kept = {item.id for item in items}
+        return replace(self, items=items, score=lambda features: [s for s in self.score(features) if s.id in kept])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A condition and what the encoders know of it. group: clean, seen (in training) or unseen."""
+
+    group: str
+    condition: Condition
+
+    @property
+    def name(self) -> str:
+        """As in `results.jsonl`, which has a column for the SNR: "clean", "seen-m+g+r", "unseen-kitchen"."""
+        return "clean" if self.condition.name == "clean" else f"{self.group}-{self.condition.short}"
+
+    @property
+    def snr_db(self) -> float | None:
+        return self.condition.snr_db
+
+    @property
+    def label(self) -> str:
+        """For tables and messages: "unseen-kitchen 5 dB"."""
+        return condition_name(self.name, self.snr_db)
+
+    @property
+    def file(self) -> str:
+        """The name of a file."""
+        return f"{self.label.replace(' ', '-').replace('/', '-')}.json"
+
+
+def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float]) -> list[Setting]:
+    """Clean speech, then these conditions, each at every SNR (dB) where it needs one and has none of its own."""
+    found = [Setting("clean", parse_condition("clean"))]
+    for group, texts in (("seen", seen), ("unseen", unseen)):
+        for text in texts:
+            try:
+                conditions = [parse_condition(text)]
+            except InputError:
+                if re.search(r"@[^/@]+$", text.rpartition("+")[2]) or not snrs:  # the last step has its number, and it is wrong
+                    raise
+                conditions = [parse_condition(f"{text}@{snr:g}") for snr in snrs]
+            found += [Setting(group, condition) for condition in conditions]
+    return found
+
+
+# ---- recordings
+
+
+def normalised(items: Iterable[Item]) -> list[Item]:
+    """Two tasks may write the path of one recording in two ways."""
+    return [Item(name, Path(os.path.abspath(path))) for name, path in items]
+
+
+def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, str]:
+    """What noise shall know every recording by: its id; `<task>/<id>` where the tasks give one id to different recordings.
+
+    tasks: their names and items. Keys are normalised.
+    """
+    owners: dict[Item, str] = {}
+    for task, items in tasks:
+        for item in normalised(items):
+            owners[item] = min(owners.get(item, task), task)
+    paths: dict[str, set[Path]] = {}
+    for item in owners:
+        paths.setdefault(item.id, set()).add(item.path)
+    return {item: item.id if len(paths[item.id]) == 1 else f"{task}/{item.id}" for item, task in owners.items()}
+
+
+def first_items(items: Sequence[Item], count: int | None, seed: int) -> list[Item]:
+    """So many of the items, drawn by the seed and their ids, in the order in which they stand; None: all."""
+    if count is None or count >= len(items):
+        return list(items)
+    chosen = set(sorted(range(len(items)), key=lambda i: hash_json([seed, items[i].id]))[:count])
+    return [item for i, item in enumerate(items) if i in chosen]
+
+
+def file_size(path: Path) -> int:
+    """In bytes; -1 for a file that is not there, which is reported when it is to be encoded."""
+    return path.stat().st_size if path.is_file() else -1
+
 
 # ---- frozen mixtures
 
@@ -64,8 +177,27 @@ def freeze_mixtures(
     files = [[name, file_size(file)] for name, file in recordings.items()]
     noise = [[c.text, [list(source) for source in distorter.sources(c)]] for c in conditions]
     made_from = hash_json([files, noise, distorter.seed])
-    if not _is_frozen(path, card, made_from):
-        freeze(conditions, _lengths(recordings, workers), distorter, path)
+    try:
+        stored = read_json(card) if path.is_file() and card.is_file() else None
+    except InputError:
+        stored = None
+    current = isinstance(stored, dict) and stored.get("made_from") == made_from and stored.get("hash") == hash_files([path])
+    if not current:
+
+        def length(file: Path) -> int | str:
+            """In samples at 16 kHz, or why it cannot be read."""
+            try:
+                return len(read_audio(file))
+            except (InputError, ValueError) as error:
+                return str(error)
+
+        with ThreadPoolExecutor(workers) as pool:
+            found = list(tqdm(pool.map(length, recordings.values()), total=len(recordings), desc="freezing noise", unit="file"))
+        lengths = {name: n for name, n in zip(recordings, found, strict=True) if not isinstance(n, str)}
+        if not lengths:
+            why = found[0] if found else "there are none"
+            raise InputError(f"none of the {len(found)} recordings can be read ({why}); mend them")
+        freeze(conditions, lengths, distorter, path)
         write_json(card, {"what": "frozen noise", "made_from": made_from, "hash": hash_files([path]), "seed": distorter.seed})
     frozen = FrozenDistorter(path)
     for condition in conditions:
@@ -74,66 +206,7 @@ def freeze_mixtures(
     return FrozenMixtures(frozen, {(row["utterance"], row["condition"]): hash_json(row) for row in lines})
 
 
-def _is_frozen(path: Path, card: Path, made_from: str) -> bool:
-    if not (path.is_file() and card.is_file()):
-        return False
-    try:
-        stored = read_json(card)
-    except InputError:
-        return False
-    return bool(isinstance(stored, dict) and stored.get("made_from") == made_from and stored.get("hash") == hash_files([path]))
-
-
-def _lengths(recordings: Mapping[str, Path], workers: int) -> dict[str, int]:
-    """Samples at 16 kHz of all that can be read."""
-
-    def length(file: Path) -> int | str:
-        try:
-            return len(read_audio(file))
-        except (InputError, ValueError) as error:
-            return str(error)
-
-    with ThreadPoolExecutor(workers) as pool:
-        found = list(tqdm(pool.map(length, recordings.values()), total=len(recordings), desc="freezing noise", unit="file"))
-    lengths = {name: n for name, n in zip(recordings, found, strict=True) if not isinstance(n, str)}
-    if not lengths:
-        raise InputError(f"none of the {len(found)} recordings can be read ({found[0] if found else 'there are none'}); mend them")
-    return lengths
-
-
-def file_size(path: Path) -> int:
-    """In bytes; -1 for a file that is not there, which is reported when it is to be encoded."""
-    return path.stat().st_size if path.is_file() else -1
-
-
 # ---- the grid
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A condition and what the encoders know of it. group: clean, seen (in training) or unseen."""
-
-    group: str
-    condition: Condition
-
-    @property
-    def name(self) -> str:
-        """As in `results.jsonl`, which has a column for the SNR: "clean", "seen-m+g+r", "unseen-kitchen"."""
-        return "clean" if self.condition.name == "clean" else f"{self.group}-{self.condition.short}"
-
-    @property
-    def snr_db(self) -> float | None:
-        return self.condition.snr_db
-
-    @property
-    def label(self) -> str:
-        """For tables and names of files: "unseen-kitchen 5 dB"."""
-        return self.name if self.snr_db is None else f"{self.name} {self.snr_db:g} dB"
-
-    @property
-    def stem(self) -> str:
-        """The name of a file."""
-        return self.label.replace(" ", "-").replace("/", "-")
 
 
 @dataclass(frozen=True)
@@ -152,18 +225,14 @@ class Cell:
 
 
 def run_grid(
-    encoders: Mapping[str, Sequence[GridTask]],
-    settings: Sequence[Setting],
-    out: Path,
-    mixtures: FrozenMixtures,
-    workers: int = 2,
+    encoders: Mapping[str, Sequence[GridTask]], settings: Sequence[Setting], out: Path, mixtures: FrozenMixtures, workers: int = 2
 ) -> list[Cell]:
     """Fill in the cells that are missing and return all of them.
 
     Recordings that cannot be read are set aside and reported; they count as wrong, and are tried again by the next run.
     Raises InputError for noise that cannot be had, and where no recording of a task can be encoded.
     """
-    utterances = name_utterances([task for tasks in encoders.values() for task in tasks])
+    utterances = name_utterances((task.name, task.items) for tasks in encoders.values() for task in tasks)
     cells = []
     for name, tasks in encoders.items():
         for number, setting in enumerate(settings, 1):
@@ -178,32 +247,31 @@ def _run_tasks(
     setting: Setting,
     out: Path,
     mixtures: FrozenMixtures,
-    utterances: Mapping[Source, str],
+    utterances: Mapping[Item, str],
     workers: int,
     what: str,
 ) -> list[Cell]:
     """All tasks of an encoder under one condition. utterances: the name that noise knows a recording by."""
     condition, seed = setting.condition, mixtures.seed
     by_name = {f"{task.name}-{task.metric}": task for task in tasks}
-    sources = {name: {source_of(i): i for i in task.items()} for name, task in by_name.items()}
+    items = {name: dict.fromkeys(normalised(task.items)) for name, task in by_name.items()}
     files = []
     for name, task in by_name.items():
-        names = [utterances[source] for source in sources[name]]
-        items = [[item.id, utterances[source], file_size(item.path)] for source, item in sources[name].items()]
-        noise = mixtures.made_from(condition, names)
-        made_from = hash_json([dict(task.card), task.metric, items, setting.group, asdict(condition), noise, seed])
-        path = out / "scores" / encoder / name / f"{setting.stem}.json"
+        noise = mixtures.made_from(condition, [utterances[item] for item in items[name]])
+        listed = [[item.id, utterances[item], file_size(item.path)] for item in items[name]]
+        made_from = hash_json([dict(task.card), task.metric, listed, setting.group, asdict(condition), noise, seed])
+        path = out / "scores" / encoder / name / setting.file
         files.append(ResultFile(name, path, made_from, f"{encoder}, {task.name}, {setting.label}"))
 
     def encode(missing: Sequence[ResultFile]) -> Mapping[str, Encoded[str]]:
         encodings = {
-            file.system: Encoding(lambda _, x, task=by_name[file.system]: task.encode(x), recordings=sources[file.system].keys())  # type: ignore[misc]
+            file.system: Encoding(lambda _, x, task=by_name[file.system]: task.encode(x), recordings=items[file.system].keys())  # type: ignore[misc]
             for file in missing
         }
         found = encode_recordings(
-            dict.fromkeys(source for file in missing for source in sources[file.system]),
-            lambda source: read_audio(source[1]),
-            lambda samples, source: mixtures.apply(samples, condition, utterances[source]),
+            dict.fromkeys(item for file in missing for item in items[file.system]),
+            lambda item: read_audio(item.path),
+            lambda samples, item: mixtures.apply(samples, condition, utterances[item]),
             encodings,
             workers,
             what,
@@ -228,34 +296,3 @@ def _run_tasks(
         scored, card = tuple(ItemScore(**s) for s in contents["items"]), hash_json(dict(task.card))
         cells.append(Cell(encoder, task.name, task.metric, setting, scored, seed, card, contents["failed"], task.unit))
     return cells
-
-
-def check_settings(settings: Sequence[Setting], distorter: Distorter) -> None:
-    """Raises InputError for conditions of one name and for noise that cannot be had; call it before a long run."""
-    check_conditions([s.condition for s in settings], [s.label for s in settings], distorter)
-
-
-def source_of(item: Item) -> Source:
-    """Two tasks may write the path of one recording in two ways."""
-    return item.id, Path(os.path.abspath(item.path))
-
-
-def name_utterances(tasks: Iterable[Listed]) -> dict[Source, str]:
-    """What noise shall know every recording by: its id; `<task>/<id>` where the tasks give one id to different recordings."""
-    owners: dict[Source, str] = {}
-    for task in tasks:
-        for item in task.items():
-            source = source_of(item)
-            owners[source] = min(owners.get(source, task.name), task.name)
-    paths: dict[str, set[Path]] = {}
-    for name, path in owners:
-        paths.setdefault(name, set()).add(path)
-    return {(name, path): name if len(paths[name]) == 1 else f"{owner}/{name}" for (name, path), owner in owners.items()}
-
-
-def first_items(items: Sequence[Item], count: int | None, seed: int) -> list[Item]:
-    """So many of the items, drawn by the seed and their ids, in the order in which they stand; None: all."""
-    if count is None or count >= len(items):
-        return list(items)
-    chosen = set(sorted(range(len(items)), key=lambda i: hash_json([seed, items[i].id]))[:count])
-    return [item for i, item in enumerate(items) if i in chosen]

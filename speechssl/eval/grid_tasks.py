@@ -1,38 +1,42 @@
 """The tasks of the robustness grid: encoders under test, and how each task is made ready for one (`MAKERS`, task name -> function).
 
 A maker gets an encoder, the task's data and a folder that is its own; it trains there what is missing, on clean speech, and returns
-the tasks to be scored. Classification and recognition are heads (`grid_heads`); here are the stability of units, and spoken
-question answering by DUAL, the cascade and SpeechBERT.
+the tasks to be scored: heads (classification: KS, IC, SID, style; recognition: ASR), the stability of units, and spoken question
+answering by DUAL, the cascade and SpeechBERT.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from speechssl.cascade.config import CtcOptions
+from speechssl.cascade.ctc import CtcRecogniser, greedy_decode
 from speechssl.cascade.train import train_ctc
 from speechssl.config import PLAIN, TrainingOptions
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
-from speechssl.data.sources import Recording, list_recordings, source_card
-from speechssl.data.utterances import load_labelled
-from speechssl.data.voices import voices_of
+from speechssl.data.sources import list_recordings, source_card
+from speechssl.data.utterances import LabelledSet, load_labelled
+from speechssl.data.voices import RECORDING, known_voices, unknown_speakers, voices_of
+from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.shared import SharedEncoder, shared_encoder
+from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.eval.grid import Setting, first_items
-from speechssl.eval.grid_heads import GridTask, Item, check_split, load_classification, load_recognition
+from speechssl.eval.grid import GridTask, Item, Setting, first_items
+from speechssl.eval.metrics import word_error_rate
 from speechssl.eval.spoken_qa import answer_questions, asked_passages, score_questions, word_errors
 from speechssl.io import SHIPPED, hash_json, read_json
-from speechssl.stats import ItemScore
-from speechssl.superb.tasks.classification import ClassifierOptions, train_classifier
+from speechssl.stats import ItemScore, unknown_voice
+from speechssl.superb.tasks.classification import METRIC, Classification, ClassifierOptions, classify_mean, train_classifier
+from speechssl.superb.train import load_head
 from speechssl.systems import System, load_systems
 from speechssl.timing import RunLength
 from speechssl.units.corpus import SHARD, LocalEngine, ShardMaker, extract_corpus
@@ -60,6 +64,23 @@ class TestedEncoder:
     models: Path | None
     trained_noises: frozenset[str] = frozenset()
 
+    def models_for(self, task: str) -> Path:
+        """Raises InputError where the encoder comes alone."""
+        if self.models is None:
+            needs = f"give a folder with {NEEDS[task]} in it"
+            raise InputError(f"the encoder {self.name} comes alone, and the task {task} needs more; {needs}")
+        return self.models
+
+    def check(self, tasks: Iterable[str], settings: Iterable[Setting] = ()) -> None:
+        """Call it before anything is trained.
+
+        Raises InputError where a task needs a folder of models and the encoder comes alone, and for unseen noise it was trained on.
+        """
+        for task in tasks:
+            if task in NEEDS:
+                self.models_for(task)
+        check_unseen(self.name, self.trained_noises, settings)
+
 
 def load_tested(name: str, where: str) -> TestedEncoder:
     """where: a folder of models or the name of a shipped one, else what `load_encoder` takes. Raises InputError as these do."""
@@ -84,17 +105,6 @@ def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(kind[key] for kind in kinds for key in ("name", "set") if key in kind)
 
 
-def check_tested(tested: TestedEncoder, tasks: Iterable[str], settings: Iterable[Setting] = ()) -> None:
-    """Call it before anything is trained.
-
-    Raises InputError where a task needs a folder of models and the encoder comes alone, and for unseen noise it was trained on.
-    """
-    for task in tasks:
-        if task in NEEDS:
-            _models(tested, task)
-    check_unseen(tested.name, tested.trained_noises, settings)
-
-
 def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Setting]) -> None:
     """Raises InputError where noise is called unseen that an encoder was trained on. noises: those that its card names."""
     for condition in [s.condition for s in settings if s.group == "unseen"]:
@@ -104,51 +114,71 @@ def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Settin
             )
 
 
-def _models(tested: TestedEncoder, task: str) -> Path:
-    if tested.models is None:
-        needs = f"give a folder with {NEEDS[task]} in it"
-        raise InputError(f"the encoder {tested.name} comes alone, and the task {task} needs more; {needs}")
-    return tested.models
-
-
 # ---- tasks
 
 
-@dataclass(frozen=True, eq=False)
-class UnitsTask:
-    """How far the units of distorted speech are from those of clean speech, of the same encoder and codebook.
+def check_split(data: LabelledSet, split: str) -> None:
+    """Raises InputError for a split that a set does not have; call it before a head is trained to be tested on it."""
+    if split not in data.splits:
+        raise InputError(f"{data.root} has no split {split!r}; choose from {', '.join(data.splits)}")
 
-    A recording adds the edits between the run-length units of the two, over the units of clean speech (arXiv 2209.15483): clean
-    speech has no error by definition, and a recording that could not be encoded has every unit missing.
+
+def load_classification(folder: Path | str, data: Path | str, encoder: SpeechEncoder, split: str = TEST) -> GridTask:
+    """A head from the folder that training wrote, on a split of its set. An item is right when all its slots are (IC: three).
+
+    Raises InputError where head, set and encoder do not belong together, and for a split that the set does not have.
     """
+    found = load_labelled(data)
+    check_split(found, split)
+    utterances = found.splits[split]
+    sizes = read_json(Path(folder) / "card.json").get("task", {}).get("sizes", {})
+    task = Classification(found.task, found, encoder.grid, sizes.get("projection", 256))
+    head = load_head(folder, task, encoder_card(encoder))
+    card = {"task": found.task, "weights": head.weights, "classes": found.classes, "encoder": encoder_card(encoder)}
 
-    extractor: UnitExtractor
-    recordings: Sequence[Recording]
-    clean: Mapping[str, RunLength]  # of those that gave units
-    voices: Mapping[str, str] = field(default_factory=dict)  # by recording: who speaks, where training did not know them
-    name: str = "units"
-    metric: str = "unit_error"
+    def score(features: Mapping[str, Any]) -> list[ItemScore]:
+        voices = unknown_speakers(found, utterances)
+        right = (float(features.get(u.id) == dict(u.labels)) for u in utterances)
+        return [ItemScore(u.id, u.id, ok, 1.0, "".join(who)) for u, ok, who in zip(utterances, right, voices, strict=True)]
 
-    unit = "recording"
+    return GridTask(
+        name=found.task,
+        metric=METRIC,
+        unit=RECORDING,
+        card=card | {"data": found.hash, "split": split},
+        items=[Item(u.id, found.path(u)) for u in utterances],
+        encode=lambda samples: classify_mean(head, encoder.hidden_states(samples).cpu().mean(1)),
+        score=score,
+    )
 
-    @cached_property
-    def card(self) -> Mapping[str, Any]:
-        units = [[i, self.clean[i].units.tolist()] for i in sorted(self.clean)]
-        return {"task": self.name, **self.extractor.card, "clean": hash_json(units)}
 
-    def items(self) -> Sequence[Item]:
-        return [Item(r.id, r.path) for r in self.recordings if r.id in self.clean]
+def load_recognition(
+    folder: Path | str, corpus: Path | str, encoder: SpeechEncoder, split: str = TEST, limit: int | None = None
+) -> GridTask:
+    """A recogniser from the folder that `train_ctc` wrote, decoded greedily, on the first `limit` questions of a spoken-QA corpus.
 
-    def encode(self, samples: np.ndarray) -> RunLength:
-        """(N,) float32 at 16 kHz."""
-        return self.extractor.units(samples)
+    Raises InputError where the split has no questions or the encoder is not the recogniser's.
+    """
+    questions = load_corpus(corpus, split).questions[:limit]
+    if not questions:
+        raise InputError(f"{Path(corpus) / split} has no questions to recognise; prepare the corpus with some")
+    recogniser, known = CtcRecogniser.load(folder, encoder), known_voices(corpus)
+    card = {"weights": read_json(Path(folder) / "card.json")["weights"], "layer": recogniser.layer, "encoder": encoder.hash}
 
-    def score(self, features: Mapping[str, RunLength]) -> list[ItemScore]:
-        found = {item.id: features[item.id].units.tolist() if item.id in features else [] for item in self.items()}
-        return [
-            ItemScore(i, i, Levenshtein.distance(self.clean[i].units.tolist(), units), len(self.clean[i]), self.voices.get(i, ""))
-            for i, units in found.items()
-        ]
+    def score(features: Mapping[str, Any]) -> list[ItemScore]:
+        errors = word_error_rate([q.text for q in questions], [features.get(q.id, "") for q in questions], questions[0].language)
+        counted = zip(questions, errors.errors, errors.words, strict=True)
+        return [ItemScore(q.id, q.passage, float(e), float(w), unknown_voice(q.speaker, known)) for q, e, w in counted]
+
+    return GridTask(
+        name="asr",
+        metric="wer",
+        unit="passage",
+        card=card | {"task": "asr", "data": hash_json([[q.id, q.audio, q.text] for q in questions])},
+        items=[Item(q.id, Path(corpus) / q.audio) for q in questions],
+        encode=lambda samples: greedy_decode(recogniser.log_probs(samples), recogniser.vocabulary),  # "" below a frame
+        score=score,
+    )
 
 
 def units_task(
@@ -159,132 +189,71 @@ def units_task(
     count: int | None = None,
     seed: int = 0,
     workers: int | None = None,
-) -> UnitsTask:
-    """Units of a corpus (with its split), a manifest, a folder or a file. Those of clean speech go into `out`, and stay there.
+) -> GridTask:
+    """How far the units of distorted speech are from those of clean speech, of the same encoder and codebook.
 
-    count: so many recordings, drawn by the seed; None: all. Raises InputError as `list_recordings` and `extract_corpus` do.
+    A recording adds the edits between the run-length units of the two, over the units of clean speech (arXiv 2209.15483): clean
+    speech has no error by definition, and a recording that could not be encoded has every unit missing.
+
+    source: a corpus (with its split), a manifest, a folder or a file; units of clean speech go into `out`, and stay there. count:
+    so many recordings, drawn by the seed; None: all. Raises InputError as `list_recordings` and `extract_corpus` do.
     """
     every = {r.id: r for r in list_recordings(source, split)}
     recordings = [every[i.id] for i in first_items([Item(r.id, r.path) for r in every.values()], count, seed)]
     maker = ShardMaker(extractor, out, SHARD)
     made = extract_corpus(maker, recordings, LocalEngine(workers), {"drawn": [count, seed]} | source_card(source, split, None))
     tell_set_aside(made.failed, "units of clean speech")
-    return UnitsTask(extractor, recordings, load_units(out), {} if split is None else voices_of(load_corpus(source, split)))
+    clean = load_units(out)
+    voices = {} if split is None else voices_of(load_corpus(source, split))
+    items = [Item(r.id, r.path) for r in recordings if r.id in clean]
 
+    def score(features: Mapping[str, RunLength]) -> list[ItemScore]:
+        found = {i: features[i].units.tolist() if i in features else [] for i, _ in items}
+        return [
+            ItemScore(i, i, Levenshtein.distance(clean[i].units.tolist(), units), len(clean[i]), voices.get(i, ""))
+            for i, units in found.items()
+        ]
 
-@dataclass(eq=False)
-class EncodedOnce:
-    """A system that remembers, in every thread, what it last encoded: its answers and its transcripts are scored as two tasks."""
-
-    system: System
-    last: threading.local = field(default_factory=threading.local)
-
-    def encode(self, samples: np.ndarray) -> Any:
-        """(N,) float32 at 16 kHz."""
-        if getattr(self.last, "samples", None) is not samples:
-            self.last.features = self.system.encode(None, samples)
-            self.last.samples = samples
-        return self.last.features
-
-
-@dataclass(frozen=True, eq=False)
-class QaTask:
-    """Spoken question answering: frame F1 of the questions whose answers have times. Their voice is that of the passage.
-
-    A question scores 0 where it or its passage could not be encoded.
-    """
-
-    encoder: EncodedOnce
-    corpus: Corpus
-    metric: str = "ff1"
-
-    unit = "passage"
-
-    @property
-    def name(self) -> str:
-        return self.encoder.system.name
-
-    @property
-    def card(self) -> Mapping[str, Any]:
-        questions = hash_json([q.id for q in self.corpus.answerable])
-        return {**self.encoder.system.card, "data": data_hash(self.corpus.root, self.corpus.split), "questions": questions}
-
-    def items(self) -> Sequence[Item]:
-        records: list[Passage | Question] = [*asked_passages(self.corpus), *self.corpus.answerable]
-        return [Item(r.id, self.corpus.path(r)) for r in records]
-
-    def encode(self, samples: np.ndarray) -> Any:
-        """(N,) float32 at 16 kHz."""
-        return self.encoder.encode(samples)
-
-    def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
-        predictions = answer_questions(self.encoder.system, self.corpus, features, f"{len(features)} recordings")
-        scored, voices = score_questions(predictions, self.corpus), voices_of(self.corpus)
-        return [ItemScore(s.id, s.passage, s.ff1, 1.0, voices[s.passage]) for s in scored if s.ff1 is not None]
-
-
-@dataclass(frozen=True, eq=False)
-class TranscriptTask:
-    """Word error rate of the cascade's recogniser, over the passages that are asked about."""
-
-    encoder: EncodedOnce
-    corpus: Corpus
-    metric: str = "wer"
-
-    unit = "passage"
-
-    @property
-    def name(self) -> str:
-        return self.encoder.system.name
-
-    @property
-    def card(self) -> Mapping[str, Any]:
-        asr = self.encoder.system.card.get("asr")
-        return {"asr": asr, "data": data_hash(self.corpus.root, self.corpus.split), "passages": len(asked_passages(self.corpus))}
-
-    def items(self) -> Sequence[Item]:
-        return [Item(p.id, self.corpus.path(p)) for p in asked_passages(self.corpus)]
-
-    def encode(self, samples: np.ndarray) -> Any:
-        """(N,) float32 at 16 kHz."""
-        return self.encoder.encode(samples)
-
-    def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
-        passages = asked_passages(self.corpus)
-        errors = word_errors(passages, {name: transcript.text for name, transcript in features.items()})
-        counts, voices = zip(passages, errors.errors, errors.words, strict=True), voices_of(self.corpus)
-        return [ItemScore(p.id, p.id, float(wrong), float(words), voices[p.id]) for p, wrong, words in counts]
+    units = [[i, clean[i].units.tolist()] for i in sorted(clean)]
+    card = {"task": "units", **extractor.card, "clean": hash_json(units)}
+    return GridTask("units", "unit_error", RECORDING, card, items, extractor.units, score)
 
 
 def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
-    """The tasks that a system is scored by: its answers, and its transcripts where it makes any.
+    """The tasks that a system of spoken question answering is scored by.
 
-    Raises InputError where no question has an answer with times.
+    Its answers: frame F1 of the questions whose answers have times; their voice is that of the passage, and a question scores 0
+    where it or its passage could not be encoded. Of a cascade its transcripts, too: the word error rate over the passages that are
+    asked about. Raises InputError where no question has an answer with times.
     """
     if not any(a.start is not None for q in corpus.answerable for a in q.answers):
         raise InputError(f"{corpus.root / corpus.split} has no question whose answer has times; leave the task {system.name} out")
-    encoder = EncodedOnce(system)
-    answers: list[GridTask] = [QaTask(encoder, corpus)]
-    return answers + ([TranscriptTask(encoder, corpus)] if system.name.startswith("cascade") else [])
+    data, passages, last = data_hash(corpus.root, corpus.split), asked_passages(corpus), threading.local()
+    records: list[Passage | Question] = [*passages, *corpus.answerable]
 
+    def encode(samples: np.ndarray) -> Any:
+        """Remembers, in every thread, what it last encoded: both tasks get the same samples, one after the other."""
+        if getattr(last, "samples", None) is not samples:
+            last.features, last.samples = system.encode(None, samples), samples
+        return last.features
 
-class Limited:
-    """A task on some of its items only, drawn by the seed."""
+    def score_answers(features: Mapping[str, Any]) -> list[ItemScore]:
+        predictions = answer_questions(system, corpus, features, f"{len(features)} recordings")
+        scored, voices = score_questions(predictions, corpus), voices_of(corpus)
+        return [ItemScore(s.id, s.passage, s.ff1, 1.0, voices[s.passage]) for s in scored if s.ff1 is not None]
 
-    def __init__(self, task: GridTask, count: int, seed: int) -> None:
-        self.task, self.count, self.seed = task, count, seed
-        self.name, self.metric, self.unit, self.card = task.name, task.metric, task.unit, task.card
+    def score_transcripts(features: Mapping[str, Any]) -> list[ItemScore]:
+        errors, voices = word_errors(passages, {i: transcript.text for i, transcript in features.items()}), voices_of(corpus)
+        counted = zip(passages, errors.errors, errors.words, strict=True)
+        return [ItemScore(p.id, p.id, float(wrong), float(words), voices[p.id]) for p, wrong, words in counted]
 
-    def encode(self, samples: np.ndarray) -> Any:
-        """(N,) float32 at 16 kHz."""
-        return self.task.encode(samples)
-
-    def items(self) -> Sequence[Item]:
-        return first_items(self.task.items(), self.count, self.seed)
-
-    def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
-        kept = {item.id for item in self.items()}
-        return [s for s in self.task.score(features) if s.id in kept]
+    card = {**system.card, "data": data, "questions": hash_json([q.id for q in corpus.answerable])}
+    items = [Item(r.id, corpus.path(r)) for r in records]
+    tasks = [GridTask(system.name, "ff1", "passage", card, items, encode, score_answers)]
+    if system.name.startswith("cascade"):
+        card = {"asr": system.card.get("asr"), "data": data, "passages": len(passages)}
+        tasks.append(GridTask(system.name, "wer", "passage", card, items[: len(passages)], encode, score_transcripts))
+    return tasks
 
 
 # ---- making tasks ready
@@ -304,15 +273,7 @@ class Setup:
     bf16: bool = False  # the text encoders of spoken QA read in bfloat16
 
 
-class Maker(Protocol):
-    """Makes a task ready for an encoder."""
-
-    def __call__(self, tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[GridTask]: ...
-
-
-def limited(task: GridTask, setup: Setup) -> GridTask:
-    """The task on as many recordings as the setup asks for."""
-    return task if setup.recordings is None else Limited(task, setup.recordings, setup.seed)
+Maker = Callable[[TestedEncoder, Path, Path, Setup], list[GridTask]]  # encoder, data, out, setup
 
 
 def _classification(name: str, tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[GridTask]:
@@ -321,34 +282,34 @@ def _classification(name: str, tested: TestedEncoder, data: Path, out: Path, set
     if labelled.task != name:
         raise InputError(f"{data} is a set of the task {labelled.task}, not of {name}; name the set of {name}")
     check_split(labelled, setup.split)
-    options, encoder = replace(setup.classifier, seed=setup.seed), tested.encoder
-    train_classifier(labelled, encoder, out, options, workers=setup.workers)  # type: ignore[arg-type]
-    return [limited(load_classification(out, data, encoder, setup.split), setup)]  # type: ignore[arg-type]
+    encoder: Any = tested.encoder
+    train_classifier(labelled, encoder, out, replace(setup.classifier, seed=setup.seed), workers=setup.workers)
+    return [load_classification(out, data, encoder, setup.split).limited(setup.recordings, setup.seed)]
 
 
 def _asr(tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[GridTask]:
     """data: a prepared corpus of questions, whose words have times in the training data. A `ctc` of the models is used."""
-    encoder, head = tested.encoder, out
+    encoder: Any = tested.encoder
     if tested.models and (tested.models / "ctc").is_dir():
-        head = tested.models / "ctc"
+        out = tested.models / "ctc"
     else:
-        train_ctc(data, encoder, out, replace(setup.asr, training=replace(setup.asr.training, seed=setup.seed)))  # type: ignore[arg-type]
-    return [limited(load_recognition(head, data, encoder, setup.split), setup)]  # type: ignore[arg-type]
+        train_ctc(data, encoder, out, replace(setup.asr, training=replace(setup.asr.training, seed=setup.seed)))
+    return [load_recognition(out, data, encoder, setup.split).limited(setup.recordings, setup.seed)]
 
 
 def _units(tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[GridTask]:
     """data: a prepared corpus, a manifest, a folder or a file; no labels are needed."""
-    book = load_codebook(_models(tested, "units") / "units.safetensors")
+    encoder: Any = tested.encoder
+    extractor = extractor_of(encoder, load_codebook(tested.models_for("units") / "units.safetensors"))
     split = setup.split if any(data.glob("*/passages.jsonl")) else None
     out = out if setup.split == TEST else out.with_name(f"{out.name}-{setup.split}")  # units of clean speech are kept there
-    extractor = extractor_of(tested.encoder, book)  # type: ignore[arg-type]
     return [units_task(extractor, data, out, split, setup.recordings, setup.seed, setup.workers)]
 
 
 def _question_answering(name: str, tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[GridTask]:
     """data: a prepared corpus of questions."""
     corpus = first_passages(load_corpus(data, setup.split), setup.passages)
-    return qa_tasks(load_systems(_models(tested, name), [name], setup.bf16, tested.encoder)[0], corpus)
+    return qa_tasks(load_systems(tested.models_for(name), [name], setup.bf16, tested.encoder)[0], corpus)
 
 
 MAKERS: Mapping[str, Maker] = {

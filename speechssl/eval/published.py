@@ -11,7 +11,6 @@ from pathlib import Path
 
 from speechssl.eval.tables import Table
 from speechssl.io import read_json
-from speechssl.results import aligned
 
 MARK = "Published, on the published sets; not comparable with synthetic data."
 CHECKED = frozenset({"sid", "sd", "er"})  # tasks
@@ -73,10 +72,9 @@ def published_choice(corpus: Path, split: str) -> str:
     name = str(read_json(corpus / "card.json").get("corpus", ""))
     if "".join(c for c in name.lower() if c.isalnum()) != "toeflqa":
         return ""
-    lines = [("published, TOEFL-QA test", "accuracy (%)", "source")]
-    lines += [(system, f"{value:.1f}", paper) for system, paper, value in TOEFL_QA]
     ours = "" if split == "test" else f"; ours above are on {split}, which is not theirs"
-    return f"{aligned(lines)}\nFrom {TOEFL_QA_SOURCE}{ours}."
+    rows = tuple((system, value, paper) for system, paper, value in TOEFL_QA)
+    return Table("", ("published, TOEFL-QA test", "accuracy (%)", "source"), rows, f"From {TOEFL_QA_SOURCE}{ours}.").text
 
 
 QA_MARK = (

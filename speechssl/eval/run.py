@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.augment import Condition, Distorter
+from speechssl.augment import Distorter
 from speechssl.errors import InputError
 from speechssl.io import hash_json, read_json, write_json
 
@@ -49,14 +49,14 @@ class ResultFile:
     def read(self) -> dict[str, Any]:
         """Its contents. Raises InputError where they are not what was written."""
         contents = read_json(self.path)
-        if not isinstance(contents, dict) or contents.get("hash") != _hash(contents):
+        if not isinstance(contents, dict) or contents.get("hash") != hash_json({k: v for k, v in contents.items() if k != "hash"}):
             raise InputError(f"{self.path} does not hold the scores that were written into it")
         return contents
 
     def write(self, values: Mapping[str, Any], failed: Mapping[str, str]) -> None:
         """failed: id of a recording -> why it could not be encoded."""
         contents = {"made_from": self.made_from, **values, "failed": dict(failed)}
-        write_json(self.path, contents | {"hash": _hash(contents)})
+        write_json(self.path, contents | {"hash": hash_json(contents)})
 
     @property
     def done(self) -> bool:
@@ -69,10 +69,6 @@ class ResultFile:
             tqdm.write(f"{error}; it is made again", file=sys.stderr)
             return False
         return contents["made_from"] == self.made_from and not contents["failed"]
-
-
-def _hash(contents: Mapping[str, Any]) -> str:
-    return hash_json({name: value for name, value in contents.items() if name != "hash"})
 
 
 @dataclass(frozen=True)
@@ -112,6 +108,7 @@ def encode_recordings(
     from speechssl.encoders.base import single_threaded  # imports torch
 
     def one(recording: Key) -> dict[str, tuple[Any, str]]:
+        """By system: features, or why there are none."""
         wanted = {name: s for name, s in systems.items() if s.recordings is None or recording in s.recordings}
         samples, unreadable = None, ""
         if any(s.needs_audio for s in wanted.values()):
@@ -120,7 +117,7 @@ def encode_recordings(
             except (InputError, ValueError) as error:
                 unreadable = str(error)
             else:
-                try:
+                try:  # apart from reading: an InputError of this one ends the run
                     samples = distort(samples, recording)
                 except ValueError as error:
                     unreadable = str(error)
@@ -175,11 +172,15 @@ def evaluate_files(
     return [file.read() for file in files]
 
 
-def check_conditions(conditions: Sequence[Condition], labels: Sequence[str], distorter: Distorter) -> None:
-    """Raises InputError for conditions of one name and for noise that cannot be had; call it before a long run."""
+def check_conditions(found: Sequence[Any], distorter: Distorter) -> None:
+    """Raises InputError for conditions of one name and for noise that cannot be had; call it before a long run.
+
+    found: conditions, or the settings of a grid.
+    """
+    labels = [one.label for one in found]
     if twins := [label for i, label in enumerate(labels) if label in labels[:i]]:
         raise InputError(
             f"two conditions are both called {twins[0]!r}; rename a noise file, or evaluate them one by one into two folders"
         )
-    for condition in conditions:
-        distorter.check(condition)
+    for one in found:
+        distorter.check(getattr(one, "condition", one))

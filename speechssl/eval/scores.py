@@ -10,9 +10,9 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rapidfuzz.distance import Levenshtein
 
@@ -100,120 +100,74 @@ LONGEST = 60  # words of a sentence; what is longer was not punctuated
 _ENDS = ".?!。？！；;\n"
 
 
-class Score(Protocol):
-    """The scores of one question, as `spoken_qa.score_questions` gives them."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def ff1(self) -> float | None: ...
-    @property
-    def aos(self) -> float | None: ...
-    @property
-    def em(self) -> float | None: ...
-    @property
-    def f1(self) -> float | None: ...
-
-
-@dataclass(frozen=True)
-class Line:
-    """One question. Scores are in [0, 1], None where there is none; the answer is its first annotation."""
-
-    id: str
-    passage: str
-    voice: str  # of the passage; "" where it is not known, or training knew it (`data.voices.voices_of`)
-    ff1: float | None
-    aos: float | None
-    em: float | None
-    f1: float | None
-    answer_seconds: float | None
-    answer_words: int  # zh: characters
-    position: float | None  # of the middle of the answer in its passage, 0 to 1
-    type: str  # of `answer_type`
-    relation: str  # of the corpus, "" where it has none
-    sentence_wer: float | None  # errors in the sentence with the answer over its words; None without reference or transcript
-    passage_errors: int | None
-    passage_words: int | None
-
-
-@dataclass(frozen=True, eq=False)
-class Alignment:
-    """Recognition errors of a passage, word by word. places: (E,) of every error the reference word it stands at, ascending."""
-
-    words: int
-    places: tuple[int, ...]
-
-    def between(self, first: int, last: int) -> int:
-        """Errors at the words [first, last)."""
-        return bisect_left(self.places, last) - bisect_left(self.places, first)
-
-
-def write_scores(
-    out: Path,
-    system: str,
-    condition: str,
-    scored: Sequence[Score],
-    corpus: Corpus,
-    predictions: Mapping[str, Any],
-    card: Mapping[str, Any],
-) -> Path:
-    """Write the lines and their card; the file. condition: as files are named. predictions: as `evaluate` leaves them."""
-    lines = [asdict(line) for line in lines_of(scored, corpus, predictions["transcripts"])]
-    return write_lines(out, system, condition, lines, corpus, card)
-
-
 def write_lines(
     out: Path, system: str, condition: str, lines: Sequence[Mapping[str, Any]], corpus: Corpus, card: Mapping[str, Any]
 ) -> Path:
-    """Write scores of any kind with their card; the file. lines: with `id`, `passage`, and scores in [0, 1] under their metrics.
+    """Write scores with their card; the file. lines: with `id`, `passage`, and scores in [0, 1] under their metrics.
 
-    card: `data`, `condition`, `snr_db` and what else made them; what there is to say of the corpus is added.
+    condition: as files are named. card: `data`, `condition`, `snr_db` and what else made them; what there is to say of the corpus
+    is added.
     """
     path = out / "scores" / system / f"{condition}.jsonl"
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     write_text(path, text)
-    write_json(path.with_suffix(".card.json"), dict(card) | about(corpus) | {"system": system, "lines": hash_bytes(text.encode())})
+    made = read_json(corpus.root / "card.json") if (corpus.root / "card.json").is_file() else {}
+    records: list[Passage | Question] = [*corpus.passages.values(), *corpus.questions]
+    about = {
+        "corpus": str(made.get("corpus", corpus.root.name)),
+        "split": corpus.split,
+        "synthetic": str(made.get("synthetic", "")) or ("synthetic" if any(r.synthetic for r in records) else ""),
+        "languages": sorted({r.language for r in records}),
+    }
+    write_json(path.with_suffix(".card.json"), dict(card) | about | {"system": system, "lines": hash_bytes(text.encode())})
     return path
 
 
-def about(corpus: Corpus) -> dict[str, Any]:
-    """What a card says of the corpus."""
-    made = read_json(corpus.root / "card.json") if (corpus.root / "card.json").is_file() else {}
-    records: list[Passage | Question] = [*corpus.passages.values(), *corpus.questions]
-    languages = sorted({r.language for r in records})
-    spoken = str(made.get("synthetic", "")) or ("synthetic" if any(r.synthetic for r in records) else "")
-    return {"corpus": str(made.get("corpus", corpus.root.name)), "split": corpus.split, "synthetic": spoken, "languages": languages}
+def question_lines(scored: Sequence[Any], corpus: Corpus, transcripts: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Of spoken question answering. The answer is its first annotation; what is not known is None.
 
-
-def lines_of(scored: Sequence[Score], corpus: Corpus, transcripts: Mapping[str, str]) -> list[Line]:
-    """transcripts: of the passages by id; none for a system without any."""
+    scored: `spoken_qa.QuestionScore`s; transcripts: of the passages by id; none for a system without any.
+    voice: of the passage, "" where it is not known, or training knew it (`data.voices.voices_of`). answer_words: in Chinese
+    characters. position: of the middle of the answer in its passage, 0 to 1, by time or else by the text. sentence_wer: errors in
+    the sentence with the answer over its words.
+    """
     questions, voices = {q.id: q for q in corpus.questions}, voices_of(corpus)
-    aligned: dict[str, Alignment | None] = {}
+    errors: dict[str, Errors | None] = {}
     lines = []
     for score in scored:
         question = questions[score.id]
         passage, answer = corpus.passages[question.passage], question.answers[0]
-        if passage.id not in aligned:
-            aligned[passage.id] = align(passage, transcripts.get(passage.id, "")) if transcripts else None
-        errors = aligned[passage.id]
+        if passage.id not in errors:
+            errors[passage.id] = recognition_errors(passage, transcripts.get(passage.id, "")) if transcripts else None
+        found, place = errors[passage.id], located(question, passage)
+        span = None if answer.start is None or answer.end is None else (answer.start, answer.end)
+        position: float | None
+        if span and passage.seconds > 0:
+            position = min(1.0, sum(span) / 2 / passage.seconds)
+        else:
+            position = None if place is None or not passage.written else (place[0] + place[1]) / 2 / len(passage.written)
+        sentence_wer = None
+        if found and place and passage.text:
+            words, places = found
+            start, end = sentence(passage.text, *place, passage.language)
+            first = len(tokens(passage.text[:start], passage.language))
+            last = max(min(len(tokens(passage.text[:end], passage.language)), words), first + 1)
+            sentence_wer = (bisect_left(places, last) - bisect_left(places, first)) / (last - first)
         lines.append(
-            Line(
-                id=question.id,
-                passage=passage.id,
-                voice=voices[passage.id],
-                ff1=score.ff1,
-                aos=score.aos,
-                em=score.em,
-                f1=score.f1,
-                answer_seconds=None if answer.start is None or answer.end is None else answer.end - answer.start,
-                answer_words=len(answer_tokens(answer.text, question.language)),
-                position=_position(question, passage),
-                type=answer_type(question.written, answer.text, question.language),
-                relation=question.relation,
-                sentence_wer=_sentence_wer(question, passage, errors),
-                passage_errors=len(errors.places) if errors else None,
-                passage_words=errors.words if errors else None,
-            )
+            {
+                "id": question.id,
+                "passage": passage.id,
+                "voice": voices[passage.id],
+                **{metric: getattr(score, metric) for metric in ("ff1", "aos", "em", "f1")},
+                "answer_seconds": span[1] - span[0] if span else None,
+                "answer_words": len(answer_tokens(answer.text, question.language)),
+                "position": position,
+                "type": answer_type(question.written, answer.text, question.language),
+                "relation": question.relation,
+                "sentence_wer": sentence_wer,
+                "passage_errors": len(found[1]) if found else None,
+                "passage_words": found[0] if found else None,
+            }
         )
     return lines
 
@@ -224,35 +178,28 @@ def choice_lines(scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Ma
     Where the answer stands in the passage is not known. transcripts: of the passages by id; none for a system without any.
     """
     questions, voices = {q.id: q for q in corpus.choices}, voices_of(corpus)
-    asked = dict.fromkeys(questions[s.id].passage for s in scored) if transcripts else {}
-    aligned = {i: align(corpus.passages[i], transcripts.get(i, "")) for i in asked}
+    asked = dict.fromkeys(s.passage for s in scored) if transcripts else {}
+    errors = {i: recognition_errors(corpus.passages[i], transcripts.get(i, "")) for i in asked}
     lines = []
     for score in scored:
-        question, errors = questions[score.id], aligned.get(score.passage)
+        question, found = questions[score.id], errors.get(score.passage)
         right = question.options[question.correct[0]]
         about = {"voice": voices[score.passage], "answer_words": len(answer_tokens(right, question.language))}
         about |= {"type": answer_type(question.written, right, question.language), "relation": question.relation}
-        counts = {"passage_errors": len(errors.places) if errors else None, "passage_words": errors.words if errors else None}
+        counts = {"passage_errors": len(found[1]) if found else None, "passage_words": found[0] if found else None}
         lines.append(asdict(score) | about | counts)
     return lines
 
 
-def align(passage: Passage, transcript: str) -> Alignment | None:
+Errors = tuple[int, list[int]]  # words of a reference; of every error the word it stands at, ascending
+
+
+def recognition_errors(passage: Passage, transcript: str) -> Errors | None:
     """Where a transcript errs, as WER counts it; None without a reference."""
     wanted, found = tokens(passage.text, passage.language), tokens(transcript, passage.language)
     if not wanted:
         return None
-    places = [min(e.src_pos, len(wanted) - 1) for e in Levenshtein.editops(wanted, found)]
-    return Alignment(len(wanted), tuple(sorted(places)))
-
-
-def _position(question: Question, passage: Passage) -> float | None:
-    """By time, or else by the text; None where neither is known."""
-    answer = question.answers[0]
-    if answer.start is not None and answer.end is not None and passage.seconds > 0:
-        return min(1.0, (answer.start + answer.end) / 2 / passage.seconds)
-    place = located(question, passage)
-    return None if place is None or not passage.written else (place[0] + place[1]) / 2 / len(passage.written)
+    return len(wanted), sorted(min(e.src_pos, len(wanted) - 1) for e in Levenshtein.editops(wanted, found))
 
 
 def located(question: Question, passage: Passage) -> tuple[int, int] | None:
@@ -270,16 +217,6 @@ def located(question: Question, passage: Passage) -> tuple[int, int] | None:
             return start, last[1] + len(last[0])
     at = passage.written.lower().find(answer.text.lower()) if answer.text.strip() else -1
     return None if at < 0 else (at, at + len(answer.text))
-
-
-def _sentence_wer(question: Question, passage: Passage, errors: Alignment | None) -> float | None:
-    place = located(question, passage) if passage.text else None
-    if errors is None or place is None:
-        return None
-    start, end = sentence(passage.text, *place, passage.language)
-    first = len(tokens(passage.text[:start], passage.language))
-    last = max(min(len(tokens(passage.text[:end], passage.language)), errors.words), first + 1)
-    return errors.between(first, last) / (last - first)
 
 
 def sentence(text: str, start: int, end: int, language: str) -> tuple[int, int]:

@@ -8,9 +8,10 @@ distorted. Noise does not change what is written: systems that read text are eva
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -26,9 +27,10 @@ from speechssl.data.voices import passage_units
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.metrics import WordErrors, exact_match, frame_f1, overlap_score, token_f1, word_error_rate
 from speechssl.eval.run import Encoded, Encoding, ResultFile, check_conditions, encode_recordings, evaluate_files
-from speechssl.eval.scores import write_scores
+from speechssl.eval.scores import question_lines, write_lines
+from speechssl.eval.tables import results_table
 from speechssl.io import hash_files, hash_json, model_folder, read_json, write_json
-from speechssl.results import Row, append_rows, read_rows, table
+from speechssl.results import Row, append_rows, read_rows
 from speechssl.signal import ACTIVE, snr_note
 from speechssl.stats import Interval, mean_interval, ratio_interval
 from speechssl.systems import confusions_path, load_systems
@@ -40,6 +42,7 @@ if TYPE_CHECKING:  # the report scores answers, and starts without torch
 
 BUCKETS = ((0.0, 0.5), (0.5, 1.0), (1.0, 2.0), (2.0, float("inf")))  # seconds; answers of NMSQA: median 1.1
 BATCH = 64  # questions that are answered together
+METRICS = ("ff1", "aos", "em", "f1")
 FIELDS = ("text", "start", "end")  # of an imported answer
 
 
@@ -101,7 +104,7 @@ def run_evaluation(
     rows = evaluate(loaded, data, parsed, out, Distorter(seed, tuple(voices), snr_over=snr_over), workers, name)
     append_rows(out / "results.jsonl", rows)
     notes = [synthetic_note(corpus), snr_note(snr_over) if any(c.noisy for c in parsed) else ""]
-    return "\n\n".join(filter(None, [table(read_rows(out / "results.jsonl")), *notes]))
+    return "\n\n".join(filter(None, [results_table(read_rows(out / "results.jsonl")), *notes]))
 
 
 def evaluate(
@@ -120,50 +123,85 @@ def evaluate(
         names = ", ".join(s.name for s in systems)
         raise InputError(f"{names} read what is written, which noise does not change; evaluate them in the condition clean")
     check_names(systems, out)
-    check_conditions(conditions, [c.label for c in conditions], distorter)
+    check_conditions(conditions, distorter)
+    asked: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
+    records = {r.id: r for r in asked}
     rows: list[Row] = []
     for condition in conditions:
-        present = {s.name: s for s in systems if condition.name == "clean" or s.needs_audio}
-        found = _predictions(present, corpus, condition, out, distorter, workers)
-        for system, predictions in zip(present.values(), found, strict=True):
-            tell_set_aside(predictions["failed"], f"{system.name}, {condition.label} (their questions count as not answered)")
-            rows += score(predictions, corpus, condition, system, distorter.seed, encoder_name)
-            keep_scores(out, predictions, corpus, condition, system, encoder_name)
+        present = [s for s in systems if condition.name == "clean" or s.needs_audio]
+        made = predict_missing(
+            present,
+            corpus,
+            [q.id for q in corpus.answerable],
+            records,
+            lambda i: corpus.path(records[i]),
+            lambda s: Encoding(lambda i, samples: s.encode(records[i], samples), s.needs_audio),
+            lambda s, features, where=condition.label: answer_questions(s, corpus, features, where),  # type: ignore[misc]
+            condition,
+            out,
+            distorter,
+            workers,
+        )
+        for system, predictions in made:
+            scored = score_questions(predictions, corpus)
+            rows += rows_of(scored, METRICS, predictions["transcripts"], corpus, condition, system, distorter.seed, encoder_name)
+            lines = question_lines(scored, corpus, predictions["transcripts"])
+            keep_lines(out, lines, predictions, corpus, condition, system, encoder=encoder_name)
     return rows
 
 
-def _predictions(
-    systems: Mapping[str, System], corpus: Corpus, condition: Condition, out: Path, distorter: Distorter, workers: int
-) -> list[dict[str, Any]]:
-    """What the files of all systems in one condition hold, made where it is missing."""
-    asked: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
-    records = {r.id: r for r in asked}
-    data, ids = data_hash(corpus.root, corpus.split), [q.id for q in corpus.answerable]
-    inputs = [data, ids, asdict(condition), distorter.sources(condition), distorter.seed]
+def predict_missing(
+    systems: Sequence[Any],
+    corpus: Corpus,
+    questions: Sequence[str],
+    recordings: Iterable[str],
+    path: Callable[[str], Path],
+    encoding: Callable[[Any], Encoding[str] | None],
+    answer: Callable[[Any, Mapping[str, Any]], dict[str, Any]],
+    condition: Condition,
+    out: Path,
+    distorter: Distorter,
+    workers: int,
+    kind: Mapping[str, str] = MappingProxyType({}),
+) -> list[tuple[Any, dict[str, Any]]]:
+    """Every system with what its file in one condition holds, made where it is missing. Recordings that failed are reported.
+
+    questions: their ids. recordings: ids; path: of one, raises InputError where there is none. encoding: how a system encodes, None
+    where it needs nothing. answer: a system and its features by id -> its predictions. kind: what else a file says of itself.
+    """
+    by_name = {s.name: s for s in systems}
+    data = data_hash(corpus.root, corpus.split)
+    inputs = [data, list(questions), asdict(condition), distorter.sources(condition), distorter.seed]
     files = [
-        ResultFile(name, prediction_path(out, s, condition), hash_json([dict(s.card), *inputs]), f"{name}, {condition.label}")
-        for name, s in systems.items()
+        ResultFile(
+            name,
+            prediction_path(out, s, condition),
+            hash_json([*kind.values(), dict(s.card), *inputs]),
+            f"{name}, {condition.label}",
+        )
+        for name, s in by_name.items()
     ]
 
-    def encoder(name: str) -> Callable[[str, np.ndarray | None], Any]:
-        return lambda i, samples: systems[name].encode(records[i], samples)
-
     def encode(missing: Sequence[ResultFile]) -> Mapping[str, Encoded[str]]:
+        encodings = {file.system: how for file in missing if (how := encoding(by_name[file.system]))}
         return encode_recordings(
-            records,
-            lambda i: read_audio(corpus.path(records[i])),
+            recordings if encodings else [],
+            lambda i: read_audio(path(i)),
             lambda samples, i: distorter.apply(samples, condition, i),
-            {file.system: Encoding(encoder(file.system), systems[file.system].needs_audio) for file in missing},
+            encodings,
             workers,
             f"encoding, {condition.label}",
         )
 
     def predict(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
-        system = systems[file.system]
-        made = {"data": data, **distorter.card(condition), "recogniser": recogniser_name(system)}
-        return made | answer_questions(system, corpus, features, condition.label)
+        system = by_name[file.system]
+        made = {**kind, "data": data, **distorter.card(condition), "recogniser": recogniser_name(system)}
+        return made | answer(system, features)
 
-    return evaluate_files(files, encode, predict)
+    found = list(zip(by_name.values(), evaluate_files(files, encode, predict), strict=True))
+    for file, (_, predictions) in zip(files, found, strict=True):
+        tell_set_aside(predictions["failed"], f"{file.label} (their questions count as not answered)")
+    return found
 
 
 def answer_questions(system: System, corpus: Corpus, features: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
@@ -275,36 +313,32 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Ques
     return scored
 
 
-def score(
-    predictions: Mapping[str, Any], corpus: Corpus, condition: Condition, system: Named, seed: int, encoder: str
+def rows_of(
+    scored: Sequence[Any],
+    metrics: Sequence[str],
+    transcripts: Mapping[str, str],
+    corpus: Corpus,
+    condition: Condition,
+    system: Named,
+    seed: int,
+    encoder: str,
 ) -> list[Row]:
-    """Rows in percent with 95 % bootstrap intervals (`passage_units` says what is drawn); one voice or passage alone has none."""
-    scored = score_questions(predictions, corpus)
-    values = {metric: mean_score(corpus, scored, metric, seed) for metric in ("ff1", "aos", "em", "f1")}
-    passages = [p for p in corpus.passages.values() if p.id in predictions["transcripts"] and p.text]
-    if passages:
-        values[error_metric(passages[0].language)] = word_error_interval(corpus, passages, predictions["transcripts"], seed)
-    return rows_of(values, system, encoder, condition, seed)
+    """Rows in percent with 95 % bootstrap intervals (`passage_units` says what is drawn); one voice or passage alone has none.
 
-
-def rows_of(values: Mapping[str, Interval | None], system: Named, encoder: str, condition: Condition, seed: int) -> list[Row]:
-    """values: by metric; None: not measured."""
+    scored: with `passage` and the metrics; of each the mean over the questions that have it. With transcripts the WER (zh: CER)
+    over the passages that are asked about, too.
+    """
+    values: dict[str, Interval] = {}
+    for metric in metrics:
+        if some := [s for s in scored if getattr(s, metric) is not None]:
+            units = passage_units(corpus, [s.passage for s in some])
+            values[metric] = mean_interval([getattr(s, metric) for s in some], units, seed)
+    asked = {s.passage for s in scored}
+    if passages := [p for p in corpus.passages.values() if p.id in asked & transcripts.keys() and p.text]:
+        errors, units = word_errors(passages, transcripts), passage_units(corpus, [p.id for p in passages])
+        values[error_metric(passages[0].language)] = ratio_interval(errors.errors, errors.words, units, seed)
     about, card = (system.name, encoder, condition.short, condition.snr_db), hash_json(dict(system.card))
-    return [Row.of(v, *about, metric, seed, card) for metric, v in values.items() if v]
-
-
-def mean_score(corpus: Corpus, scored: Sequence[Any], metric: str, seed: int) -> Interval | None:
-    """The mean over the questions that have the score; None where none has. scored: with `passage` and the metric."""
-    some = [s for s in scored if getattr(s, metric) is not None]
-    if not some:
-        return None
-    return mean_interval([getattr(s, metric) for s in some], passage_units(corpus, [s.passage for s in some]), seed)
-
-
-def word_error_interval(corpus: Corpus, passages: Sequence[Passage], transcripts: Mapping[str, str], seed: int) -> Interval:
-    """WER (zh: CER) over the passages, at least one."""
-    errors = word_errors(passages, transcripts)
-    return ratio_interval(errors.errors, errors.words, passage_units(corpus, [p.id for p in passages]), seed)
+    return [Row.of(v, *about, metric, seed, card) for metric, v in values.items()]
 
 
 def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:
@@ -327,14 +361,19 @@ def by_length(scored: Sequence[QuestionScore], corpus: Corpus, system: str, seed
     return found
 
 
-def keep_scores(
-    out: Path, predictions: Mapping[str, Any], corpus: Corpus, condition: Condition, system: Named, encoder: str
+def keep_lines(
+    out: Path,
+    lines: Sequence[Mapping[str, Any]],
+    predictions: Mapping[str, Any],
+    corpus: Corpus,
+    condition: Condition,
+    system: Named,
+    **facts: str,
 ) -> None:
     """Write the lines that `compare` reads."""
     card = {name: predictions[name] for name in ("made_from", "data", "seed", "snr_over") if name in predictions}
-    card |= {"condition": condition.short, "snr_db": condition.snr_db, "encoder": encoder}
-    name = prediction_path(out, system, condition).stem
-    write_scores(out, system.name, name, score_questions(predictions, corpus), corpus, predictions, card)
+    card |= {"condition": condition.short, "snr_db": condition.snr_db, **facts}
+    write_lines(out, system.name, prediction_path(out, system, condition).stem, lines, corpus, card)
 
 
 # ---- answers of a system that is not ours
@@ -359,11 +398,12 @@ def import_predictions(corpus: Path, out: Path, file: Path, name: str, split: st
     if path.is_file() and read_json(path).get("made_from") != kept["made_from"]:
         raise InputError(f"{path} holds other predictions called {system.name}; give another --name or remove them")
     write_json(path, kept)
-    append_rows(out / "results.jsonl", score(kept, data, where, system, seed, ""))
-    keep_scores(out, kept, data, where, system, "")
+    scored = score_questions(kept, data)
+    append_rows(out / "results.jsonl", rows_of(scored, METRICS, {}, data, where, system, seed, ""))
+    keep_lines(out, question_lines(scored, data, {}), kept, data, where, system, encoder="")
     left = sum(q.id not in answers for q in data.answerable)
     counts = f"{len(answers):,} answers of {name}; {left:,} questions have none and count as not answered\n"
-    return counts + table(read_rows(out / "results.jsonl"))
+    return counts + results_table(read_rows(out / "results.jsonl"))
 
 
 def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
@@ -375,6 +415,15 @@ def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
         raise InputError(
             f"{file} answers {unknown[0]}, which {data.root / data.split} does not ask; name the corpus and its --split"
         )
+
+    def is_answer(text: Any, start: Any, end: Any) -> bool:
+        if text is not None and not isinstance(text, str):
+            return False
+        if start is None and end is None:
+            return text is not None
+        numbers = all(isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x) for x in (start, end))
+        return numbers and 0 <= start <= end
+
     answerable, answers = {q.id for q in data.answerable}, {}
     for name, given in found.items():
         if name not in answerable or given in (None, ""):
@@ -382,17 +431,8 @@ def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
         value = {"text": given} if isinstance(given, str) else given
         if isinstance(value, list) and len(value) == 2:
             value = dict(zip(FIELDS[1:], value, strict=True))
-        if not isinstance(value, dict) or not value.keys() <= set(FIELDS) or not _is_answer(*map(value.get, FIELDS)):
+        if not isinstance(value, dict) or not value.keys() <= set(FIELDS) or not is_answer(*map(value.get, FIELDS)):
             shown = f"the answer of {name} is {value!r}"
             raise InputError(f"{file}: {shown}; give a text, [start, end] in seconds, or an object with both")
         answers[name] = {**dict.fromkeys(FIELDS), **value, "confidence": None}
     return answers
-
-
-def _is_answer(text: Any, start: Any, end: Any) -> bool:
-    if text is not None and not isinstance(text, str):
-        return False
-    if start is None and end is None:
-        return text is not None
-    numbers = all(isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x) for x in (start, end))
-    return numbers and 0 <= start <= end

@@ -37,10 +37,8 @@ from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.states import Hearing, Hears, encoder_card
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.eval.grid import FrozenMixtures, Setting, file_size, freeze_mixtures, name_utterances
-from speechssl.eval.grid_heads import Item
+from speechssl.eval.grid import FrozenMixtures, Item, Setting, file_size, freeze_mixtures, name_utterances, settings_of
 from speechssl.eval.grid_tasks import check_unseen, noises_in, trained_noises
-from speechssl.eval.robustness import settings_of
 from speechssl.eval.run import Encoded, ResultFile, check_conditions, evaluate_files
 from speechssl.eval.superb_tables import superb_tables
 from speechssl.io import hash_bytes, hash_json, read_json, write_json, write_text
@@ -65,7 +63,7 @@ from speechssl.superb.tasks.diarisation import Diarisation
 from speechssl.superb.tasks.enhancement import check_installed
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
 from speechssl.superb.tasks.transcription import Speech
-from speechssl.superb.train import LEADERBOARD, TrainedHead, TrainRuns, load_head, parallel_training, train_head
+from speechssl.superb.train import LEADERBOARD, TrainedHead, load_head, parallel_training, train_head
 from speechssl.superb.tuning import NO_HEADS, Tuning
 from speechssl.superb.upstream import SPECTRAL, find_upstream, load_upstream
 
@@ -107,22 +105,23 @@ class Plan:
         """In the benchmark's order."""
         return [task for task in ORDER if task in self.data]
 
+    @property
+    def distorter(self) -> Distorter:
+        return Distorter(self.seeds[0], self.voices, self.folders, self.snr_over)
+
 
 @dataclass(frozen=True)
 class Part:
-    """A set that heads are trained on: a task, or one fold of it."""
+    """A set that heads are trained on: a task, or one fold of it. label: "ks", "er/fold-1"."""
 
     task: str
-    label: str  # "ks", "er/fold-1"
+    label: str
     data: UtteranceSet
     preset: str
 
     @property
-    def name(self) -> str:
-        return self.task
-
     def items(self) -> list[Item]:
-        """The test recordings, as `name_utterances` takes them."""
+        """The test recordings."""
         splits = (DOCUMENTS, "test") if self.task == QBE else ("test",)
         return [Item(u.id, self.data.path(u)) for split in splits for u in self.data.splits[split]]
 
@@ -146,6 +145,16 @@ class Benchmarked:
             facts |= {} if augmentation.distorter.snr_over == ACTIVE else {"snr_over": augmentation.distorter.snr_over}
         return encoder_card(self.cache.encoder) | facts | ({"tuning": self.tuning.card} if self.tuning else {})
 
+    def encoder_of(self, head: TrainedHead, plan: Plan) -> SpeechEncoder:
+        """The encoder that was trained with a head, or the frozen one."""
+        return self.cache.encoder if head.upstream is None else _loaded(head.upstream, plan.precision, plan.device)
+
+
+@lru_cache(maxsize=1)
+def _loaded(folder: Path, precision: str, device: str) -> SpeechEncoder:
+    """Cached: a head is evaluated in one condition after another."""
+    return load_encoder(folder, precision, device)
+
 
 @dataclass(frozen=True)
 class ConditionAudio:
@@ -155,21 +164,17 @@ class ConditionAudio:
     mixtures: FrozenMixtures | None  # None: clean speech only
     names: Mapping[str, str]
 
-    @property
-    def clean(self) -> bool:
-        return self.setting.condition.name == "clean" or self.mixtures is None
-
     def read(self, path: Path) -> np.ndarray:
         """(N,) float32 at 16 kHz. Raises InputError or ValueError where it cannot be read or distorted."""
         samples = read_audio(path)
-        if self.mixtures is None or self.clean:
+        if self.mixtures is None or self.setting.group == "clean":
             return samples
         return self.mixtures.apply(samples, self.setting.condition, self.names[os.path.abspath(path)])
 
     def card(self, paths: Sequence[Path]) -> Any:
         """What decides the samples of these recordings."""
         files = [[path.name, file_size(path)] for path in paths]
-        if self.mixtures is None or self.clean:
+        if self.mixtures is None or self.setting.group == "clean":
             return [files, "clean"]
         utterances = [self.names[os.path.abspath(path)] for path in paths]
         return [files, asdict(self.setting.condition), self.mixtures.made_from(self.setting.condition, utterances)]
@@ -188,13 +193,20 @@ def run_superb(out: Path, plan: Plan) -> str:
     if "asr" in plan.data and plan.arpa:
         read_language_model(plan.arpa)
     parts = [part for task in plan.tasks for part in parts_of(task, plan.data[task], plan.preset)]
-    settings, distorter = settings_of(plan.seen, plan.unseen, plan.snrs), _distorter(plan)
-    check_conditions([s.condition for s in settings], [s.label for s in settings], distorter)
+    settings = settings_of(plan.seen, plan.unseen, plan.snrs)
+    check_conditions(settings, plan.distorter)
     check_tuning(plan)
     trained_on = noises_in(plan.tuning.card) if plan.tuning else frozenset()
     for name, where in plan.encoders.items():
         check_unseen(name, trained_noises(Path(find_upstream(where))) | trained_on, settings)
-    audio = _freeze_audio(out, parts, settings, distorter, plan) if plan.test else []
+    audio = []
+    if plan.test:  # mixtures are frozen before any encoder runs
+        sources, mixtures = name_utterances((part.task, part.items) for part in parts), None
+        if len(settings) > 1:
+            recordings, conditions = {name: item.path for item, name in sources.items()}, [s.condition for s in settings]
+            mixtures = freeze_mixtures(plan.distorter, recordings, conditions, out / "noise.jsonl", plan.workers)
+        names = {str(item.path): name for item, name in sources.items()}
+        audio = [ConditionAudio(setting, mixtures, names) for setting in settings]
     suffix, device = plan.tuning.name if plan.tuning else "", plan.device
     if device == "auto":  # heads are trained where the encoder is
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -248,26 +260,9 @@ def feature_cache(out: Path, name: str, where: str, plan: Plan) -> FeatureCache:
     augmentation = None
     if plan.augment:
         settings = settings_of(plan.augment, (), plan.snrs)[1:]
-        augmentation = Augmentation(tuple(s.condition for s in settings), _distorter(plan))
-        check_conditions([s.condition for s in settings], [s.label for s in settings], augmentation.distorter)
+        augmentation = Augmentation(tuple(s.condition for s in settings), plan.distorter)
+        check_conditions(settings, plan.distorter)
     return FeatureCache(encoder, out / "features" / name, plan.features, plan.cache_gb, plan.workers, augmentation)
-
-
-def _distorter(plan: Plan) -> Distorter:
-    return Distorter(plan.seeds[0], plan.voices, plan.folders, plan.snr_over)
-
-
-def _freeze_audio(
-    out: Path, parts: Sequence[Part], settings: Sequence[Setting], distorter: Distorter, plan: Plan
-) -> list[ConditionAudio]:
-    """One a setting; mixtures are frozen before any encoder runs."""
-    sources = name_utterances(parts)
-    names = {os.path.abspath(path): name for (_, path), name in sources.items()}
-    if len(settings) == 1:
-        return [ConditionAudio(settings[0], None, names)]
-    recordings = {name: path for (_, path), name in sources.items()}
-    mixtures = freeze_mixtures(distorter, recordings, [s.condition for s in settings], out / "noise.jsonl", plan.workers)
-    return [ConditionAudio(setting, mixtures, names) for setting in settings]
 
 
 # ---- heads
@@ -276,7 +271,7 @@ Heads = Mapping[str, Mapping[str, TrainedHead]]  # label of a part -> name of a 
 
 
 def train_heads(out: Path, encoder: Benchmarked, parts: Sequence[Part], plan: Plan) -> Heads:
-    """Train what is missing: tasks side by side, and for each the rates of its sweep."""
+    """Train what is missing: tasks side by side, and for each the rates of its sweep. The first seed tunes for all."""
     trained = [part for part in parts if part.task != QBE]
     made = [make_task(part.task, part.data, encoder.cache.encoder.grid, part.preset) for part in trained]  # raises first
     runs = []
@@ -286,28 +281,26 @@ def train_heads(out: Path, encoder: Benchmarked, parts: Sequence[Part], plan: Pl
         folder = out / "heads" / encoder.name / part.label
         loader = encoder.cache.loader(task) if encoder.tuning is None else encoder.cache.online(task)
         runs.append(Run(task, loader, settings, plan.seeds[0], folder, encoder.device, encoder.tuning))
+
+    def train_seeds(run: Run) -> dict[str, TrainedHead]:
+        found: dict[str, TrainedHead] = {}
+        rates = plan.rates or (run.settings.learning_rate,)
+        for seed in plan.seeds:
+            mine = replace(run, seed=seed, folder=run.folder / f"seed-{seed}")
+            found[f"seed-{seed}"] = tuned = train_head(mine, encoder.card, rates, TASKS[run.task.name].metric, train_runs)
+            found[f"seed-{seed}-default"] = load_head(mine.folder, run.task, encoder.card, "default")
+            rates = (float(tuned.card["learning_rate"]),)
+        return {name: _with_decoding(head, run, encoder, plan) for name, head in found.items()}
+
     with parallel_training(plan.workers, f"heads on {encoder.name}") as train_runs:
         pool = ThreadPoolExecutor(max(len(runs), 1))
         try:
-            found = pool.map(lambda run: _train_seeds(run, encoder.card, plan, train_runs), runs)
-            return dict(zip([part.label for part in trained], found, strict=True))
+            return dict(zip([part.label for part in trained], pool.map(train_seeds, runs), strict=True))
         finally:  # where one fails the others are not waited for
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _train_seeds(run: Run, encoder: Mapping[str, Any], plan: Plan, train_runs: TrainRuns) -> dict[str, TrainedHead]:
-    """All seeds of a part, with both their heads: the first one tunes for all."""
-    found: dict[str, TrainedHead] = {}
-    rates = plan.rates or (run.settings.learning_rate,)
-    for seed in plan.seeds:
-        mine = replace(run, seed=seed, folder=run.folder / f"seed-{seed}")
-        found[f"seed-{seed}"] = tuned = train_head(mine, encoder, rates, TASKS[run.task.name].metric, train_runs)
-        found[f"seed-{seed}-default"] = load_head(mine.folder, run.task, encoder, "default")
-        rates = (float(tuned.card["learning_rate"]),)
-    return {name: _with_decoding(head, run, plan) for name, head in found.items()}
-
-
-def _with_decoding(trained: TrainedHead, run: Run, plan: Plan) -> TrainedHead:
+def _with_decoding(trained: TrainedHead, run: Run, encoder: Benchmarked, plan: Plan) -> TrainedHead:
     """With the language model of ASR, and the threshold and the filter of SD that are best on dev."""
     task = trained.task
     if isinstance(task, Speech):
@@ -315,21 +308,10 @@ def _with_decoding(trained: TrainedHead, run: Run, plan: Plan) -> TrainedHead:
     if isinstance(task, Diarisation):
         loader = run.loader
         if isinstance(loader, OnlineLoader):
-            loader = replace(loader, encoder=encoder_of(trained, loader.encoder, plan))
+            loader = replace(loader, encoder=encoder.encoder_of(trained, plan))
         dev = loader.usable(task.data.splits["dev"])
         return replace(trained, task=task.tuned(predictions(task, trained.head, loader, dev, run.settings.batch)))
     return trained
-
-
-def encoder_of(trained: TrainedHead, frozen: SpeechEncoder, plan: Plan) -> SpeechEncoder:
-    """The encoder that was trained with a head, or the frozen one."""
-    return frozen if trained.upstream is None else _loaded(trained.upstream, plan.precision, plan.device)
-
-
-@lru_cache(maxsize=1)
-def _loaded(folder: Path, precision: str, device: str) -> SpeechEncoder:
-    """Cached: a head is evaluated in one condition after another."""
-    return load_encoder(folder, precision, device)
 
 
 # ---- scores
@@ -338,21 +320,30 @@ def _loaded(folder: Path, precision: str, device: str) -> SpeechEncoder:
 def evaluate_task(
     out: Path, encoder: Benchmarked, parts: Sequence[Part], heads: Heads, audio: Sequence[ConditionAudio], plan: Plan
 ) -> Iterator[Row]:
-    """The rows of a task: every seed under every condition, and the task's own rate on clean speech. Writes the details."""
-    names = ["seed-0"] if parts[0].task == QBE else list(heads[parts[0].label])
+    """The rows of a task: every seed under every condition, and the task's own rate on clean speech. Writes the details.
+
+    Rows of the task's own rate have only the first measure, called `<metric>_default`.
+    """
+    task = parts[0].task
+    names = ["seed-0"] if task == QBE else list(heads[parts[0].label])
     for one in audio:
         clean = one.setting.group == "clean"
         wanted = [name for name in names if clean or not name.endswith("default")]
-        if parts[0].task == QBE:
+        if task == QBE:
             folds = [{"seed-0": evaluate_terms(out, encoder, part, one)} for part in parts]
         else:
             folds = [evaluate_heads(out, encoder, p, {n: heads[p.label][n] for n in wanted}, one, plan) for p in parts]
         for name in wanted:
-            together = combine_folds([fold[name] for fold in folds])
+            together, default = combine_folds([fold[name] for fold in folds]), name.endswith("-default")
             if clean and name == wanted[0]:
-                detail = {"task": parts[0].task, "encoder": encoder.name, "condition": "clean", "detail": together.detail}
-                write_json(out / "details" / encoder.name / f"{parts[0].task}.json", detail)
-            yield from _rows(parts, encoder.name, name, one.setting, together)
+                detail = {"task": task, "encoder": encoder.name, "condition": "clean", "detail": together.detail}
+                write_json(out / "details" / encoder.name / f"{task}.json", detail)
+            card = {"data": [part.data.hash for part in parts], "preset": parts[0].preset}
+            seed = int(name.removesuffix("-default").removeprefix("seed-"))
+            for m in together.measures[:1] if default else together.measures:
+                low, high = (m.low, m.high) if m.groups > 1 else (None, None)  # one group says nothing about the spread
+                about = (task, encoder.name, one.setting.name, one.setting.snr_db, f"{m.metric}{DEFAULT}" if default else m.metric)
+                yield Row(*about, m.value, low, high, m.n, seed, card, m.drawn, m.groups)
 
 
 def evaluate_heads(
@@ -363,27 +354,38 @@ def evaluate_heads(
     Every recording is encoded once for all heads (seeds, tuned and default rate), or once a head where each has an encoder of its
     own. Recordings that cannot be read are set aside, reported, and count as wrong.
     """
-    what, frozen = f"{encoder.name}, {part.label}, {audio.setting.label}", encoder.cache.encoder
-    utterances = part.data.splits["test"]
-    samples = audio.card([part.data.path(u) for u in utterances])
+    what, cache = f"{encoder.name}, {part.label}, {audio.setting.label}", encoder.cache
+    samples = audio.card([part.data.path(u) for u in part.data.splits["test"]])
     groups = [[name] for name in heads] if any(head.upstream for head in heads.values()) else [list(heads)]
     found: dict[str, Evaluation] = {}
     for group in groups:
-        speech_encoder = encoder_of(heads[group[0]], frozen, plan)
+        speech_encoder = encoder.encoder_of(heads[group[0]], plan)
         files = []
         for name in group:
-            made_from = _made_from(heads[name], speech_encoder, samples)
+            head = heads[name]  # with its task as it is evaluated: its language model, and the threshold that dev chose
+            decoding = {field: str(getattr(head.task, field, None)) for field in ("beam", "threshold", "median")}
+            model, words = getattr(head.task, "language_model", None), None
+            if model is not None:
+                words = hash_bytes("\n".join(model.words).encode(), *(n.log_probs.tobytes() for n in model.ngrams))
+            facts = [
+                head.weights,
+                task_card(head.task),
+                head.task.data.hash,
+                samples,
+                encoder_card(speech_encoder),
+                decoding,
+                words,
+            ]
             path = result_path(out, encoder.name, part.label, name, audio.setting)
-            files.append(ResultFile(name, path, made_from, what))
+            files.append(ResultFile(name, path, hash_json([*facts, RESAMPLES, DRAWN]), what))
 
         def encode(missing: Sequence[ResultFile], with_encoder: SpeechEncoder = speech_encoder) -> dict[str, Encoded[str]]:
             """The predictions of the heads that are missing."""
-            task = heads[missing[0].system].task
-            loader: Loader | None = None
-            if audio.setting.group == "clean" and with_encoder is frozen:
-                loader = encoder.cache.loader(task, ("test",))
             chosen = {file.system: heads[file.system] for file in missing}
-            return predict_test(chosen, audio, with_encoder, loader, encoder.cache.workers, encoder.device, what)
+            loader: Loader | None = None
+            if audio.setting.group == "clean" and with_encoder is cache.encoder:
+                loader = cache.loader(heads[missing[0].system].task, ("test",))
+            return predict_test(chosen, audio, with_encoder, loader, cache.workers, encoder.device, what)
 
         def score(file: ResultFile, predicted: Mapping[str, Any]) -> dict[str, Any]:
             return as_json(heads[file.system].task.evaluate("test", predicted, RESAMPLES))
@@ -391,15 +393,6 @@ def evaluate_heads(
         contents = evaluate_files(files, encode, score)
         found |= {file.system: from_json(values) for file, values in zip(files, contents, strict=True)}
     return found
-
-
-def _made_from(head: TrainedHead, encoder: SpeechEncoder, samples: Any) -> str:
-    """Of the task as it is evaluated: with its language model, and the threshold that dev chose."""
-    decoding = {name: str(getattr(head.task, name, None)) for name in ("beam", "threshold", "median")}
-    model = getattr(head.task, "language_model", None)
-    words = None if model is None else hash_bytes("\n".join(model.words).encode(), *(n.log_probs.tobytes() for n in model.ngrams))
-    facts = [head.weights, task_card(head.task), head.task.data.hash, samples, encoder_card(encoder), decoding, words]
-    return hash_json([*facts, RESAMPLES, DRAWN])
 
 
 @torch.inference_mode()
@@ -435,14 +428,14 @@ def predict_test(
                     predicted[name] |= {u.id: x for u, x in zip(batch.utterances, found, strict=True)}
     torch.set_num_threads(before)
     known = {u.id for u in usable}
-    failed = batches.failed if isinstance(batches, OnlineLoader) else {}
-    failed = failed | {u.id: "it could not be cached" for u in utterances if u.id not in known | set(failed)}
+    failed = dict(online.failed) if loader is None else {}
+    failed |= {u.id: "it could not be cached" for u in utterances if u.id not in known | set(failed)}
     tell_set_aside(failed, what)
     return {name: Encoded(found, failed) for name, found in predicted.items()}
 
 
 def result_path(out: Path, encoder: str, part: str, head: str, setting: Setting) -> Path:
-    return out / "scores" / encoder / part / head / f"{setting.stem}.json"
+    return out / "scores" / encoder / part / head / setting.file
 
 
 def as_json(found: Evaluation) -> dict[str, Any]:
@@ -475,18 +468,6 @@ def combine_folds(found: Sequence[Evaluation]) -> Evaluation:
             for slot, first in every[0].items()
         }
     return Evaluation(tuple(measures), detail)
-
-
-def _rows(parts: Sequence[Part], encoder: str, head: str, setting: Setting, found: Evaluation) -> Iterator[Row]:
-    """Rows of one head. Those of the task's own rate have only the first measure, called `<metric>_default`."""
-    default = head.endswith("-default")
-    seed = int(head.removesuffix("-default").removeprefix("seed-"))
-    card = {"data": [part.data.hash for part in parts], "preset": parts[0].preset}
-    for m in found.measures[:1] if default else found.measures:
-        metric = f"{m.metric}{DEFAULT}" if default else m.metric
-        low, high = (m.low, m.high) if m.groups > 1 else (None, None)  # one group says nothing about the spread
-        about = (parts[0].task, encoder, setting.name, setting.snr_db, metric)
-        yield Row(*about, m.value, low, high, m.n, seed, card, m.drawn, m.groups)
 
 
 # ---- query by example: queries and documents under one condition; the layer is chosen on clean dev queries
@@ -546,7 +527,7 @@ def term_states(
 
     Clean documents and queries are in folders of their own, so that documents are computed once. audio: None for clean speech.
     """
-    options = cache.options(False)
+    options, paths = cache.options(False), {u.id: data.path(u) for split in splits for u in data.splits[split]}
     groups: list[tuple[str, ...]] = [(split,) for split in splits]
     hearing: Hears = Hearing()
     folder = None
@@ -554,26 +535,22 @@ def term_states(
         groups, hearing = [splits], _Through(audio, tuple(data.path(u) for split in splits for u in data.splits[split]))
         folder = cache.folder(data, splits, options, hearing)
     fits = [cache.fits(SpokenTerms.name, data, group, options, hearing) for group in groups]
-    if cache.mode == "loop" or not all(fits):
-        paths = {u.id: data.path(u) for split in splits for u in data.splits[split]}
+    cached = [cache.states(data, group, options, hearing) for group in groups] if cache.mode != "loop" and all(fits) else None
 
-        def encode(name: str) -> Tensor:
-            try:
-                samples = audio.read(paths[name]) if audio else read_audio(paths[name])
-                return cache.encoder.hidden_states(samples).cpu().transpose(0, 1)
-            except (InputError, ValueError) as error:
-                raise KeyError(name) from error
-
-        return encode, folder
-    found = [cache.states(data, group, options, hearing) for group in groups]
-
-    def cached(name: str) -> Tensor:
-        for states in found:
+    def states_of(name: str) -> Tensor:
+        """Raises KeyError where there are none."""
+        for states in cached or ():
             if name in states:
                 return states[name]
-        raise KeyError(name)
+        if cached is not None:
+            raise KeyError(name)
+        try:
+            samples = audio.read(paths[name]) if audio else read_audio(paths[name])
+            return cache.encoder.hidden_states(samples).cpu().transpose(0, 1)
+        except (InputError, ValueError) as error:
+            raise KeyError(name) from error
 
-    return cached, folder
+    return states_of, folder
 
 
 # ---- data and names from the command line
@@ -592,7 +569,12 @@ def find_data(out: Path, tasks: Sequence[str], data: Path | None, share: float, 
         raise InputError(f"the folder {missing[0]} does not exist; check the path")
     wanted = [task for task in ORDER if task not in named and (task in plain or ALL in tasks)]
     if data is None:
-        found = named | _synthesise(out / "data", wanted, share, seed, workers)
+        from speechssl.synth.minisuperb import Settings, prepare, some_of
+
+        made = {task: next(iter(TASKS[task].folders), task) if task != QBE else task for task in wanted}
+        if made:
+            prepare(out / "data", Settings(some_of(list(made.values()), share), seed), workers)
+        found = named | {task: out / "data" / name for task, name in made.items()}
     else:
         there = {task: folder for task in wanted if (folder := folder_of(data, task))}
         if absent := [task for task in plain if task not in there]:
@@ -609,15 +591,6 @@ def folder_of(root: Path, task: str) -> Path | None:
     """The set of a task below a folder of sets; None where there is none."""
     names = (task, *(TASKS[task].folders if task != QBE else ()))
     return next((root / name for name in names if (root / name).is_dir()), None)
-
-
-def _synthesise(root: Path, wanted: Sequence[str], share: float, seed: int, workers: int) -> dict[str, Path]:
-    from speechssl.synth.minisuperb import Settings, prepare, some_of
-
-    made = {task: next(iter(TASKS[task].folders), task) if task != QBE else task for task in wanted}
-    if made:
-        prepare(root, Settings(some_of(list(made.values()), share), seed), workers)
-    return {task: root / name for task, name in made.items()}
 
 
 def name_encoders(texts: Sequence[str]) -> dict[str, str]:

@@ -20,20 +20,16 @@ from speechssl.eval.compare import (
     WER,
     Compared,
     Crossing,
-    PairedTest,
     Point,
     compare,
-    crossings,
     falling,
-    families,
     paired_tests,
     read_results,
     reads_reference,
 )
-from speechssl.eval.compare_tables import Compilation, as_json, crossing_text, family_name, synthetic, tables_of, where_name
-from speechssl.eval.error_analysis import analyses, by_own_wer, shown
+from speechssl.eval.compare_tables import Compilation, as_json, compile_corpus, crossing_text, family_name, synthetic, tables_of
 from speechssl.eval.published import published_table
-from speechssl.eval.tables import Table, markdown
+from speechssl.eval.tables import Table, condition_name, markdown
 from speechssl.io import write_json, write_text
 from speechssl.report.figures import MUTED, Drawing, Series, arrange, metric_name, panels_in, svg_of
 from speechssl.report.page import Figure, Grid, Section, grid_of, write_page
@@ -90,17 +86,6 @@ def run_comparison(
     crossing = [t for t in tables if t.title.endswith("where the lines cross")]
     shown_tables = [*(t for c in found for t in tables_of(c)[:1]), *few, *crossing]
     return markdown(shown_tables) + f"\n{out / 'compare.html'}: open it in a browser; {out / 'tables.md'} has every table"
-
-
-def compile_corpus(c: Compared, some_tests: Sequence[PairedTest]) -> Compilation:
-    bins = {}
-    for textless in c.textless:
-        names = ["simulated", *c.recognisers] if "simulated" in families(c, textless) else c.recognisers
-        for family in names:
-            for what in ("passage", "sentence"):
-                if len(found := by_own_wer(c, textless, family, what == "sentence")) > 1:
-                    bins[textless, family, what] = found
-    return Compilation(c, some_tests, crossings(c), bins, analyses(c, shown(c)))
 
 
 # ---- the page
@@ -226,7 +211,7 @@ def _draw_family(ax: Axes, points: Sequence[Point], series: Series) -> None:
     for p, x, y in zip(points, xs, ys, strict=True):
         _bars(ax, p.wer, p.cascade, series)
         ax.plot([x], [y], marker=series.marker, color=series.colour, markersize=5.5)
-        name = where_name(p.condition)
+        name = condition_name(*p.condition)
         if reads_reference(p.system):  # the place of simulated errors needs no name
             name = "reference text" if p.wer.value == 0 else ""
         if name and x - named >= APART:

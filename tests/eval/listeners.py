@@ -9,7 +9,7 @@ import numpy as np
 
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter
-from speechssl.eval.grid_heads import Item
+from speechssl.eval.grid import Item
 from speechssl.stats import ItemScore
 
 
@@ -57,6 +57,7 @@ class Roughness:
     def card(self):
         return {"task": self.name, "ears": self.ears, "version": self.version}
 
+    @property
     def items(self):
         return [Item(p.stem, p) for p in self.paths]
 
@@ -65,7 +66,7 @@ class Roughness:
         return float(np.abs(np.diff(samples)).mean())
 
     def score(self, heard):
-        right = {i.id: float(heard.get(i.id, 9.0) < 0.03 + self.ears) for i in self.items()}
+        right = {i.id: float(heard.get(i.id, 9.0) < 0.03 + self.ears) for i in self.items}
         wrong = self.metric != "acc"
         return [
             ItemScore(name, f"session {i % 3}", 1 - ok if wrong else ok, 1.0, f"speaker {i % self.voices}" if self.voices else "")

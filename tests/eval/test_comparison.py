@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from speechssl.errors import InputError
 from speechssl.eval.compare import WER, compare, crossings, default_pairs, falling, paired_tests, read_results, zero
-from speechssl.eval.compare_tables import crossing_text
-from speechssl.eval.error_analysis import analyses, by_own_wer
+from speechssl.eval.compare_tables import analyses, by_own_wer, crossing_text
 from speechssl.io import hash_bytes
 from speechssl.report.comparison import run_comparison
 

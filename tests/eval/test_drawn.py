@@ -10,8 +10,9 @@ from speechssl.augment import Distorter, parse_condition
 from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
 from speechssl.eval.robustness import run_robustness
 from speechssl.eval.spoken_qa import evaluate, import_predictions
+from speechssl.eval.tables import results_table
 from speechssl.report.comparison import run_comparison
-from speechssl.results import Row, counted_range, drawn_sentence, read_rows, table
+from speechssl.results import Row, counted_range, drawn_sentence, read_rows
 
 from .listeners import Roughness
 from .test_choice import Ears
@@ -175,8 +176,8 @@ def test_tables_say_what_is_drawn():
     assert drawn_sentence([("a", "passage", 1)]) == ""  # one has no interval
     assert [counted_range({n}, "query") for n in (1, 2)] == ["1 query", "2 queries"]
     assert counted_range({4, 8}, "voice, recording") == "4 to 8 voices or recordings"
-    assert table([row("ff1", "voice", 8), row("wer", "voice", 8)]).endswith("\n\n95 % intervals draw 8 voices.")
-    assert not table([row("ff1")]).endswith(".")
+    assert results_table([row("ff1", "voice", 8), row("wer", "voice", 8)]).endswith("\n\n95 % intervals draw 8 voices.")
+    assert not results_table([row("ff1")]).endswith(".")
 
 
 def test_results_of_before_can_be_read_and_replaced(tmp_path):

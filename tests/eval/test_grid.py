@@ -8,8 +8,8 @@ import pytest
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.errors import InputError
-from speechssl.eval.grid import Setting, check_settings, first_items, name_utterances, run_grid
-from speechssl.eval.grid_heads import Item
+from speechssl.eval.grid import Item, Setting, first_items, name_utterances, run_grid
+from speechssl.eval.run import check_conditions
 
 from .listeners import LiveMixtures, Roughness, recordings
 
@@ -136,15 +136,15 @@ def test_nothing_heard_is_an_error_and_leaves_nothing(tmp_path):
 
 def test_conditions_of_one_name_and_noise_that_is_not_there_are_refused(tmp_path):
     with pytest.raises(InputError, match="both called 'seen-pink 5 dB'"):
-        check_settings([CLEAN, NOISY[0], NOISY[0]], Distorter())
+        check_conditions([CLEAN, NOISY[0], NOISY[0]], Distorter())
     with pytest.raises(InputError, match=r"nowhere\.wav"):
-        check_settings([Setting("unseen", parse_condition(f"{tmp_path}/nowhere.wav@5"))], Distorter())
+        check_conditions([Setting("unseen", parse_condition(f"{tmp_path}/nowhere.wav@5"))], Distorter())
 
 
 def test_one_id_for_different_recordings_gets_the_tasks_name(tmp_path):
     first, second = recordings(tmp_path / "a", 2), recordings(tmp_path / "b", 1)
     tasks = [Roughness(first, name="ks"), Roughness(first, name="sid"), Roughness(second, name="ic")]
-    names = name_utterances(tasks)
+    names = name_utterances((t.name, t.items) for t in tasks)
     assert names == {("u0", first[0]): "ks/u0", ("u1", first[1]): "u1", ("u0", second[0]): "ic/u0"}
 
 

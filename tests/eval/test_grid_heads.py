@@ -9,7 +9,7 @@ from speechssl.audio import read_audio
 from speechssl.cascade.ctc import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
 from speechssl.data.utterances import load_labelled
 from speechssl.errors import InputError
-from speechssl.eval.grid_heads import load_classification, load_recognition
+from speechssl.eval.grid_tasks import load_classification, load_recognition
 from speechssl.superb.tasks.classification import ClassifierOptions, train_classifier
 
 QUICK = ClassifierOptions(learning_rates=(1e-2,), steps=60, every=20)
@@ -20,7 +20,7 @@ def test_a_classification_task_is_evaluated(labelled, encoder, tmp_path, slots):
     root = labelled("ks", slots)
     train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
     task = load_classification(tmp_path / "head", root, encoder)
-    items = task.items()
+    items = task.items
     assert (task.name, task.metric, len(items)) == ("ks", "acc", 4)
     features = {item.id: task.encode(read_audio(item.path)) for item in items}
     json.dumps([features, dict(task.card)])  # whoever keeps them may write them down
@@ -38,17 +38,17 @@ def test_scores_name_the_voices_that_training_did_not_know(labelled, encoder, tm
     train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
     task = load_classification(tmp_path / "head", root, encoder)
     assert {s.voice for s in task.score({})} == voices and task.unit == "recording"
-    assert [s.group for s in task.score({})] == [item.id for item in task.items()]
+    assert [s.group for s in task.score({})] == [item.id for item in task.items]
 
 
 def test_a_head_is_evaluated_on_the_split_that_is_asked_for(labelled, encoder, tmp_path):
     root = labelled()
     train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
     dev, test = (load_classification(tmp_path / "head", root, encoder, split) for split in ("dev", "test"))
-    assert {i.id for i in dev.items()} == {f"dev-{n}" for n in range(4)} and {i.id for i in test.items()} == {
+    assert {i.id for i in dev.items} == {f"dev-{n}" for n in range(4)} and {i.id for i in test.items} == {
         f"test-{n}" for n in range(4)
     }
-    assert {s.id for s in dev.score({})} == {i.id for i in dev.items()} and dev.card != test.card
+    assert {s.id for s in dev.score({})} == {i.id for i in dev.items} and dev.card != test.card
     with pytest.raises(InputError, match="no split 'other'; choose from train, dev, test"):
         load_classification(tmp_path / "head", root, encoder, "other")
 
@@ -74,7 +74,7 @@ def test_a_recognition_task_is_evaluated(mini_corpus, encoder, tmp_path, layer):
     shape = HeadShape(32, 29, 1 if layer else encoder.layers + 1, 8, 8)
     CtcRecogniser(encoder, CtcHead(shape), CtcVocabulary.english(), "ctc", layer).save(tmp_path / "asr")
     task = load_recognition(tmp_path / "asr", mini_corpus(), encoder, "train", limit=2)
-    items = task.items()
+    items = task.items
     assert (task.name, task.metric, [i.id for i in items]) == ("asr", "wer", ["q0", "q1"])
     assert isinstance(task.encode(read_audio(items[0].path)), str)
     scored = task.score({"q0": "a"})

@@ -7,7 +7,7 @@ import pytest
 
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.errors import InputError
-from speechssl.eval.scores import align, lines_of, located, read_lines, sentence, write_scores
+from speechssl.eval.scores import located, question_lines, read_lines, recognition_errors, sentence, write_lines
 from speechssl.eval.spoken_qa import QuestionScore
 from speechssl.io import hash_bytes, read_json
 
@@ -70,44 +70,54 @@ def test_an_answer_is_located_by_offset_time_or_text():
 
 def test_the_errors_of_the_sentence_are_not_those_of_the_passage(tmp_path):
     heard = "a red coat sails two hats paid 3.5 for it and the end"
-    (line,) = lines_of([scored()], corpus(tmp_path, [question()]), {"p": heard})
-    assert line.sentence_wer == pytest.approx(2 / 6)  # cats, and "€3.5" without euros; "and" counts where "the" stands
-    assert (line.passage_errors, line.passage_words) == (4, 12)
-    (line,) = lines_of([scored()], corpus(tmp_path, [question("red boat")]), {"p": heard})
-    assert line.sentence_wer == 0.25
+    (line,) = question_lines([scored()], corpus(tmp_path, [question()]), {"p": heard})
+    assert line["sentence_wer"] == pytest.approx(2 / 6)  # cats, and "€3.5" without euros; "and" counts where "the" stands
+    assert (line["passage_errors"], line["passage_words"]) == (4, 12)
+    (line,) = question_lines([scored()], corpus(tmp_path, [question("red boat")]), {"p": heard})
+    assert line["sentence_wer"] == 0.25
 
 
 def test_what_is_not_known_is_none(tmp_path):
     data = corpus(tmp_path, [question("dogs")])
-    (silent,) = lines_of([scored()], data, {})
-    assert (silent.sentence_wer, silent.passage_errors, silent.position, silent.answer_seconds) == (None, None, None, None)
-    (nowhere,) = lines_of([scored()], data, {"p": "a red boat"})
-    assert nowhere.sentence_wer is None and nowhere.passage_words == 12
+    (silent,) = question_lines([scored()], data, {})
+    assert (silent["sentence_wer"], silent["passage_errors"], silent["position"], silent["answer_seconds"]) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    (nowhere,) = question_lines([scored()], data, {"p": "a red boat"})
+    assert nowhere["sentence_wer"] is None and nowhere["passage_words"] == 12
     unheard = corpus(tmp_path, [question("red boat")], text="", transcript="a red boat")
-    (given,) = lines_of([scored()], unheard, {"p": "a red boat"})
-    assert given.sentence_wer is None and given.passage_words is None and given.position == 0.6
+    (given,) = question_lines([scored()], unheard, {"p": "a red boat"})
+    assert given["sentence_wer"] is None and given["passage_words"] is None and given["position"] == 0.6
 
 
 def test_a_passage_that_was_not_recognised_is_wrong_throughout(tmp_path):
-    (line,) = lines_of([scored()], corpus(tmp_path, [question()]), {"other": "x"})
-    assert line.sentence_wer == 1 and line.passage_errors == line.passage_words == 12
+    (line,) = question_lines([scored()], corpus(tmp_path, [question()]), {"other": "x"})
+    assert line["sentence_wer"] == 1 and line["passage_errors"] == line["passage_words"] == 12
 
 
 def test_length_and_position_by_time(tmp_path):
     data = corpus(tmp_path, [question("two cats", start=4.0, end=6.0, relation="paid")], seconds=20.0)
-    (line,) = lines_of([scored()], data, {})
-    assert (line.answer_seconds, line.answer_words, line.position, line.type, line.relation) == (2, 2, 0.25, "person", "paid")
+    (line,) = question_lines([scored()], data, {})
+    assert (line["answer_seconds"], line["answer_words"], line["position"], line["type"], line["relation"]) == (
+        2,
+        2,
+        0.25,
+        "person",
+        "paid",
+    )
 
 
 def test_errors_are_counted_as_the_word_error_rate_does():
-    found = align(passage("one colour two"), "1 color three and")
-    assert found.places == (2, 2) and found.words == 3
+    assert recognition_errors(passage("one colour two"), "1 color three and") == (3, [2, 2])
 
 
 def test_a_file_has_a_card_with_its_hash(tmp_path):
     data = corpus(tmp_path / "mini", [question(name="a"), question("boat", name="b")])
-    predictions = {"transcripts": {"p": TEXT}}
-    path = write_scores(tmp_path / "out", "text", "clean", [scored("a"), scored("b", 1.0)], data, predictions, {"data": "0123"})
+    lines = question_lines([scored("a"), scored("b", 1.0)], data, {"p": TEXT})
+    path = write_lines(tmp_path / "out", "text", "clean", lines, data, {"data": "0123"})
     assert [(line["id"], line["f1"], line["sentence_wer"]) for line in read_lines(path)] == [("a", 0.5, 0), ("b", 1, 0)]
     card = read_json(path.with_suffix(".card.json"))
     assert card == {"corpus": "mini", "data": "0123", "languages": ["en"], "lines": hash_bytes(path.read_bytes()), "split": "test",

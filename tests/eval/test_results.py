@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.errors import InputError
-from speechssl.results import Row, append_rows, read_rows, table
+from speechssl.eval.tables import results_table
+from speechssl.results import Row, append_rows, read_rows
 
 ROW = Row("dual", "hubert", "babble", 10.0, "FF1", 51.25, 49.0, 53.5, 400, 0, "3f2a")
 
@@ -165,7 +166,7 @@ def test_the_table() -> None:
         replace(ROW, metric="WER", system="cascade", encoder=""),
     ]
     assert (
-        table(some)
+        results_table(some)
         == """\
 FF1 (%)      clean                 babble 10 dB        babble 0 dB
 ------------------------------------------------------------------
@@ -179,6 +180,6 @@ cascade  51.2 [49.0, 53.5]"""
 
 
 def test_of_two_cards_the_last_is_shown_and_nothing_gives_nothing() -> None:
-    assert "60.0" in table([ROW, replace(ROW, card="new", value=60.0)])
-    assert "seeds" not in table([ROW, replace(ROW, card="new", value=60.0)])
-    assert table([]) == ""
+    assert "60.0" in results_table([ROW, replace(ROW, card="new", value=60.0)])
+    assert "seeds" not in results_table([ROW, replace(ROW, card="new", value=60.0)])
+    assert results_table([]) == ""

@@ -13,8 +13,9 @@ from speechssl.audio import read_audio
 from speechssl.config import parse_named
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
-from speechssl.eval.grid_tasks import MAKERS, Limited, Setup, load_tested, qa_tasks, units_task
-from speechssl.eval.robustness import Plan, plan_settings, run_robustness
+from speechssl.eval.grid import GridTask, settings_of
+from speechssl.eval.grid_tasks import MAKERS, Setup, load_tested, qa_tasks, units_task
+from speechssl.eval.robustness import Plan, run_robustness
 from speechssl.io import read_json
 from speechssl.report.build import write_report
 from speechssl.results import read_rows
@@ -39,9 +40,9 @@ def extractor(encoder):
 def test_units_of_clean_speech_have_no_error_and_others_have_the_edits(tmp_path, extractor):
     recordings(tmp_path / "a", 4)
     task = units_task(extractor, tmp_path / "a", tmp_path / "units", None)
-    clean = {i.id: task.encode(read_audio(i.path)) for i in task.items()}
+    clean = {i.id: task.encode(read_audio(i.path)) for i in task.items}
     assert [s.numerator for s in task.score(clean)] == [0] * 4
-    assert [s.denominator for s in task.score(clean)] == [len(clean[i.id]) for i in task.items()]
+    assert [s.denominator for s in task.score(clean)] == [len(clean[i.id]) for i in task.items]
     noise = np.random.default_rng(0).normal(0, 0.3, 8_000).astype(np.float32)
     noisy = task.score({"u0": task.encode(noise)})
     assert noisy[0].numerator > 0 and [s.numerator for s in noisy[1:]] == [
@@ -54,20 +55,20 @@ def test_units_of_clean_speech_are_kept_and_some_recordings_are_drawn(tmp_path, 
     make = partial(units_task, extractor, tmp_path / "a", tmp_path / "units", None, 3, 5)
     first, part = make(), tmp_path / "units/part-00000.parquet"
     before = part.stat().st_mtime_ns
-    assert make().card == first.card and part.stat().st_mtime_ns == before and len(first.items()) == 3
+    assert make().card == first.card and part.stat().st_mtime_ns == before and len(first.items) == 3
 
 
 def test_unreadable_recordings_give_no_reference_and_are_told(tmp_path, extractor, capsys):
     recordings(tmp_path / "a", 3)[1].write_bytes(b"no audio")
     task = units_task(extractor, tmp_path / "a", tmp_path / "units", None)
-    assert [i.id for i in task.items()] == ["u0", "u2"] and "set aside u1" in capsys.readouterr().err
+    assert [i.id for i in task.items] == ["u0", "u2"] and "set aside u1" in capsys.readouterr().err
 
 
 def test_questions_are_scored_by_passage_as_evaluate_does(corpus):  # noqa: F811
     (task,) = qa_tasks(Oracle(), load_corpus(corpus, "test"))
-    heard = {i.id: 0 for i in task.items()}
+    heard = {i.id: 0 for i in task.items}
     assert [(s.id, s.group, s.numerator) for s in task.score(heard)] == [("q0", "p0", 1.0), ("q1", "p1", 1.0)]
-    assert task.unit == "passage" and len(task.items()) == 6
+    assert task.unit == "passage" and len(task.items) == 6
     del heard["p1"]
     assert [s.numerator for s in task.score(heard)] == [1.0, 0.0]
 
@@ -91,30 +92,31 @@ def test_a_corpus_without_times_is_no_task(corpus):  # noqa: F811
 
 
 def test_a_limited_task_is_scored_on_its_items(tmp_path):
-    task = Limited(Roughness(recordings(tmp_path, 6)), 2, 0)
-    assert len(task.items()) == 2 and [s.id for s in task.score({})] == [i.id for i in task.items()]
+    one = Roughness(recordings(tmp_path, 6))
+    task = GridTask(one.name, one.metric, one.unit, one.card, one.items, one.encode, one.score).limited(2, 0)
+    assert len(task.items) == 2 and [s.id for s in task.score({})] == [i.id for i in task.items]
 
 
 # ---- plans
 
 
 def test_conditions_without_an_snr_of_their_own_stand_at_every_one():
-    plan = Plan({}, {}, ("m+g+r", "reverb@0.6"), ("held-out", "pink@7", "reverb"), (5.0, 0.0))
-    assert [s.label for s in plan_settings(plan)] == [
+    found = settings_of(("m+g+r", "reverb@0.6"), ("held-out", "pink@7", "reverb"), (5.0, 0.0))
+    assert [s.label for s in found] == [
         *("clean", "seen-m+g+r 5 dB", "seen-m+g+r 0 dB", "seen-reverb 0.6 s"),
         *("unseen-held-out 5 dB", "unseen-held-out 0 dB", "unseen-pink 7 dB", "unseen-reverb"),
     ]
 
 
 def test_the_noise_at_the_end_of_a_chain_stands_at_every_snr_too():
-    plan = Plan({}, {}, (), ("reverb@0.9+kitchen.wav", "pitch@-2+m+g+r", "a@b/bus.wav"), (5.0,))
-    assert [s.condition.text for s in plan_settings(plan)[1:]] == ["reverb@0.9+kitchen.wav@5", "pitch@-2+m+g+r@5", "a@b/bus.wav@5"]
+    found = settings_of((), ("reverb@0.9+kitchen.wav", "pitch@-2+m+g+r", "a@b/bus.wav"), (5.0,))
+    assert [s.condition.text for s in found[1:]] == ["reverb@0.9+kitchen.wav@5", "pitch@-2+m+g+r@5", "a@b/bus.wav@5"]
 
 
 @pytest.mark.parametrize("condition", ["pink@loud", "pitch", "reverb@0.5+pink@loud"])
 def test_malformed_conditions_are_refused(condition):
     with pytest.raises(InputError, match=re.escape(condition)):
-        plan_settings(Plan({}, {}, (condition,), (), ()))
+        settings_of((condition,), (), ())
 
 
 def test_names_as_typed():

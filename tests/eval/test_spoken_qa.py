@@ -14,8 +14,9 @@ from speechssl.data.records import first_passages, load_corpus
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
 from speechssl.eval.spoken_qa import by_length, evaluate, score_questions
+from speechssl.eval.tables import results_table
 from speechssl.report.build import write_report
-from speechssl.results import append_rows, read_rows, table
+from speechssl.results import append_rows, read_rows
 
 CLEAN = parse_condition("clean")
 ANSWERS = {
@@ -262,7 +263,7 @@ def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_pat
     rows = evaluate([Oracle(text=True)], one, [CLEAN], out, Distorter(0))
     append_rows(out / "results.jsonl", rows)
     assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"} and read_rows(out / "results.jsonl") == tuple(rows)
-    assert all((r.low, r.high) == (None, None) for r in rows) and "[" not in table(rows)
+    assert all((r.low, r.high) == (None, None) for r in rows) and "[" not in results_table(rows)
     (corpus / "card.json").write_text("{}")
     write_report(out, corpus, "test", 1, ["clean"], 0, [])
     assert "95 % interval." not in (out / "report.html").read_text()

@@ -13,7 +13,7 @@ from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval import grid_tasks as subjects
 from speechssl.eval.grid import Setting
-from speechssl.eval.grid_tasks import MAKERS, Setup, check_tested, load_tested
+from speechssl.eval.grid_tasks import MAKERS, Setup, load_tested
 
 from .superb_sets import labelled
 
@@ -43,11 +43,11 @@ def test_a_folder_of_models_is_known_from_an_encoder_alone(models):
     whole, alone = load_tested("a", str(models)), load_tested("b", str(models / "encoder"))
     assert (whole.name, whole.models, alone.models) == ("a", models, None)
     assert whole.encoder.hash == alone.encoder.hash == load_encoder(models / "encoder").hash
-    check_tested(whole, MAKERS)
-    check_tested(alone, ["ks", "asr"])
+    whole.check(MAKERS)
+    alone.check(["ks", "asr"])
     for task, needs in (("units", "units.safetensors"), ("dual", "dual/"), ("cascade-ctc", "text-qa/"), ("speechbert", "ctc/")):
         with pytest.raises(InputError, match=f"the encoder b comes alone, and the task {task} needs more; give .*{needs} in it"):
-            check_tested(alone, ["ks", task])
+            alone.check(["ks", task])
 
 
 @pytest.mark.parametrize("condition", ["gaussian@5", "m@5", "m+g+r@5", "reverb@0.5+fsd50k=recordings@5"])
@@ -56,11 +56,11 @@ def test_what_an_encoder_was_trained_on_is_not_unseen(models, condition):
     (models / "encoder/card.json").write_text(json.dumps({"options": {"distort": {"kinds": kinds}}}))
     for where in (models, models / "encoder"):
         subject = load_tested("after", str(where))
-        check_tested(subject, ["ks"], [Setting("seen", parse_condition(condition)), Setting("unseen", parse_condition("pink@5"))])
+        subject.check(["ks"], [Setting("seen", parse_condition(condition)), Setting("unseen", parse_condition("pink@5"))])
         with pytest.raises(InputError, match="after was trained on the noise .*, as its card says; name it with --seen"):
-            check_tested(subject, ["ks"], [Setting("unseen", parse_condition(condition))])
+            subject.check(["ks"], [Setting("unseen", parse_condition(condition))])
     (models / "encoder/card.json").write_text(json.dumps({"options": {"distort": None}}))
-    check_tested(load_tested("before", str(models)), ["ks"], [Setting("unseen", parse_condition(condition))])
+    load_tested("before", str(models)).check(["ks"], [Setting("unseen", parse_condition(condition))])
 
 
 def test_a_recogniser_among_the_models_is_judged_and_none_is_trained(models, corpus, tmp_path, monkeypatch):
@@ -69,9 +69,9 @@ def test_a_recogniser_among_the_models_is_judged_and_none_is_trained(models, cor
     monkeypatch.setattr(subjects, "train_ctc", None)
     (task,) = MAKERS["asr"](subject, corpus, tmp_path / "own", SETUP)
     card = json.loads((models / "ctc/card.json").read_text())
-    assert task.card["weights"] == card["weights"] and [i.id for i in task.items()] == ["q0", "q1"]
+    assert task.card["weights"] == card["weights"] and [i.id for i in task.items] == ["q0", "q1"]
     assert not (tmp_path / "own").exists()
-    assert len(MAKERS["asr"](subject, corpus, tmp_path / "own", replace(SETUP, recordings=1))[0].items()) == 1
+    assert len(MAKERS["asr"](subject, corpus, tmp_path / "own", replace(SETUP, recordings=1))[0].items) == 1
 
 
 def test_a_split_that_a_set_does_not_have_is_refused_before_a_head_is_trained(models, tmp_path):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from speechssl.errors import InputError
 from speechssl.eval.published import COLUMNS, VALUES, published
+from speechssl.eval.tables import results_table
 from speechssl.report.build import build_report, write_report
 from speechssl.report.superb import Artefacts, Confusion, Errors, Head, Timeline, Trial, Turn, of_superb, read_artefacts
 from speechssl.report.superb_figures import (
@@ -30,7 +31,7 @@ from speechssl.report.superb_figures import (
     timelines,
 )
 from speechssl.report.superb_page import blocks, summarise_superb, superb_tables
-from speechssl.results import LOWER_IS_BETTER, Row, append_rows, decimals, read_rows, table, unit
+from speechssl.results import LOWER_IS_BETTER, Row, append_rows, decimals, read_rows, unit
 
 from .superb_run import ENCODERS, put, row, rows, write_run
 
@@ -65,7 +66,7 @@ def test_units_and_directions_of_the_metrics():
 
 
 def test_the_terminal_calls_only_percent_percent():
-    text = table([row("se", "a", "clean", None, m, 2.345) for m in ("pesq", "stoi", "si_sdr")])
+    text = results_table([row("se", "a", "clean", None, m, 2.345) for m in ("pesq", "stoi", "si_sdr")])
     assert "pesq  " in text and "pesq (" not in text and "stoi (%)" in text and "si_sdr (dB)" in text and "2.35 [" in text
 
 
