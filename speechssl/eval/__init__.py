@@ -6,7 +6,7 @@ choice.py            the same for questions with options
 recogniser_errors.py the confusions of a recogniser, fitted
 metrics.py           FF1, AOS, EM, F1, word errors
 scores.py            a line a question, which comparisons are made from
-compare.py           systems paired on the same questions, where their lines cross; compare_tables.py: tables, answers that are missed
+compare.py           systems paired on the same questions, where their lines cross; compare_tables.py: tables, missed answers
 grid.py              encoders x tasks x conditions; grid_tasks.py: the tasks; degradation.py: what noise costs
 robustness.py        the grid from the command line, and its tables
 superb.py            the SUPERB benchmark, superb_tables.py: its tables; superb_speed.py: what caching gains
