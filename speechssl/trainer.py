@@ -114,12 +114,11 @@ class StepBatches(Dataset[Batch]):
         return {name: value[share :: self.processes] if value.ndim else value for name, value in batch.items()}
 
 
-def check_share(batch: int) -> None:
-    """Raises InputError unless the processes can divide a batch of this size into equal shares."""
-    if batch % processes():
-        raise InputError(
-            f"{processes()} processes cannot share a batch of {batch}; give a batch that is a multiple of {processes()}"
-        )
+def check_share(*batches: int) -> None:
+    """Raises InputError unless the processes can divide batches of these sizes into equal shares."""
+    for batch in batches:
+        if batch % (count := processes()):
+            raise InputError(f"{count} processes cannot share a batch of {batch}; give a batch that is a multiple of {count}")
 
 
 class StopAt(TrainerCallback):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from speechssl.data.records import Passage, Question, Span
-from speechssl.dual.weights import load_reader, save_reader
+from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.shared import SharedEncoder
 from speechssl.errors import InputError
 from speechssl.io import model_folder

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from speechssl.data.records import load_corpus
 from speechssl.dual.data import Layout
-from speechssl.dual.weights import load_reader, save_reader
+from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import load_encoder
 from speechssl.int8 import dequantise, quantise
 from speechssl.io import hash_files, read_json, replacing, write_json

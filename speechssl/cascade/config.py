@@ -67,7 +67,7 @@ class TrainTextQa:
     qa: QaOptions = group(QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=30), "reader", without=("noise",))
 
     def run(self) -> None:
-        from speechssl.cascade.text_qa import train_text
+        from speechssl.cascade.train import train_text
 
         train_text(self.corpus, self.out, self.qa)
         print(f"{self.out}: text QA")

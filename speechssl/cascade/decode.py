@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import Tensor
 
-from speechssl.cascade.ctc import BLANK, CtcVocabulary
 from speechssl.cascade.lm import END, SPECIAL, UNKNOWN, NgramModel
+from speechssl.cascade.model import BLANK, CtcVocabulary
 
 _LAST = "\U0010ffff"
 

@@ -28,8 +28,8 @@ from transformers import (
     pipeline,
 )
 
-from speechssl.cascade.ctc import greedy_spans, timed_words
-from speechssl.cascade.words import TimedWord, Transcript, check_samples, transcribe_pieces
+from speechssl.cascade.data import TimedWord, Transcript, check_samples, transcribe_pieces
+from speechssl.cascade.model import greedy_spans, timed_words
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import checkpoint_folder
 from speechssl.timing import FrameGrid

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from speechssl.cascade.confusions import MOST, Confusions, Edit, read_confusions, spelt_words
-from speechssl.cascade.ctc import CtcRecogniser
-from speechssl.cascade.ctc import Encoder as CtcEncoder
-from speechssl.cascade.text_qa import answer_transcripts
-from speechssl.cascade.words import Recogniser, TimedWord, Transcript
-from speechssl.data.records import Passage, Question, Span
+from speechssl.cascade.data import Recogniser, Record, TimedWord, Transcript
+from speechssl.cascade.model import CtcRecogniser
+from speechssl.cascade.model import Encoder as CtcEncoder
+from speechssl.data.records import Span
 from speechssl.dual.decode import Reader
+from speechssl.dual.model import load_reader
 from speechssl.dual.system import TimedAnswer
-from speechssl.dual.weights import load_reader
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json
 from speechssl.text import joiner, language_of, pieces
@@ -29,94 +28,72 @@ SIMULATED = "cascade-simulated"
 
 @dataclass(frozen=True)
 class Cascade:
-    """A recogniser and text QA."""
+    """Text QA on the words of a recording: recognised ones, those of the corpus (`given_words`), or these with simulated errors
+    (`simulated_words`).
+    """
 
-    recogniser: Recogniser
+    name: str
+    words: Callable[[Any, Any], Transcript]  # record, samples (N,) float32 at 16 kHz -> words
     codec: TextCodec
     reader: Reader
     card: Mapping[str, Any]
     needs_audio: bool = True
 
-    @property
-    def name(self) -> str:
-        return f"cascade-{self.recogniser.name}"
-
-    def encode(self, record: Any, samples: Any) -> Transcript:
-        """samples: (N,) float32 at 16 kHz."""
-        return self.recogniser.transcribe(samples)
-
-    def answer_all(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
-        return answer_transcripts(self.codec, self.reader, items)
-
-
-@dataclass(frozen=True)
-class TextSystem:
-    """Text QA without audio: on the reference text (`text`, the cascade's topline), or on the transcripts that the corpus brings
-    along (`cascade-given`).
-    """
-
-    codec: TextCodec
-    reader: Reader
-    card: Mapping[str, Any]
-    name: str
-    needs_audio: bool = False
-
-    def encode(self, record: Passage | Question | None, samples: Any) -> Transcript:
-        """The words of the record, with their times where the manifest has them.
-
-        `cascade-given` takes the text of a record without a transcript: corpora transcribe passages alone, or questions alone.
-        Raises ValueError where nothing is written, or for a recording that is of no corpus.
-        """
-        if record is None:
+    def encode(self, record: Record | None, samples: Any) -> Transcript:
+        """Raises ValueError where there are no words, or for a recording of no corpus where words are those of a corpus."""
+        if record is None and not self.needs_audio:
             raise ValueError(f"the system {self.name} reads the text of a corpus; evaluate it on a prepared corpus")
-        text = record.text if self.name == "text" else record.transcript or record.text
-        if not text.strip():
-            wanted = "reference text" if self.name == "text" else "transcript"
-            raise ValueError(f"{record.id} has no {wanted} that the system {self.name} could read")
-        if self.name == "text" and record.words:
-            words = [TimedWord(w.text, w.start, w.end, math.nan) for w in record.words]
-        else:
-            words = [TimedWord(word, math.nan, math.nan, math.nan) for word, _ in pieces(text, record.language)]
-        return Transcript(tuple(words), joiner(record.language))
+        return self.words(record, samples)
 
     def answer_all(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
-        return answer_transcripts(self.codec, self.reader, items)
+        """(question, passage) transcripts -> answers. A passage in which nothing was recognised gives an empty answer at 0 s.
+
+        Times are nan where those of the words are.
+        """
+        coded = [tuple(self.codec.encode([w.text for w in transcript.words]) for transcript in item) for item in items]
+        usable = [i for i, (_, (ids, _)) in enumerate(coded) if len(ids)]
+        spans = self.reader.read_many([(coded[i][0][0], coded[i][1][0]) for i in usable])
+        answers = [TimedAnswer(0.0, 0.0, 0.0, "") for _ in items]
+        for i, span in zip(usable, spans, strict=True):
+            passage, owners = items[i][1], coded[i][1][1]
+            words = passage.words[owners[span.first] : owners[span.last] + 1]
+            text = passage.separator.join(w.text for w in words)
+            answers[i] = TimedAnswer(words[0].start, words[-1].end, span.confidence, text)
+        return answers
 
 
-@dataclass(frozen=True)
-class SimulatedCascade:
-    """Text QA on the reference text with errors like a real recogniser's, as many as are asked for (`confusions`).
+def given_words(name: str, record: Record) -> Transcript:
+    """The words of a record, with their times where the manifest has them: of the reference text (`text`, the cascade's topline),
+    or of the transcripts that the corpus brings along (`cascade-given`).
+
+    `cascade-given` takes the text of a record without a transcript: corpora transcribe passages alone, or questions alone.
+    Raises ValueError where nothing is written.
+    """
+    text = record.text if name == "text" else record.transcript or record.text
+    if not text.strip():
+        wanted = "reference text" if name == "text" else "transcript"
+        raise ValueError(f"{record.id} has no {wanted} that the system {name} could read")
+    if name == "text" and record.words:
+        words = [TimedWord(w.text, w.start, w.end, math.nan) for w in record.words]
+    else:
+        words = [TimedWord(word, math.nan, math.nan, math.nan) for word, _ in pieces(text, record.language)]
+    return Transcript(tuple(words), joiner(record.language))
+
+
+def simulated_words(confusions: Confusions, wer: float, seed: int, record: Record) -> Transcript:
+    """The reference text with errors like a real recogniser's, as many as are asked for. wer: a fraction; seed: of the errors,
+    together with the id of the record.
 
     A word keeps its time whatever it is taken for; one that is inserted shares the time of the word before it, by letters; the time
-    of a deleted word is lost.
+    of a deleted word is lost. Raises ValueError where there is no text, or in another language than that of the fit.
     """
-
-    codec: TextCodec
-    reader: Reader
-    card: Mapping[str, Any]
-    confusions: Confusions
-    wer: float  # a fraction
-    seed: int = 0  # of the errors, together with the id of the record
-    needs_audio: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"{SIMULATED}@{100 * self.wer:g}"
-
-    def encode(self, record: Passage | Question | None, samples: Any) -> Transcript:
-        """The reference text with errors. Raises ValueError where there is none, or in another language than that of the fit."""
-        if record is None:
-            raise ValueError(f"the system {self.name} reads the text of a corpus; evaluate it on a prepared corpus")
-        if language_of(record.language) != language_of(self.confusions.language):
-            raise ValueError(f"{record.id} is in {record.language!r}, and the errors were fitted on {self.confusions.language!r}")
-        spans = reference_words(record)
-        if not spans:
-            raise ValueError(f"{record.id} has no reference text that errors could be made in")
-        edits = self.confusions.simulate([s.text for s in spans], self.wer, record.id, self.seed)
-        return Transcript(tuple(timed_edits(edits, spans)), joiner(record.language))
-
-    def answer_all(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
-        return answer_transcripts(self.codec, self.reader, items)
+    if language_of(record.language) != language_of(confusions.language):
+        raise ValueError(f"{record.id} is in {record.language!r}, and the errors were fitted on {confusions.language!r}")
+    spans = reference_words(record)
+    if not spans:
+        raise ValueError(f"{record.id} has no reference text that errors could be made in")
+    edits = confusions.simulate([s.text for s in spans], wer, record.id, seed)
+    return Transcript(tuple(timed_edits(edits, spans)), joiner(record.language))
 
 
 def parse_rate(name: str) -> float:
@@ -132,7 +109,7 @@ def parse_rate(name: str) -> float:
     return percent / 100
 
 
-def reference_words(record: Passage | Question) -> list[Span]:
+def reference_words(record: Record) -> list[Span]:
     """The words (zh: characters) of the reference with their times, nan where the manifest has none."""
     if not record.words:
         return [Span(word, math.nan, math.nan) for word in spelt_words(record.text, record.language)]
@@ -180,23 +157,25 @@ def load_recogniser(models: Path, engine: str, encoder: CtcEncoder) -> tuple[Rec
 def load_cascade(folder: Path, recogniser: Recogniser, recogniser_card: Any, bf16: bool = False) -> Cascade:
     """folder: of text QA. recogniser_card: what the card of the system says of the recogniser."""
     codec, reader, card = _load_text_qa(folder, bf16)
-    return Cascade(recogniser, codec, reader, {"asr": recogniser_card} | card)
+    name = f"cascade-{recogniser.name}"
+    return Cascade(name, lambda _, samples: recogniser.transcribe(samples), codec, reader, {"asr": recogniser_card} | card)
 
 
-def load_text(folder: Path, name: str, bf16: bool = False) -> TextSystem:
+def load_text(folder: Path, name: str, bf16: bool = False) -> Cascade:
     """folder: of text QA. name: `text` or `cascade-given`."""
     codec, reader, card = _load_text_qa(folder, bf16)
-    return TextSystem(codec, reader, {"reads": name} | card, name)
+    return Cascade(name, lambda record, _: given_words(name, record), codec, reader, {"reads": name} | card, False)
 
 
-def load_simulated(folder: Path, errors: Path, name: str, bf16: bool = False, seed: int = 0) -> SimulatedCascade:
+def load_simulated(folder: Path, errors: Path, name: str, bf16: bool = False, seed: int = 0) -> Cascade:
     """folder: of text QA. errors: of `evaluate confusions`. name: `cascade-simulated@30` for a word error rate of 30 %."""
     wer = parse_rate(name)
     if not errors.is_file():
         raise InputError(f"{errors} is not there, which {name} makes its errors with; fit it with `speechssl evaluate confusions`")
     codec, reader, card = _load_text_qa(folder, bf16)
     card |= {"reads": f"text with {name.removeprefix('cascade-')}", "errors": hash_files([errors]), "seed": seed}
-    return SimulatedCascade(codec, reader, card, read_confusions(errors), wer, seed)
+    confusions, name = read_confusions(errors), f"{SIMULATED}@{100 * wer:g}"
+    return Cascade(name, lambda record, _: simulated_words(confusions, wer, seed, record), codec, reader, card, False)
 
 
 def _load_text_qa(folder: Path, bf16: bool) -> tuple[TextCodec, Reader, dict[str, Any]]:

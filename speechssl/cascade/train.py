@@ -1,12 +1,10 @@
-"""Training of a CTC head on a frozen encoder, from features that are computed once."""
+"""Training of the cascade: a CTC head on a frozen encoder, from features that are computed once, and text QA on words."""
 
 from __future__ import annotations
 
-import itertools
 import re
 import shutil
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -14,16 +12,20 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
-from tqdm import tqdm
 
-from speechssl.audio import read_audio
 from speechssl.cascade.config import CtcOptions
-from speechssl.cascade.ctc import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
-from speechssl.data.records import Corpus, Passage, Question, Span, data_hash, first_passages, load_corpus
+from speechssl.cascade.data import Record, features_on_disk, text_examples
+from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
+from speechssl.data.records import Span, data_hash, first_passages, load_corpus
+from speechssl.dual.model import SpanModel
+from speechssl.dual.train import fit_spans, layout_of
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import read_json, replacing, stage, write_json
+from speechssl.io import read_json, stage
 from speechssl.processes import is_main, main_first
+from speechssl.textlm.config import QaOptions
+from speechssl.textlm.encoders import TextCodec, load_text_encoder, pad_id
+from speechssl.textlm.symbols import character_encoder, subword_units
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch, check_share, fit
 
@@ -33,33 +35,49 @@ MARGIN = 0.1  # seconds of context left around a crop
 def train_ctc(corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptions, split: str = "train") -> CtcRecogniser:
     """Train (once) on a split and save a recogniser in `out`; features are kept in `out`/features until it is done.
 
-    Recordings that cannot be read are set aside and listed. Raises InputError where `out` was made from other inputs.
+    Recordings that cannot be read are set aside and listed. Raises InputError where `out` was made from other inputs, or no word
+    has times.
     """
     check_share(options.batch)
     with stage(out, {"data": data_hash(corpus, split), "encoder": encoder.hash}, asdict(options)) as step:
         if step.done:
             return CtcRecogniser.load(out, encoder)
-        torch.manual_seed(options.training.seed)
+        seed, layer = options.training.seed, options.layer
+        torch.manual_seed(seed)
         data = first_passages(load_corpus(corpus, split), options.passages)
         if not data.passages:
             raise InputError(f"{corpus / split} has no passages; prepare the corpus with some")
-        language = next(iter(data.passages.values())).language
+        english = next(iter(data.passages.values())).language == "en"
+
+        def encode(record: Record, samples: np.ndarray) -> tuple[np.ndarray, None]:
+            """(T, D) of one layer, or (T, L, D) of all."""
+            if layer is not None:
+                return encoder.features(samples, layer).numpy(), None
+            return encoder.hidden_states(samples).cpu().transpose(0, 1).contiguous().numpy(), None
+
+        everything: list[Record] = [*data.passages.values(), *data.questions]
+        records = [r for r in everything if r.words]
         with main_first():
-            features, recordings = _features(data, language, encoder, out / "features", options.layer)
-        if language == "en":
-            vocabulary = CtcVocabulary.english()
-        else:
-            vocabulary = CtcVocabulary.of_characters(w.text for r in recordings for w in r.words)
-        states = 1 if options.layer is not None else encoder.layers + 1
-        shape = HeadShape(encoder.width, len(vocabulary), states, options.projection, options.lstm_width)
-        head, seed = CtcHead(shape), options.training.seed
+            features, bounds, _ = features_on_disk(data, records, encode, out / "features", "features for CTC")
+        left_out = re.compile("[^a-z']" if english else r"[\W_]")  # what the vocabulary cannot spell
+        recordings = []
+        for record in records:
+            spelt = (replace(w, text=left_out.sub("", w.text.lower())) for w in record.words)
+            if bounds[record.id][0] < bounds[record.id][1]:
+                recordings.append((tuple(w for w in spelt if w.text.strip("'")), *bounds[record.id]))
+        if not recordings:
+            raise InputError("no training recording has words with times; a CTC head cannot be trained on this corpus")
+        words = (w.text for some, _, _ in recordings for w in some)
+        vocabulary = CtcVocabulary.english() if english else CtcVocabulary.of_characters(words)
+        states = 1 if layer is not None else encoder.layers + 1
+        head = CtcHead(HeadShape(encoder.width, len(vocabulary), states, options.projection, options.lstm_width))
         batches = CropBatches(features, recordings, vocabulary, encoder.grid, options.batch, options.longest, seed)
         result = fit(_HeadTraining(head), batches, options.training, out / "checkpoints")
-        recogniser = CtcRecogniser(encoder, head.eval(), vocabulary, "ctc", layer=options.layer)
-        facts = {"options": asdict(options), "training": result, "corpus": read_json(corpus / "card.json")}
+        recogniser = CtcRecogniser(encoder, head.eval(), vocabulary, "ctc", layer=layer)
         with main_first():
             if is_main():
-                recogniser.save(out, facts)
+                card = read_json(corpus / "card.json")
+                recogniser.save(out, {"options": asdict(options), "training": result, "corpus": card})
                 shutil.rmtree(out / "features")
         return recogniser
 
@@ -72,102 +90,69 @@ class _HeadTraining(nn.Module):
         self.head = head
 
     def forward(self, features: torch.Tensor, lengths: torch.Tensor, targets: torch.Tensor, sizes: torch.Tensor) -> Batch:
-        """features: (B, T, D), or (B, T, S, D) of S hidden states; lengths, sizes: (B,); targets: (B, symbols) padded."""
+        """features: (B, T, D), or (B, T, L, D) of L hidden states; lengths, sizes: (B,); targets: (B, symbols) padded."""
         features = features.transpose(1, 2) if features.ndim == 4 else features
         return self.head.loss(features.float(), lengths, [t[:n].tolist() for t, n in zip(targets, sizes, strict=True)])
 
 
 @dataclass(frozen=True)
-class _Recording:
-    words: tuple[Span, ...]
-    first: int  # row of the feature array
-    frames: int
-
-
-@dataclass(frozen=True)
 class CropBatches:
-    """Random crops of whole words, a function of (seed, step) only."""
+    """Random crops of whole words, a function of (seed, step) only. A recording is drawn by its length."""
 
-    features: np.ndarray  # (F, D) or (F, S, D) float16, all recordings one after another
-    recordings: Sequence[_Recording]
+    features: np.ndarray  # (F, D) or (F, L, D) float16, all recordings one after another
+    recordings: Sequence[tuple[tuple[Span, ...], int, int]]  # words, and the rows of `features`, [first, last)
     vocabulary: CtcVocabulary
     grid: FrameGrid
     batch: int
-    longest: float
+    longest: float  # seconds
     seed: int
 
     def __call__(self, step: int) -> Batch:
         rng = np.random.default_rng([self.seed, step])
-        weights = np.array([r.frames for r in self.recordings], float)
-        chosen = rng.choice(len(self.recordings), size=self.batch, p=weights / weights.sum())
-        crops = [self._crop(rng, self.recordings[i]) for i in chosen]
-        targets = [torch.tensor(self.vocabulary.encode(text)) for _, text in crops]
+        weights = np.array([last - first for _, first, last in self.recordings], float)
+        rows, targets = [], []
+        for chosen in rng.choice(len(self.recordings), size=self.batch, p=weights / weights.sum()):
+            words, start, stop = self.recordings[chosen]
+            first = last = int(rng.integers(len(words)))
+            while last + 1 < len(words) and words[last + 1].end - words[first].start <= self.longest:
+                last += 1
+            begin = self.grid.frame_at(self.grid.sample(words[first].start - MARGIN), stop - start)
+            end = self.grid.frame_at(self.grid.sample(words[last].end + MARGIN), stop - start)
+            rows.append(torch.from_numpy(self.features[start + begin : start + end + 1].astype(np.float32)))
+            targets.append(torch.tensor(self.vocabulary.encode(" ".join(w.text for w in words[first : last + 1]))))
         return {
-            "features": pad_sequence([torch.from_numpy(f.astype(np.float32)) for f, _ in crops], batch_first=True),
-            "lengths": torch.tensor([len(f) for f, _ in crops]),
+            "features": pad_sequence(rows, batch_first=True),
+            "lengths": torch.tensor([len(f) for f in rows]),
             "targets": pad_sequence(targets, batch_first=True),
             "sizes": torch.tensor([len(t) for t in targets]),
         }
 
-    def _crop(self, rng: np.random.Generator, recording: _Recording) -> tuple[np.ndarray, str]:
-        words = recording.words
-        first = last = int(rng.integers(len(words)))
-        while last + 1 < len(words) and words[last + 1].end - words[first].start <= self.longest:
-            last += 1
-        begin = self.grid.frame_at(self.grid.sample(words[first].start - MARGIN), recording.frames)
-        end = self.grid.frame_at(self.grid.sample(words[last].end + MARGIN), recording.frames)
-        rows = self.features[recording.first + begin : recording.first + end + 1]
-        return rows, " ".join(w.text for w in words[first : last + 1])
 
+def train_text(corpus: Path, out: Path, options: QaOptions) -> None:
+    """Train text QA on the words of a split; once. The tokeniser is saved beside the model.
 
-def _spelt(words: Sequence[Span], language: str) -> tuple[Span, ...]:
-    """Words in the symbols of the vocabulary: lower-case letters and apostrophes in English, no signs in other languages."""
-    left_out = re.compile("[^a-z']" if language == "en" else r"[\W_]")
-    spelt = (replace(w, text=left_out.sub("", w.text.lower())) for w in words)
-    return tuple(w for w in spelt if w.text.strip("'"))
-
-
-def _features(
-    data: Corpus, language: str, encoder: SpeechEncoder, folder: Path, layer: int | None
-) -> tuple[np.ndarray, list[_Recording]]:
-    """Features of one layer (or of all) of all recordings with words, in one float16 array on disk, (F, D) or (F, S, D).
-
-    A recording that cannot be read has no rows. Raises InputError where no word has times.
+    Questions whose answer has neither times nor an offset with words of the passage there are listed and left out.
+    Raises InputError where `out` holds a reader that was made from other inputs.
     """
-
-    def one(record: Passage | Question) -> np.ndarray | str:
-        try:
-            samples = read_audio(data.path(record))
-            if layer is not None:
-                rows = encoder.features(samples, layer)
-            else:
-                rows = encoder.hidden_states(samples).cpu().transpose(0, 1).contiguous()
-            return rows.numpy().astype(np.float16)
-        except (InputError, ValueError) as error:
-            return str(error)
-
-    everything: list[Passage | Question] = [*data.passages.values(), *data.questions]
-    records = [r for r in everything if r.words]
-    path, index = folder / "features.f16", folder / "index.json"
-    if not index.is_file():
-        bounds, failed = [0], {}
-        with replacing(path) as temporary, temporary.open("wb") as file, ThreadPoolExecutor(2) as pool:
-            made = tqdm(pool.map(one, records), total=len(records), desc="features for CTC", unit="file")
-            for record, rows in zip(records, made, strict=True):
-                if isinstance(rows, str):
-                    failed[record.id] = rows
-                else:
-                    file.write(rows.tobytes())
-                bounds.append(bounds[-1] + (0 if isinstance(rows, str) else len(rows)))
-        tell_set_aside(failed, "features for CTC")
-        write_json(index, {"bounds": bounds, "failed": failed})
-    bounds = read_json(index)["bounds"]
-    recordings = [
-        _Recording(_spelt(r.words, language), first, last - first)
-        for r, (first, last) in zip(records, itertools.pairwise(bounds), strict=True)
-        if last > first
-    ]
-    if not recordings:
-        raise InputError("no training recording has words with times; a CTC head cannot be trained on this corpus")
-    states = () if layer is not None else (encoder.layers + 1,)
-    return np.memmap(path, np.float16, "r", shape=(bounds[-1], *states, encoder.width)), recordings
+    check_share(options.batch, options.short_batch)
+    with stage(out, {"data": data_hash(corpus, options.split)}, asdict(options)) as step:
+        if step.done:
+            return
+        data = load_corpus(corpus, options.split)
+        encoder, tokenizer = load_text_encoder(options.text_encoder)
+        if options.characters:  # these get rows of the encoder's embedding table
+            texts = [*(p.written for p in data.passages.values()), *(q.written for q in data.questions)]
+            encoder, table, tokenizer = character_encoder(encoder, tokenizer, texts, options.training.seed)
+        else:
+            rows = encoder.get_input_embeddings().weight.detach()
+            table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
+        layout = layout_of(options, tokenizer.cls_token_id, tokenizer.sep_token_id, pad_id(tokenizer))
+        examples, left_out = text_examples(data, TextCodec(tokenizer))
+        tell_set_aside(left_out, "training of text QA", "question")
+        torch.manual_seed(options.training.seed)
+        model = SpanModel(encoder, table, subword_units(tokenizer, options.subwords, table.num_embeddings, table.embedding_dim))
+        if is_main():
+            tokenizer.save_pretrained(out)
+        card = {"what": "text QA", "text_encoder": options.text_encoder, "corpus": read_json(corpus / "card.json")}
+        card |= {"subwords": options.subwords, "characters": options.characters, "left_out": len(left_out)}
+        fit_spans(model, examples, layout, options, out, card)

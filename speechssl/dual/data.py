@@ -38,11 +38,6 @@ class Window:
         """One past the last token."""
         return self.first + self.length
 
-    def local(self, first: int, last: int) -> tuple[int, int] | None:
-        """The span first..last of the passage, counted from this window's first token; None if not wholly inside."""
-        inside = self.first <= first <= last < self.stop
-        return (first - self.first, last - self.first) if inside else None
-
 
 def windows(total: int, size: int, stride: int) -> tuple[Window, ...]:
     """Windows of `size` tokens, `stride` apart, over a passage of `total` tokens; the last one ends flush with the passage.
@@ -79,6 +74,11 @@ class Layout:
         ids = np.concatenate([[self.cls], asked, [self.sep], window, [self.sep]]).astype(np.int64)
         return ids, len(asked) + 2
 
+    @property
+    def symbols(self) -> int:
+        """Ids below this are no specials of a table of units or audio words."""
+        return min(self.cls, self.sep, self.pad)
+
 
 def collate(sequences: Sequence[tuple[np.ndarray, int]], pad: int) -> dict[str, torch.Tensor]:
     """Pad to one length: ids, mask, segments (B, S). Segments are BERT's: 1 for the window and its [SEP], 0 for the rest."""
@@ -91,21 +91,8 @@ def collate(sequences: Sequence[tuple[np.ndarray, int]], pad: int) -> dict[str, 
 
 
 def window_mask(mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-    """mask, segments: (B, S) of `collate`. (B, S), 1 for tokens of the window: segment 1 without its closing [SEP].
-
-    The closing [SEP] is the last of a sequence: nothing follows it.
-    """
+    """mask, segments: (B, S) of `collate`. (B, S), 1 for tokens of the window: segment 1 without the [SEP] that ends a sequence."""
     return segments * functional.pad(mask[:, 1:], (0, 1))
-
-
-@dataclass(frozen=True)
-class Example:
-    """A question to train on: token ids, and the answer's first and last passage token (inclusive)."""
-
-    question: np.ndarray  # (Q,) int
-    passage: np.ndarray  # (P,) int
-    first: int
-    last: int
 
 
 def draw_batch(step: int, examples: int, size: int, seed: int) -> tuple[np.ndarray, np.random.Generator]:
@@ -118,10 +105,34 @@ def draw_batch(step: int, examples: int, size: int, seed: int) -> tuple[np.ndarr
     return order[index * size : (index + 1) * size], np.random.default_rng([seed, epoch, index])
 
 
+def replace_tokens(rng: np.random.Generator, sequence: np.ndarray, share: float, symbols: int) -> None:
+    """Replace, in place, a share of the tokens by one of the ids 0..symbols - 1, as another voice would change them.
+
+    Specials, whose ids are `symbols` and above, stay. sequence: (S,).
+    """
+    if share:
+        where = (rng.random(len(sequence)) < share) & (sequence < symbols)
+        sequence[where] = rng.integers(symbols, size=int(where.sum()))
+
+
+@dataclass(frozen=True)
+class Example:
+    """A question to train on: token ids, and the answer's first and last passage token (inclusive)."""
+
+    question: np.ndarray  # (Q,) int
+    passage: np.ndarray  # (P,) int
+    first: int
+    last: int
+
+
 @dataclass(frozen=True)
 class ExampleBatches:
-    """Batches of windows, a function of (seed, step) only; a share of `empty` is cut anywhere, and points at [CLS] where it does
-    not hold the answer.
+    """Batches of windows, a function of (seed, step) only: the answer stands anywhere in its window; a share of `empty` is cut
+    anywhere in the passage, and points at [CLS] where it does not hold the answer.
+
+    The first `short_steps` steps have batches of `short_size` windows of `short_window` tokens: to match a question with one of
+    three sentences is learnt long before one of ten; from a whole passage the reader sits on a plateau (it points at any fact)
+    for hundreds of steps.
     """
 
     examples: Sequence[Example]
@@ -129,70 +140,44 @@ class ExampleBatches:
     size: int = 16  # B
     empty: float = 0.1
     seed: int = 0
-    noise: float = 0.0  # share of the question's and the passage's tokens that are replaced
-    symbols: int = 0  # by one of these ids, 0..symbols - 1
+    noise: float = 0.0  # share of the tokens that are replaced by others, see `replace_tokens`
+    short_window: int = 0
+    short_size: int = 0
+    short_steps: int = 0
 
     def __call__(self, step: int) -> Batch:
         """ids, mask, segments (B, S); first, last (B,): positions of the answer in its sequence, 0 where the window lacks it."""
-        numbers, rng = draw_batch(step, len(self.examples), self.size, self.seed)
-        drawn = [self._draw(rng, self.examples[i]) for i in numbers]
-        batch = collate([sequence for sequence, _, _ in drawn], self.layout.pad)
-        batch["first"] = torch.tensor([first for _, first, _ in drawn])
-        batch["last"] = torch.tensor([last for _, _, last in drawn])
-        return batch
-
-    def _draw(self, rng: np.random.Generator, example: Example) -> tuple[tuple[np.ndarray, int], int, int]:
-        """A window at a random place: with the answer inside, or (rarely) anywhere."""
-        total, size = len(example.passage), self.layout.size
-        latest = max(total - size, 0)
-        low, high = max(example.last - size + 1, 0), min(example.first, latest)
-        if low > high or rng.random() < self.empty:
-            low, high = 0, latest
-        window = Window(int(rng.integers(low, high + 1)), min(size, total))
-        sequence, offset = self.layout.sequence(example.question, example.passage[window.first : window.stop])
-        if self.noise:  # tokens change as another voice would change them; [CLS] and the two [SEP] stay
-            where = np.flatnonzero(rng.random(len(sequence)) < self.noise)
-            where = where[(where > 0) & (where != offset - 1) & (where < len(sequence) - 1)]
-            sequence[where] = rng.integers(self.symbols, size=len(where))
-        inside = window.local(example.first, example.last)
-        first, last = (offset + inside[0], offset + inside[1]) if inside else (0, 0)
-        return (sequence, offset), first, last
+        short = step < self.short_steps
+        size, length = (self.short_size, self.short_window) if short else (self.size, self.layout.size)
+        numbers, rng = draw_batch(step, len(self.examples), size, self.seed)
+        sequences, firsts, lasts = [], [], []
+        for example in (self.examples[i] for i in numbers):
+            latest = max(len(example.passage) - length, 0)
+            low, high = max(example.last - length + 1, 0), min(example.first, latest)
+            if low > high or rng.random() < self.empty:
+                low, high = 0, latest
+            start = int(rng.integers(low, high + 1))
+            sequence, offset = self.layout.sequence(example.question, example.passage[start : start + length])
+            replace_tokens(rng, sequence, self.noise, self.layout.symbols)
+            inside = start <= example.first and example.last < start + length
+            firsts.append(offset + example.first - start if inside else 0)
+            lasts.append(offset + example.last - start if inside else 0)
+            sequences.append((sequence, offset))
+        return collate(sequences, self.layout.pad) | {"first": torch.tensor(firsts), "last": torch.tensor(lasts)}
 
 
-@dataclass(frozen=True)
-class ShortFirst:
-    """Batches of short windows for the first `steps` steps, of whole ones after.
+def unit_source(units: Path, corpus: Path) -> tuple[dict[str, Any], int, FrameGrid, tuple[str, ...]]:
+    """What the card of extracted units says: what made them (encoder, layer, codebook, corpus and so on), K, the grid of their
+    frames, and the hashes of the codebooks whose unit k means the same, the units' own first.
 
-    To match a question with one of three sentences is learnt long before one of ten: from a whole passage the reader sits on a
-    plateau (it points at any fact) for hundreds of steps. A batch of short windows holds as many tokens as one of whole windows.
+    units: the folder of a split. Raises InputError where they are of another corpus, or their card does not say.
     """
-
-    short: ExampleBatches
-    whole: ExampleBatches
-    steps: int
-
-    def __call__(self, step: int) -> Batch:
-        return (self.short if step < self.steps else self.whole)(step)
-
-
-@dataclass(frozen=True)
-class UnitSource:
-    """What the card of extracted units says of them."""
-
-    made_from: dict[str, Any]  # encoder, layer, codebook, corpus and so on
-    symbols: int  # K
-    grid: FrameGrid
-    codebooks: tuple[str, ...]  # hashes of the codebooks whose unit k means the same, the units' own first
-
-
-def unit_source(units: Path, corpus: Path) -> UnitSource:
-    """units: the folder of a split. Raises InputError where they are of another corpus, or their card does not say."""
     card = units_card(units)
     try:
-        source = UnitSource(card["made_from"], int(card["K"]), FrameGrid(**card["grid"]), tuple(card["codebooks"]))
+        source = dict(card["made_from"]), int(card["K"]), FrameGrid(**card["grid"]), tuple(card["codebooks"])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{units / 'card.json'} does not say what made the units; extract them again") from error
-    if source.made_from.get("corpus") != data_hash(corpus, units.name):
+    if source[0].get("corpus") != data_hash(corpus, units.name):
         raise InputError(f"the units in {units} were made from another corpus; extract them again")
     return source
 

@@ -1,24 +1,35 @@
 """The span model (BERT's question answering, arXiv 1810.04805, section 4.2): embedding table, text encoder, two vectors.
 
 Both vectors are dotted with every output of the encoder and give the logits of an answer's start and end. DUAL reads units with it
-(arXiv 2203.04911), the cascade word pieces, SpeechBERT audio words.
+(arXiv 2203.04911), the cascade word pieces, SpeechBERT audio words. On disk a reader is a folder with config, weights, layout and
+card; matrices are kept as int8 (`int8.py`), everything else as it is.
 Letters: B sequences, S tokens in a sequence, E embedding width.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
-from transformers import PreTrainedModel
+from transformers import AutoConfig, AutoModel, PreTrainedModel
 
-from speechssl.dual.data import window_mask
+from speechssl.dual.data import Layout, window_mask
+from speechssl.errors import InputError
+from speechssl.int8 import dequantise, quantise
+from speechssl.io import hash_files, read_json, replacing, write_json
 from speechssl.textlm.symbols import SubwordUnits
 from speechssl.trainer import Batch
 
 IGNORED = -1e4  # logit of positions that are not allowed; finite in bf16
+M = TypeVar("M", bound=nn.Module)
 
 
 class EncoderInputs:
@@ -58,31 +69,73 @@ class SpanModel(nn.Module):
         self.subwords = subwords
         self.head = nn.Linear(encoder.config.hidden_size, 2)
 
-    def forward(
-        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, first: torch.Tensor, last: torch.Tensor
-    ) -> Batch:
-        """first, last: (B,) positions of the answer's first and last token, 0 where the window holds no answer."""
-        return span_loss(self.logits(ids, mask, segments), first, last)
-
     def logits(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """ids, mask, segments: (B, S). Returns (B, S, 2): start and end logits; IGNORED outside [CLS] and the window."""
         embedded = self.embedding(ids) if self.subwords is None else self.embedding(ids) + self.subwords(ids)
-        return self.logits_of(embedded, mask, segments)
-
-    def logits_of(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        """`logits` of vectors (B, S, E) in the place of ids."""
-        hidden = self.hidden(embedded, mask, segments)
+        hidden = self.encoder(**self.inputs(embedded, mask, segments)).last_hidden_state
         allowed = window_mask(mask, segments).bool()
         allowed[:, 0] = True
         return torch.where(allowed[..., None], self.head(hidden).float(), IGNORED)
 
-    def hidden(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None) -> torch.Tensor:
-        """The encoder's output for vectors (B, S, E). segments None: one text, in which nothing is asked."""
-        return self.encoder(**self.inputs(embedded, mask, segments)).last_hidden_state
+    def forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, first: torch.Tensor, last: torch.Tensor
+    ) -> Batch:
+        """first, last: (B,) positions of the answer's first and last token, 0 where the window holds no answer.
+
+        loss: the mean cross-entropy of both ends. exact: how often both are right.
+        """
+        logits = self.logits(ids, mask, segments)
+        loss = (functional.cross_entropy(logits[..., 0], first) + functional.cross_entropy(logits[..., 1], last)) / 2
+        right = (logits[..., 0].argmax(1) == first) & (logits[..., 1].argmax(1) == last)
+        return {"loss": loss, "exact": right.float().mean().detach()}
 
 
-def span_loss(logits: torch.Tensor, first: torch.Tensor, last: torch.Tensor) -> Batch:
-    """logits: (B, S, 2); first, last: (B,). The mean cross-entropy of both ends, and how often both are right."""
-    loss = (functional.cross_entropy(logits[..., 0], first) + functional.cross_entropy(logits[..., 1], last)) / 2
-    right = (logits[..., 0].argmax(1) == first) & (logits[..., 1].argmax(1) == last)
-    return {"loss": loss, "exact": right.float().mean().detach()}
+def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) -> None:
+    """Write model.safetensors, config.json and, last, card.json. model: with `encoder` and `embedding`, as SpanModel."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / "model.safetensors") as temporary:
+        save_file(quantise(model.state_dict()), temporary)
+    config = model.encoder.config.to_dict() | {"symbols": list(model.embedding.weight.shape)}
+    if (subwords := getattr(model, "subwords", None)) is not None:
+        config["subwords"] = subwords.shape
+    config.pop("_name_or_path", None)  # a path of the machine it was trained on
+    write_json(folder / "config.json", config)
+    write_json(folder / "card.json", card | {"layout": asdict(layout), "weights": hash_files([folder / "model.safetensors"])})
+
+
+def load_reader(folder: Path) -> tuple[SpanModel, Layout, dict[str, Any]]:
+    """Raises InputError when a file is missing or damaged, weights are missing, or the card is another model's."""
+    return load_model(folder, lambda encoder, embedding, subwords, _: SpanModel(encoder, embedding, subwords))
+
+
+def load_model(
+    folder: Path, build: Callable[[PreTrainedModel, nn.Embedding, SubwordUnits | None, dict[str, Any]], M]
+) -> tuple[M, Layout, dict[str, Any]]:
+    """What `save_reader` left. Raises as `load_reader`. build: makes the model, without its weights."""
+    card, config = read_json(folder / "card.json"), read_json(folder / "config.json")
+    path = folder / "model.safetensors"
+    try:
+        packed, weights = load_file(path), hash_files([path])
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"cannot read the weights {path} ({error}); train or fetch the model again") from error
+    if card.get("weights") != weights:
+        raise InputError(f"{path} is not the file its card describes; train or fetch the model again")
+    try:
+        rows, width = config.pop("symbols")
+        shape = config.pop("subwords", None)
+        subwords = SubwordUnits(torch.zeros(rows, shape["longest"]), shape["units"], shape["width"], width) if shape else None
+        encoder = AutoModel.from_config(AutoConfig.for_model(**config))
+        model = build(encoder, nn.Embedding(rows, width), subwords, card)
+        layout = Layout(**card["layout"])
+    except Exception as error:  # transformers and huggingface_hub have their own for a config that makes no sense
+        raise InputError(
+            f"{folder} does not describe a reader ({' '.join(repr(error).split())[:160]}); train or fetch the model again"
+        ) from error
+    try:
+        found = model.load_state_dict(dequantise(packed), strict=False)
+    except RuntimeError as error:  # torch lists every weight of another shape
+        raise InputError(f"{path} does not fit its config: weights have other shapes; train or fetch the model again") from error
+    if keys := [*found.missing_keys, *found.unexpected_keys]:
+        some = ", ".join(keys[:3])
+        raise InputError(f"{path} does not fit its config: {len(keys)} weights missing or left over ({some} ...); train it again")
+    return model.eval().requires_grad_(False), layout, card

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.dual.decode import Reader
-from speechssl.dual.weights import load_reader
+from speechssl.dual.model import load_reader
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.timing import RunLength, interval_of_units
@@ -45,10 +45,10 @@ class Dual:
 
     def answer_all(self, items: Sequence[tuple[RunLength, RunLength]]) -> list[TimedAnswer]:
         """(question, passage) units -> answers."""
-        choices = self.reader.read_many([(q.units, p.units) for q, p in items])
+        spans = self.reader.read_many([(question.units, passage.units) for question, passage in items])
         return [
-            TimedAnswer(*interval_of_units(self.extractor.grid, passage, c.first, c.last), c.confidence)
-            for c, (_, passage) in zip(choices, items, strict=True)
+            TimedAnswer(*interval_of_units(self.extractor.grid, passage, s.first, s.last), s.confidence)
+            for s, (_, passage) in zip(spans, items, strict=True)
         ]
 
 

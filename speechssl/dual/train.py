@@ -10,27 +10,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from speechssl.config import TrainingOptions
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.dual.data import (
-    Example,
-    ExampleBatches,
-    Layout,
-    ShortFirst,
-    UnitSource,
-    unit_examples,
-    unit_source,
-)
+from speechssl.dual.data import Example, ExampleBatches, Layout, unit_examples, unit_source
 from speechssl.dual.decode import END_WEIGHT, START_WEIGHT
-from speechssl.dual.model import SpanModel
-from speechssl.dual.weights import Saved, load_reader, save_reader
+from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, stage
 from speechssl.processes import is_main, main_first
@@ -49,26 +39,23 @@ def train_dual(corpus: Path, units: Path, out: Path, assignment: str, options: Q
     are listed and left out. Raises InputError where `out` holds a reader that was made from other inputs, `start` one for other
     units, or the units are not those of this corpus.
     """
-    check_shares(options)
-    source = unit_source(units / options.split, corpus)
+    check_share(options.batch, options.short_batch)
+    source, symbols, grid, codebooks = unit_source(units / options.split, corpus)
     begun = weights_of(start)
-    made = {"data": data_hash(corpus, options.split), "units": source.made_from, "assignment": assignment, "start": begun}
+    made = {"data": data_hash(corpus, options.split), "units": source, "assignment": assignment, "start": begun}
     with stage(out, made, asdict(options)) as step:
         if step.done:
             return
-        layout = layout_of(options, *special_ids(source.symbols))
-        layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)
-        data = load_corpus(corpus, options.split)
-        examples, left_out = unit_examples(data, load_units(units / options.split), source.grid)
+        layout = replace(layout_of(options, *special_ids(symbols)), start_weight=START_WEIGHT, end_weight=END_WEIGHT)
+        examples, left_out = unit_examples(load_corpus(corpus, options.split), load_units(units / options.split), grid)
         tell_set_aside(left_out, "DUAL's training", "question")
         if start:
             model, _, card = load_reader(start)
-            check_same_units(start, card, source)
+            check_same_units(start, card, source, codebooks)
             model.train().requires_grad_(True)
         else:
-            encoder, table = unit_encoder(options.text_encoder, source.symbols, assignment, options.training.seed)
-            model = SpanModel(encoder, table)
-        card = {"what": "DUAL reader", "assignment": assignment, "units": source.made_from, "left_out": len(left_out)}
+            model = SpanModel(*unit_encoder(options.text_encoder, symbols, assignment, options.training.seed))
+        card = {"what": "DUAL reader", "assignment": assignment, "units": source, "left_out": len(left_out)}
         card |= {"corpus": read_json(corpus / "card.json")} | ({"start": begun} if start else {})
         fit_spans(model, examples, layout, options, out, card)
 
@@ -85,23 +72,14 @@ def unit_encoder(text_encoder: str, symbols: int, assignment: str, seed: int) ->
     return encoder, table
 
 
-def check_same_units(start: Path, card: Mapping[str, Any], source: UnitSource) -> None:
+def check_same_units(start: Path, card: Mapping[str, Any], source: Mapping[str, Any], codebooks: Sequence[str]) -> None:
     """Raises InputError unless a model was trained on these units, of any corpus, or on those whose codebook was transferred."""
-
-    def without_data(units: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in units.items() if name not in ("corpus", "split", "passages")}
-
     before = card.get("units")
     before = {"precision": "fp32"} | before if isinstance(before, dict) else {}
-    if before.get("codebook") not in source.codebooks[1:] and without_data(before) != without_data(source.made_from):
+    of_data = ("corpus", "split", "passages")
+    same = all(before.get(name) == source.get(name) for name in {*before, *source}.difference(of_data))
+    if before.get("codebook") not in codebooks[1:] and not same:
         raise InputError(f"the reader {start} was trained on other units; start from one of these units, or from none")
-
-
-def check_shares(options: QaOptions) -> None:
-    """Raises InputError where the processes cannot divide a batch among them."""
-    check_share(options.batch)
-    if options.short_batch:
-        check_share(options.short_batch)
 
 
 def layout_of(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
@@ -114,19 +92,15 @@ def layout_of(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
     return Layout(cls, sep, pad, options.window, options.stride, options.question, options.answer)
 
 
-def example_batches(examples: Sequence[Example], layout: Layout, options: QaOptions) -> ExampleBatches | ShortFirst:
-    seed, symbols = options.training.seed, min(layout.cls, layout.sep, layout.pad)
-    whole = ExampleBatches(examples, layout, options.batch, options.empty, seed, options.noise, symbols)
-    if not options.short_batch:
-        return whole
-    short = replace(whole, layout=replace(layout, size=options.short_window), size=options.short_batch)
-    return ShortFirst(short, whole, options.short_steps)
+def example_batches(examples: Sequence[Example], layout: Layout, options: QaOptions) -> ExampleBatches:
+    short = options.short_window, options.short_batch, options.short_steps if options.short_batch else 0
+    return ExampleBatches(examples, layout, options.batch, options.empty, options.training.seed, options.noise, *short)
 
 
 def fit_spans(
     model: SpanModel, examples: Sequence[Example], layout: Layout, options: QaOptions, out: Path, card: dict[str, Any]
 ) -> None:
-    """Fit a span model on examples and save it. Raises InputError where there are none, or as `prepare_encoder` does."""
+    """Fit a span model on examples and save it. Raises InputError where there are none, or as `fit_reader` does."""
     if not examples:
         raise InputError(f"the split {options.split} has no answerable question that can be used; there is nothing to train on")
     cut = sum(len(e.question) > layout.question for e in examples)
@@ -136,47 +110,29 @@ def fit_spans(
     fit_reader(model, example_batches(examples, layout, options), layout, options, out, card)
 
 
-class ReaderOptions(Protocol):
-    """What every reader is trained with: `QaOptions`, or those of multiple choice."""
-
-    @property
-    def training(self) -> TrainingOptions: ...
-    @property
-    def text_encoder(self) -> str: ...
-    @property
-    def dropout(self) -> bool: ...
-    @property
-    def gradient_checkpointing(self) -> bool: ...
-
-
 def fit_reader(
-    model: Saved,
+    model: Any,
     batches: Callable[[int], Batch],
     layout: Layout,
-    options: ReaderOptions,
+    options: Any,
     out: Path,
     card: dict[str, Any],
-    trained: nn.Module | None = None,
     question: str = "--question",
 ) -> None:
     """Fit a reader of any kind, and save it in `out` with its card.
 
-    trained: what takes the batches, where that is not the model; question: as of `check_positions`.
+    options: `QaOptions`, or those of multiple choice; question: as of `check_positions`. Raises InputError for windows that do not
+    fit the encoder, or an encoder without gradient checkpointing where that is asked for.
     """
-    prepare_encoder(model.encoder, layout, options, question)
-    result = fit(trained or model, batches, options.training, out / "checkpoints")  # type: ignore[arg-type]
+    check_positions(model.encoder, layout, options.text_encoder, question)
+    if not options.dropout:
+        without_dropout(model.encoder)
+    if options.gradient_checkpointing:
+        checkpoint_gradients(model.encoder, options.text_encoder)
+    result = fit(model, batches, options.training, out / "checkpoints")
     with main_first():
         if is_main():
-            save_reader(out, model, layout, card | {"options": asdict(options), "training": result})  # type: ignore[call-overload]
-
-
-def prepare_encoder(encoder: PreTrainedModel, layout: Layout, options: ReaderOptions, question: str = "--question") -> None:
-    """Dropout and gradient checkpointing as the options have them. Raises InputError for windows that do not fit the encoder."""
-    check_positions(encoder, layout, options.text_encoder, question)
-    if not options.dropout:
-        without_dropout(encoder)
-    if options.gradient_checkpointing:
-        checkpoint_gradients(encoder, options.text_encoder)
+            save_reader(out, model, layout, card | {"options": asdict(options), "training": result})
 
 
 def check_positions(encoder: PreTrainedModel, layout: Layout, name: str, question: str = "--question") -> None:

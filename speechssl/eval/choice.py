@@ -15,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.cascade.words import Transcript
+from speechssl.cascade.data import Transcript
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
 from speechssl.errors import InputError
 from speechssl.eval.run import Encoding, check_conditions

@@ -18,7 +18,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from speechssl.cascade.config import CtcOptions
-from speechssl.cascade.ctc import CtcRecogniser, greedy_decode
+from speechssl.cascade.model import CtcRecogniser, greedy_decode
 from speechssl.cascade.train import train_ctc
 from speechssl.config import PLAIN, TrainingOptions
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus

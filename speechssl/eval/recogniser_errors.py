@@ -8,8 +8,8 @@ from pathlib import Path
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.confusions import confusions_card, fit_confusions, write_confusions
+from speechssl.cascade.data import Recogniser
 from speechssl.cascade.system import load_recogniser
-from speechssl.cascade.words import Recogniser
 from speechssl.data.records import Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.encoders.shared import shared_encoder
 from speechssl.errors import InputError, tell_set_aside

@@ -20,8 +20,8 @@ from tqdm import tqdm
 from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.confusions import confusions_card
+from speechssl.cascade.data import Transcript
 from speechssl.cascade.system import SIMULATED
-from speechssl.cascade.words import Transcript
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus, synthetic_note
 from speechssl.data.voices import passage_units
 from speechssl.errors import InputError, tell_set_aside

@@ -88,7 +88,7 @@ class Train:
             raise InputError("--random-units is for units; give --units as well, or leave it out")
 
     def _speechbert(self) -> Any:
-        from speechssl.cascade.ctc import CtcRecogniser
+        from speechssl.cascade.model import CtcRecogniser
         from speechssl.encoders.load import load_encoder
         from speechssl.encoders.shared import SharedEncoder
         from speechssl.io import read_json

@@ -1,10 +1,12 @@
-"""Multiple-choice questions as token ids, from units or from words, and batches of them to train on.
+"""Multiple-choice questions as token ids, from units, words or audio words, and batches of them to train on.
 
 A story of five minutes is about 900 word pieces or 4,000 units: with four options 20 to 100 sequences a question, whose activations
 no small machine holds. A step reads some windows only. Half of them are those with most in common with the question and its
-options, by n-grams that are rare in the story: where an answer is written they hold it most of the time. The other half is drawn at
-random, so that the combination learns to pass over windows that say nothing, of which a whole story is full. Answering reads all.
-Letters: B questions, O options, W windows, S tokens in a sequence, Q tokens in a question, P in a passage.
+options: where an answer is written they hold it most of the time. The other half is drawn at random, so that the combination learns
+to pass over windows that say nothing, of which a whole story is full. Answering reads all.
+Ids of audio words are those of spans: 3 + n is audio word n.
+Letters: B questions, O options, W windows, S tokens in a sequence, Q tokens in a question, P in a passage, A in a question and its
+options, N audio words, E embedding width.
 """
 
 from __future__ import annotations
@@ -13,14 +15,23 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from torch.nn import functional
+from tqdm import tqdm
 
+from speechssl.audio import read_audio
 from speechssl.data.records import Corpus, Passage, Question
-from speechssl.dual.data import Layout, Window, collate, draw_batch, windows
-from speechssl.errors import InputError
+from speechssl.data.sources import Recording
+from speechssl.dual.data import Layout, Window, collate, draw_batch, replace_tokens, windows
+from speechssl.encoders.base import single_threaded
+from speechssl.errors import InputError, tell_set_aside
+from speechssl.io import replacing
+from speechssl.speechbert.data import SPECIALS, numbered
 from speechssl.text import pieces
 from speechssl.textlm.encoders import TextCodec
 from speechssl.timing import RunLength
@@ -60,12 +71,8 @@ class ChoiceExample:
     windows: tuple[Window, ...]
     correct: tuple[int, ...]
 
-    @classmethod
-    def of(cls, choice: Choice, correct: Sequence[int], layout: Layout) -> ChoiceExample:
-        return cls(choice, by_overlap(choice, choice.windows(layout)), tuple(correct))
 
-
-def by_overlap(choice: Choice, windows: Sequence[Window]) -> tuple[Window, ...]:
+def by_overlap(choice: Choice, every: Sequence[Window]) -> tuple[Window, ...]:
     """The windows by the weight of the n-grams that they share with the question and its options, the greatest first.
 
     An n-gram weighs the logarithm of (windows / windows that hold it): what stands everywhere weighs nothing.
@@ -76,26 +83,55 @@ def by_overlap(choice: Choice, windows: Sequence[Window]) -> tuple[Window, ...]:
         return {tuple(listed[i : i + n]) for n in range(1, LONGEST + 1) for i in range(len(listed) - n + 1)}
 
     asked = set().union(*(ngrams(tokens) for tokens in (choice.question, *choice.options)))
-    shared = [asked & ngrams(choice.passage[w.first : w.stop]) for w in windows]
+    shared = [asked & ngrams(choice.passage[w.first : w.stop]) for w in every]
     held = Counter(ngram for some in shared for ngram in some)
-    weights = [math.fsum(math.log(len(windows) / held[ngram]) for ngram in some) for some in shared]
-    return tuple(windows[i] for i in sorted(range(len(windows)), key=lambda i: -weights[i]))
+    weights = [math.fsum(math.log(len(every) / held[ngram]) for ngram in some) for some in shared]
+    return tuple(every[i] for i in sorted(range(len(every)), key=lambda i: -weights[i]))
+
+
+def by_likeness(asked: np.ndarray, passage: np.ndarray, every: Sequence[Window]) -> tuple[Window, ...]:
+    """The windows by how like their audio words are to those of question and options, the likest first.
+
+    No two audio words are the same, so that cosines stand for shared n-grams: of every word (A, E) that is asked, the greatest in a
+    window of the passage (P, E), less its mean over the windows, for what stands everywhere says nothing.
+    """
+    asked, passage = (codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9) for codes in (asked, passage))
+    likeness = asked @ passage.T
+    greatest = np.stack([likeness[:, w.first : w.stop].max(1) for w in every])  # (windows, A)
+    weights = (greatest - greatest.mean(0)).sum(1)
+    return tuple(every[i] for i in np.argsort(-weights, kind="stable"))
 
 
 Examples = tuple[list[ChoiceExample], dict[str, str]]  # and the questions left out: id -> why
 
 
+def choice_examples(
+    data: Corpus, tokens: Callable[[Question], Choice | str], layout: Layout, order: Callable[..., tuple[Window, ...]] = by_overlap
+) -> Examples:
+    """One example a question. tokens: question -> its tokens, or why it has none; order: as `by_overlap`."""
+    found, left_out = [], {}
+    for question in data.choices:
+        made = tokens(question)
+        if isinstance(made, str):
+            left_out[question.id] = made
+        else:
+            found.append(ChoiceExample(made, order(made, made.windows(layout)), tuple(question.correct)))
+    return found, left_out
+
+
+def recorded(names: Mapping[str, Any], question: Question, what: str) -> Choice | str:
+    """A question from the tokens of its recordings. names: id of a recording -> tokens; what: they are, for the reason."""
+    wanted = (question.id, question.passage, *question.option_ids)
+    if missing := [name for name in wanted if name not in names]:
+        return f"no {what} of {missing[0]}"
+    asked, passage, *options = (names[name] for name in wanted)
+    return Choice(asked, tuple(options), passage)
+
+
 def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) -> Examples:
     """One example a question, of the units of its recordings; and the questions left out: id -> why."""
-
-    def tokens(question: Question) -> Choice | str:
-        names = (question.id, question.passage, *question.option_ids)
-        if missing := [name for name in names if name not in units]:
-            return f"no units of {missing[0]}"
-        options = tuple(units[name].units for name in question.option_ids)
-        return Choice(units[question.id].units, options, units[question.passage].units)
-
-    return _examples(data, tokens, layout)
+    tokens = {name: runs.units for name, runs in units.items()}
+    return choice_examples(data, lambda question: recorded(tokens, question, "units"), layout)
 
 
 def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -> Examples:
@@ -104,24 +140,10 @@ def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -
         raise InputError(f"there is no source {source!r} of what is written; choose one of {', '.join(SOURCES)}")
 
     def tokens(question: Question) -> Choice | str:
-        passage = data.passages[question.passage]
-        read = written(passage, source)
-        if not read:
-            return f"passage {passage.id} has no {'text' if source == 'text' else 'transcript'}"
-        return text_choice(codec, written(question, source), question.options, read, question.language)
+        made = text_choice(codec, question, data.passages[question.passage], source)
+        return made or f"passage {question.passage} has no {'text' if source == 'text' else 'transcript'}"
 
-    return _examples(data, tokens, layout)
-
-
-def _examples(data: Corpus, tokens: Callable[[Question], Choice | str], layout: Layout) -> Examples:
-    found, left_out = [], {}
-    for question in data.choices:
-        made = tokens(question)
-        if isinstance(made, str):
-            left_out[question.id] = made
-        else:
-            found.append(ChoiceExample.of(made, question.correct, layout))
-    return found, left_out
+    return choice_examples(data, tokens, layout)
 
 
 def written(record: Passage | Question, source: str) -> str:
@@ -131,12 +153,71 @@ def written(record: Passage | Question, source: str) -> str:
     return record.transcript or (record.text if isinstance(record, Question) else "")
 
 
-def text_choice(codec: TextCodec, question: str, options: Sequence[str], passage: str, language: str) -> Choice:
-    """From texts to token ids."""
-    asked, *offered, read = (
-        codec.encode([word for word, _ in pieces(text, language)])[0] for text in (question, *options, passage)
-    )
-    return Choice(asked, tuple(offered), read)
+def text_choice(codec: TextCodec, question: Question, passage: Passage, source: str) -> Choice | None:
+    """Token ids of what is written; None for a passage of which nothing is. source: one of SOURCES."""
+    if not (read := written(passage, source)):
+        return None
+    texts = (written(question, source), *question.options, read)
+    asked, *offered, ids = (codec.encode([word for word, _ in pieces(text, question.language)])[0] for text in texts)
+    return Choice(asked, tuple(offered), ids)
+
+
+def code_examples(
+    data: Corpus, encoded: Mapping[str, np.ndarray], layout: Layout
+) -> tuple[torch.Tensor, list[ChoiceExample], dict[str, str]]:
+    """The codes (N, E), one example a question, and the questions left out: id -> why. encoded: of `encode_recordings`."""
+    codes, ids = numbered(encoded, next(iter(encoded.values())).shape[1])
+    rows = np.concatenate([np.zeros((SPECIALS, codes.shape[1]), np.float32), codes.numpy()])  # by id
+
+    def order(choice: Choice, every: Sequence[Window]) -> tuple[Window, ...]:
+        return by_likeness(rows[np.concatenate([choice.question, *choice.options])], rows[choice.passage], every)
+
+    return codes, *choice_examples(data, lambda question: recorded(ids, question, "audio words"), layout, order)
+
+
+def choice_recordings(data: Corpus) -> list[Recording]:
+    """Those of the multiple-choice questions, their options and their passages.
+
+    Raises InputError where not one question has all of its recordings.
+    """
+    asked = {q.passage for q in data.choices}
+    records: list[Passage | Question] = [*(p for p in data.passages.values() if p.id in asked), *data.choices]
+    found = [Recording(record.id, data.root / record.audio) for record in records if record.audio]
+    spoken = [q for q in data.choices if q.option_audio]
+    if not any(q.audio and data.passages[q.passage].audio for q in spoken):
+        where = data.root / data.split
+        raise InputError(f"{where} has no multiple-choice question with recordings of all its parts; prepare it with --speak")
+    return found + [Recording(i, data.root / a) for q in spoken for i, a in zip(q.option_ids, q.option_audio, strict=True)]
+
+
+def encode_recordings(system: Any, recordings: Sequence[Recording], path: Path) -> dict[str, np.ndarray]:
+    """id -> codes (W, E) float32 of every recording that has words. They are kept in the file `path`. system: SpeechBertSystem.
+
+    Recordings that cannot be read, or have no words, are set aside and listed. Raises InputError where none is left.
+    """
+
+    def one(recording: Recording) -> torch.Tensor | str:
+        try:
+            codes = system.encode(None, read_audio(recording.path)).codes
+        except (InputError, ValueError) as error:
+            return str(error)
+        return torch.from_numpy(codes).half() if len(codes) else "no word was recognised in it"
+
+    if not path.is_file():
+        with single_threaded(torch.get_num_threads()) as pool:
+            made = list(tqdm(pool.map(one, recordings), total=len(recordings), desc="audio words", unit="file"))
+        found = dict(zip((r.id for r in recordings), made, strict=True))
+        failed = {name: why for name, why in found.items() if isinstance(why, str)}
+        tell_set_aside(failed, "audio words")
+        if len(failed) == len(found):
+            why = next(iter(failed.values()))
+            raise InputError(
+                f"no word was recognised in any of the {len(found)} recordings (the first: {why}); check --recogniser and audio"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            save_file({name: rows for name, rows in found.items() if not isinstance(rows, str)}, temporary)
+    return {name: rows.float().numpy() for name, rows in load_file(path).items()}
 
 
 @dataclass(frozen=True)
@@ -148,36 +229,27 @@ class ChoiceBatches:
     size: int = 4  # B
     windows: int = 2  # a question; 0: all
     seed: int = 0
-    noise: float = 0.0  # share of the tokens that are replaced
-    symbols: int = 0  # by one of these ids, 0..symbols - 1
+    noise: float = 0.0  # share of the tokens that are replaced by others, see `replace_tokens`
 
     def __call__(self, step: int) -> Batch:
         numbers, rng = draw_batch(step, len(self.examples), self.size, self.seed)
         examples = [self.examples[i] for i in numbers]
-        drawn = [self._draw(rng, example) for example in examples]
+        drawn = []
+        for example in examples:  # half of the windows (rounded up) the first, the others anywhere
+            count = self.windows or len(example.windows)
+            first, rest = example.windows[: (count + 1) // 2], example.windows[(count + 1) // 2 :]
+            drawn.append((*first, *(rest[i] for i in rng.permutation(len(rest))[: count - len(first)])))
         options, windows = max(len(e.choice.options) for e in examples), max(map(len, drawn))
         places, sequences = [], []
         for b, (example, some) in enumerate(zip(examples, drawn, strict=True)):
             for o in range(len(example.choice.options)):
                 places += [(b * options + o) * windows + w for w in range(len(some))]
-                sequences += [self._disturbed(rng, *example.choice.sequence(self.layout, o, window)) for window in some]
+                sequences += [example.choice.sequence(self.layout, o, window) for window in some]
+        for sequence, _ in sequences:
+            replace_tokens(rng, sequence, self.noise, self.layout.symbols)
         batch = {}
         for name, value in collate(sequences, self.layout.pad).items():  # (N, S); zeros where there is no option or window
             rows = value.new_zeros(len(examples) * options * windows, value.shape[1])
             batch[name] = rows.index_copy(0, torch.tensor(places), value).view(len(examples), options, windows, -1)
         batch["correct"] = torch.stack([functional.one_hot(torch.tensor(e.correct), options).sum(0) for e in examples])
         return batch
-
-    def _draw(self, rng: np.random.Generator, example: ChoiceExample) -> tuple[Window, ...]:
-        """Half of them (rounded up) the first, the others anywhere; in order, so that the combination learns no order."""
-        count = self.windows or len(example.windows)
-        first, rest = example.windows[: (count + 1) // 2], example.windows[(count + 1) // 2 :]
-        others = rng.permutation(len(rest))[: count - len(first)]
-        return (*first, *(rest[i] for i in others))
-
-    def _disturbed(self, rng: np.random.Generator, sequence: np.ndarray, offset: int) -> tuple[np.ndarray, int]:
-        """With tokens replaced, as another voice would; those of the layout stay."""
-        if self.noise:
-            where = (rng.random(len(sequence)) < self.noise) & (sequence < self.symbols)
-            sequence[where] = rng.integers(self.symbols, size=int(where.sum()))
-        return sequence, offset

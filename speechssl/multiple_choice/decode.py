@@ -10,22 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from speechssl.data.records import Question
-from speechssl.dual.data import Layout, collate
-from speechssl.dual.decode import device_of
+from speechssl.dual.data import Layout
+from speechssl.dual.decode import device_of, run_model
 from speechssl.multiple_choice.data import Choice
-from speechssl.multiple_choice.model import Scores
 
 
 @dataclass(frozen=True)
 class ChoiceReader:
-    """A trained model that chooses. It is moved to its device."""
+    """A trained ChoiceModel. It is moved to its device."""
 
-    model: Scores
+    model: Any
     layout: Layout
     batch: int = 16
     bf16: bool = False
@@ -37,26 +37,17 @@ class ChoiceReader:
     @torch.inference_mode()
     def score_many(self, items: Sequence[Choice]) -> list[np.ndarray]:
         """(O,) log-probabilities of the options of every question, as if one were right. All windows are read."""
-        cut = [
-            (i, o, w, *item.sequence(self.layout, o, window))
-            for i, item in enumerate(items)
-            for w, window in enumerate(item.windows(self.layout))
-            for o in range(len(item.options))
-        ]
-        order = sorted(range(len(cut)), key=lambda n: len(cut[n][3]))  # as little padding as may be
-        evidence = [torch.zeros(len(item.options), len(item.windows(self.layout)), 2) for item in items]
-        device = next(self.model.parameters()).device
-        for start in range(0, len(order), self.batch):
-            part = [cut[n] for n in order[start : start + self.batch]]
-            batch = collate([(ids, offset) for *_, ids, offset in part], self.layout.pad)
-            with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
-                found = self.model.evidence(**{name: value.to(device) for name, value in batch.items()}).float().cpu()
-            for (i, o, w, *_), value in zip(part, found, strict=True):
-                evidence[i][o, w, : len(value)] = value
+        layout, device = self.layout, next(self.model.parameters()).device
+        cut = [(item, o, w) for item in items for w in item.windows(layout) for o in range(len(item.options))]
+        sequences = [item.sequence(layout, option, window) for item, option, window in cut]
+        found = iter(run_model(self.model.evidence, device, sequences, layout.pad, self.batch, self.bf16))
         scores = []
-        for some in evidence:
-            present = torch.ones(1, *some.shape[:2], dtype=torch.bool, device=device)
-            scores.append(np.asarray(self.model.scores(some[None].to(device), present)[0].log_softmax(-1).double().cpu()))
+        for item in items:
+            sizes = len(item.windows(layout)), len(item.options)
+            evidence = torch.stack([next(found) for _ in range(sizes[0] * sizes[1])]).view(*sizes, -1)
+            evidence = evidence.transpose(0, 1)[None].to(device)  # (1, O, W, 1 or 2)
+            present = torch.ones(evidence.shape[:3], dtype=torch.bool, device=device)
+            scores.append(np.asarray(self.model.scores(evidence, present)[0].log_softmax(-1).double().cpu()))
         return scores
 
 

@@ -17,9 +17,8 @@ Letters: B questions, O options, W windows, S tokens in a sequence, H hidden wid
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -27,8 +26,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from speechssl.dual.data import Layout, window_mask
-from speechssl.dual.model import IGNORED, EncoderInputs
-from speechssl.dual.weights import load_model
+from speechssl.dual.model import IGNORED, EncoderInputs, load_model
 from speechssl.errors import InputError
 from speechssl.trainer import Batch
 
@@ -60,11 +58,7 @@ class ChoiceModel(nn.Module):
 
     def evidence(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """ids, mask, segments: (N, S). Returns (N, 1 or 2): of each sequence its evidence, and its logit for attention."""
-        return self.evidence_of(self.embedding(ids), mask, segments)
-
-    def evidence_of(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        """`evidence` of vectors (N, S, E) in the place of ids."""
-        hidden = self.encoder(**self.inputs(embedded, mask, segments)).last_hidden_state.float()
+        hidden = self.encoder(**self.inputs(self.embedding(ids), mask, segments)).last_hidden_state.float()
         asked, read = _mean(hidden, (1 - segments) * mask), _mean(hidden, window_mask(mask, segments))
         alike = self.likeness * functional.cosine_similarity(asked, read)[:, None]
         return alike + self.head(torch.tanh(self.dense(torch.cat([asked, read, asked * read], -1)))).float()
@@ -81,40 +75,23 @@ class ChoiceModel(nn.Module):
         return torch.where(present.any(-1), combined, IGNORED)
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, correct: torch.Tensor) -> Batch:
-        """ids, mask, segments: (B, O, W, S), all zero mask where there is no option or window; correct: (B, O), 1 for right."""
-        return choice_loss(self, ids, mask, segments, correct)
+        """ids, mask, segments: (B, O, W, S), all zero mask where there is no option or window; correct: (B, O), 1 for right.
 
-
-class Scores(Protocol):
-    """Evidence and scores, as those of ChoiceModel."""
-
-    def evidence(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor: ...
-    def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor: ...
-    def to(self, device: torch.device) -> Any: ...
-    def parameters(self) -> Iterator[nn.Parameter]: ...
-
-
-def choice_loss(model: Scores, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, correct: torch.Tensor) -> Batch:
-    """The mean negative log-likelihood of the right options, and the share of questions whose options are all right."""
-    present = mask.any(-1)
-    found = model.evidence(ids[present], mask[present], segments[present])
-    evidence = found.new_zeros(*present.shape, found.shape[-1]).masked_scatter(present[..., None], found)
-    scores = model.scores(evidence, present)
-    right = (scores * correct).sum(-1)
-    loss = (log_sum_of_sets(scores, correct.sum(-1)) - right).mean()
-    best = torch.stack([_best(s, int(k)) for s, k in zip(scores, correct.sum(-1), strict=True)])
-    return {"loss": loss, "exact": (best == correct.bool()).all(-1).float().mean().detach()}
+        loss: the mean negative log-likelihood of the right options. exact: the share of questions whose options are all right.
+        """
+        present = mask.any(-1)
+        found = self.evidence(ids[present], mask[present], segments[present])
+        evidence = found.new_zeros(*present.shape, found.shape[-1]).masked_scatter(present[..., None], found)
+        scores, sizes = self.scores(evidence, present), correct.sum(-1)
+        loss = (log_sum_of_sets(scores, sizes) - (scores * correct).sum(-1)).mean()
+        best = [torch.zeros_like(row).index_fill(0, row.topk(int(k)).indices, 1) for row, k in zip(scores, sizes, strict=True)]
+        return {"loss": loss, "exact": (torch.stack(best) == correct).all(-1).float().mean().detach()}
 
 
 def _mean(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """(N, S, H) and (N, S) -> (N, H); zeros where no position counts."""
     weights = weights.to(hidden.dtype)[..., None]
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
-
-
-def _best(scores: torch.Tensor, size: int) -> torch.Tensor:
-    """(O,) bool: the `size` best."""
-    return torch.zeros_like(scores, dtype=torch.bool).index_fill(0, scores.topk(size).indices, True)
 
 
 def log_sum_of_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
@@ -131,4 +108,4 @@ def log_sum_of_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
 
 def load_choice(folder: Path) -> tuple[ChoiceModel, Layout, dict[str, Any]]:
     """Raises InputError when a file is missing or damaged, or what is there does not choose between options."""
-    return load_model(folder, lambda encoder, embedding, card: ChoiceModel(encoder, embedding, card["combine"]))
+    return load_model(folder, lambda encoder, embedding, _, card: ChoiceModel(encoder, embedding, card["combine"]))

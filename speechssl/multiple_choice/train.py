@@ -13,16 +13,24 @@ from transformers import PreTrainedModel
 
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.data import Layout, unit_source
+from speechssl.dual.model import load_reader
 from speechssl.dual.train import check_positions, fit_reader, unit_encoder, weights_of
-from speechssl.dual.weights import load_reader
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, stage
 from speechssl.multiple_choice.config import ChoiceOptions
-from speechssl.multiple_choice.data import ChoiceBatches, ChoiceExample, text_examples, unit_examples
+from speechssl.multiple_choice.data import (
+    ChoiceBatches,
+    ChoiceExample,
+    choice_recordings,
+    code_examples,
+    encode_recordings,
+    text_examples,
+    unit_examples,
+)
 from speechssl.multiple_choice.model import COMBINATIONS, ChoiceModel, load_choice
-from speechssl.multiple_choice.speechbert import CodeChoice, choice_recordings, code_examples, encode_recordings
 from speechssl.processes import is_main, main_first
 from speechssl.speechbert.data import CLS, PAD, SEP
+from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import SpeechBertSystem
 from speechssl.textlm.encoders import TextCodec, load_text_encoder, load_tokenizer, pad_id
 from speechssl.textlm.symbols import special_ids
@@ -39,23 +47,23 @@ def train_choice_units(
     place of a text encoder. Questions whose recordings gave no units are listed and left out. Raises InputError as `train_dual`.
     """
     _check(options)
-    source = unit_source(units / "train", corpus)
+    source, symbols, _, codebooks = unit_source(units / "train", corpus)
     begun = weights_of(start)
-    made = {"data": data_hash(corpus, "train"), "units": source.made_from, "assignment": assignment, "start": begun}
+    made = {"data": data_hash(corpus, "train"), "units": source, "assignment": assignment, "start": begun}
     with stage(out, made, asdict(options)) as step:
         if step.done:
             return
-        layout = _layout(options, *special_ids(source.symbols))
+        layout = _layout(options, *special_ids(symbols))
         examples, left_out = unit_examples(load_corpus(corpus, "train"), load_units(units / "train"), layout)
         tell_set_aside(left_out, "training of multiple choice", "question")
         if start:
             before = read_json(start / "card.json").get("units")
-            if not isinstance(before, dict) or before.get("codebook") not in source.codebooks:
+            if not isinstance(before, dict) or before.get("codebook") not in codebooks:
                 raise InputError(f"the reader {start} was trained on other units; start from one of these units, or from none")
             model = _start_from(start, options)
         else:
-            model = _with_head(*unit_encoder(options.text_encoder, source.symbols, assignment, options.training.seed), options)
-        card = {"what": "multiple choice on units", "assignment": assignment, "units": source.made_from, "start": begun}
+            model = _with_head(*unit_encoder(options.text_encoder, symbols, assignment, options.training.seed), options)
+        card = {"what": "multiple choice on units", "assignment": assignment, "units": source, "start": begun}
         _fit(model, examples, layout, options, out, card | {"corpus": read_json(corpus / "card.json"), "left_out": len(left_out)})
 
 
@@ -106,11 +114,12 @@ def train_choice_speechbert(corpus: Path, out: Path, system: SpeechBertSystem, s
         recordings = choice_recordings(data)
         with main_first():
             encoded = encode_recordings(system, recordings, out / "codes.safetensors")
-        codes, examples, left_out = code_examples(data, encoded, layout)
+        model.embedding = CodeEmbedding(model.embedding)
+        model.embedding.codes, examples, left_out = code_examples(data, encoded, layout)
         tell_set_aside(left_out, "training of multiple choice", "question")
         card = {"what": "multiple choice on audio words", "speechbert": made, "left_out": len(left_out)}
         card |= {"text_encoder": read_json(start / "card.json").get("text_encoder")}  # not that of the options
-        _fit(model, examples, layout, options, out, card | {"corpus": read_json(corpus / "card.json")}, CodeChoice(model, codes))
+        _fit(model, examples, layout, options, out, card | {"corpus": read_json(corpus / "card.json")})
         (out / "codes.safetensors").unlink(missing_ok=True)
 
 
@@ -151,12 +160,9 @@ def _fit(
     options: ChoiceOptions,
     out: Path,
     card: dict[str, Any],
-    trained: nn.Module | None = None,
 ) -> None:
-    """trained: what the batches are given to, where that is not the model itself, which is what is saved."""
     if not examples:
         raise InputError("the train split has no multiple-choice question that can be used; there is nothing to train on")
-    symbols = min(layout.cls, layout.sep, layout.pad)
-    batches = ChoiceBatches(examples, layout, options.batch, options.windows, options.training.seed, options.noise, symbols)
+    batches = ChoiceBatches(examples, layout, options.batch, options.windows, options.training.seed, options.noise)
     card |= {"combine": options.combine, "examples": len(examples)}
-    fit_reader(model, batches, layout, options, out, card, trained, "--asked")
+    fit_reader(model, batches, layout, options, out, card, "--asked")

@@ -59,11 +59,12 @@ class Train:
     qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters"))
 
     def run(self) -> None:
-        from speechssl.speechbert.train import stage_options, train_speechbert
+        from speechssl.speechbert.train import train_speechbert
 
-        training = self.qa.training
-        words = stage_options(training, self.word_steps, self.word_learning_rate, bf16=WORDS.bf16)
-        masked = stage_options(training, self.mask_steps, self.mask_learning_rate) if self.mask_steps else None
+        # the earlier stages are trained as the last one but for steps and learning rate
+        both = replace(self.qa.training, horizon=None)
+        words = replace(both, steps=self.word_steps, learning_rate=self.word_learning_rate, bf16=WORDS.bf16)
+        masked = replace(both, steps=self.mask_steps, learning_rate=self.mask_learning_rate) if self.mask_steps else None
         options = replace(self.options, qa=self.qa, words=words, masked=masked)
         features, recogniser, card = self._features()
         train_speechbert(self.corpus, features, self.out, options, recogniser, card, shipped(self.start))
@@ -71,7 +72,7 @@ class Train:
 
     def _features(self) -> Any:
         """Features, the recogniser and the hash of its weights; both of these None without one."""
-        from speechssl.cascade.ctc import CtcRecogniser
+        from speechssl.cascade.model import CtcRecogniser
         from speechssl.encoders.load import load_encoder
         from speechssl.encoders.shared import SharedEncoder
         from speechssl.io import read_json
@@ -120,7 +121,7 @@ class Transfer:
 
     def run(self) -> None:
         from speechssl.encoders.load import load_encoder
-        from speechssl.speechbert.transfer import transfer_speechbert
+        from speechssl.speechbert.train import transfer_speechbert
 
         options = replace(self.options, training=replace(self.options.training, bf16=False))  # as WORDS
         speechbert = shipped(self.speechbert) or self.speechbert

@@ -1,4 +1,4 @@
-"""What SpeechBERT is trained on: recordings cut into audio words, and the batches of its three stages.
+"""What SpeechBERT is trained on: recordings cut into audio words, and the batches of its first two stages.
 
 A recording is cut by the words of the manifest, or where that has none by aligning its text with the recogniser; and, where there
 is a recogniser, a second time by its output, as it will be when questions are answered. Of its words only the times count.
@@ -10,26 +10,22 @@ batch, T rows of the longest of them, S positions, V vocabulary, E embedding wid
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from tqdm import tqdm
 
-from speechssl.audio import SAMPLE_RATE, read_audio
-from speechssl.cascade.ctc import CtcRecogniser
+from speechssl.audio import SAMPLE_RATE
+from speechssl.cascade.data import features_on_disk
+from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, Passage, Question, Span
 from speechssl.dual.data import Example, answer_times
-from speechssl.encoders.base import single_threaded
-from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import read_json, replacing, write_json
-from speechssl.textlm.encoders import TextCodec
+from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch
 from speechssl.units.features import Features
@@ -40,21 +36,11 @@ LONGEST = 150  # rows of a word that are looked at (3 s at 50 Hz); what is longe
 CLS, SEP, PAD, SPECIALS = 0, 1, 2, 3
 NONE = -1  # no piece to predict
 KEEP, REPLACE = 0.1, 0.1  # shares of the chosen positions
+K = TypeVar("K")
 
 
-class Timed(Protocol):
-    """A word with its time in seconds."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def start(self) -> float: ...
-    @property
-    def end(self) -> float: ...
-
-
-def spans_of(words: Sequence[Timed]) -> tuple[Span, ...]:
-    """As records have them, in order of time, none empty."""
+def spans_of(words: Sequence[Any]) -> tuple[Span, ...]:
+    """Words with text, start and end, as records have them: in order of time, none empty."""
     return tuple(Span(w.text, w.start, w.end) for w in sorted(words, key=lambda w: (w.start, w.end)) if w.end > w.start)
 
 
@@ -66,29 +52,38 @@ def widened(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
     """
     stops = [0.0, *(w.end for w in words)]
     starts = [*(w.start for w in words), seconds]
-    room = [max(start - stop, 0.0) / 2 for stop, start in zip(stops, starts, strict=True)]
-    return tuple(
-        Span(w.text, w.start - min(before, GAP), w.end + min(after, GAP))
-        for w, before, after in zip(words, room[:-1], room[1:], strict=True)
-    )
+    room = [min(max(start - stop, 0.0) / 2, GAP) for stop, start in zip(stops, starts, strict=True)]
+    return tuple(Span(w.text, w.start - room[i], w.end + room[i + 1]) for i, w in enumerate(words))
 
 
 def matched(words: Sequence[Span], known: Sequence[Span]) -> tuple[Span, ...]:
     """Words with the text of the known word each covers, "" where none is covered by half (intersection over union)."""
     if not words or not known:
         return tuple(Span("", w.start, w.end) for w in words)
-    a, b = _times(words), _times(known)
+    a, b = (np.array([(w.start, w.end) for w in some], float) for some in (words, known))
     shared = np.minimum(a[:, None, 1], b[None, :, 1]) - np.maximum(a[:, None, 0], b[None, :, 0])
     either = np.maximum(a[:, None, 1], b[None, :, 1]) - np.minimum(a[:, None, 0], b[None, :, 0])
     share = np.maximum(shared, 0.0) / either
-    best = share.argmax(1)
-    texts = [known[k].text if share[i, k] >= SAME else "" for i, k in enumerate(best)]
+    texts = [known[k].text if share[i, k] >= SAME else "" for i, k in enumerate(share.argmax(1))]
     return tuple(Span(text, w.start, w.end) for text, w in zip(texts, words, strict=True))
 
 
-def _times(words: Sequence[Span]) -> np.ndarray:
-    """(W, 2) seconds."""
-    return np.array([(w.start, w.end) for w in words], float).reshape(-1, 2)
+def recognised(recogniser: Any, samples: np.ndarray) -> tuple[Span, ...]:
+    """Words as a recogniser cuts them, each with what the recogniser took it for. samples: (N,) float32 at 16 kHz."""
+    return widened(spans_of(recogniser.transcribe(samples).words), len(samples) / SAMPLE_RATE)
+
+
+def known_words(record: Passage | Question, samples: np.ndarray, recogniser: CtcRecogniser | None) -> tuple[Span, ...]:
+    """The words of the reference, with times. Raises ValueError where there are none, and none can be aligned."""
+    if words := spans_of(record.words):
+        return words
+    if recogniser is None or not record.text:
+        raise ValueError("its manifest has no words with times (`train speechbert --recogniser` aligns its text)")
+    vocabulary = recogniser.vocabulary
+    spelt = []  # in the recogniser's symbols, which are lower-case letters where words are spelt; those it lacks are left out
+    for word in vocabulary.words(record.text):
+        spelt.append("".join(c for c in (word.lower() if vocabulary.separator else word) if c in vocabulary.symbols))
+    return widened(spans_of(recogniser.align(samples, " ".join(filter(None, spelt)))), len(samples) / SAMPLE_RATE)
 
 
 def word_rows(words: Sequence[Span], grid: FrameGrid, frames: int) -> np.ndarray:
@@ -102,17 +97,9 @@ def word_rows(words: Sequence[Span], grid: FrameGrid, frames: int) -> np.ndarray
 class WordSequence:
     """The words of one recording, cut in one way."""
 
-    first: int  # number of the first among the words of all recordings
+    numbers: np.ndarray  # (W,) among the words of all recordings
     starts: np.ndarray  # (W,) seconds
     ends: np.ndarray  # (W,)
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    @property
-    def numbers(self) -> np.ndarray:
-        """(W,) among the words of all recordings."""
-        return np.arange(self.first, self.first + len(self), dtype=np.int64)
 
     def inside(self, start: float, end: float) -> np.ndarray:
         """Which words (counted from 0) have their middle in [start, end) seconds."""
@@ -129,103 +116,42 @@ class WordTable:
     texts: tuple[str, ...]  # N, "" where the word is not known
     sequences: Mapping[str, tuple[WordSequence, ...]]  # id of a recording -> one sequence for every way it was cut
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
 
 def word_table(
     features: np.ndarray, bounds: Mapping[str, tuple[int, int]], cuts: Mapping[str, Sequence[Sequence[Span]]], grid: FrameGrid
 ) -> WordTable:
     """bounds: id -> rows of the recording, [first, last); cuts: id -> its words, cut in one or more ways."""
-    rows, texts, sequences, count = [np.zeros((0, 2), np.int64)], [], {}, 0
+    rows, sequences = [np.zeros((0, 2), np.int64)], {}
+    texts: list[str] = []
     for name, ways in cuts.items():
         first, last = bounds[name]
         found = []
         for words in ways:
-            times = _times(words)
-            found.append(WordSequence(count, times[:, 0], times[:, 1]))
+            times = np.array([(w.start, w.end) for w in words], float).reshape(-1, 2)
+            found.append(WordSequence(np.arange(len(texts), len(texts) + len(words)), times[:, 0], times[:, 1]))
             rows.append(word_rows(words, grid, last - first) + first)
             texts += [w.text for w in words]
-            count += len(words)
         sequences[name] = tuple(found)
     return WordTable(features, np.concatenate(rows), tuple(texts), sequences)
 
 
-def recognised(recogniser: Any, samples: np.ndarray) -> tuple[Span, ...]:
-    """Words as a recogniser cuts them, each with what the recogniser took it for. samples: (N,) float32 at 16 kHz."""
-    words = spans_of(recogniser.transcribe(samples).words)
-    return widened(words, len(samples) / SAMPLE_RATE)
-
-
-def known_words(record: Passage | Question, samples: np.ndarray, recogniser: CtcRecogniser | None) -> tuple[Span, ...]:
-    """The words of the reference, with times. Raises ValueError where there are none, and none can be aligned."""
-    if words := spans_of(record.words):
-        return words
-    if recogniser is None or not record.text:
-        raise ValueError("its manifest has no words with times (`train speechbert --recogniser` aligns its text)")
-    vocabulary = recogniser.vocabulary
-    spelt = []  # in the recogniser's symbols, which are lower-case letters where words are spelt; those it lacks are left out
-    for word in vocabulary.words(record.text):
-        spelt.append("".join(c for c in (word.lower() if vocabulary.separator else word) if c in vocabulary.symbols))
-    found = recogniser.align(samples, " ".join(filter(None, spelt)))
-    return widened(spans_of(found), len(samples) / SAMPLE_RATE)
-
-
 def encode_corpus(data: Corpus, features: Features, recogniser: CtcRecogniser | None, folder: Path) -> WordTable:
-    """The words of all recordings of a corpus. Features are kept in `folder`, in one (F, D) float16 array and an index of what is
-    in it, and not computed again.
+    """The words of all recordings of a corpus. Features are kept in `folder` (`features_on_disk`).
 
     Recordings that cannot be read or have no words are set aside and listed. Raises InputError where none is left.
     """
 
-    def one(record: Passage | Question) -> tuple[np.ndarray, list[list[Any]]] | str:
-        try:
-            samples = read_audio(data.path(record))
-            rows = torch.cat(list(features.stream(samples))).cpu().numpy().astype(np.float16)
-            known = known_words(record, samples, recogniser)
-            ways = [known] if recogniser is None else [known, matched(recognised(recogniser, samples), known)]
-            return rows, [[[w.text, w.start, w.end] for w in way] for way in ways]
-        except (InputError, ValueError) as error:
-            return str(error)
+    def encode(record: Passage | Question, samples: np.ndarray) -> tuple[np.ndarray, list[list[Any]]]:
+        rows = torch.cat(list(features.stream(samples))).cpu().numpy()
+        known = known_words(record, samples, recogniser)
+        ways = [known] if recogniser is None else [known, matched(recognised(recogniser, samples), known)]
+        return rows, [[[w.text, w.start, w.end] for w in way] for way in ways]
 
-    records: list[Passage | Question] = [*data.passages.values(), *data.questions]
-    path, index = folder / "features.f16", folder / "index.json"
-    if not index.is_file():
-        stops, words, failed, width = [0], {}, {}, 0
-        with replacing(path) as temporary, temporary.open("wb") as file, single_threaded(torch.get_num_threads()) as pool:
-            made = tqdm(pool.map(one, records), total=len(records), desc="audio words", unit="file", disable=not records)
-            for record, result in zip(records, made, strict=True):
-                if isinstance(result, str):
-                    failed[record.id] = result
-                    stops.append(stops[-1])
-                    continue
-                rows, words[record.id] = result
-                file.write(rows.tobytes())
-                stops.append(stops[-1] + len(rows))
-                width = rows.shape[1]
-        tell_set_aside(failed, "audio words")
-        write_json(index, {"bounds": stops, "words": words, "width": width, "failed": failed})
-    found = read_json(index)
-    bounds = dict(zip((r.id for r in records), itertools.pairwise(found["bounds"]), strict=True))
-    cuts = {name: [tuple(Span(*word) for word in way) for way in ways] for name, ways in found["words"].items()}
+    array, bounds, words = features_on_disk(data, [*data.passages.values(), *data.questions], encode, folder, "audio words")
+    cuts = {name: [tuple(Span(*word) for word in way) for way in ways] for name, ways in words.items()}
     if not cuts:
         raise InputError(f"no recording of {data.root / data.split} has words with times; SpeechBERT cannot be trained on it")
-    array = np.memmap(path, np.float16, "r", shape=(found["bounds"][-1], found["width"]))
     return word_table(array, bounds, cuts, features.grid)
-
-
-# Stage 1: words of about one length
-
-
-def pieces_of(texts: Sequence[str], codec: TextCodec) -> list[np.ndarray]:
-    """Ids of every word's pieces, (P,) each; none for a word that is not known or has no letter."""
-    known = {text: codec.encode([text])[0] for text in set(texts)}
-    return [known[text] for text in texts]
-
-
-def text_vectors(pieces: Sequence[np.ndarray], embeddings: Tensor) -> Tensor:
-    """(words, E): the mean embedding of each word's pieces, at least one each. embeddings: (V, E)."""
-    return torch.stack([embeddings[torch.from_numpy(ids)].mean(0) for ids in pieces])
 
 
 def padded(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:
@@ -237,7 +163,7 @@ def padded(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class WordBatches:
-    """Batches of words of about one length, a function of (seed, step) only; every word comes once in an epoch."""
+    """Stage 1: batches of words of about one length, a function of (seed, step) only; every word comes once in an epoch."""
 
     table: WordTable
     numbers: np.ndarray  # of the words of the table that are learnt from
@@ -257,84 +183,67 @@ class WordBatches:
         return padded(self.table, chosen) | {"targets": self.targets(chosen)}
 
 
-# Stage 2: masked words
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """The ids of one recording or text, and what could be asked for. ids: (W,); targets: W arrays of pieces, may be empty."""
-
-    ids: np.ndarray
-    targets: Sequence[np.ndarray]
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """Special ids, and where ids of audio words begin."""
-
-    cls: int
-    sep: int
-    pad: int
-    mask: int
-    size: int  # V
-    words: int  # N audio words
+Sentence = tuple[
+    np.ndarray, Sequence[np.ndarray]
+]  # ids (W,) of one recording or text, and W arrays of pieces to predict, may be empty
 
 
 @dataclass(frozen=True)
 class MaskedBatches:
-    """Batches of which half the sequences are text and half speech, a function of (seed, step) only.
+    """Stage 2: batches of which half the sequences are text and half speech, a function of (seed, step) only.
 
     Recordings are drawn by their length; a sequence is a random crop of at most `window` words.
     """
 
     text: Sequence[Sentence]
     speech: Sequence[Sentence]
-    vocabulary: Vocabulary
+    specials: tuple[int, int, int, int]  # ids of [CLS], [SEP], [PAD] and [MASK]
+    vocabulary: int  # V
+    words: int  # N
     size: int = 16  # B
     window: int = 100
     share: float = 0.15  # of the positions, as BERT's
     seed: int = 0
 
     def __call__(self, step: int) -> Batch:
+        """ids, mask (B, S); targets (B, S, P), NONE where nothing is predicted; speech (B,)."""
         rng = np.random.default_rng([self.seed, step])
         half = self.size // 2
         chosen: list[Sentence] = []
         for sentences, count in ((self.text, self.size - half), (self.speech, half)):
-            lengths = np.array([len(s.ids) for s in sentences], float)
+            lengths = np.array([len(ids) for ids, _ in sentences], float)
             chosen += [sentences[i] for i in rng.choice(len(sentences), count, p=lengths / lengths.sum())]
-        made = [self._masked(rng, sentence) for sentence in chosen]
-        ids = pad_sequence([torch.from_numpy(i) for i, _ in made], batch_first=True, padding_value=self.vocabulary.pad)
+        made = [self.masked(rng, sentence) for sentence in chosen]
+        ids = pad_sequence([torch.from_numpy(i) for i, _ in made], batch_first=True, padding_value=self.specials[2])
         mask = pad_sequence([torch.ones(len(i), dtype=torch.long) for i, _ in made], batch_first=True)
         targets = torch.full((*ids.shape, max(t.shape[1] for _, t in made)), NONE)
         for row, (_, wanted) in enumerate(made):
             targets[row, : len(wanted), : wanted.shape[1]] = torch.from_numpy(wanted)
         return {"ids": ids, "mask": mask, "targets": targets, "speech": (torch.arange(self.size) >= self.size - half).long()}
 
-    def _masked(self, rng: np.random.Generator, sentence: Sentence) -> tuple[np.ndarray, np.ndarray]:
+    def masked(self, rng: np.random.Generator, sentence: Sentence) -> tuple[np.ndarray, np.ndarray]:
         """Ids (S,) of a crop with [CLS] and [SEP], and targets (S, P). At least one position is chosen, if any can be."""
-        first = int(rng.integers(max(len(sentence.ids) - self.window, 0) + 1))
-        ids, wanted = sentence.ids[first : first + self.window], sentence.targets[first : first + self.window]
+        cls, sep, _, mask = self.specials
+        first = int(rng.integers(max(len(sentence[0]) - self.window, 0) + 1))
+        ids, wanted = sentence[0][first : first + self.window], sentence[1][first : first + self.window]
         known = np.array([len(t) > 0 for t in wanted])
         chosen = known & (rng.random(len(known)) < self.share)
         if not chosen.any() and known.any():
             chosen[rng.choice(np.flatnonzero(known))] = True
-        v, draw, others = self.vocabulary, rng.random(len(ids)), ids.copy()  # masked, replaced by another of their kind, or kept
-        spoken = ids >= v.size
-        others[spoken] = v.size + rng.integers(max(v.words, 1), size=int(spoken.sum()))
-        others[~spoken] = rng.integers(v.size, size=int((~spoken).sum()))
-        masked = np.where(draw < KEEP, ids, np.where(draw < KEEP + REPLACE, others, v.mask))
-        ids = np.concatenate([[v.cls], np.where(chosen, masked, ids), [v.sep]]).astype(np.int64)
+        draw, others = rng.random(len(ids)), ids.copy()  # masked, replaced by another of their kind, or kept
+        spoken = ids >= self.vocabulary
+        others[spoken] = self.vocabulary + rng.integers(max(self.words, 1), size=int(spoken.sum()))
+        others[~spoken] = rng.integers(self.vocabulary, size=int((~spoken).sum()))
+        masked = np.where(draw < KEEP, ids, np.where(draw < KEEP + REPLACE, others, mask))
+        ids = np.concatenate([[cls], np.where(chosen, masked, ids), [sep]]).astype(np.int64)
         targets = np.full((len(ids), max(map(len, wanted), default=1) or 1), NONE, np.int64)
         for place in np.flatnonzero(chosen).tolist():
             targets[place + 1, : len(wanted[place])] = wanted[place]
         return ids, targets
 
 
-# Stage 3: spans
-
-
 def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[str, str]]:
-    """For every answerable question one example a way of cutting; and the questions without any: id -> why."""
+    """Stage 3: for every answerable question one example a way of cutting; and the questions without any: id -> why."""
     found, left_out = [], {}
     for question in data.answerable:
         times = answer_times(question)
@@ -344,9 +253,16 @@ def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[s
         made = []
         for asked, passage in zip(table.sequences.get(question.id, ()), table.sequences.get(question.passage, ()), strict=False):
             inside = passage.inside(*times)
-            if len(asked) and len(inside):
+            if len(asked.numbers) and len(inside):
                 made.append(Example(asked.numbers + SPECIALS, passage.numbers + SPECIALS, int(inside[0]), int(inside[-1])))
         if not made:
             left_out[question.id] = f"it, or the answer in passage {question.passage}, has no audio word"
         found += made
     return found, left_out
+
+
+def numbered(codes: Mapping[K, np.ndarray], width: int) -> tuple[Tensor, dict[K, np.ndarray]]:
+    """One table (N, E) of the codes (W, E) of recordings, and the ids (W,) of each. width: E."""
+    stops = np.cumsum([SPECIALS, *(len(rows) for rows in codes.values())])
+    ids = {name: np.arange(stop - len(rows), stop) for (name, rows), stop in zip(codes.items(), stops[1:], strict=True)}
+    return torch.from_numpy(np.concatenate([np.zeros((0, width), np.float32), *codes.values()])), ids

@@ -12,7 +12,6 @@ vocabulary, P pieces.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from speechssl.cascade.ctc import run_lstm
+from speechssl.cascade.model import run_lstm
 from speechssl.dual.data import Layout
-from speechssl.dual.model import SpanModel, span_loss
-from speechssl.dual.weights import load_reader, save_reader
+from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.errors import InputError
 from speechssl.int8 import dequantise, quantise
 from speechssl.io import hash_files, read_json, replacing
@@ -37,34 +35,26 @@ WORDS = "words.safetensors"
 WHAT = "SpeechBERT"
 
 
-@dataclass(frozen=True)
-class WordShape:
-    """Sizes of a WordEncoder."""
-
-    features: int  # D
-    code: int  # E
-    width: int = 256  # H, a direction
-
-
 class WordEncoder(nn.Module):
     """Bidirectional LSTM; the code is a projection of both last states."""
 
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, shape: WordShape) -> None:
+    def __init__(self, features: int, code: int, width: int = 256) -> None:
+        """features: D; code: E; width: H, a direction."""
         super().__init__()
-        self.shape = shape
-        self.register_buffer("mean", torch.zeros(shape.features))
-        self.register_buffer("scale", torch.ones(shape.features))
-        self.lstm = nn.LSTM(shape.features, shape.width, batch_first=True, bidirectional=True)
-        self.projection = nn.Sequential(nn.Linear(2 * shape.width, shape.code), nn.Tanh(), nn.Linear(shape.code, shape.code))
+        self.features, self.code, self.width = features, code, width
+        self.register_buffer("mean", torch.zeros(features))
+        self.register_buffer("scale", torch.ones(features))
+        self.lstm = nn.LSTM(features, width, batch_first=True, bidirectional=True)
+        self.projection = nn.Sequential(nn.Linear(2 * width, code), nn.Tanh(), nn.Linear(code, code))
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Codes (B, E). features: (B, T, D); lengths: (B,) rows, 1 to T. What rows beyond a length hold never matters."""
         states = run_lstm(self.lstm, self.standardised(features), lengths)
-        forward, backward = states.split(self.shape.width, -1)
-        last = (lengths - 1).to(states.device)[:, None, None].expand(-1, 1, self.shape.width)
+        forward, backward = states.split(self.width, -1)
+        last = (lengths - 1).to(states.device)[:, None, None].expand(-1, 1, self.width)
         return self.projection(torch.cat([forward.gather(1, last)[:, 0], backward[:, 0]], -1))
 
     def standardised(self, features: Tensor) -> Tensor:
@@ -81,7 +71,7 @@ class WordEncoder(nn.Module):
     def codes_of(self, table: WordTable, size: int = 256) -> Tensor:
         """(N, E) codes of all words of a table, float32, computed in order of length."""
         order = np.argsort(np.diff(table.rows, axis=1)[:, 0], kind="stable")
-        codes = torch.zeros(len(table), self.shape.code)
+        codes = torch.zeros(len(order), self.code)
         for start in range(0, len(order), size):
             part = order[start : start + size]
             batch = padded(table, part)
@@ -95,8 +85,8 @@ class WordAutoencoder(nn.Module):
     def __init__(self, encoder: WordEncoder, pull: float = 1.0) -> None:
         super().__init__()
         self.encoder, self.pull = encoder, pull
-        self.decoder = nn.LSTM(encoder.shape.code, encoder.shape.width, batch_first=True)
-        self.output = nn.Linear(encoder.shape.width, encoder.shape.features)
+        self.decoder = nn.LSTM(encoder.code, encoder.width, batch_first=True)
+        self.output = nn.Linear(encoder.width, encoder.features)
 
     def forward(self, features: Tensor, lengths: Tensor, targets: Tensor) -> Batch:
         """features: (B, T, D); lengths: (B,); targets: (B, E) text embeddings. Every loss is a mean over the words.
@@ -122,6 +112,21 @@ def nearest(codes: Tensor, targets: Tensor) -> Tensor:
     """Share of the codes that have no nearer target (L1) than their own. Both (B, E)."""
     closest = targets[torch.cdist(codes, targets, p=1).argmin(1)]
     return (closest == targets).all(-1).float().mean()
+
+
+class CodeRegression(nn.Module):
+    """The word encoder on another encoder's features, learning the codes that words have already."""
+
+    def __init__(self, encoder: WordEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, features: Tensor, lengths: Tensor, targets: Tensor) -> Batch:
+        """features: (B, T, D); lengths: (B,); targets: (B, E) codes. loss: L1 distance to its code, a mean over the words. nearest:
+        share of words that have no nearer code in the batch than their own.
+        """
+        codes = self.encoder(features, lengths)
+        return {"loss": (codes - targets).abs().sum(-1).mean(), "nearest": nearest(codes.detach(), targets)}
 
 
 def look_up(table: Tensor, codes: Tensor, ids: Tensor) -> Tensor:
@@ -156,7 +161,8 @@ class MaskedWords(nn.Module):
         The loss is a mean over the chosen positions of each sequence, then over sequences. text, speech: share of chosen positions
         of either kind whose likeliest piece is right, 0 for a kind that is not in the batch.
         """
-        hidden = self.reader.hidden(look_up(self.embeddings, self.codes, ids), mask, None)
+        embedded = look_up(self.embeddings, self.codes, ids)
+        hidden = self.reader.encoder(**self.reader.inputs(embedded, mask, None)).last_hidden_state
         row, column = torch.nonzero(targets[..., 0] != NONE, as_tuple=True)
         wanted = targets[row, column]
         logits = (self.transform(hidden[row, column]) @ self.embeddings.T.to(hidden) + self.bias).float()
@@ -170,24 +176,22 @@ class MaskedWords(nn.Module):
         return {"loss": (loss * share).sum() / len(ids), **shares}
 
 
-class CodeReader(nn.Module):
-    """A span model whose ids are three specials and the rows of a table of codes."""
+class CodeEmbedding(nn.Embedding):
+    """A table whose ids are SPECIALS rows, which are trained and saved, and after them the codes of audio words, which are not.
 
-    codes: Tensor
+    In a SpanModel or ChoiceModel it stands in the place of the table of tokens.
+    """
 
-    def __init__(self, reader: SpanModel, codes: Tensor) -> None:
-        """reader: its embedding has SPECIALS rows. codes: (N, E), neither trained nor saved."""
-        super().__init__()
-        self.reader = reader
-        self.register_buffer("codes", codes, persistent=False)
+    codes: Tensor  # (N, E)
 
-    def logits(self, ids: Tensor, mask: Tensor, segments: Tensor) -> Tensor:
-        """As SpanModel's."""
-        return self.reader.logits_of(look_up(self.reader.embedding.weight, self.codes, ids), mask, segments)
+    def __init__(self, specials: nn.Embedding) -> None:
+        frozen = not specials.weight.requires_grad
+        super().__init__(*specials.weight.shape, _weight=specials.weight.detach(), _freeze=frozen)
+        self.register_buffer("codes", torch.zeros(0, specials.embedding_dim), persistent=False)
 
-    def forward(self, ids: Tensor, mask: Tensor, segments: Tensor, first: Tensor, last: Tensor) -> Batch:
-        """As SpanModel's."""
-        return span_loss(self.logits(ids, mask, segments), first, last)
+    def forward(self, ids: Tensor) -> Tensor:
+        """ids: (B, S). Returns (B, S, E)."""
+        return look_up(self.weight, self.codes.to(self.weight.device), ids)
 
 
 def as_saved(encoder: WordEncoder) -> WordEncoder:
@@ -200,7 +204,8 @@ def save_speechbert(folder: Path, encoder: WordEncoder, reader: SpanModel, layou
     """Write words.safetensors, and the reader as any reader: model.safetensors, config.json and, last, card.json."""
     with replacing(folder / WORDS) as temporary:
         save_file(quantise(encoder.state_dict()), temporary)
-    words = {"shape": asdict(encoder.shape), "weights": hash_files([folder / WORDS])}
+    shape = {"features": encoder.features, "code": encoder.code, "width": encoder.width}
+    words = {"shape": shape, "weights": hash_files([folder / WORDS])}
     save_reader(folder, reader, layout, card | {"what": WHAT, "words": words})
 
 
@@ -211,14 +216,15 @@ def load_weights(folder: Path) -> tuple[WordEncoder, SpanModel, Layout, dict[str
     if not isinstance(words, dict) or card.get("what") != WHAT:
         raise InputError(f"{folder} does not hold SpeechBERT; give the folder of `speechssl train speechbert`")
     reader, layout, card = load_reader(folder)
+    reader.embedding = CodeEmbedding(reader.embedding)
     path, width = folder / WORDS, reader.embedding.embedding_dim
     try:
-        encoder = WordEncoder(WordShape(**words["shape"]))
+        encoder = WordEncoder(**words["shape"])
         packed: dict[str, torch.Tensor] = load_file(path)
         if words.get("weights") != hash_files([path]):
             raise ValueError("its contents are not those the card was written for")
-        if encoder.shape.code != width:
-            raise ValueError(f"its codes have {encoder.shape.code} values and the reader takes {width}")
+        if encoder.code != width:
+            raise ValueError(f"its codes have {encoder.code} values and the reader takes {width}")
         encoder.load_state_dict(dequantise(packed))
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:160]

@@ -1,7 +1,9 @@
 """SpeechBERT as a system: recordings are encoded as audio words, and answers are seconds.
 
 Words begin and end where a recogniser finds them (`speechbert`: only the times of its words are used), or where the corpus has them
-(`speechbert-aligned`: words that were aligned with the reference text, which no system could have; an upper bound).
+(`speechbert-aligned`: words that were aligned with the reference text, which no system could have; an upper bound). The reader sees
+`[CLS] question [SEP] passage [SEP]` with a vector in the place of every word; its windows and its choice are DUAL's.
+Letters: W words of one recording, E embedding width.
 """
 
 from __future__ import annotations
@@ -15,16 +17,40 @@ import numpy as np
 import torch
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.cascade.words import Recogniser
+from speechssl.cascade.data import Recogniser
 from speechssl.data.records import Passage, Question
-from speechssl.dual.data import Layout
-from speechssl.dual.model import SpanModel
+from speechssl.dual.decode import Reader
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
-from speechssl.speechbert.data import recognised, spans_of, word_table
-from speechssl.speechbert.decode import AudioWords, answer_codes
+from speechssl.speechbert.data import numbered, recognised, spans_of, word_table
 from speechssl.speechbert.model import WordEncoder, load_weights
 from speechssl.units.features import Features, encoder_features, load_features
+
+
+@dataclass(frozen=True, eq=False)
+class AudioWords:
+    """A recording, encoded. codes: (W, E) float32; starts, ends: (W,) seconds. Which words they are is not known."""
+
+    codes: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+
+def answer_codes(reader: Reader, items: Sequence[tuple[AudioWords, AudioWords]]) -> list[TimedAnswer]:
+    """(question, passage) -> answers in seconds. A passage without words gives an empty answer at 0 s.
+
+    reader: of a SpanModel with a CodeEmbedding, whose codes are those of the recordings from now on.
+    """
+    recordings = {id(words): words.codes for pair in items for words in pair}
+    embedding = reader.model.embedding
+    embedding.codes, ids = numbered(recordings, embedding.embedding_dim)
+    usable = [i for i, (_, passage) in enumerate(items) if len(passage.starts)]
+    spans = reader.read_many([(ids[id(items[i][0])], ids[id(items[i][1])]) for i in usable])
+    answers = [TimedAnswer(0.0, 0.0, 0.0)] * len(items)
+    for i, span in zip(usable, spans, strict=True):
+        passage = items[i][1]
+        answers[i] = TimedAnswer(float(passage.starts[span.first]), float(passage.ends[span.last]), span.confidence)
+    return answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +59,9 @@ class SpeechBertSystem:
 
     features: Features
     words: WordEncoder
-    reader: SpanModel
-    layout: Layout
+    reader: Reader
     recogniser: Recogniser | None
     card: Mapping[str, Any]
-    bf16: bool = False
     needs_audio: bool = True
 
     @property
@@ -64,7 +88,7 @@ class SpeechBertSystem:
         return AudioWords(self.words.codes_of(table).numpy(), sequence.starts, sequence.ends)
 
     def answer_all(self, items: Sequence[tuple[AudioWords, AudioWords]]) -> list[TimedAnswer]:
-        return answer_codes(self.reader, self.layout, items, bf16=self.bf16)
+        return answer_codes(self.reader, items)
 
 
 def load_speechbert(
@@ -75,11 +99,11 @@ def load_speechbert(
     recogniser: finds where words begin and end; None: the records do (`speechbert-aligned`). recogniser_card: what the card of the
     system says of it. Raises InputError where the folder holds no SpeechBERT, or one of another encoder.
     """
-    words, reader, layout, card = load_weights(folder)
+    words, model, layout, card = load_weights(folder)
     features = speechbert_features(folder, encoder, card)
     made = {"speechbert": card["weights"], "words": card["words"]["weights"], "features": card["features"]}
     made |= {"boundaries": recogniser_card if recogniser else "those of the corpus"} | ({"bf16": True} if bf16 else {})
-    return SpeechBertSystem(features, words, reader, layout, recogniser, made, bf16)
+    return SpeechBertSystem(features, words, Reader(model, layout, bf16=bf16), recogniser, made)
 
 
 def speechbert_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:

@@ -2,13 +2,15 @@
 
 Published (arXiv 1910.11559): BERT-base, MFCCs, words by forced alignment. Here any encoder's layer or MFCCs; the codes are computed
 once, after the first stage, and stay as they are in the two others, as do the text embeddings that they were drawn to. To begin
-with a reader of words in the place of a text-pre-trained encoder is ours: it knows the questions of its corpus in writing.
+with a reader of words in the place of a text-pre-trained encoder is ours: it knows the questions of its corpus in writing. So is
+the transfer to another encoder: after continual pre-training the reader stays as it is, as DUAL's does with a transferred codebook
+(`units`), and the word encoder goes on from its own weights: the other encoder's features of a word in, the old code of it out.
 """
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,65 +19,51 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from speechssl.cascade.ctc import CtcRecogniser
-from speechssl.config import TrainingOptions
-from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
-from speechssl.dual.model import SpanModel
-from speechssl.dual.train import check_positions, check_shares, example_batches, layout_of, weights_of
-from speechssl.dual.weights import load_reader
+from speechssl.cascade.model import CtcRecogniser
+from speechssl.data.records import Passage, Question, data_hash, first_passages, load_corpus
+from speechssl.dual.model import SpanModel, load_reader
+from speechssl.dual.train import check_positions, example_batches, layout_of, weights_of
+from speechssl.encoders.base import SpeechEncoder
 from speechssl.errors import InputError, tell_set_aside
-from speechssl.io import hash_bytes, read_json, stage
+from speechssl.io import hash_bytes, hash_json, read_json, stage
 from speechssl.processes import is_main, main_first
-from speechssl.speechbert.config import SpeechBertOptions
+from speechssl.speechbert.config import SpeechBertOptions, TransferOptions
 from speechssl.speechbert.data import (
     CLS,
     PAD,
     SEP,
     SPECIALS,
     MaskedBatches,
-    Sentence,
-    Vocabulary,
     WordBatches,
-    WordTable,
     encode_corpus,
-    pieces_of,
     span_examples,
-    text_vectors,
+    spans_of,
 )
 from speechssl.speechbert.model import (
-    CodeReader,
+    CodeEmbedding,
+    CodeRegression,
     MaskedWords,
     WordAutoencoder,
     WordEncoder,
-    WordShape,
     as_saved,
+    load_weights,
     save_speechbert,
 )
+from speechssl.speechbert.system import speechbert_features
 from speechssl.text import pieces
 from speechssl.textlm.config import QaOptions
 from speechssl.textlm.encoders import TextCodec, load_text_encoder, load_tokenizer, pad_id, without_dropout
 from speechssl.trainer import check_share, fit
-from speechssl.units.features import Features
+from speechssl.units.features import Features, encoder_features
+
+OF_THE_OLD = ("recipe", "scores")  # in the card of a model that is transferred, and not of what is made
 
 
-def stage_options(training: TrainingOptions, steps: int, learning_rate: float, bf16: bool = True) -> TrainingOptions:
-    """Those of an earlier stage: as the last one's but for steps and learning rate. bf16: not where it does not pay."""
-    return replace(training, steps=steps, learning_rate=learning_rate, horizon=None, bf16=training.bf16 and bf16)
+def text_model(options: QaOptions, start: Path | None) -> tuple[SpanModel, Tensor, PreTrainedTokenizerBase, dict[str, Any]]:
+    """What SpeechBERT begins with on the side of text: a span model with a CodeEmbedding, the embeddings (V, E) of its words, its
+    tokeniser, and what the card says of it.
 
-
-@dataclass(frozen=True, eq=False)
-class TextModel:
-    """What SpeechBERT begins with on the side of text: a span model, the embeddings (V, E) of its words, and its tokeniser."""
-
-    reader: SpanModel  # its embedding has the SPECIALS rows
-    embeddings: Tensor
-    tokenizer: PreTrainedTokenizerBase
-    card: dict[str, Any]
-
-
-def text_model(options: QaOptions, start: Path | None) -> TextModel:
-    """A text-pre-trained encoder, or `start`: a reader of `speechssl train text-qa`, whose span head comes along.
-
+    It is a text-pre-trained encoder, or `start`: a reader of `speechssl train text-qa`, whose span head comes along.
     Raises InputError where that is no reader of words, or its tokeniser has no mask token.
     """
     torch.manual_seed(options.training.seed)
@@ -84,10 +72,8 @@ def text_model(options: QaOptions, start: Path | None) -> TextModel:
         encoder, tokenizer = load_text_encoder(options.text_encoder)
         embeddings = encoder.get_input_embeddings().weight.detach().clone()
         weights = encoder.state_dict()  # a name may come to mean another encoder
-        card = {
-            "text_encoder": options.text_encoder,
-            "text_weights": hash_bytes(*(weights[k].numpy().tobytes() for k in sorted(weights))),
-        }
+        text_weights = hash_bytes(*(weights[k].numpy().tobytes() for k in sorted(weights)))
+        card = {"text_encoder": options.text_encoder, "text_weights": text_weights}
     else:
         if not (start / "tokenizer.json").is_file():
             raise InputError(f"{start} has no tokenizer.json; --start takes a folder of `speechssl train text-qa`")
@@ -103,10 +89,10 @@ def text_model(options: QaOptions, start: Path | None) -> TextModel:
     specials = nn.Embedding(SPECIALS, embeddings.shape[1])
     with torch.no_grad():
         specials.weight.copy_(embeddings[[tokenizer.cls_token_id, tokenizer.sep_token_id, pad_id(tokenizer)]])
-    reader = SpanModel(encoder, specials)
+    reader = SpanModel(encoder, CodeEmbedding(specials))
     if head is not None:
         reader.head.load_state_dict(head.state_dict())
-    return TextModel(reader, embeddings, tokenizer, card)
+    return reader, embeddings, tokenizer, card
 
 
 def train_speechbert(
@@ -124,17 +110,15 @@ def train_speechbert(
     answered, and aligns the text of recordings without times; recogniser_card: what says which it is. start: see `text_model`.
     Raises InputError where `out` was made from other inputs, or there is nothing to learn from.
     """
-    check_shares(options.qa)
-    check_share(options.word_batch)
-    check_share(options.masked_batch)
+    check_share(options.qa.batch, options.qa.short_batch, options.word_batch, options.masked_batch)
     made = {"features": features.card, "recogniser": recogniser_card, "start": weights_of(start)}
     made |= {"data": data_hash(corpus, options.qa.split)}
     with stage(out, made, asdict(options)) as step:
         if step.done:
             return
-        text = text_model(options.qa, start)
-        layout = layout_of(options.qa, CLS, SEP, PAD)
-        check_positions(text.reader.encoder, layout, options.qa.text_encoder)
+        reader, embeddings, tokenizer, text_card = text_model(options.qa, start)
+        layout, codec = layout_of(options.qa, CLS, SEP, PAD), TextCodec(tokenizer)
+        check_positions(reader.encoder, layout, options.qa.text_encoder)
         data = first_passages(load_corpus(corpus, options.qa.split), options.passages)
         where = data.root / data.split
         nothing = f"{where} has no answerable question that can be used; without any, learn words alone (--no-spans)"
@@ -147,59 +131,95 @@ def train_speechbert(
         if options.spans and not examples:
             raise InputError(nothing)
         if not options.qa.dropout:
-            without_dropout(text.reader.encoder)
+            without_dropout(reader.encoder)
         checkpoints, results = out / "checkpoints", {}
-        word_pieces = pieces_of(table.texts, TextCodec(text.tokenizer))
-        encoder, results["words"] = fit_words(table, word_pieces, text.embeddings, options, checkpoints / "words")
-        codes = encoder.codes_of(table)
-        if options.masked is not None:
+
+        # 1: an autoencoder of the words whose text the tokeniser knows; a word of several pieces is drawn to their mean
+        known = {text: codec.encode([text])[0] for text in set(table.texts)}
+        word_pieces = [known[text] for text in table.texts]
+        numbers = np.flatnonzero([len(ids) > 0 for ids in word_pieces])
+        if not len(numbers):
+            raise InputError("no audio word of the corpus has a text that the tokeniser knows; there is nothing to learn from")
+        torch.manual_seed(options.words.seed)
+        encoder = WordEncoder(table.features.shape[1], embeddings.shape[1], options.word_width).fit_scale(table)
+
+        def targets(some: np.ndarray) -> Tensor:
+            return torch.stack([embeddings[torch.from_numpy(word_pieces[n])].mean(0) for n in some])
+
+        batches: Any = WordBatches(table, numbers, targets, options.word_batch, options.words.seed)
+        results["words"] = fit(WordAutoencoder(encoder, options.pull), batches, options.words, checkpoints / "words")
+        codes = as_saved(encoder).codes_of(table)
+
+        if options.masked is not None:  # 2: masked words, of all texts and of all recordings, cut in every way
             torch.manual_seed(options.masked.seed)
-            model = MaskedWords(text.reader, text.embeddings, codes)
-            masked = masked_batches(data, table, word_pieces, text, options)
-            results["masked"] = fit(model, masked, options.masked, checkpoints / "masked")
-        if options.spans:
+            model = MaskedWords(reader, embeddings, codes)
+            records: list[Passage | Question] = [*data.passages.values(), *data.questions]
+            coded = (codec.encode([word for word, _ in pieces(r.written, r.language)])[0] for r in records)
+            texts = [(ids, list(ids[:, None])) for ids in coded if len(ids)]
+            sequences = [s.numbers for ways in table.sequences.values() for s in ways]
+            spoken = [(some + len(embeddings), [word_pieces[n] for n in some]) for some in sequences]
+            spoken = [(ids, wanted) for ids, wanted in spoken if any(map(len, wanted))]
+            special = tokenizer.cls_token_id, tokenizer.sep_token_id, pad_id(tokenizer), tokenizer.mask_token_id
+            sizes = len(embeddings), len(codes), options.masked_batch, options.masked_window
+            batches = MaskedBatches(texts, spoken, special, *sizes, seed=options.masked.seed)
+            results["masked"] = fit(model, batches, options.masked, checkpoints / "masked")
+        if options.spans:  # 3
+            reader.embedding.codes = codes
             batches = example_batches(examples, layout, options.qa)
-            results["spans"] = fit(CodeReader(text.reader, codes), batches, options.qa.training, checkpoints / "spans")
-        facts = {"audio_words": len(table), "examples": len(examples), "left_out": len(left_out), "training": results}
-        card = made | text.card | facts | {"options": asdict(options), "corpus": read_json(corpus / "card.json")}
+            results["spans"] = fit(reader, batches, options.qa.training, checkpoints / "spans")
+        facts = {"audio_words": len(codes), "examples": len(examples), "left_out": len(left_out), "training": results}
+        card = made | text_card | facts | {"options": asdict(options), "corpus": read_json(corpus / "card.json")}
         with main_first():
             if is_main():
-                save_speechbert(out, encoder, text.reader, layout, card)
+                save_speechbert(out, encoder, reader, layout, card)
                 shutil.rmtree(out / "features")
 
 
-def fit_words(
-    table: WordTable, pieces: list[np.ndarray], embeddings: Tensor, options: SpeechBertOptions, folder: Path
-) -> tuple[WordEncoder, dict[str, Any]]:
-    """The word encoder as it will be saved, and the results of its training. pieces: (P,) ids of every word of the table."""
-    known = np.flatnonzero([len(ids) > 0 for ids in pieces])
-    if not len(known):
-        raise InputError("no audio word of the corpus has a text that the tokeniser knows; there is nothing to learn from")
-    torch.manual_seed(options.words.seed)
-    shape = WordShape(table.features.shape[1], embeddings.shape[1], options.word_width)
-    encoder = WordEncoder(shape).fit_scale(table)
+def transfer_speechbert(
+    corpus: Path, encoder: SpeechEncoder, speechbert: Path, other: SpeechEncoder, out: Path, options: TransferOptions
+) -> dict[str, Any]:
+    """Make (once) in `out` a SpeechBERT on the features of `other` that reads as the one in `speechbert`, on those of `encoder`.
 
-    def targets(numbers: np.ndarray) -> Tensor:
-        return text_vectors([pieces[n] for n in numbers], embeddings)
-
-    batches = WordBatches(table, known, targets, options.word_batch, options.words.seed)
-    result = fit(WordAutoencoder(encoder, options.pull), batches, options.words, folder)
-    return as_saved(encoder), result
-
-
-def masked_batches(
-    data: Corpus, table: WordTable, word_pieces: list[np.ndarray], text: TextModel, options: SpeechBertOptions
-) -> MaskedBatches:
-    """Of the texts of all recordings as word pieces, and of their audio words, cut in every way."""
-    assert options.masked is not None
-    tokenizer, first = text.tokenizer, len(text.embeddings)
-    codec = TextCodec(tokenizer)
+    Words are cut by the times of the corpus. Returns the card; its `transferred` has `distance`: how far the new codes are from the
+    old (L1), over the distance of the codes of two words drawn at random. Raises InputError where the encoder is not SpeechBERT's,
+    the encoders' frames do not fit each other, or no word has times.
+    """
+    check_share(options.batch)
+    words, reader, layout, card = load_weights(speechbert)
+    before = speechbert_features(speechbert, encoder, card)
+    if before.encoder == "mfcc":
+        raise InputError(f"{speechbert} is made of MFCCs and no encoder; it serves every encoder as it is")
+    if before.grid != other.grid or words.features != other.width or before.layer > other.layers:
+        remedy = "train SpeechBERT for it with `speechssl train speechbert`"
+        raise InputError(f"{other.name} has other frames than {encoder.name}, or no layer {before.layer} of their width; {remedy}")
+    after = encoder_features(other, before.layer, before.smooth)
+    data = first_passages(load_corpus(corpus, options.split), options.passages)
+    where = data.root / data.split
     records: list[Passage | Question] = [*data.passages.values(), *data.questions]
-    coded = (codec.encode([word for word, _ in pieces(r.written, r.language)])[0] for r in records)
-    texts = [Sentence(ids, list(ids[:, None])) for ids in coded if len(ids)]
-    sequences = (s for ways in table.sequences.values() for s in ways)
-    spoken = [Sentence(s.numbers + first, [word_pieces[n] for n in s.numbers]) for s in sequences]
-    spoken = [s for s in spoken if any(len(t) for t in s.targets)]
-    special = (tokenizer.cls_token_id, tokenizer.sep_token_id, pad_id(tokenizer), tokenizer.mask_token_id)
-    vocabulary = Vocabulary(*special, first, len(table))
-    return MaskedBatches(texts, spoken, vocabulary, options.masked_batch, options.masked_window, seed=options.masked.seed)
+    if sum(len(spans_of(r.words)) for r in records) < 2:
+        raise InputError(f"{where} has no words with times; transfer SpeechBERT on a corpus that has them")
+    old = hash_json([card["weights"], card["words"]["weights"], card["features"]])
+    made = {"transferred_from": old, "features": after.card, "data": data_hash(corpus, options.split)}
+    with stage(out, made, asdict(options)) as step:
+        if step.done:
+            return dict(step.card)
+        with main_first():
+            table, new = (encode_corpus(data, f, None, out / "features" / n) for f, n in ((before, "old"), (after, "new")))
+        if alone := sorted(table.sequences.keys() ^ new.sequences.keys()):
+            raise InputError(f"{alone[0]} of {where} gives audio words with one encoder only; take it out of the corpus")
+        codes = words.codes_of(table)
+        torch.manual_seed(options.training.seed)
+        model = CodeRegression(words.fit_scale(new).requires_grad_(True).train())
+        numbers, seed = np.arange(len(codes)), options.training.seed
+        batches = WordBatches(new, numbers, lambda n: codes[torch.from_numpy(n)], options.batch, seed)
+        result = fit(model, batches, options.training, out / "checkpoints")
+        moved = (as_saved(words).codes_of(new) - codes).abs().sum(-1).mean()
+        apart = (codes - codes[torch.from_numpy(np.random.default_rng(0).permutation(len(codes)))]).abs().sum(-1)
+        facts = {"training": result, "audio_words": len(codes), "distance": round(float(moved / apart[apart > 0].mean()), 4)}
+        facts |= {"from": old, "options": asdict(options), "data": made["data"]}
+        kept = {name: value for name, value in card.items() if name not in OF_THE_OLD}
+        with main_first():
+            if is_main():
+                save_speechbert(out, words, reader, layout, kept | {"features": after.card, "transferred": facts})
+                shutil.rmtree(out / "features")
+    return dict(read_json(out / "card.json"))

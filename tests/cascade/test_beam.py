@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.cascade.ctc import BLANK_NAME, CtcVocabulary, greedy_decode
 from speechssl.cascade.decode import BeamDecoder, BeamOptions, Lexicon
 from speechssl.cascade.lm import END, train_ngram
+from speechssl.cascade.model import BLANK_NAME, CtcVocabulary, greedy_decode
 
 AB = CtcVocabulary((BLANK_NAME, "|", "a", "b"), "|")
 WIDE = {"beam": 1000, "threshold": math.inf}

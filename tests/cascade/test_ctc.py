@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from speechssl.cascade import ctc
-from speechssl.cascade.ctc import (
+from speechssl.cascade import model as ctc
+from speechssl.cascade.data import Recogniser
+from speechssl.cascade.model import (
     BLANK,
     CtcHead,
     CtcRecogniser,
@@ -27,7 +28,6 @@ from speechssl.cascade.ctc import (
     run_lstm,
     timed_words,
 )
-from speechssl.cascade.words import Recogniser
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from speechssl.cascade.data import Recogniser
 from speechssl.cascade.engines import HuggingFaceRecogniser
-from speechssl.cascade.words import Recogniser
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 

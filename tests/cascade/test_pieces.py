@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechssl.cascade.words import TimedWord, Transcript, split_at_pauses, transcribe_pieces
+from speechssl.cascade.data import TimedWord, Transcript, split_at_pauses, transcribe_pieces
 
 RATE = 1_000
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from speechssl.audio import resample
+from speechssl.cascade.data import Recogniser
 from speechssl.cascade.engines import DecoderSettings, PocketSphinxRecogniser
-from speechssl.cascade.words import Recogniser
 from speechssl.errors import InputError, MissingExtra
 from speechssl.synth.espeak import Voice, speak
 

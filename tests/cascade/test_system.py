@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from speechssl.cascade.data import Recogniser, TimedWord, Transcript, text_examples
 from speechssl.cascade.system import Cascade
-from speechssl.cascade.text_qa import text_example
-from speechssl.cascade.words import Recogniser, TimedWord, Transcript
-from speechssl.dual.data import Layout, Window
-from speechssl.dual.decode import Reader, SpanChoice
+from speechssl.data.records import Answer, Corpus, Passage, Question, Span
+from speechssl.dual import decode
+from speechssl.dual.data import Layout
+from speechssl.dual.decode import Reader
 from speechssl.dual.model import SpanModel
 from speechssl.dual.system import TimedAnswer
 from speechssl.textlm.encoders import TextCodec
@@ -50,7 +51,11 @@ class FinderReader:
     def _find(self, passage):
         size = len(self.wanted)
         at = next(i for i in range(len(passage)) if np.array_equal(passage[i : i + size], self.wanted))
-        return SpanChoice(at, at + size - 1, 1.0, 0.75, Window(0, len(passage)), ())
+        return decode.Span(at, at + size - 1, 1.0, 0.75)
+
+
+def cascade_of(recogniser, codec, reader):
+    return Cascade(f"cascade-{recogniser.name}", lambda _, samples: recogniser.transcribe(samples), codec, reader, {})
 
 
 @pytest.fixture(scope="module")
@@ -108,15 +113,23 @@ def test_two_tokenisers_do_not_share_their_pieces(codec, tokenizer):
 # ---- training examples
 
 
+def example(codec, words, first, last):
+    """The training example of a passage with these words, a second each, and an answer from the first of two to the last."""
+    spans = tuple(Span(word, float(i), i + 1.0) for i, word in enumerate(words))
+    passage = Passage("p", "", 9.0, "", "s", "en", words=spans)
+    question = Question("q", "p", "", 1.0, "what lost", "s", "en", (Answer("", first, last + 1.0),))
+    return text_examples(Corpus(".", "train", {"p": passage}, (question,)), codec)
+
+
 def test_an_example_holds_the_tokens_of_the_answers_words(codec, tokenizer):
-    made = text_example(codec, ["what", "lost"], ["the", "owls", "lost", "silver"], 1, 2)
+    (made,), left_out = example(codec, ["the", "owls", "lost", "silver"], 1, 2)
     assert tokenizer.convert_ids_to_tokens(made.passage[made.first : made.last + 1]) == ["o", "##w", "##l", "##s", "lost"]
-    assert np.array_equal(made.question, codec.encode(["what", "lost"])[0])
+    assert np.array_equal(made.question, codec.encode(["what", "lost"])[0]) and not left_out
 
 
 def test_an_answer_without_letters_is_no_example(codec):
-    assert text_example(codec, ["what"], ["the", "...", "lost"], 1, 1) is None
-    made = text_example(codec, ["what"], ["the", "...", "lost"], 1, 2)
+    assert example(codec, ["the", "...", "lost"], 1, 1) == ([], {"q": "the tokeniser leaves nothing of its question or answer"})
+    (made,), _ = example(codec, ["the", "...", "lost"], 1, 2)
     assert (made.first, made.last) == (1, 1)
 
 
@@ -125,7 +138,7 @@ def test_an_answer_without_letters_is_no_example(codec):
 
 def test_an_answer_has_the_times_of_its_words(codec):
     passage = transcript(SENTENCE)
-    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "silver lantern"), {})
+    cascade = cascade_of(FakeRecogniser([]), codec, FinderReader(codec, "silver lantern"))
     (found,) = cascade.answer_all([(transcript(["what", "lost", "anna"]), passage)])
     assert found == TimedAnswer(1.5, 2.4, 0.75, "silver lantern")
 
@@ -134,7 +147,7 @@ def test_recordings_are_recognised_and_not_mixed_up(codec):
     recogniser = FakeRecogniser(["what did Anna lose", "Anna lost the owls in Paris"])
     assert isinstance(recogniser, Recogniser)
     reader = FinderReader(codec, "owls")
-    cascade = Cascade(recogniser, codec, reader, {})
+    cascade = cascade_of(recogniser, codec, reader)
     asked, listened = (cascade.encode(None, np.array([n, 0.0])) for n in (0, 1))
     (found,) = cascade.answer_all([(asked, listened)])
     assert (found.start, found.end, found.text) == (1.5, 1.9, "owls")
@@ -145,14 +158,14 @@ def test_recordings_are_recognised_and_not_mixed_up(codec):
 
 def test_words_without_tokens_inside_an_answer_keep_their_place(codec):
     passage = transcript(["in", "silver", "--", "lantern", "...", "paris"])
-    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "silver lantern"), {})
+    cascade = cascade_of(FakeRecogniser([]), codec, FinderReader(codec, "silver lantern"))
     (found,) = cascade.answer_all([(transcript(["what"]), passage)])
     assert found == TimedAnswer(0.5, 1.9, 0.75, "silver -- lantern")
 
 
 def test_chinese_answers_are_joined_without_spaces(codec):
     passage = transcript(list("abnst"), separator="")
-    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "b n s"), {})
+    cascade = cascade_of(FakeRecogniser([]), codec, FinderReader(codec, "b n s"))
     (found,) = cascade.answer_all([(transcript(["a"], ""), passage)])
     assert found == TimedAnswer(0.5, 1.9, 0.75, "bns")
 
@@ -160,7 +173,7 @@ def test_chinese_answers_are_joined_without_spaces(codec):
 @pytest.mark.parametrize("silent", [[], ["..."]])
 def test_a_passage_without_words_gives_an_empty_answer_and_the_others_theirs(codec, silent):
     good = (transcript(["what"]), transcript(SENTENCE))
-    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "paris"), {})
+    cascade = cascade_of(FakeRecogniser([]), codec, FinderReader(codec, "paris"))
     found = cascade.answer_all([good, (transcript(["what"]), transcript(silent)), good])
     assert found[1] == TimedAnswer(0.0, 0.0, 0.0, "")
     assert found[0] == found[2] == TimedAnswer(3.0, 3.4, 0.75, "Paris.")
@@ -168,7 +181,7 @@ def test_a_passage_without_words_gives_an_empty_answer_and_the_others_theirs(cod
 
 
 def test_a_question_without_words_is_still_answered(codec):
-    cascade = Cascade(FakeRecogniser([]), codec, FinderReader(codec, "paris"), {})
+    cascade = cascade_of(FakeRecogniser([]), codec, FinderReader(codec, "paris"))
     (found,) = cascade.answer_all([(transcript([]), transcript(SENTENCE))])
     assert found.text == "Paris."
 
@@ -178,7 +191,7 @@ def test_with_a_real_reader_answers_are_words_of_the_passage(codec, tokenizer, t
     encoder = text_encoder()
     table = nn.Embedding.from_pretrained(encoder.get_input_embeddings().weight.detach().clone())
     layout = Layout(cls=2, sep=3, pad=0, size=16, stride=8, answer=6)
-    cascade = Cascade(FakeRecogniser([]), codec, Reader(SpanModel(encoder, table).eval(), layout), {})
+    cascade = cascade_of(FakeRecogniser([]), codec, Reader(SpanModel(encoder, table).eval(), layout))
     passage = transcript(SENTENCE * 5)
     found = cascade.answer_all([(transcript(["who", "lost"]), passage), (transcript(["when"]), transcript(["the", "owls"]))])
     for answer, words in zip(found, (passage.words, transcript(["the", "owls"]).words), strict=True):

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from speechssl.audio import read_audio
-from speechssl.cascade.ctc import CtcRecogniser
-from speechssl.cascade.train import CropBatches, CtcOptions, _features, train_ctc
+from speechssl.cascade import train
+from speechssl.cascade.model import CtcRecogniser
+from speechssl.cascade.train import CropBatches, CtcOptions, train_ctc
 from speechssl.config import TrainingOptions
-from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 
 
@@ -100,10 +100,14 @@ def test_a_head_on_all_hidden_states_learns_their_weights(corpus, encoder, tmp_p
     assert torch.equal(again.log_probs(samples), made.log_probs(samples))
 
 
-def test_batches_hold_the_states_of_the_words(corpus, encoder, tmp_path):
-    """What the head is trained on is what it will be given: (T, S, D) on disk, (B, S, T, D) in the head."""
-    data = load_corpus(corpus, "train")
-    features, recordings = _features(data, "en", encoder, tmp_path / "features", None)
-    first = encoder.hidden_states(read_audio(corpus / "train/audio/p0.flac"))
-    kept = torch.from_numpy(np.array(features[: recordings[0].frames])).float().transpose(0, 1)
-    assert kept.shape == first.shape and torch.allclose(kept, first, atol=2e-3 * float(first.abs().max()))
+def test_features_on_disk_are_those_of_the_encoder(corpus, encoder, tmp_path, monkeypatch):
+    """What the head is trained on is what it will be given: (T, L, D) on disk, (B, L, T, D) in the head."""
+    seen = []
+    fit = train.fit
+    monkeypatch.setattr(train, "fit", lambda model, batches, *rest: seen.append(batches) or fit(model, batches, *rest))
+    train_ctc(corpus, encoder, tmp_path / "ctc", options(layer=None))
+    (batches,) = seen
+    _, first, last = batches.recordings[0]
+    wanted = encoder.hidden_states(read_audio(corpus / "train/audio/p0.flac"))
+    kept = torch.from_numpy(np.array(batches.features[first:last])).float().transpose(0, 1)
+    assert kept.shape == wanted.shape and torch.allclose(kept, wanted, atol=2e-3 * float(wanted.abs().max()))

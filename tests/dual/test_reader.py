@@ -10,28 +10,15 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import BertTokenizer
 
-from speechssl.dual.data import Example, ExampleBatches, Layout, ShortFirst, collate, window_mask
+from speechssl.dual.data import Example, ExampleBatches, Layout, collate, replace_tokens, window_mask
 from speechssl.dual.decode import Reader
 from speechssl.dual.model import IGNORED, SpanModel
 from speechssl.textlm.encoders import checkpoint_gradients, longest_sequence, without_dropout
 from speechssl.textlm.symbols import special_ids
 
-KINDS = ("bert", "roberta", "distilbert", "electra", "albert", "longformer", "modernbert")
+from .conftest import KINDS, LAYOUT
+
 SYMBOLS = 30
-LAYOUT = Layout(cls=SYMBOLS, sep=SYMBOLS + 1, pad=SYMBOLS + 2, size=24, stride=12, question=6, answer=5)
-
-
-@pytest.fixture(scope="module")
-def span_model(text_encoder):
-    """A function (kind) -> a SpanModel with random weights of a size that gives every input other logits; eval mode."""
-
-    def make(kind="bert"):
-        encoder = text_encoder(kind)
-        torch.manual_seed(1)
-        width = encoder.get_input_embeddings().embedding_dim
-        return SpanModel(encoder, nn.Embedding(SYMBOLS + 3, width)).eval()
-
-    return make
 
 
 def tokens(count, seed=0):
@@ -45,17 +32,9 @@ def sequence(question, window, seed=0):
 # ---- sequences
 
 
-def test_a_sequence_is_cls_question_sep_window_sep():
-    ids, offset = LAYOUT.sequence(np.array([1, 2, 3]), np.array([4, 5]))
-    assert ids.tolist() == [30, 1, 2, 3, 31, 4, 5, 31] and offset == 5 and ids.dtype == np.int64
-
-
-def test_a_long_question_loses_its_tail():
+def test_sequences_are_padded_to_one_length_and_a_long_question_loses_its_tail():
     ids, offset = LAYOUT.sequence(np.arange(10), np.array([20]))
-    assert ids.tolist() == [30, 0, 1, 2, 3, 4, 5, 31, 20, 31] and ids[offset] == 20
-
-
-def test_a_batch_is_padded_to_one_length():
+    assert ids.tolist() == [30, 0, 1, 2, 3, 4, 5, 31, 20, 31] and ids[offset] == 20 and ids.dtype == np.int64
     batch = collate([LAYOUT.sequence(np.array([1]), np.array([2, 3])), LAYOUT.sequence(np.array([]), np.array([4]))], LAYOUT.pad)
     assert batch["ids"].tolist() == [[30, 1, 31, 2, 3, 31], [30, 31, 4, 31, 32, 32]]
     assert batch["mask"].tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
@@ -89,7 +68,7 @@ def test_longformer_looks_globally_from_cls_the_question_and_its_sep_alone(span_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_padding_a_batch_does_not_change_the_logits(span_model, kind):
+def test_padding_changes_no_logit_and_only_cls_and_the_window_can_be_chosen(span_model, kind):
     model = span_model(kind)
     short, long = sequence(2, 7), sequence(6, 24, seed=5)
     with torch.no_grad():
@@ -97,21 +76,13 @@ def test_padding_a_batch_does_not_change_the_logits(span_model, kind):
         padded = model.logits(**collate([long, short], LAYOUT.pad))[1]
         model.embedding.weight[LAYOUT.pad] = 100.0
         repainted = model.logits(**collate([long, short], LAYOUT.pad))[1]
-    size = len(short[0])
+    size, offset = len(short[0]), short[1]
+    assert alone.shape == (size, 2) and alone.dtype == torch.float32
     torch.testing.assert_close(padded[:size], alone, atol=2e-5, rtol=1e-5)
-    assert (padded[size:] == IGNORED).all()
     torch.testing.assert_close(repainted, padded, atol=2e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_only_cls_and_the_window_can_be_chosen(span_model, kind):
-    ids, offset = sequence(3, 9)
-    with torch.no_grad():
-        logits = span_model(kind).logits(**collate([(ids, offset)], LAYOUT.pad))[0]
-    assert logits.shape == (len(ids), 2) and logits.dtype == torch.float32
-    allowed = [0, *range(offset, offset + 9)]
-    assert (logits[allowed] > IGNORED / 2).all()
-    assert (logits[[i for i in range(len(ids)) if i not in allowed]] == IGNORED).all()
+    allowed = [0, *range(offset, offset + 7)]
+    assert (padded[allowed] > IGNORED / 2).all()
+    assert (padded[[i for i in range(len(padded)) if i not in allowed]] == IGNORED).all()
 
 
 def test_a_span_is_scored_with_the_weights_of_the_layout():
@@ -244,20 +215,25 @@ def test_answers_stand_everywhere_in_the_window_and_some_windows_are_empty():
 
 
 def test_short_windows_come_first_and_whole_ones_after():
-    whole = ExampleBatches(long_examples(12), LAYOUT, size=4)
-    short = replace(whole, layout=replace(LAYOUT, size=8), size=12)
-    batches = ShortFirst(short, whole, steps=3)
+    batches = ExampleBatches(long_examples(12), LAYOUT, size=4, short_window=8, short_size=12, short_steps=3)
     windows = [int(batches(step)["segments"].sum(1).max()) for step in range(6)]
     assert windows == [9, 9, 9, 25, 25, 25]  # and the closing [SEP]
     assert [len(batches(step)["ids"]) for step in (2, 3)] == [12, 4]
 
 
+def test_noise_replaces_a_share_of_the_tokens_and_no_special():
+    before = np.tile(np.arange(SYMBOLS + 3), 100)
+    noisy = before.copy()
+    replace_tokens(np.random.default_rng(0), noisy, 0.5, LAYOUT.symbols)
+    assert np.array_equal(noisy[before >= SYMBOLS], before[before >= SYMBOLS]) and noisy.max() == SYMBOLS + 2
+    assert np.mean((noisy != before)[before < SYMBOLS]) == pytest.approx(0.5 * (1 - 1 / SYMBOLS), abs=0.03)
+
+
 # ---- reading
 
 
-def test_a_question_that_loses_its_tail_is_told(text_encoder):
-    torch.manual_seed(0)
-    reader = Reader(SpanModel(text_encoder(), nn.Embedding(SYMBOLS + 3, 32)).eval(), LAYOUT)
+def test_a_question_that_loses_its_tail_is_told(span_model):
+    reader = Reader(span_model(), LAYOUT)
     with pytest.warns(UserWarning, match="1 of 2 questions lost what is beyond 6 tokens"):
         reader.read_many([(np.arange(7), np.arange(20)), (np.arange(6), np.arange(20))])
 
@@ -331,7 +307,7 @@ def test_reading_many_is_reading_one_by_one(span_model, kind):
     reader, items = Reader(span_model(kind), LAYOUT, batch=3), asked(9)
     many, single = reader.read_many(items), [reader.read(*item) for item in items]
     for a, b, (_, passage) in zip(many, single, items, strict=True):
-        assert (a.first, a.last, a.window) == (b.first, b.last, b.window)
+        assert (a.first, a.last) == (b.first, b.last)
         assert a.score == pytest.approx(b.score, abs=1e-4) and a.confidence == pytest.approx(b.confidence, abs=1e-4)
         assert 0 <= a.first <= a.last < len(passage) and a.last - a.first < LAYOUT.answer
         assert 0 < a.confidence <= 1

@@ -7,14 +7,15 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from speechssl.cascade import text_qa
-from speechssl.cascade.text_qa import answer_words, train_text
+from speechssl.cascade import train as cascade_train
+from speechssl.cascade.data import answer_words
+from speechssl.cascade.train import train_text
 from speechssl.config import TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus
 from speechssl.dual import train
 from speechssl.dual.data import unit_examples
+from speechssl.dual.model import load_reader
 from speechssl.dual.train import QaOptions, train_dual
-from speechssl.dual.weights import load_reader
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, write_json
 from speechssl.timing import FrameGrid, RunLength
@@ -42,7 +43,7 @@ def corpus(mini_corpus, tmp_path, text_encoder, tokenizer, monkeypatch):
     units = {name: RunLength.of_frames(np.repeat(rng.integers(0, K, 200), 3)[:count]) for name, count in frames.items()}
     made = {"codebook": "b", "corpus": data_hash(root, "train")}
     save_units(tmp_path / "units/train", units, made)
-    for module in (train, text_qa):
+    for module in (train, cascade_train):
         monkeypatch.setattr(module, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
     return root
 

@@ -10,7 +10,7 @@ import pytest
 
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
-from speechssl.cascade.words import TimedWord, Transcript
+from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cli import main
 from speechssl.data.records import first_passages, load_corpus
 from speechssl.errors import InputError

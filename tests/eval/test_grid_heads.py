@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speechssl.audio import read_audio
-from speechssl.cascade.ctc import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
+from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
 from speechssl.data.utterances import load_labelled
 from speechssl.errors import InputError
 from speechssl.eval.grid_tasks import load_classification, load_recognition

@@ -139,7 +139,7 @@ def test_missing_scores_are_named(tmp_path):
 
 def test_evaluation_leaves_scores(tmp_path):
     from speechssl.augment import Distorter, parse_condition
-    from speechssl.cascade.words import TimedWord, Transcript
+    from speechssl.cascade.data import TimedWord, Transcript
     from speechssl.dual.system import TimedAnswer
     from speechssl.eval.spoken_qa import evaluate
 

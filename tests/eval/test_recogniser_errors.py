@@ -7,7 +7,7 @@ import pytest
 
 from speechssl.audio import write_flac
 from speechssl.cascade.confusions import read_confusions
-from speechssl.cascade.words import TimedWord, Transcript
+from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.errors import InputError
 from speechssl.eval import recogniser_errors
 from speechssl.eval.recogniser_errors import fit_on_corpus

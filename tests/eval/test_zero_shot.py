@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from transformers import BertConfig, BertModel
 
-from speechssl.cascade.text_qa import train_text
+from speechssl.cascade.train import train_text
 from speechssl.config import TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, write_records
 from speechssl.dual.train import QaOptions

@@ -1,5 +1,6 @@
 """Multiple choice: shapes, padding that changes nothing, windows that are combined, a likelihood of sets."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from speechssl.dual.data import Layout
-from speechssl.dual.weights import save_reader
+from speechssl.dual.model import save_reader
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import Choice, ChoiceBatches, ChoiceExample, by_overlap
 from speechssl.multiple_choice.decode import ChoiceReader, chosen
@@ -38,7 +39,7 @@ def choice(seed=0, options=(3, 5, 4, 6), passage=40):
 
 
 def examples(*choices, correct=(1,)):
-    return [ChoiceExample.of(c, correct, LAYOUT) for c in choices]
+    return [ChoiceExample(c, by_overlap(c, c.windows(LAYOUT)), correct) for c in choices]
 
 
 # ---- sequences
@@ -208,12 +209,12 @@ def test_a_batch_is_a_function_of_seed_and_step():
 
 @pytest.mark.parametrize("windows", [0, 1, 2, 3, 5, 99])
 def test_no_window_is_read_twice_and_the_likeliest_always(windows):
-    (example,) = examples(choice(passage=70))
-    batches = ChoiceBatches([example], LAYOUT, windows=windows)
-    for seed in range(5):
-        drawn = batches._draw(np.random.default_rng(seed), example)
+    (example,) = examples(Choice(np.array([99]), (np.array([99]),) * 2, np.arange(70)))  # a token says where it stands
+    for step in range(5):
+        batch = ChoiceBatches([example], replace(LAYOUT, cls=100, sep=101, pad=102), windows=windows)(step)
+        drawn = batch["ids"][0, 0, :, 5].tolist()  # [CLS] question [SEP] option [SEP]
         assert len(drawn) == len(set(drawn)) == min(windows or 99, len(example.windows))
-        assert drawn[: (len(drawn) + 1) // 2] == example.windows[: (len(drawn) + 1) // 2]
+        assert drawn[: (len(drawn) + 1) // 2] == [w.first for w in example.windows[: (len(drawn) + 1) // 2]]
 
 
 def test_the_window_that_says_what_is_asked_comes_first():
@@ -226,7 +227,7 @@ def test_the_window_that_says_what_is_asked_comes_first():
 
 def test_noise_replaces_symbols_and_nothing_else():
     items, layout = examples(choice(passage=30)), LAYOUT
-    plain, noisy = (ChoiceBatches(items, layout, windows=0, noise=n, symbols=30)(0) for n in (0.0, 0.5))
+    plain, noisy = (ChoiceBatches(items, layout, windows=0, noise=n)(0) for n in (0.0, 0.5))
     kept = plain["ids"] >= 30
     assert torch.equal(plain["ids"][kept], noisy["ids"][kept]) and torch.equal(plain["mask"], noisy["mask"])
     assert 0.2 < (plain["ids"] != noisy["ids"])[plain["mask"].bool() & ~kept].float().mean() < 0.8

@@ -10,8 +10,7 @@ import torch
 from speechssl.config import TrainingOptions
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual import train as reader_train
-from speechssl.dual.model import SpanModel
-from speechssl.dual.weights import save_reader
+from speechssl.dual.model import SpanModel, save_reader
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, write_json
 from speechssl.multiple_choice import train as choice_train

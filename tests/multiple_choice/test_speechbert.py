@@ -11,29 +11,32 @@ from speechssl.audio import write_flac
 from speechssl.config import TrainingOptions
 from speechssl.data.records import load_corpus
 from speechssl.dual.data import Layout, windows
-from speechssl.dual.model import SpanModel
-from speechssl.dual.weights import save_reader
+from speechssl.dual.model import SpanModel, save_reader
 from speechssl.errors import InputError
 from speechssl.io import write_json
 from speechssl.multiple_choice import train as choice_train
-from speechssl.multiple_choice.decode import ChoiceReader, chosen
-from speechssl.multiple_choice.model import ChoiceModel, load_choice
-from speechssl.multiple_choice.speechbert import (
-    CodeChoice,
+from speechssl.multiple_choice.data import (
     by_likeness,
     choice_recordings,
     code_examples,
     encode_recordings,
-    numbered,
-    score_codes,
 )
+from speechssl.multiple_choice.decode import ChoiceReader, chosen
+from speechssl.multiple_choice.model import ChoiceModel, load_choice
+from speechssl.multiple_choice.system import EncodedQuestion, SpokenChoice
 from speechssl.multiple_choice.train import ChoiceOptions, train_choice_speechbert
 from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS
-from speechssl.speechbert.decode import AudioWords
+from speechssl.speechbert.model import CodeEmbedding
+from speechssl.speechbert.system import AudioWords
 
 WIDTH = 32
 SAID = np.random.default_rng(5).normal(size=(6, WIDTH)).astype(np.float32)  # of places, and of "where"
 PLACES = ("a", "b", "c", "d")
+
+
+def scored(model, layout, items):
+    model.embedding = CodeEmbedding(model.embedding)
+    return SpokenChoice("", None, None, ChoiceReader(model, layout), {}).score_all([EncodedQuestion(*item) for item in items])
 
 
 def heard(*words, rng=None):
@@ -42,7 +45,7 @@ def heard(*words, rng=None):
     return AudioWords(codes.astype(np.float32), np.arange(len(words), dtype=float), np.arange(1, len(words) + 1, dtype=float))
 
 
-class SpokenChoice:
+class Hearer:
     """Hears in a file as many words as its length says: the recordings of `corpus` are written so."""
 
     def __init__(self, known):
@@ -76,7 +79,7 @@ def spoken(tmp_path):
     for kind, records in rows.items():
         (root / f"train/{kind}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     write_json(root / "card.json", {"corpus": "toy"})
-    return SimpleNamespace(root=root, hearer=SpokenChoice(known))
+    return SimpleNamespace(root=root, hearer=Hearer(known))
 
 
 @pytest.fixture
@@ -101,7 +104,7 @@ def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     assert (card["examples"], card["left_out"]) == (8, 0) and not (out / "codes.safetensors").exists()
     rng = np.random.default_rng(9)  # said anew
     asked = [(heard(4, rng=rng), [heard(o, rng=rng) for o in range(4)], heard(5, 5, i, i, 5, 5, 5, 5, rng=rng)) for i in range(4)]
-    assert [chosen(s, 1) for s in score_codes(model, layout, asked)] == [(0,), (1,), (2,), (3,)]
+    assert [chosen(s, 1) for s in scored(model, layout, asked)] == [(0,), (1,), (2,), (3,)]
     count = spoken.hearer.count
     assert count == 8 + 8 + 8 * 4
     (out / "codes.safetensors").write_bytes(b"what a kill after the card leaves")
@@ -174,7 +177,7 @@ def test_a_recording_without_words_is_read_as_none(text_encoder):
         Layout(CLS, SEP, PAD, size=6, stride=3, question=8),
         AudioWords(np.zeros((0, WIDTH), np.float32), *[np.zeros(0)] * 2),
     )
-    one, other = score_codes(model, layout, [(silent, [silent, heard(1)], silent), (heard(4), [heard(1), silent], heard(5, 1))])
+    one, other = scored(model, layout, [(silent, [silent, heard(1)], silent), (heard(4), [heard(1), silent], heard(5, 1))])
     assert np.isfinite(one).all() and np.isfinite(other).all() and np.exp(one).sum() == pytest.approx(1)
 
 
@@ -191,12 +194,14 @@ def test_codes_get_ids_and_are_what_the_model_reads(spoken, text_encoder, tmp_pa
     layout = Layout(CLS, SEP, PAD, size=6, stride=3, question=8)
     table, examples, left_out = code_examples(load_corpus(spoken.root, "train"), codes, layout)
     assert len(examples) == 8 and not left_out and len(table) == sum(map(len, codes.values()))
-    rows, ids = numbered(codes, np.zeros((0, WIDTH), np.float32))
-    assert torch.equal(rows, table) and all(np.allclose(rows[i - SPECIALS], codes[n]) for n, i in ids.items())
+    first = examples[0].choice
+    assert np.allclose(table[first.passage - SPECIALS], codes["p0"]) and np.allclose(table[first.question - SPECIALS], codes["q0"])
     torch.manual_seed(0)
     model = ChoiceModel(text_encoder(max_position_embeddings=128), torch.nn.Embedding(SPECIALS, WIDTH)).eval()
     whole = torch.nn.Embedding.from_pretrained(torch.cat([model.embedding.weight.detach(), table]))
-    one = ChoiceReader(CodeChoice(model, table), layout).score_many([e.choice for e in examples])
+    model.embedding = CodeEmbedding(model.embedding)
+    model.embedding.codes = table
+    one = ChoiceReader(model, layout).score_many([e.choice for e in examples])
     model.embedding = whole
     other = ChoiceReader(model, layout).score_many([e.choice for e in examples])
     assert np.allclose(one, other, atol=1e-5)

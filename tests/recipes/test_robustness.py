@@ -20,7 +20,7 @@ from transformers import AutoTokenizer
 from speechssl.cli.parser import check_section
 from speechssl.cli.verbs import config_of
 from speechssl.data.records import Passage, Question, write_records
-from speechssl.dual.weights import load_reader
+from speechssl.dual.model import load_reader
 from speechssl.io import model_folder, read_json
 from speechssl.results import read_rows
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from speechssl.cascade.ctc import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
+from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
 from speechssl.config import TrainingOptions
 from speechssl.dual.train import QaOptions
 from speechssl.speechbert import train

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.speechbert.data import LONGEST, WordBatches, WordTable, padded, pieces_of, text_vectors
-from speechssl.speechbert.model import WordAutoencoder, WordEncoder, WordShape
-from speechssl.textlm.encoders import TextCodec
+from speechssl.speechbert.data import LONGEST, WordBatches, WordTable, padded
+from speechssl.speechbert.model import WordAutoencoder, WordEncoder
 
 D, E = 6, 10
 SAID = ("silver", "lantern", "peter", "london")
@@ -24,24 +23,18 @@ def table(tokenizer):
     return WordTable(np.concatenate(way).astype(np.float16), rows, tuple(SAID[k] for k in kinds), {})
 
 
-@pytest.fixture(scope="module")
-def embeddings(tokenizer):
-    return torch.randn(len(tokenizer), E, generator=torch.Generator().manual_seed(1))
+EMBEDDINGS = torch.randn(len(SAID), E, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.fixture(scope="module")
-def pieces(table, tokenizer):
-    return pieces_of(table.texts, TextCodec(tokenizer))
+def batches_of(table, count, size, seed=0):
+    kinds = torch.tensor([SAID.index(text) for text in table.texts])
+    return WordBatches(table, np.arange(count), lambda numbers: EMBEDDINGS[kinds[numbers]], size, seed)
 
 
-def vectors(pieces, embeddings):
-    return lambda numbers: text_vectors([pieces[n] for n in numbers], embeddings)
-
-
-def trained(table, pieces, embeddings, pull, steps=80):
+def trained(table, pull, steps=80):
     torch.manual_seed(0)
-    model = WordAutoencoder(WordEncoder(WordShape(D, E, 16)).fit_scale(table), pull)
-    batches = WordBatches(table, np.arange(len(table)), vectors(pieces, embeddings), 24)
+    model = WordAutoencoder(WordEncoder(D, E, 16).fit_scale(table), pull)
+    batches = batches_of(table, len(table.rows), 24)
     optimiser = torch.optim.Adam(model.parameters(), 1e-2)
     seen = []
     for step in range(steps):
@@ -53,33 +46,25 @@ def trained(table, pieces, embeddings, pull, steps=80):
     return model, seen
 
 
-def test_the_autoencoder_rebuilds_words_and_its_codes_go_to_their_embeddings(table, pieces, embeddings):
-    model, seen = trained(table, pieces, embeddings, 1.0)
+def test_the_autoencoder_rebuilds_words_and_its_codes_go_to_their_embeddings(table):
+    model, seen = trained(table, 1.0)
     assert seen[0]["nearest"] < 0.5 and seen[-1]["nearest"] == 1.0
     assert seen[-1]["distance"] < 0.2 * seen[0]["distance"]
     assert seen[-1]["rebuilt"] < 0.6 * seen[0]["rebuilt"]
     codes = model.encoder.eval().codes_of(table)
-    known = text_vectors([pieces[table.texts.index(word)] for word in SAID], embeddings)
-    assert [SAID[i] for i in torch.cdist(codes, known).argmin(1)] == list(table.texts)
+    assert [SAID[i] for i in torch.cdist(codes, EMBEDDINGS).argmin(1)] == list(table.texts)
 
 
-def test_without_the_pull_codes_stay_away_from_the_embeddings(table, pieces, embeddings):
-    _, seen = trained(table, pieces, embeddings, 0.0)
+def test_without_the_pull_codes_stay_away_from_the_embeddings(table):
+    _, seen = trained(table, 0.0)
     assert seen[-1]["distance"] > 0.5 * seen[0]["distance"]
     assert seen[-1]["rebuilt"] < 0.6 * seen[0]["rebuilt"]
-
-
-def test_a_word_of_several_pieces_is_drawn_to_their_mean(tokenizer, embeddings):
-    codec = TextCodec(tokenizer)
-    one, two, none = pieces_of(["silver", "sil", ""], codec)
-    assert (len(one), len(two), len(none)) == (1, 3, 0)
-    assert torch.allclose(text_vectors([two], embeddings)[0], embeddings[torch.from_numpy(two)].mean(0))
 
 
 @pytest.mark.parametrize("filler", [0.0, 1e4])
 def test_what_lies_in_the_padding_never_matters(filler):
     torch.manual_seed(0)
-    model = WordAutoencoder(WordEncoder(WordShape(D, E, 8)))
+    model = WordAutoencoder(WordEncoder(D, E, 8))
     words = [torch.randn(n, D) for n in (5, 1, 9)]
     batch = torch.full((3, 14, D), filler)
     for row, word in enumerate(words):
@@ -91,28 +76,22 @@ def test_what_lies_in_the_padding_never_matters(filler):
     assert float(model(batch, lengths, targets)["loss"].detach()) == pytest.approx(float(sum(losses).detach() / 3), rel=1e-4)
 
 
-def test_a_batch_depends_on_seed_and_step_only_and_an_epoch_sees_every_word_once(table, pieces, embeddings):
-    batches = WordBatches(table, np.arange(0, 96), vectors(pieces, embeddings), 24)
-    again = WordBatches(table, np.arange(0, 96), vectors(pieces, embeddings), 24)
+def test_a_batch_depends_on_seed_and_step_only_and_an_epoch_sees_every_word_once(table):
+    batches, again, other = (batches_of(table, 96, 24, seed) for seed in (0, 0, 1))
     assert all(torch.equal(a, b) for a, b in zip(batches(3).values(), again(3).values(), strict=True))
-    assert not torch.equal(
-        batches(0)["lengths"], WordBatches(table, np.arange(96), vectors(pieces, embeddings), 24, 1)(0)["lengths"]
-    )
+    assert not torch.equal(batches(0)["lengths"], other(0)["lengths"])
     lengths = np.concatenate([batches(step)["lengths"] for step in range(4)])
     assert sorted(lengths) == sorted(np.diff(table.rows[:96], axis=1)[:, 0])
-
-
-def test_fewer_words_than_a_batch_are_one(table, pieces, embeddings):
-    assert len(WordBatches(table, np.arange(5), vectors(pieces, embeddings), 24)(7)["lengths"]) == 5
+    assert len(batches_of(table, 5, 24)(7)["lengths"]) == 5  # fewer words than a batch are one
 
 
 def test_the_code_of_a_word_does_not_depend_on_the_others(table):
-    encoder = WordEncoder(WordShape(D, E, 8)).fit_scale(table).eval()
+    encoder = WordEncoder(D, E, 8).fit_scale(table).eval()
     assert torch.allclose(encoder.codes_of(table, 7), encoder.codes_of(table, 64), atol=1e-5)
 
 
 def test_features_are_standardised_by_those_of_the_table(table):
-    encoder = WordEncoder(WordShape(D, E, 8)).fit_scale(table)
+    encoder = WordEncoder(D, E, 8).fit_scale(table)
     values = encoder.standardised(torch.from_numpy(table.features.astype(np.float32)))
     assert values.mean(0).abs().max() < 1e-2 and (values.std(0) - 1).abs().max() < 1e-2
 

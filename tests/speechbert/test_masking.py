@@ -8,20 +8,20 @@ import torch
 from torch import nn
 
 from speechssl.dual.model import SpanModel
-from speechssl.speechbert.data import NONE, MaskedBatches, Sentence, Vocabulary
+from speechssl.speechbert.data import NONE, MaskedBatches
 from speechssl.speechbert.model import MaskedWords, look_up
 
 V, N = 40, 30
-VOCABULARY = Vocabulary(cls=2, sep=3, pad=0, mask=4, size=V, words=N)
+CLS, SEP, PAD, MASK = SPECIALS = (2, 3, 0, 4)
 
 
 def text(ids):
     ids = np.asarray(ids)
-    return Sentence(ids, list(ids[:, None]))
+    return ids, list(ids[:, None])
 
 
 def speech(numbers, targets):
-    return Sentence(V + np.asarray(numbers), [np.asarray(t, np.int64) for t in targets])
+    return V + np.asarray(numbers), [np.asarray(t, np.int64) for t in targets]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def batches():
     rng = np.random.default_rng(0)
     written = [text(rng.integers(5, V, n)) for n in (3, 40, 90)]
     spoken = [speech(np.arange(N), [[7, 8] if n % 3 == 0 else [] if n % 3 == 1 else [9] for n in range(N)])]
-    return MaskedBatches(written, spoken, VOCABULARY, size=8, window=20, share=0.3)
+    return MaskedBatches(written, spoken, SPECIALS, V, N, size=8, window=20, share=0.3)
 
 
 def test_ids_below_the_vocabulary_are_its_rows_and_the_others_codes():
@@ -49,8 +49,8 @@ def test_half_of_a_batch_is_text_and_half_is_speech(batches):
     assert batch["speech"].tolist() == [0] * 4 + [1] * 4
     for row in range(8):
         body = batch["ids"][row][batch["mask"][row].bool()]
-        assert body[0] == VOCABULARY.cls and body[-1] == VOCABULARY.sep and len(body) <= 22
-        spoken = (body[1:-1] >= V) | (body[1:-1] == VOCABULARY.mask)
+        assert body[0] == CLS and body[-1] == SEP and len(body) <= 22
+        spoken = (body[1:-1] >= V) | (body[1:-1] == MASK)
         assert spoken.all() if row >= 4 else not (body >= V).any()
 
 
@@ -59,13 +59,13 @@ def test_chosen_words_are_masked_replaced_or_kept_as_bert_has_it(batches):
     for seed in range(40):
         rng = np.random.default_rng(seed)
         sentence = text(np.arange(5, V))
-        ids, targets = replace(batches, window=V)._masked(rng, sentence)
-        for given, wanted, before in zip(ids[1:-1], targets[1:-1, 0], sentence.ids, strict=True):
+        ids, targets = replace(batches, window=V).masked(rng, sentence)
+        for given, wanted, before in zip(ids[1:-1], targets[1:-1, 0], sentence[0], strict=True):
             if wanted == NONE:
                 assert given == before
                 continue
             assert wanted == before
-            chosen["masked" if given == VOCABULARY.mask else "kept" if given == before else "replaced"] += 1
+            chosen["masked" if given == MASK else "kept" if given == before else "replaced"] += 1
     total = sum(chosen.values())
     assert total == pytest.approx(0.3 * 35 * 40, rel=0.2)
     assert chosen["masked"] / total == pytest.approx(0.8, abs=0.06)
@@ -84,7 +84,7 @@ def test_audio_words_are_to_be_predicted_as_their_text_and_not_where_that_is_unk
 def test_a_sequence_always_has_something_to_predict(batches):
     sentence = speech([0, 1, 2], [[], [7], []])
     for seed in range(20):
-        _, targets = batches._masked(np.random.default_rng(seed), sentence)
+        _, targets = batches.masked(np.random.default_rng(seed), sentence)
         assert [n for n in range(5) if targets[n, 0] != NONE] == [2]
 
 
@@ -106,7 +106,8 @@ def test_the_loss_is_a_mean_over_sequences_of_means_over_positions_and_pieces(mo
     targets = torch.full((2, 4, 2), NONE)
     targets[0, 1, 0], targets[1, 1], targets[1, 2, 0] = 6, torch.tensor([7, 8]), 9
     mask, speech_rows = torch.ones_like(ids), torch.tensor([0, 1])
-    hidden = model.reader.hidden(look_up(model.embeddings, model.codes, ids), mask, None)
+    inputs = model.reader.inputs(look_up(model.embeddings, model.codes, ids), mask, None)
+    hidden = model.reader.encoder(**inputs).last_hidden_state
     logp = ((model.transform(hidden)) @ model.embeddings.T + model.bias).log_softmax(-1)
     wanted = -(logp[0, 1, 6] + ((logp[1, 1, 7] + logp[1, 1, 8]) / 2 + logp[1, 2, 9]) / 2) / 2
     assert float(model(ids, mask, targets, speech_rows)["loss"].detach()) == pytest.approx(float(wanted.detach()), rel=1e-5)
@@ -116,7 +117,7 @@ def test_masked_words_are_learnt_from_text_and_from_speech(model):
     """Two sentences, written and spoken: a masked word can be told by its place and its neighbours."""
     written = [text(np.arange(k, k + 12)) for k in (5, 20)]
     spoken = [speech(np.arange(k, k + 12), [[5 + n] for n in range(k, k + 12)]) for k in (0, 15)]
-    batches = MaskedBatches(written, spoken, VOCABULARY, size=16, window=12)
+    batches = MaskedBatches(written, spoken, SPECIALS, V, N, size=16, window=12)
     optimiser = torch.optim.Adam(model.parameters(), 4e-3)
     seen = []
     for step in range(70):

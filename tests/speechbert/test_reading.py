@@ -7,10 +7,11 @@ from torch import nn
 
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.data import ExampleBatches, Layout
+from speechssl.dual.decode import Reader
 from speechssl.dual.model import SpanModel
 from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS, span_examples, word_table
-from speechssl.speechbert.decode import AudioWords, answer_codes
-from speechssl.speechbert.model import CodeReader
+from speechssl.speechbert.model import CodeEmbedding
+from speechssl.speechbert.system import AudioWords, answer_codes
 from speechssl.timing import FrameGrid
 
 LAYOUT = Layout(CLS, SEP, PAD, size=6, stride=3, question=3, answer=3)
@@ -19,7 +20,7 @@ LAYOUT = Layout(CLS, SEP, PAD, size=6, stride=3, question=3, answer=3)
 @pytest.fixture
 def reader(text_encoder):
     torch.manual_seed(0)
-    return SpanModel(text_encoder("bert"), nn.Embedding(SPECIALS, 32)).eval()
+    return Reader(SpanModel(text_encoder("bert"), CodeEmbedding(nn.Embedding(SPECIALS, 32))).eval(), LAYOUT)
 
 
 def heard(count, seed=0):
@@ -64,7 +65,7 @@ def test_what_cannot_be_learnt_from_is_told():
 
 def test_an_answer_lasts_from_its_first_word_to_its_last(reader):
     question, passage = heard(2), heard(15, 1)
-    (answer,) = answer_codes(reader, LAYOUT, [(question, passage)])
+    (answer,) = answer_codes(reader, [(question, passage)])
     first, last = passage.starts.tolist().index(answer.start), passage.ends.tolist().index(answer.end)
     assert 0 <= last - first < LAYOUT.answer and 0 < answer.confidence <= 1 and answer.text is None
 
@@ -72,35 +73,31 @@ def test_an_answer_lasts_from_its_first_word_to_its_last(reader):
 def test_many_are_answered_as_one_by_one(reader):
     passages = [heard(n, n) for n in (1, 4, 20)]
     items = [(heard(2, 50), passages[0]), (heard(3, 51), passages[2]), (heard(1, 52), passages[1]), (heard(1, 53), passages[2])]
-    together = answer_codes(reader, LAYOUT, items)
-    alone = [answer_codes(reader, LAYOUT, [item])[0] for item in items]
+    together = answer_codes(reader, items)
+    alone = [answer_codes(reader, [item])[0] for item in items]
     assert [(a.start, a.end) for a in together] == [(a.start, a.end) for a in alone]
 
 
 def test_a_silent_passage_has_an_empty_answer_and_a_silent_question_is_asked_all_the_same(reader):
-    nothing = answer_codes(reader, LAYOUT, [(heard(2), heard(0))])[0]
+    nothing = answer_codes(reader, [(heard(2), heard(0))])[0]
     assert (nothing.start, nothing.end, nothing.confidence) == (0.0, 0.0, 0.0)
-    assert answer_codes(reader, LAYOUT, [(heard(0), heard(5))])[0].end > 0
-    assert answer_codes(reader, LAYOUT, []) == []
+    assert answer_codes(reader, [(heard(0), heard(5))])[0].end > 0
+    assert answer_codes(reader, []) == []
 
 
-def test_an_id_is_a_special_or_a_code(reader):
-    codes = torch.randn(5, 32)
-    ids, mask = torch.tensor([[CLS, SPECIALS + 4, SEP, SPECIALS, SPECIALS + 2, SEP]]), torch.ones(1, 6, dtype=torch.long)
-    segments = torch.tensor([[0, 0, 0, 1, 1, 1]])
-    special = reader.embedding.weight
-    embedded = torch.stack([special[0], codes[4], special[1], codes[0], codes[2], special[1]])[None]
-    assert torch.equal(CodeReader(reader, codes).logits(ids, mask, segments), reader.logits_of(embedded, mask, segments))
-
-
-def test_codes_are_neither_trained_nor_saved(reader):
-    model = CodeReader(reader, torch.zeros(2, 32))
-    assert "codes" not in model.state_dict() and "codes" not in dict(model.named_parameters())
+def test_an_id_is_a_special_or_a_code_and_codes_are_neither_trained_nor_saved():
+    table = nn.Embedding(SPECIALS, 32)
+    embedding, codes = CodeEmbedding(table), torch.randn(5, 32)
+    embedding.codes = codes
+    found = embedding(torch.tensor([[CLS, SPECIALS + 4, SEP, SPECIALS]]))
+    assert torch.equal(found[0], torch.stack([table.weight[0], codes[4], table.weight[1], codes[0]]))
+    assert set(embedding.state_dict()) == {name for name, _ in embedding.named_parameters()} == {"weight"}
 
 
 def test_a_question_finds_its_own_word_in_the_passage(reader):
     """Eight questions are learnt by heart."""
-    model = CodeReader(reader.train().requires_grad_(True), torch.randn(40, 32, generator=torch.Generator().manual_seed(0)))
+    model = reader.model.train().requires_grad_(True)
+    model.embedding.codes = torch.randn(40, 32, generator=torch.Generator().manual_seed(0))
     words = corpus(*[(Answer("x", float(i % 3), i % 3 + 1.0),) for i in range(8)])
     found, _ = span_examples(words, table_of(questions=8))
     batches = ExampleBatches(found, LAYOUT, size=8, empty=0.0)

@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from speechssl.audio import read_audio
-from speechssl.cascade.text_qa import train_text
+from speechssl.cascade import train as qa_train
+from speechssl.cascade.train import train_text
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.speechbert import train
@@ -28,7 +29,7 @@ def test_all_three_stages_are_run_once_and_the_card_says_of_what(corpus, feature
     out = tmp_path / "speechbert"
     train_speechbert(corpus, features, out, options(), recogniser, "0123456789abcdef")
     encoder, reader, layout, card = load_weights(out)
-    assert (encoder.shape.features, encoder.shape.code, reader.embedding.num_embeddings, layout.size) == (32, 32, 3, 16)
+    assert (encoder.features, encoder.code, reader.embedding.num_embeddings, layout.size) == (32, 32, 3, 16)
     assert layout.start_weight == layout.end_weight == 1
     assert card["features"] == features.card and card["recogniser"] == "0123456789abcdef" and card["text_encoder"] == "minilm"
     assert {name: stage["steps"] for name, stage in card["training"].items()} == {"words": 4, "masked": 4, "spans": 4}
@@ -82,17 +83,15 @@ def test_without_masked_words_there_are_two_stages(corpus, features, options, tm
 def test_mfccs_do_as_well(corpus, options, tmp_path):
     train_speechbert(corpus, load_features("mfcc", 0), tmp_path / "out", options(1, 1, 1))
     encoder, _, _, card = load_weights(tmp_path / "out")
-    assert encoder.shape.features == 39 and card["features"]["encoder"] == "mfcc" and card["recogniser"] is None
+    assert encoder.features == 39 and card["features"]["encoder"] == "mfcc" and card["recogniser"] is None
 
 
 def test_it_goes_on_from_a_reader_of_words_and_says_so(corpus, features, options, tmp_path, monkeypatch, text_encoder, tokenizer):
-    from speechssl.cascade import text_qa as qa_train
-
     monkeypatch.setattr(qa_train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
     train_text(corpus, tmp_path / "text-qa", options().qa)
-    half = text_model(options().qa, tmp_path / "text-qa")
-    rows = half.embeddings[[tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]]
-    assert torch.equal(half.reader.embedding.weight.detach(), rows) and len(half.embeddings) == len(tokenizer)
+    reader, embeddings, _, _ = text_model(options().qa, tmp_path / "text-qa")
+    rows = embeddings[[tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]]
+    assert torch.equal(reader.embedding.weight.detach(), rows) and len(embeddings) == len(tokenizer)
     train_speechbert(corpus, features, tmp_path / "out", options(1, 1, 1), start=tmp_path / "text-qa")
     assert load_weights(tmp_path / "out")[3]["start"] == json.loads((tmp_path / "text-qa/card.json").read_text())["weights"]
 
@@ -140,7 +139,7 @@ def test_recordings_are_cut_twice_and_what_cannot_be_read_is_set_aside(corpus, f
     table = encode_corpus(data, features, recogniser, tmp_path / "features")
     assert set(table.sequences) == {"p0", "p1", "p2", "q0", "q2"} and "set aside q1" in capsys.readouterr().err
     known, heard = table.sequences["p1"]
-    assert [table.texts[n] for n in known.numbers] == ["lost", "silver", "lantern"] and len(heard)
+    assert [table.texts[n] for n in known.numbers] == ["lost", "silver", "lantern"] and len(heard.numbers)
     samples = read_audio(data.path(data.passages["p1"]))
     assert heard.starts.tolist() == [w.start for w in recognised(recogniser, samples)]
     again = encode_corpus(data, SimpleNamespace(grid=features.grid), None, tmp_path / "features")  # nothing is heard again

@@ -11,12 +11,11 @@ from safetensors.torch import load_file, save_file
 from speechssl.cli import main
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.speechbert import transfer
+from speechssl.speechbert import train as transfer
 from speechssl.speechbert.config import TransferOptions
 from speechssl.speechbert.model import load_weights
 from speechssl.speechbert.system import load_speechbert
-from speechssl.speechbert.train import train_speechbert
-from speechssl.speechbert.transfer import transfer_speechbert
+from speechssl.speechbert.train import train_speechbert, transfer_speechbert
 from speechssl.units.features import encoder_features, load_features
 
 from .conftest import training

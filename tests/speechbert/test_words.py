@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.cascade.words import TimedWord
+from speechssl.cascade.data import TimedWord
 from speechssl.data.records import Span
 from speechssl.speechbert.data import GAP, matched, spans_of, widened, word_rows, word_table
 from speechssl.timing import FrameGrid
@@ -73,7 +73,7 @@ def test_a_table_numbers_the_words_of_all_recordings_in_every_way_they_were_cut(
     features = np.zeros((40, 3), np.float16)
     cuts = {"p": [(Span("a", 0.0, 0.2), Span("b", 0.2, 0.3)), (Span("", 0.0, 0.3),)], "q": [(), (Span("c", 0.0, 0.1),)]}
     table = word_table(features, {"p": (0, 20), "q": (20, 40)}, cuts, GRID)
-    assert table.texts == ("a", "b", "", "c") and len(table) == 4
+    assert table.texts == ("a", "b", "", "c") and len(table.rows) == 4
     assert [s.numbers.tolist() for s in table.sequences["p"]] == [[0, 1], [2]]
     assert [s.numbers.tolist() for s in table.sequences["q"]] == [[], [3]]
     assert table.rows[3].tolist() == [20, 25]

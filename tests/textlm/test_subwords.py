@@ -10,12 +10,13 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerFast
 
-from speechssl.cascade.text_qa import text_examples, train_text
+from speechssl.cascade.data import text_examples
+from speechssl.cascade.train import train_text
 from speechssl.config import TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
 from speechssl.dual.decode import Reader
+from speechssl.dual.model import load_reader
 from speechssl.dual.train import QaOptions
-from speechssl.dual.weights import load_reader
 from speechssl.errors import InputError
 from speechssl.textlm.encoders import TextCodec
 from speechssl.textlm.symbols import SubwordUnits, character_tokenizer, subword_units

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.cascade.ctc import HeadShape
 from speechssl.cascade.decode import BeamOptions
 from speechssl.cascade.lm import train_ngram
+from speechssl.cascade.model import HeadShape
 from speechssl.data.utterances import Slot, Utterance, UtteranceSet
 from speechssl.errors import InputError
 from speechssl.superb.task import Batch, Featurizer, Task

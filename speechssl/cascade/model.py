@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torchaudio.functional import TokenSpan, forced_align, merge_tokens
 
-from speechssl.cascade.words import TimedWord, Transcript, check_samples
+from speechssl.cascade.data import TimedWord, Transcript, check_samples
 from speechssl.errors import InputError
 from speechssl.int8 import dequantise
 from speechssl.io import hash_files, read_json, replacing, write_json

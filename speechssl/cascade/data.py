@@ -1,0 +1,196 @@
+"""Timed words, the interface of a recogniser, long recordings in pieces, and what the cascade is trained on: features of
+recordings, kept on disk, and questions about written passages.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from speechssl.audio import read_audio
+from speechssl.data.records import Corpus, Passage, Question
+from speechssl.dual.data import Example, answer_times
+from speechssl.encoders.base import single_threaded
+from speechssl.errors import InputError, tell_set_aside
+from speechssl.io import read_json, replacing, write_json
+from speechssl.text import pieces
+from speechssl.textlm.encoders import TextCodec
+
+
+@dataclass(frozen=True)
+class TimedWord:
+    """A recognised word. start, end: seconds from the beginning of the audio, half-open, 0 <= start <= end."""
+
+    text: str
+    start: float
+    end: float
+    confidence: float  # 0 to 1, comparable only within one engine; nan where the engine gives none
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """The words of one recording in the order spoken."""
+
+    words: tuple[TimedWord, ...]
+    separator: str = " "  # "" for Chinese, where a word is one character
+
+    @property
+    def text(self) -> str:
+        return self.separator.join(word.text for word in self.words)
+
+
+@runtime_checkable
+class Recogniser(Protocol):
+    """Anything that turns speech into words with times. name: what tables of results call it."""
+
+    name: str
+
+    def transcribe(self, samples: np.ndarray) -> Transcript:
+        """samples: (N,) float32 mono at 16 kHz, full scale 1, of any length. Raises ValueError for any other shape."""
+        ...
+
+
+def check_samples(samples: np.ndarray) -> np.ndarray:
+    """(N,) float32. Raises ValueError for anything but one channel of finite numbers."""
+    if samples.ndim != 1:
+        raise ValueError(f"a recogniser takes one channel (N,), not an array of shape {samples.shape}")
+    samples = np.asarray(samples, np.float32)
+    if not np.isfinite(samples).all():
+        raise ValueError("the samples are not all finite")
+    return samples
+
+
+# ---- long recordings in pieces, cut where it is quietest, seldom within a word
+
+STEP_SECONDS = 0.01  # cuts fall on multiples of this
+MANY_PIECES = 8  # from here on there is a progress bar
+PAUSE_SECONDS = 0.2  # the energy is averaged over this: longer than a stop closure, shorter than a pause between phrases
+
+
+def split_at_pauses(samples: np.ndarray, longest: float, sample_rate: int) -> list[tuple[int, int]]:
+    """Tile a recording with pieces of at most `longest` seconds.
+
+    Every cut is at the quietest point of the second half of the longest piece that may begin at the cut before it.
+    samples: (N,); sample_rate: Hz. Returns [start, end) in samples, without gap or overlap; nothing for N = 0.
+    Raises ValueError where `longest` is too short to look for a pause in.
+    """
+    step = round(STEP_SECONDS * sample_rate)
+    most = int(longest * sample_rate) // step
+    if most * STEP_SECONDS < 2 * PAUSE_SECONDS:
+        raise ValueError(f"pieces of {longest} s are too short; give at least {2 * PAUSE_SECONDS} s")
+    # mean power around every cut that is possible: (N // step + 1,)
+    blocks = np.square(samples[: len(samples) // step * step].astype(np.float64)).reshape(-1, step).mean(axis=1)
+    total, at = np.concatenate(([0.0], np.cumsum(blocks))), np.arange(len(blocks) + 1)
+    half = round(PAUSE_SECONDS / STEP_SECONDS / 2)
+    first, last = np.maximum(at - half, 0), np.minimum(at + half, len(blocks))
+    power = (total[last] - total[first]) / np.maximum(last - first, 1)
+    cuts = [0]
+    while len(samples) - cuts[-1] * step > most * step:
+        low, high = cuts[-1] + most // 2, cuts[-1] + most + 1
+        cuts.append(low + int(np.argmin(power[low:high])))
+    borders = [cut * step for cut in cuts] + [len(samples)]
+    return [(a, b) for a, b in itertools.pairwise(borders) if b > a]
+
+
+def transcribe_pieces(
+    samples: np.ndarray, longest: float, sample_rate: int, decode: Callable[[np.ndarray], list[TimedWord]]
+) -> tuple[TimedWord, ...]:
+    """Decode every piece by itself and put the words back in their places. Times in seconds, never outside their piece."""
+    words: list[TimedWord] = []
+    found = split_at_pauses(samples, longest, sample_rate)
+    for start, end in tqdm(found, desc="recognising", unit="piece", leave=False, disable=len(found) < MANY_PIECES):
+        offset, limit = start / sample_rate, end / sample_rate
+        for word in decode(samples[start:end]):
+            words.append(replace(word, start=min(offset + word.start, limit), end=min(offset + word.end, limit)))
+    return tuple(words)
+
+
+# ---- features of recordings
+
+Record = Passage | Question
+
+
+def features_on_disk(
+    data: Corpus, records: Sequence[Record], encode: Callable[[Record, np.ndarray], tuple[np.ndarray, Any]], folder: Path, what: str
+) -> tuple[np.ndarray, dict[str, tuple[int, int]], dict[str, Any]]:
+    """Features of recordings, computed once, in one float16 array on disk (F, ...); the rows [first, last) of every recording in
+    it; and what else `encode` says of a recording.
+
+    encode: record, samples (N,) -> rows (T, ...) and something that JSON can hold. A recording that cannot be read or encoded has
+    no rows, and is listed. what: they are for.
+    """
+
+    def one(record: Record) -> tuple[np.ndarray, Any] | str:
+        try:
+            rows, more = encode(record, read_audio(data.path(record)))
+            return rows.astype(np.float16), more
+        except (InputError, ValueError) as error:
+            return str(error)
+
+    path, index = folder / "features.f16", folder / "index.json"
+    if not index.is_file():
+        stops, facts, failed, shape = [0], {}, {}, (0,)
+        with replacing(path) as temporary, temporary.open("wb") as file, single_threaded(torch.get_num_threads()) as pool:
+            made = tqdm(pool.map(one, records), total=len(records), desc=what, unit="file", disable=not records)
+            for record, result in zip(records, made, strict=True):
+                stops.append(stops[-1])
+                if isinstance(result, str):
+                    failed[record.id] = result
+                    continue
+                rows, facts[record.id] = result
+                file.write(rows.tobytes())
+                stops[-1] += len(rows)
+                shape = rows.shape[1:]
+        tell_set_aside(failed, what)
+        write_json(index, {"stops": stops, "shape": shape, "facts": facts, "failed": failed})
+    found = read_json(index)
+    sizes = found["stops"][-1], *found["shape"]
+    array = np.memmap(path, np.float16, "r", shape=sizes) if sizes[0] else np.zeros(sizes, np.float16)
+    return array, dict(zip((r.id for r in records), itertools.pairwise(found["stops"]), strict=True)), found["facts"]
+
+
+# ---- questions about written passages
+
+
+def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
+    """One example a question, from what is written of its passage; and the questions left out: id -> why."""
+    found, left_out = [], {}
+    for question in data.answerable:
+        passage = data.passages[question.passage]
+        words, span = answer_words(passage, question)
+        if span is None:
+            left_out[question.id] = f"no word of passage {passage.id} lies within the times, or at the offset, of its answer"
+            continue
+        asked, _ = codec.encode([word for word, _ in pieces(question.written, question.language)])
+        ids, owners = codec.encode(words)
+        inside = np.flatnonzero((owners >= span[0]) & (owners <= span[1]))
+        if len(inside):
+            found.append(Example(asked, ids, int(inside[0]), int(inside[-1])))
+        else:
+            left_out[question.id] = "the tokeniser leaves nothing of its question or answer"
+    return found, left_out
+
+
+def answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple[int, int] | None]:
+    """The passage's words, and the first and last of the answer: those within its times, where words have times; else those at
+    its offset; None where there are none.
+    """
+    times = answer_times(question)
+    if passage.words and times is not None:
+        words = [w.text for w in passage.words]
+        inside = [i for i, w in enumerate(passage.words) if times[0] <= (w.start + w.end) / 2 < times[1]]
+    else:
+        found = pieces(passage.written, passage.language)
+        start, end = next(
+            ((a.char_start, a.char_start + len(a.text)) for a in question.answers if a.char_start is not None), (0, 0)
+        )
+        words = [word for word, _ in found]
+        inside = [i for i, (word, at) in enumerate(found) if at < end and at + len(word) > start]
+    return words, (inside[0], inside[-1]) if inside else None
