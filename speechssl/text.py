@@ -8,7 +8,10 @@ Chinese characters are compared without regard to their form (FORMS): traditiona
 are one. The relation is that of OpenCC's tables (github.com/BYVoid/OpenCC, Apache-2.0: TSCharacters, TWVariants, HKVariants),
 character by character, with a few more forms that corpora mix. Characters that one simplified form stands for are all one: 發 and
 髮 are 发, 後 and 后 are 后; an answer that differs in such a character only is forgiven. Words that differ by region (軟體, 软件)
-are different words. Readings are those of each character by itself: of a character with several readings the commonest is taken.
+are different words. OpenCC's own t2s (1.4) is not used: of the 2,979 forms here it leaves 23 as they are (著 and 瞭 among
+them), gives 5 another form, and folds 2,163 rare ones more.
+
+Readings are those of each character by itself: of a character with several readings the commonest is taken.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ def normalise(text: str, language: str) -> str:
     Apply it to both sides. It joins successive digit words ("two three" becomes "23") but not successive digits ("2 3"
     stays), so a transcript of digit strings should be spelled out on both sides.
     zh: NFKC (full-width letters and digits are plain ones), lower case, the forms of a character folded to one of them (爲 and 為
-    to 为, 裏 and 裡 to 里, 著 to 着: `hanzi.py`), punctuation removed, no white space but between Latin runs. Not folded: numerals
+    to 为, 裏 and 裡 to 里, 著 to 着: FORMS), punctuation removed, no white space but between Latin runs. Not folded: numerals
     (三 is not 3), and words that differ by region (計程車, 出租车).
     Raises InputError for another language.
     """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from speechssl.config import Count, Whole, argument, option
 
@@ -34,15 +34,13 @@ OUT/set_aside.jsonl every item that was left out, and why. Finished work is kept
 
     def run(self) -> None:
         from speechssl.data.prepare import Wanted, described
+        from speechssl.text import language_of
 
         prepare = getattr(import_module(f"speechssl.data.{self.MODULE}"), f"prepare_{self.CORPUS or self.MODULE}")
         wanted = Wanted(self.speak, self.seed, self.workers, getattr(self, "audio", True), self.passages)
-        print(described(prepare(self.source, self.out, wanted, **self.more())))
+        language = {"language": language_of(self.language)} if isinstance(self, Squad) else {}
+        print(described(prepare(self.source, self.out, wanted, **language)))
         print(f"{self.out}: this report is in data_report.json, and every item that was set aside in set_aside.jsonl")
-
-    def more(self) -> dict[str, Any]:
-        """Arguments that other corpora do not take."""
-        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,11 +151,6 @@ class Squad(SpokenQAOrText):
 
     language: str = option("en", "language of texts and speech: en or zh")
 
-    def more(self) -> dict[str, Any]:
-        from speechssl.text import language_of
-
-        return {"language": language_of(self.language)}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Drcd(Squad):
@@ -171,8 +164,7 @@ class Drcd(Squad):
     speechssl prepare drcd DRCD corpora/drcd --speak
     """
 
-    MODULE = "squad"
-    CORPUS = "drcd"
+    MODULE, CORPUS = "squad", "drcd"
 
     language: str = option("zh", "language of texts and speech: en or zh")
 
@@ -181,7 +173,8 @@ class Drcd(Squad):
 class SuperbSet:
     """What the published sets of SUPERB share."""
 
-    MODULE: ClassVar[str]  # of speechssl.data.superb, which has prepare_<module>
+    MODULE: ClassVar[str]  # of speechssl.data.superb
+    CORPUS: ClassVar[str]  # that module has prepare_<corpus>
     FOOTER: ClassVar[str] = """
 Recordings stay where they are and are not copied; nothing is downloaded. Counts are compared with the published ones before
 anything is written; --any-count takes a part of the corpus."""
@@ -191,13 +184,10 @@ anything is written; --any-count takes a part of the corpus."""
     any_count: bool = option(False, "only warn where counts are not the published ones")
 
     def run(self) -> None:
-        prepare = getattr(import_module(f"speechssl.data.superb.{self.MODULE}"), f"prepare_{self.MODULE}")
-        for folder, card in prepare(self.source, self.out, any_count=self.any_count, **self.more()).items():
+        prepare = getattr(import_module(f"speechssl.data.superb.{self.MODULE}"), f"prepare_{self.CORPUS}")
+        options = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("source", "out")}
+        for folder, card in prepare(self.source, self.out, **options).items():
             print(f"{self.out / folder}: {', '.join(f'{n:,} {split}' for split, n in card['sizes'].items())} recordings")
-
-    def more(self) -> dict[str, Any]:
-        """Arguments that other sets do not take."""
-        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,13 +203,10 @@ class LibriSpeech(SuperbSet):
     SOURCE is the folder LibriSpeech; OUT gets pr/ and asr/.
     """
 
-    MODULE = "librispeech"
+    MODULE, CORPUS = "content", "librispeech"
 
     tasks: tuple[str, ...] = option(("pr", "asr"), "which sets", least=1)
     lexicon: tuple[Path, ...] = option((), "for pr: words and their phones; the first file that has a word counts", least=1)
-
-    def more(self) -> dict[str, Any]:
-        return {"tasks": self.tasks, "lexicons": self.lexicon}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +221,7 @@ class SpeechCommands(SuperbSet):
     SOURCE is the folder that holds both archives, unpacked; OUT gets ks/.
     """
 
-    MODULE = "speech_commands"
+    MODULE, CORPUS = "content", "speech_commands"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +234,7 @@ class Quesst14(SuperbSet):
     SOURCE is the folder quesst14Database; OUT gets qbe/.
     """
 
-    MODULE = "quesst14"
+    MODULE, CORPUS = "content", "quesst14"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,12 +247,9 @@ class VoxCeleb1(SuperbSet):
     SOURCE is the folder that holds dev and test; OUT gets sid/ and asv/.
     """
 
-    MODULE = "voxceleb1"
+    MODULE, CORPUS = "speaker", "voxceleb1"
 
     tasks: tuple[str, ...] = option(("sid", "asv"), "which sets", least=1)
-
-    def more(self) -> dict[str, Any]:
-        return {"tasks": self.tasks}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,13 +267,10 @@ class Libri2Mix(SuperbSet):
     SOURCE is the folder Libri2Mix; OUT gets sd/ and ss/.
     """
 
-    MODULE = "libri2mix"
+    MODULE, CORPUS = "speaker", "libri2mix"
 
     tasks: tuple[str, ...] = option(("sd", "ss"), "which sets", least=1)
     diarization: Path | None = option(None, "for sd: what prepare_diarization.py wrote (train, dev and test)")
-
-    def more(self) -> dict[str, Any]:
-        return {"tasks": self.tasks, "diarization": self.diarization}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,7 +283,7 @@ class FluentSpeechCommands(SuperbSet):
     SOURCE is the folder fluent_speech_commands_dataset; OUT gets ic/.
     """
 
-    MODULE = "fluent_speech_commands"
+    MODULE, CORPUS = "semantics", "fluent_speech_commands"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,7 +296,7 @@ class AudioSnips(SuperbSet):
     SOURCE is the folder SNIPS; OUT gets sf/.
     """
 
-    MODULE = "audio_snips"
+    MODULE, CORPUS = "semantics", "audio_snips"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,7 +309,7 @@ class Iemocap(SuperbSet):
     SOURCE is the folder IEMOCAP_full_release; OUT gets er/fold-1 to fold-5.
     """
 
-    MODULE = "iemocap"
+    MODULE, CORPUS = "semantics", "iemocap"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -342,7 +323,7 @@ class VoiceBankDemand(SuperbSet):
     SOURCE is the folder that holds the four folders of recordings; OUT gets se/.
     """
 
-    MODULE = "voicebank_demand"
+    MODULE, CORPUS = "speaker", "voicebank_demand"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,6 +339,6 @@ class Fsdd:
     out: Path = argument("folder to make: audio/, ks/, sid/")
 
     def run(self) -> None:
-        from speechssl.data.fsdd import prepare_fsdd
+        from speechssl.data.superb.content import prepare_fsdd
 
         print(f"{self.out}: {' and '.join(prepare_fsdd(self.source, self.out))}")

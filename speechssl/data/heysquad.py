@@ -13,28 +13,15 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from speechssl.audio import duration, read_audio, write_flac
-from speechssl.data.files import read_parquet
-from speechssl.data.join import Attached, Takes, audio_name, damaged, with_passages, with_questions
-from speechssl.data.prepare import (
-    AudioSource,
-    Job,
-    PrepareReport,
-    SplitRecords,
-    Wanted,
-    given,
-    in_parallel,
-    nothing_found,
-    prepared,
-)
+from speechssl.data.files import decoded, read_parquet
+from speechssl.data.join import NOT_RECORDED, Attached, Takes, attach, audio_name, damaged
+from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Wanted, given, in_parallel, numbered, prepared
 from speechssl.data.squad import Asked, Paragraph, Style, as_text, is_squad, read_golds, read_squad, records_of
 from speechssl.errors import InputError
 
@@ -50,7 +37,6 @@ TEXTS = (*NEEDED, "transcription", "is_impossible")
 COUNTED = re.compile(r"(.+?)-(\d+)")
 AT_A_TIME = 256  # rows in memory: some 50 MB of recordings
 TABLES = (".parquet", ".json", ".jsonl")
-Row = dict[str, Any]
 
 
 def prepare_heysquad(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
@@ -58,151 +44,116 @@ def prepare_heysquad(source: Path | str, out: Path | str, wanted: Wanted = Wante
 
     Raises InputError for a folder or file that is not of HeySQuAD, or a damaged file.
     """
-    found = given(Path(source), LAYOUT)
+    found = given(source, LAYOUT)
     splits = _splits(found)
-    if not splits:
-        raise nothing_found(found, LAYOUT)
     files = {path.relative_to(found).as_posix() if found.is_dir() else path.name: path for s in splits.values() for path in s}
-    options = {} if wanted.audio else {"audio": False}
-    job = Job("heysquad", found, Path(out), files, _published(splits), ABOUT, options, wanted)
+    # what the tables' card states, or what stands in the names of the JSON files
+    named = {split: COUNTED.fullmatch(paths[0].stem) for split, paths in splits.items() if paths[0].suffix == ".json"}
+    published = {split: {"questions": int(name[2])} for split, name in named.items() if name} or PUBLISHED
 
-    def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, AudioSource]]:
+    def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
         return {split: _read(split, paths, wanted.audio, report) for split, paths in splits.items()}
 
-    return prepared(job, read)
+    options = {} if wanted.audio else {"audio": False}
+    return prepared("heysquad", found, out, wanted, files, read, LAYOUT, published, ABOUT, options)
 
 
 def _splits(source: Path) -> dict[str, list[Path]]:
-    """Split -> the files that make it up."""
-    paths = sorted(p for p in source.rglob("*") if p.suffix in TABLES) if source.is_dir() else [source]
+    """Split -> the files that make it up, by what the name of a file, or else of its folder, begins with."""
     found: dict[str, list[Path]] = {}
-    for path in (p for p in paths if not p.name.startswith(".") and _named(p)):
-        found.setdefault(_split_of(path, source), []).append(path)
+    for path in sorted(p for p in source.rglob("*") if p.suffix in TABLES) if source.is_dir() else [source]:
+        named = SPLIT.match(path.name) or SPLIT.match(path.parent.name)
+        if path.name.startswith(".") or not named:
+            continue
+        if path.suffix == ".json" and (name := COUNTED.fullmatch(path.stem)):
+            split = name[1]
+        else:
+            split = named[1] if named[1] in ("train", "test") else "dev"
+            folders = [source.name, *path.relative_to(source).parts] if source.is_dir() else [source.parent.name, source.name]
+            split += "-machine" * any("machine" in folder.lower() for folder in folders)
+        found.setdefault(split, []).append(path)
     return found
 
 
-def _named(path: Path) -> str:
-    """What the name of a file, or else of its folder, begins with; "" where that is no split."""
-    named = SPLIT.match(path.name) or SPLIT.match(path.parent.name)
-    return named[1] if named else ""
-
-
-def _split_of(path: Path, source: Path) -> str:
-    if path.suffix == ".json" and (name := COUNTED.fullmatch(path.stem)):
-        return name[1]
-    split = named if (named := _named(path)) in ("train", "test") else "dev"
-    folders = [source.name, *path.relative_to(source).parts] if source.is_dir() else [source.parent.name, source.name]
-    return f"{split}-machine" if any("machine" in folder.lower() for folder in folders) else split
-
-
-def _published(splits: Mapping[str, Sequence[Path]]) -> dict[str, dict[str, int]]:
-    """What the tables' card states, and what stands in the names of the JSON files."""
-    named = {split: COUNTED.fullmatch(paths[0].stem) for split, paths in splits.items() if paths[0].suffix == ".json"}
-    counted = {split: {"questions": int(name[2])} for split, name in named.items() if name}
-    return counted or PUBLISHED
-
-
-def _read(split: str, paths: Sequence[Path], audio: bool, report: PrepareReport) -> tuple[SplitRecords, AudioSource]:
+def _read(split: str, paths: Sequence[Path], audio: bool, report: PrepareReport) -> tuple[SplitRecords, Attach]:
     if paths[0].suffix == ".json" and is_squad(paths[0]):
         style = Style("en", transcribed_questions="transcribed" in split)
-        return records_of(split, [p for path in paths for p in read_squad(path)], style, report)[0], Takes()
-    asked: dict[str, list[Asked]] = {}
-    places: dict[Path, dict[int, str]] = {}
+        return records_of(split, [p for path in paths for p in read_squad(path)], style, report)[0], Takes().attach
+    asked: dict[str, list[Asked]] = {}  # context -> its questions
+    places: dict[Path, dict[int, str]] = {}  # table -> number of the row -> id of its question
     taken: set[str] = set()
     for path in paths:
         for number, row in enumerate(read_rows(path, TEXTS)):
-            name = _new_id(split, as_text(row["id"]) or f"{path.stem}-{number}", taken, report)
-            asked.setdefault(as_text(row["context"]), []).append(_asked(name, row, path, number))
+            named = as_text(row["id"]) or f"{path.stem}-{number}"
+            name = numbered(named, taken)  # each row has a recording of its own
+            if name != named:
+                report.remark(split, "ids of questions that occur twice", "the later one has a number behind it")
+            taken.add(name)
+            try:
+                golds = read_golds(row["answers"])
+            except TypeError as error:
+                raise InputError(f"{path}, row {number}: {error}; give the published table") from error
+            impossible = None if row.get("is_impossible") is None else bool(row["is_impossible"])
+            one = Asked(name, as_text(row["question"]), golds, impossible, as_text(row.get("transcription")))
+            asked.setdefault(as_text(row["context"]), []).append(one)
             places.setdefault(path, {})[number] = name
     paragraphs = [Paragraph(0, n, "", "", context, tuple(some)) for n, (context, some) in enumerate(asked.items())]
     records, _ = records_of(split, paragraphs, Style("en"), report)
-    return records, Embedded(places) if audio else Takes()
+    return records, partial(_attach, places) if audio else Takes().attach
 
 
-def _new_id(split: str, name: str, taken: set[str], report: PrepareReport) -> str:
-    """The id, or that with a number behind it where a row before has it: each row has a recording of its own."""
-    new, number = name, 1
-    while new in taken:
-        number += 1
-        new = f"{name}#{number}"
-    if new != name:
-        report.remark(split, "ids of questions that occur twice", "the later one has a number behind it")
-    taken.add(new)
-    return new
-
-
-def _asked(name: str, row: Row, path: Path, number: int) -> Asked:
-    try:
-        golds = read_golds(row["answers"])
-    except TypeError as error:
-        raise InputError(f"{path}, row {number}: {error}; give the published table") from error
-    impossible = None if row.get("is_impossible") is None else bool(row["is_impossible"])
-    return Asked(name, as_text(row["question"]), golds, impossible, as_text(row.get("transcription")))
-
-
-def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
+def read_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Rows of a Parquet table, of JSON lines, or of a JSON list, with these columns as far as they are there.
 
     Raises InputError for a damaged file and for a table that lacks what a question needs.
     """
-    rows = read_parquet(path, columns, AT_A_TIME) if path.suffix == ".parquet" else _json_rows(path)
+    if path.suffix == ".parquet":
+        rows: Any = read_parquet(path, columns, AT_A_TIME)
+    else:
+        try:
+            text = path.read_text("utf-8-sig").strip()
+            rows = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.split("\n") if line.strip()]
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} is not whole JSON ({error}); download it again") from error
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise InputError(f"{path} is not a table of questions; {LAYOUT}")
     for number, row in enumerate(rows):
         if lacking := [name for name in columns if name in NEEDED and name not in row]:
             raise InputError(f"{path}, row {number}, has no {lacking[0]}; {LAYOUT}")
         yield row
 
 
-def _json_rows(path: Path) -> Iterator[Row]:
-    try:
-        text = path.read_text("utf-8-sig").strip()
-        rows = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.split("\n") if line.strip()]
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not whole JSON ({error}); download it again") from error
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InputError(f"{path} is not a table of questions; {LAYOUT}")
-    yield from rows
+def _attach(
+    places: Mapping[Path, Mapping[int, str]], out: Path, split: str, records: SplitRecords, report: PrepareReport, workers: int
+) -> SplitRecords:
+    """The questions with the recordings inside the tables. places: table -> number of the row -> id."""
+    wanted = {q.id for q in records.questions}
+    rows = {path: {n: i for n, i in some.items() if i in wanted} for path, some in places.items()}
+    jobs = [(out, split, path, some) for path, some in rows.items() if some]
+    found = dict(one for some in in_parallel(_write_recordings, jobs, workers) for one in some)
+    return attach(split, "questions", records, found, report)
 
 
-@dataclass(frozen=True)
-class Embedded:
-    """Recordings of questions inside tables. places: table -> number of the row -> id."""
+def _write_recordings(job: tuple[Path, str, Path, Mapping[int, str]]) -> list[tuple[str, Attached]]:
+    """For `in_parallel`: (corpus, split, table, id by number of the row) -> (id, its recording) of the rows that have one.
 
-    places: Mapping[Path, Mapping[int, str]]
-
-    def attach(self, out: Path, split: str, records: SplitRecords, report: PrepareReport, workers: int) -> SplitRecords:
-        wanted = {q.id for q in records.questions}
-        rows = {path: {n: i for n, i in rows.items() if i in wanted} for path, rows in self.places.items()}
-        jobs = [(out, split, path, some) for path, some in rows.items() if some]
-        attached = {name: one for found in in_parallel(_saved, jobs, workers) for name, one in found}
-        return with_questions(split, with_passages(split, records, {}, report), attached, report)
-
-
-def _saved(job: tuple[Path, str, Path, Mapping[int, str]]) -> list[tuple[str, Attached]]:
-    """(id, its recording) for the rows that have one. job: corpus, split, table, ids by row; called in other processes."""
-    out, split, path, wanted = job
-    found = []
-    for number, row in zip(range(max(wanted) + 1), read_rows(path, ("audio",)), strict=False):
-        if number in wanted and row.get("audio"):
-            found.append((wanted[number], _write(row["audio"], out, audio_name(split, "questions", wanted[number]), path)))
+    A cell is a dict of bytes and path, or a path alone; paths are below the folder of the table.
+    """
+    out, split, table, wanted = job
+    found: list[tuple[str, Attached]] = []
+    for number, row in zip(range(max(wanted) + 1), read_rows(table, ("audio",)), strict=False):
+        if number not in wanted or not (cell := row.get("audio")):
+            continue
+        name, audio = wanted[number], audio_name(split, "questions", wanted[number])
+        content, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (None, cell)
+        try:
+            if not (out / audio).is_file():
+                if content is None and not path:
+                    found.append((name, NOT_RECORDED))
+                    continue
+                where = f"{table}: question {name}"
+                write_flac(out / audio, read_audio(table.parent / str(path)) if content is None else decoded(content, where))
+            found.append((name, (audio, duration(out / audio))))
+        except InputError as error:
+            found.append((name, damaged(error)))
     return found
-
-
-def _write(cell: Any, out: Path, name: str, table: Path) -> Attached:
-    """A cell is a dict of bytes and path, or a path alone; paths are below the folder of the table."""
-    content, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (None, cell)
-    try:
-        if not (out / name).is_file():
-            if content is None and not path:
-                return Attached(reason="it has no recording, and others have")
-            write_flac(out / name, read_bytes(content) if content is not None else read_audio(table.parent / str(path)))
-        return Attached(name, duration(out / name))
-    except InputError as error:
-        return damaged(error)
-
-
-def read_bytes(content: bytes) -> np.ndarray:
-    """The recording in these bytes, (N,) at 16 kHz. Raises InputError as `read_audio` does."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "recording"
-        path.write_bytes(content)
-        return read_audio(path)

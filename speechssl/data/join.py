@@ -10,14 +10,14 @@ One whole WAV or FLAC file stays where it is; segments are joined and written as
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, groupby
 from math import ceil
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -25,12 +25,12 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, check_audio, duration, read_audio, read_native, resample, write_flac
 from speechssl.data.files import safe_name
 from speechssl.data.prepare import Kind, PrepareReport, SplitRecords, in_parallel
-from speechssl.data.records import Passage, Question
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 
 Piece = tuple[np.ndarray, int]  # samples (N,), rate in Hz
-R = TypeVar("R", Passage, Question)
+Attached = tuple[str, float] | dict[str, Any]  # audio and seconds of a record, or why there is none: fields of set_aside.jsonl
+NOT_RECORDED = {"reason": "it has no recording, and others have"}
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
 STAYS = (".wav", ".flac")  # their headers state the length; that of an MP3 may be an estimate
 FEW = 8  # recordings that are done sooner than other processes are there
@@ -47,8 +47,7 @@ class Joined:
     @cached_property
     def starts(self) -> tuple[Fraction, ...]:
         """(K + 1,) seconds before every piece, and of all, exactly."""
-        seconds = (Fraction(n, rate) for n, rate in zip(self.lengths, self.rates, strict=True))
-        return tuple(accumulate(seconds, initial=Fraction(0)))
+        return tuple(accumulate(map(Fraction, self.lengths, self.rates), initial=Fraction(0)))
 
     @property
     def seconds(self) -> float:
@@ -130,8 +129,7 @@ class Take:
 
 def take_of(segments: Mapping[int, Path], first: int = 0) -> Take:
     """A recording of numbered segments. first: the number that the first of them has; a gap counts as missing."""
-    present = [segments[n] for n in sorted(segments)]
-    return Take(tuple(present), max(segments) + 1 - first - len(present))
+    return Take(tuple(segments[n] for n in sorted(segments)), max(segments) + 1 - first - len(segments))
 
 
 def audio_files(folder: Path) -> list[Path]:
@@ -144,47 +142,30 @@ def audio_name(split: str, kind: Kind, name: str) -> str:
     return f"{split}/audio/{kind[0]}-{safe_name(name)}.flac"
 
 
-@dataclass(frozen=True)
-class Attached:
-    """The audio of a record and its seconds, or why there is none."""
-
-    audio: str = ""
-    seconds: float = 0.0
-    reason: str = ""
-    more: Mapping[str, Any] = field(default_factory=dict)  # fields of set_aside.jsonl beside the reason
-
-
 def damaged(error: InputError) -> Attached:
-    return Attached(reason="its recording is damaged", more={"why": str(error)})
+    return {"reason": "its recording is damaged", "why": str(error)}
 
 
-def with_passages(split: str, records: SplitRecords, attached: Mapping[str, Attached], report: PrepareReport) -> SplitRecords:
-    """The records with audio of the passages. Where any has some, those without are set aside with their questions."""
-    if not attached:
+def attach(split: str, kind: Kind, records: SplitRecords, found: Mapping[str, Attached], report: PrepareReport) -> SplitRecords:
+    """The records with the audio of their passages or questions, by id.
+
+    Where any has some, those without are set aside, and with a passage its questions.
+    """
+    if not found:
         return records
-    passages = list(_with_audio(split, "passages", records.passages, attached, report))
-    kept = {p.id for p in passages}
-    for question in (q for q in records.questions if q.passage not in kept):
-        report.set_aside(split, "questions", question.id, "its passage is set aside")
-    return SplitRecords(passages, [q for q in records.questions if q.passage in kept])
-
-
-def with_questions(split: str, records: SplitRecords, attached: Mapping[str, Attached], report: PrepareReport) -> SplitRecords:
-    """The records with audio of the questions. Where any has some, those without are set aside."""
-    if not attached:
-        return records
-    return SplitRecords(records.passages, list(_with_audio(split, "questions", records.questions, attached, report)))
-
-
-def _with_audio(
-    split: str, kind: Kind, records: Iterable[R], attached: Mapping[str, Attached], report: PrepareReport
-) -> Iterator[R]:
-    for record in records:
-        found = attached.get(record.id, Attached(reason="it has no recording, and others have"))
-        if found.audio:
-            yield replace(record, audio=found.audio, seconds=found.seconds)
+    kept: list[Any] = []
+    for record in records.passages if kind == "passages" else records.questions:
+        audio = found.get(record.id, NOT_RECORDED)
+        if isinstance(audio, dict):
+            report.set_aside(split, kind, record.id, **audio)
         else:
-            report.set_aside(split, kind, record.id, found.reason, **found.more)
+            kept.append(replace(record, audio=audio[0], seconds=audio[1]))
+    if kind == "questions":
+        return SplitRecords(records.passages, kept)
+    there = {p.id for p in kept}
+    for question in (q for q in records.questions if q.passage not in there):
+        report.set_aside(split, "questions", question.id, "its passage is set aside")
+    return SplitRecords(kept, [q for q in records.questions if q.passage in there])
 
 
 @dataclass(frozen=True)
@@ -199,26 +180,25 @@ class Takes:
     unused: int = 0
 
     def attach(self, out: Path, split: str, records: SplitRecords, report: PrepareReport, workers: int) -> SplitRecords:
-        """As `prepare.AudioSource`."""
+        """The records with their audio, which is written below `out` where it has to be joined or decoded."""
         if self.unused:
             sliced = " of the slice" if report.first is not None else ""
             report.remark(split, f"recordings of no passage or question{sliced}", "not used", self.unused)
-        found = _attach_takes(out, split, "passages", self.passages, records.passages, workers)
-        records = with_passages(split, records, found, report)
-        found = _attach_takes(out, split, "questions", self.questions, records.questions, workers)
-        return with_questions(split, records, found, report)
-
-
-def _attach_takes(
-    out: Path, split: str, kind: Kind, takes: Mapping[str, Take], records: Iterable[Passage | Question], workers: int
-) -> dict[str, Attached]:
-    """By id: those of the records that have a recording, as far as it is whole."""
-    wanted = {r.id: takes[r.id] for r in records if r.id in takes}
-    holed = {name: take.missing for name, take in wanted.items() if take.missing}
-    found = {name: Attached("", 0.0, "segments of its recording are missing", {"missing": n}) for name, n in holed.items()}
-    jobs = [(out, audio_name(split, kind, name), name, take.paths) for name, take in wanted.items() if name not in holed]
-    done = in_parallel(_take_job, jobs, workers if len(jobs) > FEW else 1)
-    return found | dict(tqdm(done, f"{split} {kind}", len(jobs), unit="recording", mininterval=1, leave=False, disable=not jobs))
+        kinds: tuple[tuple[Kind, Mapping[str, Take]], ...] = (("passages", self.passages), ("questions", self.questions))
+        for kind, takes in kinds:
+            found: dict[str, Attached] = {}
+            jobs = []
+            for record in records.passages if kind == "passages" else records.questions:
+                if (take := takes.get(record.id)) is None:
+                    continue
+                if take.missing:
+                    found[record.id] = {"reason": "segments of its recording are missing", "missing": take.missing}
+                else:
+                    jobs.append((out, audio_name(split, kind, record.id), record.id, take.paths))
+            done = in_parallel(_take_job, jobs, workers if len(jobs) > FEW else 1)
+            shown = tqdm(done, f"{split} {kind}", len(jobs), unit="recording", mininterval=1, leave=False, disable=not jobs)
+            records = attach(split, kind, records, found | dict(shown), report)
+        return records
 
 
 def _take_job(job: tuple[Path, str, str, Sequence[Path]]) -> tuple[str, Attached]:
@@ -226,7 +206,7 @@ def _take_job(job: tuple[Path, str, str, Sequence[Path]]) -> tuple[str, Attached
     out, audio, name, paths = job
     try:
         if len(paths) == 1 and paths[0].suffix.lower() in STAYS:
-            return name, Attached(str(paths[0].resolve()), duration(paths[0]))
-        return name, Attached(audio, write_joined(paths, out / audio).seconds)
+            return name, (str(paths[0].resolve()), duration(paths[0]))
+        return name, (audio, write_joined(paths, out / audio).seconds)
     except InputError as error:
         return name, damaged(error)

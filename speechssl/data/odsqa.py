@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.data.join import Take, Takes, audio_files, take_of
-from speechssl.data.prepare import Job, PrepareReport, SplitRecords, Wanted, given, nothing_found, prepared
-from speechssl.data.squad import Originals, Paragraph, Style, originals, read_squad, records_of, worded
+from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Wanted, given, prepared
+from speechssl.data.squad import Style, originals, read_squad, records_of, worded
 from speechssl.errors import InputError
 
 PUBLISHED = {
@@ -43,6 +43,7 @@ KINDS = {
 }
 RECORDING = re.compile(r"\D*(\d+(?:[-_]\d+){1,3})")  # of a paragraph, a sentence of one, or a question
 ASKED = re.compile(r"^q(?![a-z])|quest|query", re.IGNORECASE)
+Sounds = dict[str, dict[str, dict[int, Path]]]  # "passages" and "questions" -> id -> number of the segment -> file
 
 
 def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
@@ -50,95 +51,68 @@ def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()
 
     Raises InputError for a folder or file that is not of ODSQA, or a damaged file.
     """
-    found = given(Path(source), LAYOUT)
-    files = {split: path for split, path in sorted(_files(found).items())}
-    if not any(not split.startswith("original") for split in files):
-        raise nothing_found(found, LAYOUT)
+    found = given(source, LAYOUT)
+    files = _files(found)
+    splits = [split for split in files if not split.startswith("original-")]
+    parts = {kind: [split for split in splits if split.endswith(f"-{kind}")] for kind in PAIRS}
+    published: dict[str, dict[str, int]] = dict(PUBLISHED)
+    for kind, pairs in PAIRS.items():  # a companion in one file is compared as it is, one in several as a whole, below
+        if len(parts[kind]) < 2:
+            published[parts[kind][0] if parts[kind] else f"train-{kind}"] = {"questions": pairs}
     sounds = _recordings(found) if wanted.audio and found.is_dir() else {}
     recorded = {"recordings": sum(len(s) for kind in sounds.values() for s in kind.values())} if sounds else {}
-    job = Job("odsqa", found, Path(out), files, _published(files), ABOUT, recorded, wanted)
 
-    def read_splits(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Takes]]:
-        read = {name: read_squad(path) for name, path in files.items()}
-        drcd = [p for name, paragraphs in read.items() if name.startswith("original") for p in paragraphs]
-        texts = originals(drcd, worded(read.get("test-textq", ())))
-        splits = {name: paragraphs for name, paragraphs in read.items() if not name.startswith("original")}
-        made = {split: _draft(split, paragraphs, texts, sounds, report) for split, paragraphs in splits.items()}
-        _compare_pairs(report, made)
+    def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
+        paragraphs = {name: read_squad(path) for name, path in files.items()}
+        drcd = [p for name, some in paragraphs.items() if name not in splits for p in some]
+        texts = originals(drcd, worded(paragraphs.get("test-textq", ())))
+        made: dict[str, tuple[SplitRecords, Attach]] = {}
+        for split in splits:
+            test = split in PUBLISHED
+            if test:
+                report.compare(split, "articles", ARTICLES, len({p.article for p in paragraphs[split]}))
+            transcribed = not split.endswith("backtrans")  # text that was translated is nobody's speech
+            style = Style("zh", transcribed_passages=transcribed, transcribed_questions=split == "test-spokenq")
+            records, _ = records_of(split, paragraphs[split], style, report, texts if test else None)
+            made[split] = records, (_takes(records, sounds) if test else Takes()).attach
+        for kind, some in parts.items():
+            if len(some) > 1:  # the published number is that of all pairs
+                total = sum(report.read[split, "questions"] for split in some)
+                report.compare(some[0], f"questions in {' and '.join(some)}", PAIRS[kind], total)
         return made
 
-    return prepared(job, read_splits)
+    return prepared("odsqa", found, out, wanted, files if splits else {}, read, LAYOUT, published, ABOUT, recorded)
 
 
 def _files(source: Path) -> dict[str, Path]:
-    """Split -> its file; "original-..." -> a file of DRCD. Raises InputError where two files claim to be one split."""
+    """Split -> its file, "original-..." -> a file of DRCD; by the name of the file, or else of the folders it lies in.
+
+    Raises InputError where two files claim to be one split.
+    """
     found: dict[str, Path] = {}
-    paths = sorted(source.rglob("*.json")) if source.is_dir() else [source]
-    for path in (p for p in paths if not p.name.startswith(".")):
-        split = _split_of(path, source)
+    for path in sorted(source.rglob("*.json")) if source.is_dir() else [source]:
+        if path.name.startswith("."):
+            continue
+        folders = [f for f in path.parents if f == source or source in f.parents] or [path.parent]
+        names = (path.name.lower(), *(folder.name.lower() for folder in folders))
+        kind = next((kind for name in names for kind, pattern in KINDS.items() if pattern.search(name)), "")
+        split = f"original-{path.name}" if kind == "original" else kind
+        if kind in PAIRS:
+            part = PARTS.search(path.name.lower())
+            split = f"{part[0] if part else 'train'}-{kind}"
         if split in found:
             raise InputError(f"both {found[split]} and {path} look like {split} of ODSQA; leave one of them in the folder")
         if split:
             found[split] = path
-    return found
+    return dict(sorted(found.items()))
 
 
-def _split_of(path: Path, source: Path) -> str:
-    """By the name of the file, or else of the folders it lies in; "" for a file of something else."""
-    folders = [f for f in path.parents if f == source or source in f.parents] or [path.parent]
-    for name in (path.name, *(folder.name for folder in folders)):
-        kind = next((kind for kind, pattern in KINDS.items() if pattern.search(name.lower())), "")
-        if kind in PAIRS:
-            part = PARTS.search(path.name.lower())
-            return f"{part[0] if part else 'train'}-{kind}"
-        if kind:
-            return f"original-{path.name}" if kind == "original" else kind
-    return ""
+def _recordings(source: Path) -> Sounds:
+    """PARAGRAPH-SENTENCE.wav for passages and QUESTION.wav for questions, ids as in the JSON with - or _ between their numbers.
 
-
-def _published(files: Mapping[str, Path]) -> dict[str, dict[str, int]]:
-    """A companion in one file is compared as it is, one in parts by `_compare_pairs`."""
-    found: dict[str, dict[str, int]] = {}
-    for kind, pairs in PAIRS.items():
-        parts = [split for split in files if split.endswith(f"-{kind}")]
-        if len(parts) < 2:
-            found[parts[0] if parts else f"train-{kind}"] = {"questions": pairs}
-    return PUBLISHED | found
-
-
-def _draft(
-    split: str,
-    paragraphs: list[Paragraph],
-    texts: Originals,
-    sounds: Mapping[str, dict[str, dict[int, Path]]],
-    report: PrepareReport,
-) -> tuple[SplitRecords, Takes]:
-    test = split in PUBLISHED
-    if test:
-        count = len({p.article for p in paragraphs})
-        report.compare(split, "articles", ARTICLES, count)
-    transcribed = not split.endswith("backtrans")  # text that was translated is nobody's speech
-    style = Style("zh", transcribed_passages=transcribed, transcribed_questions=split == "test-spokenq")
-    records, _ = records_of(split, paragraphs, style, report, texts if test else None)
-    return records, _takes(records, sounds) if test else Takes()
-
-
-def _compare_pairs(report: PrepareReport, made: Mapping[str, object]) -> None:
-    """Companions in several files: the published number is that of all pairs."""
-    for kind, pairs in PAIRS.items():
-        parts = [split for split in made if split.endswith(f"-{kind}")]
-        total = sum(report.read[split, "questions"] for split in parts)
-        if len(parts) > 1:
-            report.compare(parts[0], f"questions in {' and '.join(parts)}", pairs, total)
-
-
-def _recordings(source: Path) -> dict[str, dict[str, dict[int, Path]]]:
-    """ "passages" and "questions" -> id -> number of the segment -> file.
-
-    PARAGRAPH-SENTENCE.wav for passages and QUESTION.wav for questions, ids as in the JSON with - or _ between their numbers; both
-    have three numbers, so that questions lie in a folder, or have a name, with question or q in it before their numbers.
+    Both have three numbers, so that questions lie in a folder, or have a name, with question or q in it before their numbers.
     """
-    found: dict[str, dict[str, dict[int, Path]]] = {"passages": {}, "questions": {}}
+    found: Sounds = {"passages": {}, "questions": {}}
     for path in audio_files(source):
         if name := RECORDING.fullmatch(path.stem):
             numbers = re.split("[-_]", name[1])
@@ -150,7 +124,7 @@ def _recordings(source: Path) -> dict[str, dict[str, dict[int, Path]]]:
     return found if found["passages"] or found["questions"] else {}
 
 
-def _takes(records: SplitRecords, sounds: Mapping[str, dict[str, dict[int, Path]]]) -> Takes:
+def _takes(records: SplitRecords, sounds: Sounds) -> Takes:
     """Of the records that there are. Sentences are numbered from the same number everywhere, 0 or 1."""
     passages = {p.id: s for p in records.passages if (s := sounds.get("passages", {}).get(p.id))}
     first = min((min(segments) for segments in passages.values()), default=0)

@@ -12,12 +12,13 @@ import json
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 from tqdm import tqdm
 
@@ -31,6 +32,19 @@ Kind = Literal["passages", "questions"]
 KINDS: tuple[Kind, ...] = ("passages", "questions")
 PARTS = "parts"  # folder of a split for parts of work that may be killed; removed when its manifests are written
 Done = tuple[str, str]  # what was found, and what was done about it
+# what NMSQA and SLUE-SQA-5 have in common: remarks, and reasons why an item is set aside
+NO_RECORDINGS = (
+    "questions of a split without recordings",
+    "text only unless --speak reads them; times are kept as released, in released_times.json",
+)
+RENAMED = ("questions with the id of another question", "kept, a number added to the id")
+REPEATED = ("answers that repeat another of their question", "kept once")
+EMPTY = ("empty answers", "left out")
+TWICE = "it repeats another row"
+NO_QUESTION = "its question is empty and there is no recording of it"
+NO_TEXT = "there is neither a recording nor a text of it"
+NOT_FOUND = "its recording is not in the source"
+UNUSABLE = "its recording cannot be used"
 R = TypeVar("R")
 T = TypeVar("T", bound=Hashable)
 
@@ -58,27 +72,6 @@ class SplitRecords:
 
     passages: Sequence[Passage]
     questions: Sequence[Question]
-
-
-class AudioSource(Protocol):
-    """The recordings of a split, in whatever form they are."""
-
-    def attach(self, out: Path, split: str, records: SplitRecords, report: PrepareReport, workers: int) -> SplitRecords:
-        """The records with their audio, which is written below `out` where it has to be."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is to be prepared, from where, to where. files: name -> file that decides the content."""
-
-    corpus: str
-    source: Path
-    out: Path
-    files: Mapping[str, Path]
-    published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    about: Mapping[str, Any] = field(default_factory=dict)  # entries of the card
-    options: Mapping[str, Any] = field(default_factory=dict)  # what else decides the content
-    wanted: Wanted = Wanted()
 
 
 @dataclass
@@ -170,44 +163,58 @@ class PrepareReport:
         return known | {"splits": splits, "absent": [s for s in self.published if s not in splits]}
 
 
-def prepared(job: Job, read: Callable[[PrepareReport], Mapping[str, tuple[SplitRecords, AudioSource]]]) -> dict[str, Any]:
-    """The data report of the corpus in `job.out`, which is made unless it is there. read: split -> its records and recordings.
+# out, split, its records, report, processes -> the records with their audio, which is written below `out` where it has to be
+Attach = Callable[[Path, str, SplitRecords, "PrepareReport", int], SplitRecords]
 
-    Raises InputError where the folder holds something else, or what `read` raises.
+
+def prepared(
+    corpus: str,
+    source: Path,
+    out: Path | str,
+    wanted: Wanted,
+    files: Mapping[str, Path],
+    read: Callable[[PrepareReport], Mapping[str, tuple[SplitRecords, Attach]]],
+    layout: str,
+    published: Mapping[str, Mapping[str, int]],
+    about: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The data report of the corpus in `out`, which is made unless it is there.
+
+    source: absolute; files: name -> file that decides the content; read: gives by split its records, and what attaches their
+    recordings; layout: what is expected; about: entries of the card; options: what else decides the content.
+    Raises InputError where there are no files, the folder holds something else, or what `read` raises.
     """
+    if not files:
+        raise InputError(f"{source} has no file of this corpus; {layout}")
     # a large file is known by its size: enough to see that it is another
-    stamps = {n: hash_files([p]) if p.stat().st_size < 1 << 28 else f"{p.stat().st_size} bytes" for n, p in job.files.items()}
-    settings = {"files": stamps, **job.wanted.settings, **job.options}
-    with output_folder(job.out, job.corpus, job.source, **settings) as finished:
+    stamps = {n: hash_files([p]) if p.stat().st_size < 1 << 28 else f"{p.stat().st_size} bytes" for n, p in files.items()}
+    settings = {"files": stamps, **wanted.settings, **options}
+    with output_folder(Path(out), corpus, source, **settings) as finished:
         if finished is not None:
             return finished
-        report = PrepareReport(job.corpus, job.published, job.wanted.passages, is_invented(job.source))
+        report = PrepareReport(corpus, published, wanted.passages, is_invented(source))
         found = read(report)
-        check_used({split: records for split, (records, _) in found.items()}, report, job.source)
-        if not job.options.get("recordings") and (packed := [path.name for path in archives_in(job.source)]):
+        check_used({split: records for split, (records, _) in found.items()}, report, source)
+        if not options.get("recordings") and (packed := [path.name for path in archives_in(source)]):
             what = f"archives that are packed ({', '.join(packed)})"  # the published ones of recordings are to be unpacked first
             for split in found:
                 report.remark(split, what, "not read; unpack those of recordings", len(packed))
-        workers = job.wanted.workers
-        splits = {split: audio.attach(job.out, split, records, report, workers) for split, (records, audio) in found.items()}
-        splits = synthesise_missing(job.out, splits, report, job.wanted)
+        splits = {s: attach(Path(out), s, records, report, wanted.workers) for s, (records, attach) in found.items()}
+        splits = synthesise_missing(Path(out), splits, report, wanted)
         for split, records in splits.items():
             for kind, items in (("passages", records.passages), ("questions", records.questions)):
                 if number := sum(not item.audio for item in items):
                     report.remark(split, f"{kind} without recordings", "text only", number)
-        made_from = {name: path.name for name, path in job.files.items()}
-        return write_corpus(job.out, splits, report, {**job.about, "files": made_from, "settings": settings})
+        made_from = {name: path.name for name, path in files.items()}
+        return write_corpus(Path(out), splits, report, {**about, "files": made_from, "settings": settings})
 
 
-def given(source: Path, layout: str) -> Path:
+def given(source: Path | str, layout: str) -> Path:
     """The source, absolute. layout: what is expected. Raises InputError where nothing is there."""
-    if not source.exists():
+    if not Path(source).exists():
         raise InputError(f"{source} does not exist; {layout}")
-    return source.resolve()
-
-
-def nothing_found(source: Path, layout: str) -> InputError:
-    return InputError(f"{source} has no file of this corpus; {layout}")
+    return Path(source).resolve()
 
 
 def is_invented(source: Path) -> bool:
@@ -253,6 +260,11 @@ def begin_folder(out: Path, settings: dict[str, Any], name: str) -> None:
         raise InputError(f"{out} is not empty and not the {name} corpus; choose another folder")
     else:
         write_json(begun, settings)
+
+
+def numbered(name: str, taken: Container[str]) -> str:
+    """An id, or that with the first number behind it (ID#2, ...) that no other has."""
+    return name if name not in taken else next(i for n in count(2) if (i := f"{name}#{n}") not in taken)
 
 
 def in_parallel(function: Callable[..., R], jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[R]:
@@ -330,23 +342,21 @@ def _facts(records: SplitRecords) -> dict[str, Any]:
     if not answerable:
         return {}
 
-    def share(contexts: Mapping[str, str], normalise: Callable[[str, str], str]) -> float:
-        languages = {p.id: p.language for p in records.passages}
-        there = {name: normalise(text, languages[name]) for name, text in contexts.items()}
-        return sum(any(normalise(a.text, q.language) in there[q.passage] for a in q.answers) for q in answerable) / len(answerable)
-
     def in_words(text: str, language: str) -> str:
         return f" {' '.join(answer_tokens(text, language))} "
 
     def in_letters(text: str, _: str) -> str:
         return " ".join(text.casefold().split())
 
-    read = {p.id: p.transcript or p.text for p in records.passages}
+    def share(original: bool, normalise: Callable[[str, str], str]) -> float:
+        there = {p.id: normalise(p.text if original else p.transcript or p.text, p.language) for p in records.passages}
+        return sum(any(normalise(a.text, q.language) in there[q.passage] for a in q.answers) for q in answerable) / len(answerable)
+
     timed = sum(any(a.start is not None for a in q.answers) for q in answerable)
-    facts = {"answerable": len(answerable), "with_times": timed, "answer_in_context": share(read, in_words)}
-    facts["answer_in_letters"] = share(read, in_letters)
+    facts = {"answerable": len(answerable), "with_times": timed, "answer_in_context": share(False, in_words)}
+    facts["answer_in_letters"] = share(False, in_letters)
     if any(p.transcript and p.text for p in records.passages):
-        facts["answer_in_original"] = share({p.id: p.text for p in records.passages}, in_words)
+        facts["answer_in_original"] = share(True, in_words)
     return facts
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -139,46 +139,43 @@ def compact(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if value or name not in RARE}
 
 
-def read_passages(path: Path) -> Iterator[Passage]:
-    """Raises InputError naming file and line for a line that is not a passage record."""
-    return (passage for _, passage in _numbered_passages(path))
+def read_records(path: Path, kind: type[R]) -> Iterator[tuple[int, R]]:
+    """(number of its line, record) for every line of a manifest. kind: Passage or Question.
 
-
-def _numbered_passages(path: Path) -> Iterator[tuple[int, Passage]]:
-    """Every record with its line, which is not its index where the manifest has blank lines."""
+    Raises InputError naming file and line for a line that is not such a record.
+    """
+    known = {f.name for f in fields(kind)}
     for number, values in read_lines(path):
-        yield number, _build(Passage, values, path, number)
-
-
-def read_questions(path: Path) -> Iterator[Question]:
-    """Raises InputError naming file and line for a line that is not a question record."""
-    return (question for _, question in _numbered_questions(path))
-
-
-def _numbered_questions(path: Path) -> Iterator[tuple[int, Question]]:
-    for number, values in read_lines(path):
+        if kind is Question:
+            try:
+                values["answers"] = tuple(_answer(**answer) for answer in values.get("answers", ()))
+            except (TypeError, ValueError) as error:
+                raise InputError(f"{path}:{number}: an answer of this question is malformed ({error}); mend it") from error
+            for name in ("options", "option_audio"):
+                texts = values.get(name, [])
+                if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+                    raise InputError(f"{path}:{number}: the {name} of this question are not a list of texts; mend the line")
+                values[name] = tuple(texts)
+            right = values.get("correct")  # none, one, or a list
+            values["correct"] = () if right is None else tuple(right) if isinstance(right, list) else (right,)
+        if unknown := sorted(set(values) - known):
+            raise InputError(f"{path}:{number} has the unknown field {unknown[0]!r}; the fields are {', '.join(sorted(known))}")
         try:
-            values["answers"] = tuple(_build_answer(**a) for a in values.get("answers", ()))
+            for name in ("words", "phones"):
+                values[name] = tuple(Span(str(t), float(a), float(b)) for t, a, b in values.get(name, ()))
+            record = kind(**values)
+            for name in ("id", "audio", "text", "speaker", "language", "passage", "relation", "transcript"):
+                if not isinstance(getattr(record, name, ""), str):
+                    raise TypeError(f"{name} is {getattr(record, name)!r}, which is not text")
+            if not math.isfinite(record.seconds) or record.seconds < 0 or (record.audio != "" and record.seconds == 0):
+                raise ValueError(f"seconds is {record.seconds}")
         except (TypeError, ValueError) as error:
-            raise InputError(f"{path}:{number}: an answer of this question is malformed ({error}); mend it") from error
-        for name in ("options", "option_audio"):
-            options = values.get(name, [])
-            if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
-                raise InputError(f"{path}:{number}: the {name} of this question are not a list of texts; mend the line")
-            values[name] = tuple(options)
-        values["correct"] = _right(values.get("correct"))
-        yield number, _build(Question, values, path, number)
+            raise InputError(f"{path}:{number} is not a {kind.__name__} record ({error}); mend the line") from error
+        yield number, record
 
 
-def _right(correct: Any) -> tuple[Any, ...]:
-    """Indices of the right options: written as none, one, or a list."""
-    if correct is None:
-        return ()
-    return tuple(correct) if isinstance(correct, list) else (correct,)
-
-
-def _build_answer(**values: Any) -> Answer:
-    """Raises TypeError or ValueError for what is not an answer, such as a start without an end."""
+def _answer(**values: Any) -> Answer:
+    """Raises TypeError or ValueError for what is not an answer."""
     answer = Answer(**values)
     if not isinstance(answer.text, str):
         raise TypeError(f"its text is {answer.text!r}")
@@ -223,20 +220,45 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
         known = sorted(p.parent.name for p in root.glob("*/passages.jsonl"))
         found = f"it has the splits {', '.join(known)}" if known else "prepare one with `speechssl prepare`"
         raise InputError(f"{folder} is not a split of a prepared corpus (no passages.jsonl); {found}")
-    passages: dict[str, Passage] = {}
-    for number, passage in _numbered_passages(folder / "passages.jsonl"):
-        if passage.id in passages:
-            raise InputError(f"{folder / 'passages.jsonl'}:{number}: the id {passage.id} occurs twice; make ids unique")
-        _check_audio(root, passage, folder / "passages.jsonl", number)
-        passages[passage.id] = passage
-    questions: dict[str, Question] = {}
-    for number, question in _numbered_questions(folder / "questions.jsonl"):
-        if question.id in questions:
-            raise InputError(f"{folder / 'questions.jsonl'}:{number}: the id {question.id} occurs twice; make ids unique")
-        _check_audio(root, question, folder / "questions.jsonl", number)
-        _check_question(question, passages, folder / "questions.jsonl", number)
-        questions[question.id] = question
-    return Corpus(root, split, passages, tuple(questions.values()))
+    passages = _by_id(root, folder / "passages.jsonl", Passage, {})
+    return Corpus(root, split, passages, tuple(_by_id(root, folder / "questions.jsonl", Question, passages).values()))
+
+
+def _by_id(root: Path, path: Path, kind: type[R], passages: Mapping[str, Passage]) -> dict[str, R]:
+    """The checked records of a manifest. passages: what questions may be about."""
+    found: dict[str, R] = {}
+    number: int
+    record: R
+    for number, record in read_records(path, kind):
+        place = f"{path}:{number}"
+        if record.id in found:
+            raise InputError(f"{place}: the id {record.id} occurs twice; make ids unique")
+        for audio in filter(None, (record.audio, *getattr(record, "option_audio", ()))):
+            if not (root / audio).is_file():
+                raise InputError(f"{place} names {root / audio}, which does not exist; restore it or remove the line")
+        if isinstance(record, Question):
+            _check_question(record, passages, place)
+        found[record.id] = record
+    return found
+
+
+def _check_question(question: Question, passages: Mapping[str, Passage], place: str) -> None:
+    if (passage := passages.get(question.passage)) is None:
+        raise InputError(f"{place} asks about the passage {question.passage}, which is not in passages.jsonl")
+    options = len(question.options)
+    if any(right not in range(options) for right in question.correct):
+        shown = question.correct[0] if len(question.correct) == 1 else list(question.correct)
+        raise InputError(f"{place}: correct is {shown!r}, but there are {options} options; mend the line")
+    if question.option_audio and len(question.option_audio) != options:
+        raise InputError(f"{place} has {len(question.option_audio)} option_audio for {options} options; mend the line")
+    for answer in question.answers:
+        if answer.start is None or answer.end is None:
+            continue
+        if not 0 <= answer.start < answer.end <= passage.seconds + TOLERANCE:
+            raise InputError(
+                f"{place}: the answer [{answer.start}, {answer.end}) s lies outside its passage {passage.id} "
+                f"([0, {passage.seconds}) s); correct the times"
+            )
 
 
 def first_passages(corpus: Corpus, count: int | None) -> Corpus:
@@ -263,47 +285,3 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not isinstance(values, dict):
             raise InputError(f"{path}:{number} is not a JSON object; every line of a manifest is one record")
         yield number, values
-
-
-def _build(cls: type[R], values: dict[str, Any], path: Path, number: int) -> R:
-    known = {f.name for f in fields(cls)}
-    if unknown := sorted(set(values) - known):
-        raise InputError(f"{path}:{number} has the unknown field {unknown[0]!r}; the fields are {', '.join(sorted(known))}")
-    try:
-        for name in ("words", "phones"):
-            values[name] = tuple(Span(str(t), float(a), float(b)) for t, a, b in values.get(name, ()))
-        record = cls(**values)
-        for name in ("id", "audio", "text", "speaker", "language", "passage", "relation", "transcript"):
-            if not isinstance(getattr(record, name, ""), str):
-                raise TypeError(f"{name} is {getattr(record, name)!r}, which is not text")
-        if not math.isfinite(record.seconds) or record.seconds < 0 or (record.audio != "" and record.seconds == 0):
-            raise ValueError(f"seconds is {record.seconds}")
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{path}:{number} is not a {cls.__name__} record ({error}); mend the line") from error
-    return record
-
-
-def _check_audio(root: Path, record: Passage | Question, path: Path, number: int) -> None:
-    for audio in filter(None, (record.audio, *getattr(record, "option_audio", ()))):
-        if not (root / audio).is_file():
-            raise InputError(f"{path}:{number} names {root / audio}, which does not exist; restore it or remove the line")
-
-
-def _check_question(question: Question, passages: dict[str, Passage], path: Path, number: int) -> None:
-    passage = passages.get(question.passage)
-    if passage is None:
-        raise InputError(f"{path}:{number} asks about the passage {question.passage}, which is not in passages.jsonl")
-    options = len(question.options)
-    if any(right not in range(options) for right in question.correct):
-        shown = question.correct[0] if len(question.correct) == 1 else list(question.correct)
-        raise InputError(f"{path}:{number}: correct is {shown!r}, but there are {options} options; mend the line")
-    if question.option_audio and len(question.option_audio) != options:
-        raise InputError(f"{path}:{number} has {len(question.option_audio)} option_audio for {options} options; mend the line")
-    for answer in question.answers:
-        if answer.start is None or answer.end is None:
-            continue
-        if not 0 <= answer.start < answer.end <= passage.seconds + TOLERANCE:
-            raise InputError(
-                f"{path}:{number}: the answer [{answer.start}, {answer.end}) s lies outside its passage {passage.id} "
-                f"([0, {passage.seconds}) s); correct the times"
-            )

@@ -13,28 +13,28 @@ answers and words agree.
 from __future__ import annotations
 
 import ast
+import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from tqdm import tqdm
 
-from speechssl.audio import SAMPLE_RATE, duration, read_audio, write_flac
+from speechssl.audio import SAMPLE_RATE, duration, write_flac
 from speechssl.data.files import (
     ARCHIVES,
     archives_in,
     below,
     columns_of,
+    decoded,
     files_below,
     list_of,
     number_of,
+    open_parquet,
     read_parquet,
-    read_tsv,
     safe_name,
     stamp,
     text_of,
@@ -42,6 +42,15 @@ from speechssl.data.files import (
 )
 from speechssl.data.join import measure_job
 from speechssl.data.prepare import (
+    EMPTY,
+    NO_QUESTION,
+    NO_RECORDINGS,
+    NO_TEXT,
+    NOT_FOUND,
+    RENAMED,
+    REPEATED,
+    TWICE,
+    UNUSABLE,
     Done,
     PrepareReport,
     SplitRecords,
@@ -49,6 +58,7 @@ from speechssl.data.prepare import (
     check_used,
     in_parallel,
     is_invented,
+    numbered,
     output_folder,
     synthesise_missing,
     write_corpus,
@@ -57,250 +67,6 @@ from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.data.sources import SUFFIXES
 from speechssl.errors import InputError
 from speechssl.io import write_json
-
-SPLITS = ("train", "dev", "test", "verified_test")
-NEEDED = ("question_id", "document_id")
-COLUMNS = (
-    *NEEDED,
-    *("question_text", "raw_question_text", "normalized_question_text", "question_speaker_id"),
-    *("document_text", "raw_document_text", "normalized_document_text", "document_speaker_id"),
-    *("word2time", "answer_spans"),
-)
-QUESTIONS = ("normalized_question_text", "raw_question_text", "question_text")
-DOCUMENTS = ("normalized_document_text", "raw_document_text", "document_text")
-
-Spoken = tuple[str, float | None, float | None]  # answer, start, end
-
-
-@dataclass(frozen=True)
-class Row:
-    """spans: None where there is no list of answers that could be read (a blind test has none)."""
-
-    id: str
-    document: str
-    question: str
-    text: str
-    asker: str
-    reader: str
-    spans: tuple[Spoken, ...] | None
-    recording: str  # of the question
-    words: tuple[Span, ...] | None = field(default=None, compare=False)  # of the document; None where they lie beside the table
-
-
-def split_of(name: str) -> str:
-    """The split that a table or a folder is of by its name, "" for none."""
-    name = name.lower()
-    if "verified" in name:
-        return "verified_test"
-    known = {"train": ("fine-tune", "fine_tune", "finetune", "train"), "dev": ("dev", "validation"), "test": ("test",)}
-    return next((split for split, words in known.items() if any(word in name for word in words)), "")
-
-
-def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, list[Path]]:
-    """By split. Raises InputError for a damaged Parquet file. Tables of SLUE's other tasks are passed over."""
-    found: dict[str, list[Path]] = {}
-    for _, path in files_below(roots, ".parquet", ".tsv"):
-        split = split_of(path.parent.name if path.stem.isdecimal() else path.stem)
-        if split and (only is None or path == only) and set(NEEDED) <= set(_columns(path)):
-            found.setdefault(split, []).append(path)
-    for split, paths in found.items():
-        paths[:] = [path for path in paths if "blind" not in path.stem] or paths
-        if len(paths) > 1 and not all("-of-" in path.name or path.stem.isdecimal() for path in paths):
-            raise InputError(f"{paths[0]} and {paths[1]} are both tables of {split}; leave one of them in the folder")
-    return {split: found[split] for split in SPLITS if split in found}
-
-
-def _columns(path: Path) -> list[str]:
-    if path.suffix == ".parquet":
-        return columns_of(path)
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            return [name.strip().strip('"') for name in file.readline().split("\t")]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path} ({error}); download it again") from error
-
-
-def rows_of(path: Path) -> Iterator[Row | int]:
-    """The rows; of a TSV also the numbers of the lines that cannot be read. Raises InputError for damage."""
-    if path.suffix == ".parquet":
-        yield from (_row(cells) for cells in read_parquet(path, COLUMNS, batch=256))
-        return
-    rows, bad = read_tsv(path)
-    yield from (_row(cells) for cells in rows)
-    yield from bad
-
-
-def _row(cells: Mapping[str, Any]) -> Row:
-    return Row(
-        text_of(cells["question_id"]),
-        text_of(cells["document_id"]),
-        next((text for name in QUESTIONS if (text := text_of(cells.get(name)).strip())), ""),
-        next((text for name in DOCUMENTS if (text := text_of(cells.get(name)).strip())), ""),
-        text_of(cells.get("question_speaker_id")),
-        text_of(cells.get("document_speaker_id")),
-        _spans(cells.get("answer_spans")),
-        text_of(cells["question_id"]),
-        _words(cells["word2time"]) if cells.get("word2time") is not None else None,
-    )
-
-
-def _spans(value: Any) -> tuple[Spoken, ...] | None:
-    """From a record of lists, a list of records, or a list of lists as text."""
-    if isinstance(value, str):
-        value = _parsed(value)
-    if isinstance(value, dict):
-        value = list(zip(*(list_of(value.get(name)) for name in ("answer", "start_second", "end_second")), strict=False))
-    if not isinstance(value, (list, tuple)):
-        return None
-    found = [tuple(v.get(n) for n in ("answer", "start_second", "end_second")) if isinstance(v, dict) else tuple(v) for v in value]
-    if not all(len(v) == 3 and isinstance(v[0], str) for v in found):
-        return None
-    return tuple((text_of(v[0]).strip(), number_of(v[1]), number_of(v[2])) for v in found)
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return None
-
-
-def _words(value: Any) -> tuple[Span, ...]:
-    names = ("word", "normalized_word", "start_second", "end_second")
-    if isinstance(value, dict):
-        value = list(zip(*(list_of(value.get(name)) for name in names), strict=False))
-    return tuple(_spoken_words(tuple(v.get(n) for n in names) if isinstance(v, dict) else v for v in list_of(value)))
-
-
-def read_words(path: Path) -> tuple[Span, ...]:
-    """A file of `word2time`. Raises InputError where it cannot be read."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the alignment {path} ({error}); download it again") from error
-    return tuple(_spoken_words(tuple(line.rstrip("\r").split("\t")) for line in lines))
-
-
-def _spoken_words(entries: Iterable[Any]) -> Iterator[Span]:
-    """Words with times; a word may have several in its normalised form."""
-    for entry in entries:
-        if len(entry) != 4:
-            continue
-        word, start, end = text_of(entry[1]).strip() or text_of(entry[0]).strip(), number_of(entry[2]), number_of(entry[3])
-        if word and start is not None and end is not None and 0 <= start < end:
-            yield Span(word, start, end)
-
-
-def places(text: str, words: Iterable[Span]) -> list[int | None]:
-    """Where every word stands in the text, None for one that does not follow within 40 characters."""
-    found: list[int | None] = []
-    at = 0
-    for word in words:
-        place = text.find(word.text, at, at + 40 + len(word.text))
-        found.append(place if place >= 0 else None)
-        at = place + len(word.text) if place >= 0 else at
-    return found
-
-
-KINDS = ("question", "document")
-Key = tuple[str, str]  # question, document or word2time; id
-Made = tuple[str, float | str]  # path, seconds or why it cannot be used
-
-
-class Found:
-    """Files by what they are of, recordings and alignments: those of the split itself first (verified_test is part of test)."""
-
-    def __init__(self, roots: Sequence[Path]) -> None:
-        self.files: dict[Key, dict[str, Path]] = {}
-        for _, path in files_below(roots, *SUFFIXES, ".txt"):
-            kind = path.parent.name
-            if kind in (*KINDS, "word2time"):
-                self.files.setdefault((kind, path.stem), {}).setdefault(split_of(path.parent.parent.name), path)
-
-    def get(self, kind: str, name: str, split: str) -> Path | None:
-        """The file of a split, or of the test that it is taken from, or of no split at all."""
-        there = self.files.get((kind, name), {})
-        order = (split, "test", "") if split == "verified_test" else (split, "")
-        return next((there[s] for s in order if s in there), None)
-
-
-def recordings(
-    split: str, tables: Sequence[Path], wanted: Iterable[Key], found: Found, out: Path, workers: int
-) -> dict[Key, tuple[Path, float | str]]:
-    """Path and seconds (or why it cannot be used) of what is there. Recordings in Parquet are written as FLAC into `out`."""
-    made: dict[Key, tuple[Path, float | str]] = {}
-    wanted = set(wanted)
-    groups = [(path, group) for path in tables if path.suffix == ".parquet" for group in _groups(path)]
-    jobs = [(*group, out / split / "audio", some) for group in groups if (some := wanted & _keys(*group))]
-    for done in tqdm(in_parallel(write_job, jobs, workers), f"writing {split}", len(jobs), unit="group", disable=not jobs):
-        made |= done
-    files = {key: path for key in wanted if key not in made and (path := found.get(*key, split)) is not None}
-    to_read = [("\n".join(key), path) for key, path in files.items()]
-    shown = tqdm(in_parallel(measure_job, to_read, workers), f"reading {split}", len(to_read), unit="file", disable=not to_read)
-    for name, seconds in shown:
-        kind, _, rest = name.partition("\n")
-        made[kind, rest] = files[kind, rest], seconds
-    return made
-
-
-def _groups(path: Path) -> range:
-    from pyarrow import parquet
-
-    if not {f"{kind}_audio" for kind in KINDS} & set(columns_of(path)):
-        return range(0)
-    with parquet.ParquetFile(path, pre_buffer=False) as file:
-        return range(file.num_row_groups)
-
-
-def _keys(path: Path, group: int) -> set[Key]:
-    """What a group of rows is about."""
-    return {(kind, text_of(cells.get(f"{kind}_id"))) for cells in _batches(path, group, "id") for kind in KINDS}
-
-
-def write_job(job: tuple[Path, int, Path, set[Key]]) -> dict[Key, tuple[Path, float | str]]:
-    """A job for `in_parallel`: the recordings of a group of rows, those that are wanted, as FLAC, 16 kHz; those that are there
-    already are left alone.
-    """
-    path, group, folder, wanted = job
-    made: dict[Key, tuple[Path, float | str]] = {}
-    for cells in _batches(path, group, "id", "audio"):
-        for kind in KINDS:
-            key, content = (kind, text_of(cells.get(f"{kind}_id"))), cells.get(f"{kind}_audio")
-            if key in wanted and key not in made and isinstance(content, Mapping) and content.get("bytes"):
-                made[key] = _written(content["bytes"], folder / f"{safe_name(f'{kind}-{key[1]}')}.flac", f"{path}: {kind} {key[1]}")
-    return made
-
-
-def _batches(path: Path, group: int, *what: str) -> Iterator[dict[str, Any]]:
-    """Rows with these columns of documents and questions."""
-    import pyarrow
-    from pyarrow import parquet
-
-    columns = [name for name in columns_of(path) if name in {f"{kind}_{w}" for kind in KINDS for w in what}]
-    try:
-        with parquet.ParquetFile(path, pre_buffer=False) as file:
-            for batch in file.iter_batches(16, row_groups=[group], columns=columns, use_threads=False):
-                yield from batch.to_pylist()
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path} is damaged in row group {group}; download it again") from error
-
-
-def _written(content: bytes, out: Path, where: str) -> tuple[Path, float | str]:
-    if out.is_file():
-        return out, duration(out)
-    with TemporaryDirectory() as folder:
-        raw = Path(folder) / "recording"
-        raw.write_bytes(content)
-        try:
-            samples = read_audio(raw)
-        except InputError as error:
-            return out, str(error).replace(str(raw), where)
-    write_flac(out, samples)
-    return out, len(samples) / SAMPLE_RATE
-
 
 PUBLISHED = {
     "train": {"questions": 46_186},
@@ -321,25 +87,220 @@ ABOUT = {
 SLACK = 0.1  # seconds by which an answer may end after its document, which it then ends with
 NEAR = 0.006  # seconds by which the times of an answer and of its words may differ: they are rounded to 0.01
 
-NO_RECORDINGS = (
-    "questions of a split without recordings",
-    "text only unless --speak reads them; times are kept as released, in released_times.json",
-)
-RENAMED = ("questions with the id of another question", "kept, a number added to the id")
 OUTSIDE = ("answers without a usable time in the document", "scored by their text only")
 OFFSET = ("answers that are not where their words stand in the text", "kept without an offset")
-EMPTY = ("empty answers", "left out")
-REPEATED = ("answers that repeat another of their question", "kept once")
 UNALIGNED = ("documents without an alignment (word2time)", "kept without words")
-TWICE = "it repeats another row"
 NAMELESS = "it has no id or no document"
 BROKEN = "its line has another number of cells than the header"
 BLIND = "its answers are not in the source (a blind test has none)"
-NO_QUESTION = "its question is empty and there is no recording of it"
-NO_TEXT = "there is neither a recording nor a text of it"
-NOT_FOUND = "its recording is not in the source"
-UNUSABLE = "its recording cannot be used"
 ITS_PASSAGE = "its document was set aside"
+
+NEEDED = ("question_id", "document_id")
+QUESTIONS = ("normalized_question_text", "raw_question_text", "question_text")
+DOCUMENTS = ("normalized_document_text", "raw_document_text", "document_text")
+COLUMNS = (*NEEDED, *QUESTIONS, *DOCUMENTS, "question_speaker_id", "document_speaker_id", "word2time", "answer_spans")
+WORD = ("word", "normalized_word", "start_second", "end_second")  # of word2time
+SPAN = ("answer", "start_second", "end_second")  # of answer_spans
+KINDS = ("question", "document")
+Key = tuple[str, str]  # question, document or word2time; id
+Made = tuple[Path, float | str]  # a recording, and its seconds or why it cannot be used
+
+
+@dataclass(frozen=True)
+class Row:
+    """spans: answer, start and end; None where there is no list of answers that could be read (a blind test has none)."""
+
+    id: str
+    document: str
+    question: str
+    text: str
+    asker: str
+    reader: str
+    spans: tuple[tuple[str, float | None, float | None], ...] | None
+    recording: str  # of the question
+    words: tuple[Span, ...] | None = field(default=None, compare=False)  # of the document; None where they lie beside the table
+
+
+# ---- tables
+
+
+def split_of(name: str) -> str:
+    """The split that a table or a folder is of by its name, "" for none."""
+    name = name.lower()
+    if "verified" in name:
+        return "verified_test"
+    known = {"train": ("fine-tune", "fine_tune", "finetune", "train"), "dev": ("dev", "validation"), "test": ("test",)}
+    return next((split for split, words in known.items() if any(word in name for word in words)), "")
+
+
+def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, list[Path]]:
+    """By split. Raises InputError for a damaged Parquet file. Tables of SLUE's other tasks are passed over."""
+    found: dict[str, list[Path]] = {}
+    for _, path in files_below(roots, ".parquet", ".tsv"):
+        split = split_of(path.parent.name if path.stem.isdecimal() else path.stem)
+        if split and (only is None or path == only):
+            columns = columns_of(path) if path.suffix == ".parquet" else _read_text(path, first_line=True).split("\t")
+            if set(NEEDED) <= {name.strip().strip('"') for name in columns}:
+                found.setdefault(split, []).append(path)
+    for split, paths in found.items():
+        paths[:] = [path for path in paths if "blind" not in path.stem] or paths
+        if len(paths) > 1 and not all("-of-" in path.name or path.stem.isdecimal() for path in paths):
+            raise InputError(f"{paths[0]} and {paths[1]} are both tables of {split}; leave one of them in the folder")
+    return {split: found[split] for split in PUBLISHED if split in found}
+
+
+def _read_text(path: Path, first_line: bool = False) -> str:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return file.readline() if first_line else file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path} ({error}); download it again") from error
+
+
+def rows_of(path: Path) -> Iterator[Row | int]:
+    """The rows; of a TSV then the numbers of the lines that have another number of cells than its header.
+
+    SLUE's hold quotation marks that are text, and cells that are quoted as in CSV: of both readings, the one that fits more lines.
+    Raises InputError for damage.
+    """
+    if path.suffix == ".parquet":
+        yield from map(_row, read_parquet(path, COLUMNS, batch=256))
+        return
+
+    def unquoted(cell: str) -> str:
+        return cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
+
+    content = _read_text(path)
+    plain = [[unquoted(cell) for cell in line.rstrip("\r").split("\t")] for line in content.split("\n") if line.strip()]
+    quoted = [row for row in csv.reader(content.splitlines(keepends=True), delimiter="\t") if row]
+    rows = min((plain, quoted), key=lambda rows: sum(len(row) != len(rows[0]) for row in rows))
+    names = [name.strip() for name in rows[0]] if rows else []
+    yield from (_row(dict(zip(names, row, strict=True))) for row in rows[1:] if len(row) == len(names))
+    yield from (number for number, row in enumerate(rows[1:], 2) if len(row) != len(names))
+
+
+def _row(cells: Mapping[str, Any]) -> Row:
+    name = text_of(cells["question_id"])
+    question, text = (
+        next((text for name in names if (text := text_of(cells.get(name)).strip())), "") for names in (QUESTIONS, DOCUMENTS)
+    )
+    asker, reader = text_of(cells.get("question_speaker_id")), text_of(cells.get("document_speaker_id"))
+    words = None if cells.get("word2time") is None else tuple(_words(_entries(cells["word2time"], WORD) or ()))
+    # a record of lists, a list of records, or a list of lists as text
+    spans = _entries(_parsed(cells.get("answer_spans")), SPAN)
+    if spans is not None and all(len(v) == 3 and isinstance(v[0], str) for v in spans):
+        found = tuple((v[0].strip(), number_of(v[1]), number_of(v[2])) for v in spans)
+    else:
+        found = None
+    return Row(name, text_of(cells["document_id"]), question, text, asker, reader, found, name, words)
+
+
+def _parsed(value: Any) -> Any:
+    """What a cell holds, as it stands or as text (JSON or Python); None for text that is neither."""
+    for parse in (json.loads, ast.literal_eval) if isinstance(value, str) else ():
+        try:
+            return parse(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+    return None if isinstance(value, str) else value
+
+
+def _entries(value: Any, names: Sequence[str]) -> list[tuple[Any, ...]] | None:
+    """The entries of a list of records or lists, or of a record of lists; None for anything else."""
+    if isinstance(value, dict):
+        value = list(zip(*(list_of(value.get(name)) for name in names), strict=False))
+    if not isinstance(value, (list, tuple)):
+        return None
+    return [tuple(v.get(n) for n in names) if isinstance(v, dict) else tuple(v) for v in value]
+
+
+def read_words(path: Path) -> tuple[Span, ...]:
+    """A file of `word2time`. Raises InputError where it cannot be read."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the alignment {path} ({error}); download it again") from error
+    return tuple(_words(line.rstrip("\r").split("\t") for line in lines))
+
+
+def _words(entries: Iterable[Sequence[Any]]) -> Iterator[Span]:
+    """Words with times; a word may have several in its normalised form."""
+    for entry in entries:
+        if len(entry) != 4:
+            continue
+        word, start, end = text_of(entry[1]).strip() or text_of(entry[0]).strip(), number_of(entry[2]), number_of(entry[3])
+        if word and start is not None and end is not None and 0 <= start < end:
+            yield Span(word, start, end)
+
+
+# ---- recordings
+
+
+class Found:
+    """Files by what they are of, recordings and alignments: those of the split itself first (verified_test is part of test)."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self.files: dict[Key, dict[str, Path]] = {}
+        for _, path in files_below(roots, *SUFFIXES, ".txt"):
+            kind = path.parent.name
+            if kind in (*KINDS, "word2time"):
+                self.files.setdefault((kind, path.stem), {}).setdefault(split_of(path.parent.parent.name), path)
+
+    def get(self, kind: str, name: str, split: str) -> Path | None:
+        """The file of a split, or of the test that it is taken from, or of no split at all."""
+        there = self.files.get((kind, name), {})
+        order = (split, "test", "") if split == "verified_test" else (split, "")
+        return next((there[s] for s in order if s in there), None)
+
+
+def recordings(split: str, tables: Sequence[Path], wanted: set[Key], found: Found, out: Path, workers: int) -> dict[Key, Made]:
+    """What there is of those that are wanted. Recordings in Parquet are written as FLAC into `out`."""
+    made: dict[Key, Made] = {}
+    jobs = []
+    for path in (path for path in tables if path.suffix == ".parquet"):
+        with open_parquet(path) as file:
+            inside = {f"{kind}_audio" for kind in KINDS} & set(file.schema_arrow.names)
+            groups = file.num_row_groups
+        for group in range(groups if inside else 0):
+            rows = read_parquet(path, [f"{kind}_id" for kind in KINDS], 16, [group])
+            if some := wanted & {(kind, text_of(cells.get(f"{kind}_id"))) for cells in rows for kind in KINDS}:
+                jobs.append((path, group, out / split / "audio", some))
+    for done in tqdm(in_parallel(write_job, jobs, workers), f"writing {split}", len(jobs), unit="group", disable=not jobs):
+        made |= done
+    files = {key: there for key in wanted if key not in made and (there := found.get(*key, split)) is not None}
+    to_read = [("\n".join(key), path) for key, path in files.items()]
+    shown = tqdm(in_parallel(measure_job, to_read, workers), f"reading {split}", len(to_read), unit="file", disable=not to_read)
+    for name, seconds in shown:
+        kind, _, rest = name.partition("\n")
+        made[kind, rest] = files[kind, rest], seconds
+    return made
+
+
+def write_job(job: tuple[Path, int, Path, set[Key]]) -> dict[Key, Made]:
+    """A job for `in_parallel`: the recordings of a group of rows, those that are wanted, as FLAC, 16 kHz; those that are there
+    already are left alone.
+    """
+    path, group, folder, wanted = job
+    made: dict[Key, Made] = {}
+    for cells in read_parquet(path, [f"{kind}_{what}" for kind in KINDS for what in ("id", "audio")], 16, [group]):
+        for kind in KINDS:
+            key, content = (kind, text_of(cells.get(f"{kind}_id"))), cells.get(f"{kind}_audio")
+            if key not in wanted or key in made or not isinstance(content, Mapping) or not content.get("bytes"):
+                continue
+            out = folder / f"{safe_name(f'{kind}-{key[1]}')}.flac"
+            try:
+                if out.is_file():
+                    made[key] = out, duration(out)
+                else:
+                    samples = decoded(content["bytes"], f"{path}: {kind} {key[1]}")
+                    write_flac(out, samples)
+                    made[key] = out, len(samples) / SAMPLE_RATE
+            except InputError as error:
+                made[key] = out, str(error)
+    return made
+
+
+# ---- splits
 
 
 @dataclass
@@ -347,27 +308,18 @@ class Split:
     """One split while it is put together. documents: id -> the first row about it."""
 
     name: str
-    rows: list[Row]
     report: PrepareReport
     speak: bool
+    rows: list[Row] = field(default_factory=list)
     documents: dict[str, Row] = field(default_factory=dict)
-    made: dict[Key, tuple[Path, float | str]] = field(default_factory=dict)
+    made: dict[Key, Made] = field(default_factory=dict)
 
-    def remark(self, done: Done) -> None:
-        self.report.remark(self.name, *done)
-
-    def aside(self, kind: Any, name: str, reason: str, why: Any = None) -> None:
-        self.report.set_aside(self.name, kind, name, reason, **({"why": why} if isinstance(why, str) else {}))
+    def remark(self, done: Done, number: int = 1) -> None:
+        self.report.remark(self.name, *done, number=number)
 
     def seconds(self, kind: str, name: str) -> float | str | None:
         """Of a recording, why it cannot be used, or None where there is none."""
         return self.made[kind, name][1] if (kind, name) in self.made else None
-
-    @property
-    def has_audio(self) -> bool:
-        """Whether any question has a recording, and so has its document."""
-        documents = (isinstance(self.seconds("question", r.recording), float) and r.document for r in self.rows)
-        return any(d and isinstance(self.seconds("document", d), float) for d in documents)
 
 
 def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
@@ -391,140 +343,128 @@ def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dic
         tables = find_tables(roots, only)
         if not tables:
             raise InputError(f"{source} holds no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
-        return _prepared(roots, tables, out, wanted, PrepareReport("slue-sqa5", PUBLISHED, wanted.passages, is_invented(source)))
-
-
-def _prepared(
-    roots: Sequence[Path], tables: Mapping[str, Sequence[Path]], out: Path, options: Wanted, report: PrepareReport
-) -> dict[str, Any]:
-    found = Found(roots)
-    splits = [_read(name, paths, report, options.speak) for name, paths in tables.items()]
-    by_split: dict[str, SplitRecords] = {}
-    for split in splits:
-        wanted = [("document", d) for d in split.documents] + [("question", r.recording) for r in split.rows]
-        split.made = recordings(split.name, tables[split.name], dict.fromkeys(wanted), found, out, options.workers)
-        by_split[split.name] = _draft(split, found, out)
-    check_used(by_split, report, roots[0])
-    return write_corpus(out, synthesise_missing(out, by_split, report, options), report, ABOUT)
+        report = PrepareReport("slue-sqa5", PUBLISHED, wanted.passages, is_invented(source))
+        found, by_split = Found(roots), dict[str, SplitRecords]()
+        for split in [_read(name, paths, report, wanted.speak) for name, paths in tables.items()]:
+            keys = {("document", d) for d in split.documents} | {("question", row.recording) for row in split.rows}
+            split.made = recordings(split.name, tables[split.name], keys, found, out, wanted.workers)
+            by_split[split.name] = _records(split, found, out)
+        check_used(by_split, report, roots[0])
+        return write_corpus(out, synthesise_missing(out, by_split, report, wanted), report, ABOUT)
 
 
 def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) -> Split:
-    split = Split(name, [], report, speak)
-    rows: dict[str, Row] = {}
-    for path in paths:
-        for row in rows_of(path):
-            report.count(name, "questions")
-            if isinstance(row, int):
-                split.aside("questions", f"{path.name}:{row}", BROKEN)
-            else:
-                _take(row, rows, split)
-    split.rows = list(rows.values())
+    split, rows = Split(name, report, speak), dict[str, Row]()
+    for path, row in ((p, row) for p in paths for row in rows_of(p)):
+        report.count(name, "questions")
+        if isinstance(row, int):
+            report.set_aside(name, "questions", f"{path.name}:{row}", BROKEN)
+            continue
+        if row.id in rows and row != rows[row.id]:
+            row = replace(row, id=numbered(row.id, rows))
+            split.remark(RENAMED)
+        if row.document in split.documents:
+            row = replace(row, words=None)  # every row of Parquet has those of its document
+        if reason := NAMELESS if not (row.id and row.document) else TWICE if row.id in rows else BLIND if not row.spans else "":
+            report.set_aside(name, "questions", row.id, reason)
+        else:
+            rows[row.id] = row
+            split.documents.setdefault(row.document, row)
     report.count(name, "passages", len(split.documents))
-    wanted = report.slice(name, split.documents, Counter(row.document for row in split.rows))
+    wanted = report.slice(name, split.documents, Counter(row.document for row in rows.values()))
     split.documents = {document: split.documents[document] for document in wanted}
-    split.rows = [row for row in split.rows if row.document in split.documents]
+    split.rows = [row for row in rows.values() if row.document in split.documents]
     return split
 
 
-def _take(row: Row, rows: dict[str, Row], split: Split) -> None:
-    if row.id in rows and row != rows[row.id]:
-        row = replace(row, id=next(i for n in count(2) if (i := f"{row.id}#{n}") not in rows))
-        split.remark(RENAMED)
-    if row.document in split.documents:
-        row = replace(row, words=None)  # every row of Parquet has those of its document
-    if reason := NAMELESS if not (row.id and row.document) else TWICE if row.id in rows else BLIND if not row.spans else "":
-        split.aside("questions", row.id, reason)
-    else:
-        rows[row.id] = row
-        split.documents.setdefault(row.document, row)
-
-
-def _draft(split: Split, found: Found, out: Path) -> SplitRecords:
-    has_audio = split.has_audio
+def _records(split: Split, found: Found, out: Path) -> SplitRecords:
+    """With audio where any question and its document have recordings, else text only."""
+    both = ((split.seconds("question", row.recording), split.seconds("document", row.document)) for row in split.rows)
+    has_audio = any(isinstance(question, float) and isinstance(document, float) for question, document in both)
     if not has_audio and split.rows:
-        split.report.remark(split.name, *NO_RECORDINGS, number=len(split.rows))
+        split.remark(NO_RECORDINGS, len(split.rows))
         write_json(out / split.name / "released_times.json", {row.id: row.spans for row in split.rows})
-    passages = {name: p for name, row in split.documents.items() if (p := _passage(row, split, has_audio, found, out)) is not None}
-    questions = (_question(row, split, has_audio, passages.get(row.document), out) for row in split.rows)
-    return SplitRecords(list(passages.values()), [question for question in questions if question is not None])
+    passages: dict[str, Passage] = {}
+    for name, row in split.documents.items():
+        seconds = split.seconds("document", name)
+        if reason := _why_unusable(split, seconds, row.text, has_audio, NO_TEXT):
+            split.report.set_aside(split.name, "passages", name, **reason)
+        elif not has_audio or not isinstance(seconds, float):
+            passages[name] = Passage(name, "", 0.0, row.text, row.reader, "en")
+        else:
+            words = row.words
+            if words is None and (path := found.get("word2time", name, split.name)) is not None:
+                words = read_words(path)
+            if not words:
+                split.remark(UNALIGNED)
+            words = tuple(replace(w, end=min(w.end, seconds)) for w in words or () if w.start < seconds)
+            audio = below(split.made["document", name][0], out)
+            passages[name] = Passage(name, audio, seconds, row.text, row.reader, "en", words)
+    questions: list[Question] = []
+    for row in split.rows:
+        seconds, passage = split.seconds("question", row.recording), passages.get(row.document)
+        reason = _why_unusable(split, seconds, row.question, has_audio, NO_QUESTION)
+        if passage is None:
+            reason = {"reason": ITS_PASSAGE}
+        if reason or passage is None:
+            split.report.set_aside(split.name, "questions", row.id, **reason)
+            continue
+        audio, length = "", 0.0
+        if has_audio and isinstance(seconds, float):
+            audio, length = below(split.made["question", row.recording][0], out), seconds
+        answers = _answers(row, passage, split.remark)
+        questions.append(Question(row.id, row.document, audio, length, row.question, row.asker, "en", answers))
+    return SplitRecords(list(passages.values()), questions)
 
 
-def _why_unusable(split: Split, kind: Any, name: str, text: str, has_audio: bool) -> tuple[str, str | None]:
-    """Why an item cannot be kept, "" where it can, and more about that."""
-    seconds = split.seconds("document" if kind == "passages" else "question", name)
+def _why_unusable(split: Split, seconds: float | str | None, text: str, has_audio: bool, textless: str) -> dict[str, Any]:
+    """Why an item cannot be kept, as set_aside.jsonl has it; empty where it can. textless: of one without a text either."""
+    if has_audio and isinstance(seconds, float):
+        return {}
     if has_audio and not split.speak:
-        return (UNUSABLE, seconds) if isinstance(seconds, str) else ("" if isinstance(seconds, float) else NOT_FOUND, None)
-    if (has_audio and isinstance(seconds, float)) or text:
-        return "", None
-    return NO_TEXT if kind == "passages" else NO_QUESTION, None
-
-
-def _passage(row: Row, split: Split, has_audio: bool, found: Found, out: Path) -> Passage | None:
-    reason, why = _why_unusable(split, "passages", row.document, row.text, has_audio)
-    if reason:
-        split.aside("passages", row.document, reason, why)
-        return None
-    seconds = split.seconds("document", row.document) if has_audio else None
-    if not isinstance(seconds, float):
-        return Passage(row.document, "", 0.0, row.text, row.reader, "en")
-    path = split.made["document", row.document][0]
-    words = _document_words(row, split, found, seconds)
-    return Passage(row.document, below(path, out), seconds, row.text, row.reader, "en", words)
-
-
-def _document_words(row: Row, split: Split, found: Found, seconds: float) -> tuple[Span, ...]:
-    words = row.words
-    if words is None and (path := found.get("word2time", row.document, split.name)) is not None:
-        words = read_words(path)
-    if not words:
-        split.remark(UNALIGNED)
-    return tuple(replace(w, end=min(w.end, seconds)) for w in words or () if w.start < seconds)
-
-
-def _question(row: Row, split: Split, has_audio: bool, passage: Passage | None, out: Path) -> Question | None:
-    name = row.recording
-    reason, why = _why_unusable(split, "questions", name, row.question, has_audio)
-    if passage is None:
-        reason, why = ITS_PASSAGE, None
-    if reason or passage is None:
-        split.aside("questions", row.id, reason, why)
-        return None
-    answers = _answers(row, passage, split.remark)
-    seconds = split.seconds("question", name) if has_audio else None
-    if not isinstance(seconds, float):
-        return Question(row.id, row.document, "", 0.0, row.question, row.asker, "en", answers)
-    audio = below(split.made["question", name][0], out)
-    return Question(row.id, row.document, audio, seconds, row.question, row.asker, "en", answers)
+        return {"reason": UNUSABLE, "why": seconds} if isinstance(seconds, str) else {"reason": NOT_FOUND}
+    return {} if text else {"reason": textless}
 
 
 def _answers(row: Row, passage: Passage, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
-    """With their times where there is audio that has them, and offsets: where the word that begins then stands in the text."""
+    """With their times where there is audio that has them, and offsets: where the word that begins then stands in the text.
+
+    Without an alignment: where the answer stands, if that is one place only.
+    """
     answers: dict[Answer, None] = {}
     standing = places(passage.text, passage.words)
     for text, start, end in row.spans or ():
         if not text:
             remark(EMPTY)
             continue
-        fits = start is not None and end is not None and 0 <= start < end <= passage.seconds + SLACK and start < passage.seconds
-        at = _offset(text, start, passage, standing)
+        at = None
+        for word, place in zip(passage.words, standing, strict=True):
+            if start is not None and place is not None and abs(word.start - start) < NEAR and passage.text.startswith(text, place):
+                at = place
+                break
+        if at is None and passage.text.count(text) == 1:
+            at = passage.text.index(text)
         if at is None:
             remark(OFFSET)
-        if passage.audio and not fits:
-            remark(OUTSIDE)
-        if fits and passage.audio and end is not None:
-            answer = Answer(text, start, min(end, passage.seconds), at)
-        else:
-            answer = Answer(text, char_start=at)
+        answer = Answer(text, char_start=at)
+        if passage.audio:
+            within = start is not None and end is not None and 0 <= start < min(end, passage.seconds)
+            if within and start is not None and end is not None and end <= passage.seconds + SLACK:
+                answer = Answer(text, start, min(end, passage.seconds), at)
+            else:
+                remark(OUTSIDE)
         if answer in answers:
             remark(REPEATED)
         answers[answer] = None
     return tuple(answers)
 
 
-def _offset(text: str, start: float | None, passage: Passage, standing: Sequence[int | None]) -> int | None:
-    """Of an answer in the text. Without an alignment: where it stands, if that is one place only."""
-    for word, at in zip(passage.words, standing, strict=True):
-        if start is not None and at is not None and abs(word.start - start) < NEAR and passage.text.startswith(text, at):
-            return at
-    places_of_it = passage.text.count(text)
-    return passage.text.index(text) if places_of_it == 1 else None
+def places(text: str, words: Iterable[Span]) -> list[int | None]:
+    """Where every word stands in the text, None for one that does not follow within 40 characters."""
+    found: list[int | None] = []
+    at = 0
+    for word in words:
+        place = text.find(word.text, at, at + 40 + len(word.text))
+        found.append(place if place >= 0 else None)
+        at = place + len(word.text) if place >= 0 else at
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,7 @@ from speechssl.errors import InputError, printable
 from speechssl.processes import is_main
 
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aif", ".aiff", ".au")
-UNREAD = (
-    ".m4a",
-    ".mp4",
-    ".aac",
-    ".wma",
-    ".amr",
-    ".sph",
-    ".ape",
-    ".ac3",
-    ".webm",
-    ".mka",
-    ".3gp",
-)  # audio that `read_audio` does not open
+UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()  # audio that `read_audio` does not open
 LISTS = (".txt", ".tsv")
 
 
@@ -56,16 +44,34 @@ def list_recordings(source: Path | str, split: str | None = None, passages: int 
     """
     source = Path(source)
     if split is not None:
-        found = _of_corpus(source, split, passages)
+        data = first_passages(load_corpus(source, split), passages)
+        records: list[Passage | Question] = [*data.passages.values(), *data.questions]
+        found = [Recording(r.id, data.path(r), r.seconds) for r in records]
+        for q in data.questions:
+            found += [Recording(i, source / audio) for i, audio in zip(q.option_ids, q.option_audio, strict=False)]
     elif passages is not None:
         raise InputError(f"{source} has no passages to count where no split is named; name one with --split")
     elif source.is_dir():
         found = _of_folder(source)
+    elif not source.exists():
+        raise InputError(f"{source} does not exist; give a prepared corpus with --split, a manifest, a folder or an audio file")
+    elif source.suffix.lower() == ".jsonl":
+        found = list(_of_jsonl(source))
+    elif source.suffix.lower() in LISTS:
+        found = list(_of_list(source))
+    elif source.suffix.lower() in SUFFIXES:
+        found = [Recording(printable(source.stem), source)]
     else:
-        found = _of_file(source)
+        known = ", ".join((".jsonl", *LISTS, *SUFFIXES))
+        raise InputError(f"{source} is neither a manifest nor audio by its name; give a folder or a file that ends in {known}")
     if not found:
         raise InputError(f"{source / (split or '')} holds no recordings; give a corpus, manifest or folder that has some")
-    _check_unique(found, source)
+    places: dict[str, str] = {}
+    for r in found:
+        place = f"{r.path}" + (f" (line {r.line})" if r.line else "")
+        if r.id in places:
+            raise InputError(f"{source} gives the id {r.id} to {places[r.id]} and {place}; make ids unique")
+        places[r.id] = place
     return found
 
 
@@ -74,66 +80,37 @@ def source_card(source: Path, split: str | None, passages: int | None) -> dict[s
     return {} if split is None else {"corpus": data_hash(source, split), "split": split, "passages": passages}
 
 
-def _of_corpus(root: Path, split: str, passages: int | None) -> list[Recording]:
-    data = first_passages(load_corpus(root, split), passages)
-    records: list[Passage | Question] = [*data.passages.values(), *data.questions]
-    options = [Recording(i, root / audio) for q in data.questions for i, audio in zip(q.option_ids, q.option_audio, strict=False)]
-    return [Recording(r.id, data.path(r), r.seconds) for r in records] + options
-
-
-def _of_folder(folder: Path) -> list[Recording]:
-    if splits := sorted(p.parent.name for p in folder.glob("*/passages.jsonl")):
-        raise InputError(f"{folder} is a prepared corpus; say which split of it with --split {' or '.join(splits)}")
-    names = list(_audio_names(folder))
-    stems = Counter(_stem(name) for name in names)
-    ids = [_stem(name) if stems[_stem(name)] == 1 else printable(name) for name in names]
-    return sorted((Recording(i, folder / name) for i, name in zip(ids, names, strict=True)), key=lambda r: r.id)
-
-
-def _audio_names(folder: Path) -> Iterator[str]:
-    """Paths below the folder of what is named like audio: links are followed, once; hidden files and pipes are passed over."""
-    seen, unread = set(), Counter[str]()
-    for top, folders, files in os.walk(folder, onerror=_unreadable, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))  # which of two links is followed is no chance
-        if os.path.realpath(top) in seen:
-            folders.clear()
-            continue
-        seen.add(os.path.realpath(top))
-        for name in (*files, *folders):
-            path = Path(top, name)
-            unread[path.suffix.lower()] += name in files and name[0] != "."
-            if path.suffix.lower() in SUFFIXES and name[0] != "." and (path.is_file() or path.is_dir() or not path.exists()):
-                yield path.relative_to(folder).as_posix()
-    _report_unread(folder, {suffix: unread[suffix] for suffix in UNREAD if unread[suffix]})
-
-
-def _report_unread(folder: Path, unread: Mapping[str, int]) -> None:
-    if unread and is_main():
-        counts = ", ".join(f"{number} {suffix}" for suffix, number in unread.items())
-        tqdm.write(f"{folder}: passed over {counts}; convert them to FLAC if they are wanted", file=sys.stderr)
-
-
-def _unreadable(error: OSError) -> None:
-    raise InputError(f"cannot list the folder {error.filename} ({error.strerror}); check the path and its permissions") from error
-
-
 def _stem(name: str) -> str:
     suffix = Path(name).suffix
     return printable(name.removesuffix(suffix) if suffix.lower() in SUFFIXES else name)
 
 
-def _of_file(path: Path) -> list[Recording]:
-    suffix = path.suffix.lower()
-    if not path.exists():
-        raise InputError(f"{path} does not exist; give a prepared corpus with --split, a manifest, a folder or an audio file")
-    if suffix == ".jsonl":
-        return list(_of_jsonl(path))
-    if suffix in LISTS:
-        return list(_of_list(path))
-    if suffix in SUFFIXES:
-        return [Recording(printable(path.stem), path)]
-    known = ", ".join((".jsonl", *LISTS, *SUFFIXES))
-    raise InputError(f"{path} is neither a manifest nor audio by its name; give a folder or a file that ends in {known}")
+def _of_folder(folder: Path) -> list[Recording]:
+    """What is named like audio, however deep: links are followed, once; hidden files and pipes are passed over."""
+    if splits := sorted(p.parent.name for p in folder.glob("*/passages.jsonl")):
+        raise InputError(f"{folder} is a prepared corpus; say which split of it with --split {' or '.join(splits)}")
+
+    def unreadable(error: OSError) -> None:
+        raise InputError(
+            f"cannot list the folder {error.filename} ({error.strerror}); check the path and its permissions"
+        ) from error
+
+    names, seen, unread = list[str](), set[str](), Counter[str]()
+    for top, folders, files in os.walk(folder, onerror=unreadable, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))  # which of two links is followed is no chance
+        if os.path.realpath(top) in seen:
+            folders.clear()
+            continue
+        seen.add(os.path.realpath(top))
+        unread.update(Path(name).suffix.lower() for name in files if name[0] != ".")
+        for path in (Path(top, name) for name in (*files, *folders) if name[0] != "."):
+            if path.suffix.lower() in SUFFIXES and (path.is_file() or path.is_dir() or not path.exists()):
+                names.append(path.relative_to(folder).as_posix())
+    if (other := ", ".join(f"{unread[suffix]} {suffix}" for suffix in UNREAD if unread[suffix])) and is_main():
+        tqdm.write(f"{folder}: passed over {other}; convert them to FLAC if they are wanted", file=sys.stderr)
+    stems = Counter(map(_stem, names))
+    ids = [_stem(name) if stems[_stem(name)] == 1 else printable(name) for name in names]
+    return sorted((Recording(i, folder / name) for i, name in zip(ids, names, strict=True)), key=lambda r: r.id)
 
 
 def _of_jsonl(path: Path) -> Iterator[Recording]:
@@ -153,32 +130,13 @@ def _of_list(path: Path) -> Iterator[Recording]:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
-    table = path.suffix.lower() == ".tsv"
-    numbered = [(n, line.split("\t")[0] if table else line) for n, line in enumerate(lines, 1) if line.strip()]
-    numbered = [(n, name.strip()) for n, name in numbered]
-    root = path.parent
-    if numbered and (root / numbered[0][1]).is_dir():  # fairseq's: the root, then paths and their numbers of samples
-        root /= numbered.pop(0)[1]
-    elif table and _is_root(lines):
-        number, name = numbered[0]
-        raise InputError(f"the root {name} in line {number} of {path} does not exist; mend line {number}")
-    yield from (Recording(_stem(Path(name).as_posix()), root / name, line=n) for n, name in numbered)
-
-
-def _is_root(lines: Iterable[str]) -> bool:
-    """Whether the first line has one column, which is no file by its name, and all others have more."""
-    first, *rest = [line.strip("\r") for line in lines if line.strip()] or [""]
-    return bool(rest) and "\t" not in first and Path(first.strip()).suffix.lower() not in SUFFIXES and all("\t" in x for x in rest)
-
-
-def _check_unique(recordings: Iterable[Recording], source: Path) -> None:
-    there: dict[str, Recording] = {}
-    for recording in recordings:
-        if recording.id in there:
-            both = f"{_place(there[recording.id])} and {_place(recording)}"
-            raise InputError(f"{source} gives the id {recording.id} to {both}; make ids unique")
-        there[recording.id] = recording
-
-
-def _place(recording: Recording) -> str:
-    return f"{recording.path}" + (f" (line {recording.line})" if recording.line else "")
+    table, root = path.suffix.lower() == ".tsv", path.parent
+    numbered = [(n, line.strip("\r").split("\t")) for n, line in enumerate(lines, 1) if line.strip()]
+    names = [(n, (cells[0] if table else "\t".join(cells)).strip()) for n, cells in numbered]
+    if names and (root / names[0][1]).is_dir():  # fairseq's: the root, then paths and their numbers of samples
+        root /= names.pop(0)[1]
+    elif table and len(names) > 1 and [len(cells) > 1 for _, cells in numbered] == [False] + [True] * (len(names) - 1):
+        number, name = names[0]  # one column where all other lines have more: a root, unless it is a recording by its name
+        if Path(name).suffix.lower() not in SUFFIXES:
+            raise InputError(f"the root {name} in line {number} of {path} does not exist; mend line {number}")
+    yield from (Recording(_stem(Path(name).as_posix()), root / name, line=n) for n, name in names)

@@ -12,13 +12,13 @@ training set they do not: readers are trained on the transcripts, as published, 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from speechssl.data.join import Takes, audio_files, take_of
-from speechssl.data.prepare import Job, PrepareReport, SplitRecords, Wanted, given, nothing_found, prepared
-from speechssl.data.squad import Paragraph, Style, originals, read_squad, records_of
+from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Wanted, given, prepared
+from speechssl.data.squad import Style, originals, read_squad, records_of
 from speechssl.errors import InputError
 
 TEST = {"questions": 5_351}  # the noisy tests are the test set with noise
@@ -33,7 +33,6 @@ NOISE = re.compile(r"wer[-_]?(\d+)")
 ORIGINAL = "dev-v1.1.json"
 SEGMENT = re.compile(r"(\d+)_(\d+)(?:_(\d+))?")
 FOLDER = re.compile(r"(train)|dev|test")  # names of folders of recordings
-Sentences = dict[tuple[int, int], dict[int, Path]]  # (article, paragraph) -> sentence -> file
 
 
 def prepare_spoken_squad(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
@@ -41,26 +40,30 @@ def prepare_spoken_squad(source: Path | str, out: Path | str, wanted: Wanted = W
 
     Raises InputError for a folder or file that is not of Spoken-SQuAD, or a damaged file.
     """
-    found = given(Path(source), LAYOUT)
+    found = given(source, LAYOUT)
     files = _files(found)
-    if not files:
-        raise nothing_found(found, LAYOUT)
-    sounds = _recordings(found, files) if wanted.audio and found.is_dir() else {}
+    sounds = _recordings(found, [split for split in ("train", "test") if split in files]) if wanted.audio and found.is_dir() else {}
     recorded = {"recordings": {split: sum(map(len, s.values())) for split, s in sounds.items()}} if sounds else {}
-    original = _original(found)
-    named = files | ({"original": original} if original else {})
-    job = Job("spoken-squad", found, Path(out), named, PUBLISHED, ABOUT, recorded, wanted)
+    beside = sorted((found if found.is_dir() else found.parent).rglob(ORIGINAL))
+    original = next((path for path in beside if not path.name.startswith("spoken")), None)
 
-    def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Takes]]:
+    def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
         texts = originals(read_squad(original)) if original else None
-        made = {}
+        made: dict[str, tuple[SplitRecords, Attach]] = {}
         for split, path in files.items():
             style = Style("en", transcribed_passages=True, offsets="wer" not in split)
             records, sources = records_of(split, read_squad(path), style, report, texts if split.startswith("test") else None)
-            made[split] = records, _takes(sources, sounds.get(split, {}))
+            # by the place of a paragraph in the file, which is that in SQuAD: paragraphs that lost their questions are still there
+            known = {(p.article, p.number): name for name, p in sources.items()}
+            spoken = sounds.get(split, {})
+            first = min((min(sentences) for sentences in spoken.values()), default=0)  # the release counts from 0
+            takes = {known[place]: take_of(sentences, first) for place, sentences in spoken.items() if place in known}
+            unused = sum(len(sentences) for place, sentences in spoken.items() if place not in known)
+            made[split] = records, Takes(takes, unused=unused).attach
         return made
 
-    return prepared(job, read)
+    named = files | ({"original": original} if original and files else {})
+    return prepared("spoken-squad", found, out, wanted, named, read, LAYOUT, PUBLISHED, ABOUT, recorded)
 
 
 def _files(source: Path) -> dict[str, Path]:
@@ -78,15 +81,12 @@ def _files(source: Path) -> dict[str, Path]:
     return {split: found[split] for split in order if split in found}
 
 
-def _original(source: Path) -> Path | None:
-    folder = source if source.is_dir() else source.parent
-    return next((path for path in sorted(folder.rglob(ORIGINAL)) if not path.name.startswith("spoken")), None)
+def _recordings(source: Path, clean: Sequence[str]) -> dict[str, dict[tuple[int, int], dict[int, Path]]]:
+    """Split -> (article, paragraph) -> sentence -> file, of train and test, as far as they are there (clean).
 
-
-def _recordings(source: Path, files: Mapping[str, Path]) -> dict[str, Sentences]:
-    """Of train and test: the nearest folder that is named after one decides, or else that only one of them is there."""
-    clean = [split for split in ("train", "test") if split in files]
-    found: dict[str, Sentences] = {}
+    The nearest folder that is named after one decides, or else that only one of them is there.
+    """
+    found: dict[str, dict[tuple[int, int], dict[int, Path]]] = {}
     for path in audio_files(source):
         numbers = SEGMENT.fullmatch(path.stem)
         named = (FOLDER.search(f.name.lower()) for f in path.parents if f == source or source in f.parents)
@@ -96,11 +96,3 @@ def _recordings(source: Path, files: Mapping[str, Path]) -> dict[str, Sentences]
             place = int(numbers[1]), int(numbers[2])
             found.setdefault(split, {}).setdefault(place, {})[int(numbers[3] or 0)] = path
     return found
-
-
-def _takes(sources: Mapping[str, Paragraph], sounds: Sentences) -> Takes:
-    """By the place of a paragraph in the file, which is that in SQuAD: paragraphs that lost their questions are still there."""
-    first = min((min(sentences) for sentences in sounds.values()), default=0)  # the release counts from 0
-    known = {(p.article, p.number): name for name, p in sources.items()}
-    takes = {known[place]: take_of(sentences, first) for place, sentences in sounds.items() if place in known}
-    return Takes(takes, unused=sum(len(sentences) for place, sentences in sounds.items() if place not in known))

@@ -16,17 +16,17 @@ passages and questions of it, with everything that is odd about them in the repo
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from speechssl.data.join import Take, Takes, audio_files, take_of
-from speechssl.data.prepare import Job, PrepareReport, SplitRecords, Wanted, given, nothing_found, prepared
-from speechssl.data.records import Answer, Passage, Question
-from speechssl.data.word_times import read_words, with_times
+from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Wanted, given, prepared
+from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
 from speechssl.text import language_of
 
@@ -63,27 +63,49 @@ class Paragraph:
     context: str
     asked: tuple[Asked, ...]
 
-    @property
-    def place(self) -> str:
-        """A name for a paragraph without an id, and that of its recordings in Spoken-SQuAD."""
-        return f"{self.article}_{self.number}"
-
 
 def read_squad(path: Path) -> list[Paragraph]:
     """Every paragraph of a file in its order.
 
     Raises InputError (one sentence that names the file) for one that cannot be read, is not whole JSON, or is of another schema.
     """
-    articles = _list(_load(path), "data", path, "it")
-    return [paragraph for number, article in enumerate(articles) for paragraph in _paragraphs(number, article, path)]
+
+    def refused(why: str) -> InputError:
+        return InputError(f"{path} is not SQuAD or DRCD JSON ({why}); expected {SHAPE}")
+
+    def list_in(value: Any, name: str, place: str) -> list[Any]:
+        if not isinstance(value, dict) or not isinstance(value.get(name), list):
+            raise refused(f"{place} has no list called {name}")
+        return list(value[name])
+
+    paragraphs = []
+    for i, article in enumerate(list_in(_load(path), "data", "it")):
+        for j, paragraph in enumerate(list_in(article, "paragraphs", f"data[{i}]")):
+            place = f"data[{i}].paragraphs[{j}]"
+            if not isinstance(paragraph, dict) or not isinstance(paragraph.get("context"), str):
+                raise refused(f"{place} has no text called context")
+            asked = []
+            for k, q in enumerate(list_in(paragraph, "qas", place) if paragraph.get("qas") is not None else ()):
+                if not isinstance(q, dict) or "question" not in q:
+                    raise refused(f"{place}.qas[{k}] has no question")
+                try:
+                    golds = read_golds(q.get("answers"))
+                except TypeError as error:
+                    raise refused(f"{place}.qas[{k}]: {error}") from error
+                impossible = None if q.get("is_impossible") is None else bool(q["is_impossible"])
+                asked.append(Asked(as_text(q.get("id")), as_text(q["question"]), golds, impossible))
+            named = as_text(paragraph.get("id")), as_text(article.get("title")), as_text(paragraph["context"])
+            paragraphs.append(Paragraph(i, j, *named, tuple(asked)))
+    return paragraphs
 
 
 def is_squad(path: Path) -> bool:
     """Whether a JSON file begins as one of the family does; a file that is not whole JSON is for `read_squad` to refuse."""
     try:
-        return isinstance(_list(_load(path), "data", path, "it"), list)
+        content = _load(path)
     except InputError as error:
         return isinstance(error.__cause__, ValueError | RecursionError)
+    return isinstance(content, dict) and isinstance(content.get("data"), list)
 
 
 def read_golds(answers: Any) -> tuple[Gold, ...]:
@@ -114,43 +136,6 @@ def _load(path: Path) -> Any:
         raise InputError(f"cannot read {path} ({error.strerror}); check the path") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not whole JSON ({error}); copy or download it again") from error
-
-
-def _paragraphs(number: int, article: Any, path: Path) -> Iterator[Paragraph]:
-    title = as_text(article.get("title")) if isinstance(article, dict) else ""
-    for i, paragraph in enumerate(_list(article, "paragraphs", path, f"data[{number}]")):
-        place = f"data[{number}].paragraphs[{i}]"
-        if not isinstance(paragraph, dict) or not isinstance(paragraph.get("context"), str):
-            raise _wrong_schema(path, f"{place} has no text called context")
-        asked = tuple(_asked(q, path, f"{place}.qas[{j}]") for j, q in enumerate(_questions(paragraph, path, place)))
-        yield Paragraph(number, i, as_text(paragraph.get("id")), title, as_text(paragraph["context"]), asked)
-
-
-def _questions(paragraph: dict[str, Any], path: Path, place: str) -> Sequence[Any]:
-    return _list(paragraph, "qas", path, place) if paragraph.get("qas") is not None else ()
-
-
-def _asked(question: Any, path: Path, place: str) -> Asked:
-    if not isinstance(question, dict) or "question" not in question:
-        raise _wrong_schema(path, f"{place} has no question")
-    try:
-        golds = read_golds(question.get("answers"))
-    except TypeError as error:
-        raise _wrong_schema(path, f"{place}: {error}") from error
-    impossible = question.get("is_impossible")
-    stated = bool(impossible) if impossible is not None else None
-    return Asked(as_text(question.get("id")), as_text(question["question"]), golds, stated)
-
-
-def _list(value: Any, name: str, path: Path, place: str) -> list[Any]:
-    if not isinstance(value, dict) or not isinstance(value.get(name), list):
-        raise _wrong_schema(path, f"{place} has no list called {name}")
-    found: list[Any] = value[name]
-    return found
-
-
-def _wrong_schema(path: Path, why: str) -> InputError:
-    return InputError(f"{path} is not SQuAD or DRCD JSON ({why}); expected {SHAPE}")
 
 
 def _offset(value: Any) -> int | None:
@@ -228,114 +213,92 @@ def records_of(
     report.count(split, "questions", sum(len(p.asked) for p in paragraphs))
     wanted = report.slice(split, range(len(paragraphs)), {i: len(p.asked) for i, p in enumerate(paragraphs)})
     paragraphs = [paragraphs[i] for i in wanted]
-    made = _Maker(split, style, report, originals or Originals())
-    for paragraph in paragraphs:
-        made.take(paragraph)
-    empty = sum(not p.asked for p in paragraphs)
-    made.remark("passages without questions", "kept", empty)
-    return SplitRecords(tuple(made.passages.values()), tuple(made.questions.values())), made.sources
+    known = originals or Originals()
+    passages: dict[str, Passage] = {}
+    questions: dict[str, Question] = {}
+    sources: dict[str, Paragraph] = {}
+    names: Counter[str] = Counter()
 
+    def remark(what: str, done: str) -> None:
+        report.remark(split, what, done)
 
-@dataclass
-class _Maker:
-    split: str
-    style: Style
-    report: PrepareReport
-    originals: Originals
-    passages: dict[str, Passage] = field(default_factory=dict)
-    questions: dict[str, Question] = field(default_factory=dict)
-    sources: dict[str, Paragraph] = field(default_factory=dict)
-    names: Counter[str] = field(default_factory=Counter)
-
-    def take(self, paragraph: Paragraph) -> None:
-        name = self.unique(paragraph.id or paragraph.place, self.passages, "passages")
-        passage = self.passage(name, paragraph)
-        if not passage.written.strip() and not self.style.transcribed_passages:
-            self.report.set_aside(self.split, "passages", name, "empty passage")
-        else:
-            self.passages[name], self.sources[name] = passage, paragraph
-        if not paragraph.context.strip() and self.style.transcribed_passages:
-            self.remark("passages with an empty transcript", NO_TRANSCRIPT)
-        for number, asked in enumerate(paragraph.asked, 1):
-            self.ask(asked, number, passage)
-
-    def passage(self, name: str, paragraph: Paragraph) -> Passage:
-        source = self.originals.of(paragraph)
-        if self.originals.asked and source is None:
-            self.remark("passages without original", "kept with their transcript alone")
-        transcribed = self.style.transcribed_passages
-        text = source.context if source else "" if transcribed else paragraph.context
-        return Passage(name, "", 0.0, text, "", self.style.language, transcript=paragraph.context if transcribed else "")
-
-    def ask(self, asked: Asked, number: int, passage: Passage) -> None:
-        if not asked.id:
-            self.remark("questions without an id", "named after their passage")
-        name = asked.id or f"{passage.id}-{number}"
-        if passage.id not in self.passages:
-            self.report.set_aside(self.split, "questions", name, "its passage is set aside")
-            return
-        question, reason = self.question(asked, passage), ""
-        if not question.written.strip() and not self.style.transcribed_questions:
-            reason = "empty question"
-        elif not question.answers and asked.impossible is not True:
-            reason = "every answer is empty" if asked.golds else "no answer, and not marked impossible"
-        elif name in self.questions and replace(question, id=name) == self.questions[name]:
-            reason = "the same question, word for word, with the same id"
-        if reason:
-            self.report.set_aside(self.split, "questions", name, reason)
-        else:
-            name = self.unique(name, self.questions, "questions")
-            self.questions[name] = replace(question, id=name)
-
-    def question(self, asked: Asked, passage: Passage) -> Question:
-        """Without an id yet."""
-        transcript = asked.text if self.style.transcribed_questions else asked.transcript
-        text = self.originals.wording.get(asked.id, "" if self.style.transcribed_questions else asked.text)
-        if self.style.transcribed_questions and not transcript.strip():
-            self.remark("questions with an empty transcript", NO_TRANSCRIPT)
-        answers = () if asked.impossible else tuple(self.answers(asked, passage))
-        if asked.impossible and asked.golds:
-            self.remark("questions marked impossible that have answers", "taken as unanswerable")
-        return Question("", passage.id, "", 0.0, text, "", self.style.language, answers, transcript=transcript)
-
-    def answers(self, asked: Asked, passage: Passage) -> Iterable[Answer]:
-        for gold in asked.golds:
-            if not gold.text.strip():
-                self.remark("empty answers", "left out of their question")
-                continue
-            start = self.offset(asked, gold.text, gold.start, passage)
-            yield Answer(gold.text, char_start=start)
-
-    def offset(self, asked: Asked, text: str, start: int | None, passage: Passage) -> int | None:
-        """In what is written of the passage, or None, which is remarked."""
-        if self.style.transcribed_passages and passage.text:
-            read = self.originals.asked.get(asked.id)
-            starts = [g.start for g in read[1].golds if g.text == text] if read else []
-            start = next((s for s in starts if s is not None), None)
-            what, done = "answers that are not word for word in the original", BY_TEXT
-        elif not self.style.offsets:
-            start = None
-            what, done = "answers with offsets of another text", "offsets ignored, scored by text only"
-        else:
-            what, done = "answers whose offset does not match", BY_TEXT
-        if start is not None and passage.written[start : start + len(text)] == text:
-            return start
-        self.remark(what, done)
-        return None
-
-    def unique(self, name: str, known: Mapping[str, object], kind: str) -> str:
+    def unique(name: str, taken: Mapping[str, object], kind: str) -> str:
         """The name, with a number behind it where another has it."""
-        if name not in known:
+        if name not in taken:
             return name
-        self.remark(f"ids of {kind} that occur twice", "the later one has a number behind it")
+        remark(f"ids of {kind} that occur twice", "the later one has a number behind it")
         while True:
-            self.names[name] += 1
-            if (numbered := f"{name}#{self.names[name] + 1}") not in known:
+            names[name] += 1
+            if (numbered := f"{name}#{names[name] + 1}") not in taken:
                 return numbered
 
-    def remark(self, what: str, done: str, number: int = 1) -> None:
-        if number:
-            self.report.remark(self.split, what, done, number)
+    for paragraph in paragraphs:
+        name = unique(paragraph.id or f"{paragraph.article}_{paragraph.number}", passages, "passages")
+        original = known.of(paragraph)
+        if known.asked and original is None:
+            remark("passages without original", "kept with their transcript alone")
+        transcribed = style.transcribed_passages
+        text = original.context if original else "" if transcribed else paragraph.context
+        transcript = paragraph.context if transcribed else ""
+        passage = Passage(name, "", 0.0, text, "", style.language, transcript=transcript)
+        if not passage.written.strip() and not transcribed:
+            report.set_aside(split, "passages", name, "empty passage")
+        else:
+            passages[name], sources[name] = passage, paragraph
+        if not paragraph.context.strip() and transcribed:
+            remark("passages with an empty transcript", NO_TRANSCRIPT)
+        for number, asked in enumerate(paragraph.asked, 1):
+            if not asked.id:
+                remark("questions without an id", "named after their passage")
+            name = asked.id or f"{passage.id}-{number}"
+            if passage.id not in passages:
+                report.set_aside(split, "questions", name, "its passage is set aside")
+                continue
+            transcribed = style.transcribed_questions
+            transcript = asked.text if transcribed else asked.transcript
+            text = known.wording.get(asked.id, "" if transcribed else asked.text)
+            if transcribed and not transcript.strip():
+                remark("questions with an empty transcript", NO_TRANSCRIPT)
+            answers = []
+            for gold in () if asked.impossible else asked.golds:
+                if gold.text.strip():
+                    start, odd = _offset_in(passage, asked, gold, style, known)
+                    answers.append(Answer(gold.text, char_start=start))
+                    if start is None:
+                        remark(*odd)
+                else:
+                    remark("empty answers", "left out of their question")
+            if asked.impossible and asked.golds:
+                remark("questions marked impossible that have answers", "taken as unanswerable")
+            q = Question(name, passage.id, "", 0.0, text, "", style.language, tuple(answers), transcript=transcript)
+            reason = ""
+            if not q.written.strip() and not transcribed:
+                reason = "empty question"
+            elif not answers and asked.impossible is not True:
+                reason = "every answer is empty" if asked.golds else "no answer, and not marked impossible"
+            elif q == questions.get(name):
+                reason = "the same question, word for word, with the same id"
+            if reason:
+                report.set_aside(split, "questions", name, reason)
+            else:
+                name = unique(name, questions, "questions")
+                questions[name] = replace(q, id=name)
+    if empty := sum(not p.asked for p in paragraphs):
+        report.remark(split, "passages without questions", "kept", empty)
+    return SplitRecords(tuple(passages.values()), tuple(questions.values())), sources
+
+
+def _offset_in(passage: Passage, asked: Asked, gold: Gold, style: Style, known: Originals) -> tuple[int | None, tuple[str, str]]:
+    """Of an answer in what is written of the passage, or None; and what is odd about it then."""
+    start, odd = gold.start, ("answers whose offset does not match", BY_TEXT)
+    if style.transcribed_passages and passage.text:
+        read = known.asked.get(asked.id)
+        starts = (g.start for g in read[1].golds if g.text == gold.text and g.start is not None) if read else iter(())
+        start, odd = next(starts, None), ("answers that are not word for word in the original", BY_TEXT)
+    elif not style.offsets:
+        start, odd = None, ("answers with offsets of another text", "offsets ignored, scored by text only")
+    fits = start is not None and passage.written[start : start + len(gold.text)] == gold.text
+    return (start if fits else None), odd
 
 
 LAYOUT = "give a SQuAD or DRCD JSON file, or the folder that holds train, dev or test JSON files and, if there is audio, audio/"
@@ -362,70 +325,55 @@ ENOUGH = 200  # paragraphs by which the language of a file is seen
 CHINESE, LETTER = re.compile(r"[\u3400-\u9fff]"), re.compile(r"[^\W\d_]")
 
 
-def prepare_squad(source: Path | str, out: Path | str, wanted: Wanted = Wanted(), language: str = "en") -> dict[str, Any]:
-    """Write `out` and return its data report. language: of texts and speech.
+def prepare_squad(
+    source: Path | str, out: Path | str, wanted: Wanted = Wanted(), language: str = "en", corpus: str = "squad"
+) -> dict[str, Any]:
+    """Write `out` and return its data report. language: of texts and speech; corpus: what the report and the card call it.
 
     Raises InputError for a source without such a file, a damaged file, a language that is not its own, or word times that are none.
     """
-    return _prepare("squad", source, out, wanted, language)
+    found, language = given(source, LAYOUT), language_of(language)  # refuses one without rules
+    files: dict[str, Path] = {}
+    for path in sorted(found.glob("*.json")) if found.is_dir() else [found]:
+        if path.name.startswith(".") or (found.is_dir() and not is_squad(path)):
+            continue
+        if (split := split_of(path)) in files:
+            raise InputError(f"both {files[split]} and {path} look like {split}; give one of them, or rename one")
+        files[split] = path
+    folders = {split: found / "audio" / split for split in files}  # of recordings; one for all splits where they have none
+    folders = {split: folder if folder.is_dir() else found / "audio" for split, folder in folders.items()}
+    sounds: dict[str, dict[str, Path]] = {}  # split -> name without suffix -> recording
+    if wanted.audio and found.is_dir():
+        sounds = {split: {path.stem: path for path in audio_files(folder)} for split, folder in folders.items() if folder.is_dir()}
+    known = [PUBLISHED[path.name] for path in files.values() if path.name in PUBLISHED]
+    published = {split: {"passages": passages, "questions": questions} for split, passages, questions in known}
+    recorded = {"recordings": {s: len(sounds.get(s, {})) for s in files}} if any(sounds.values()) else {}
+
+    def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
+        made: dict[str, tuple[SplitRecords, Attach]] = {}
+        for split, path in files.items():
+            paragraphs = read_squad(path)
+            _check_language(path, paragraphs, language)
+            records, _ = records_of(split, paragraphs, Style(language), report)
+            takes = _takes(records, sounds.get(split, {}))
+            if takes.passages:
+                records = _timed(split, records, takes, folders[split], report)
+            made[split] = records, takes.attach
+        return made
+
+    about, options = ABOUT[corpus] | {"language": language}, {"language": language, **recorded}
+    return prepared(corpus, found, out, wanted, files, read, LAYOUT, published, about, options)
 
 
 def prepare_drcd(source: Path | str, out: Path | str, wanted: Wanted = Wanted(), language: str = "zh") -> dict[str, Any]:
     """`prepare_squad` for Mandarin."""
-    return _prepare("drcd", source, out, wanted, language)
-
-
-def _prepare(corpus: str, source: Path | str, out: Path | str, wanted: Wanted, language: str) -> dict[str, Any]:
-    found = given(Path(source), LAYOUT)
-    language = language_of(language)  # refuses one without rules
-    files = _files(found)
-    if not files:
-        raise nothing_found(found, LAYOUT)
-    sounds = {split: _recordings(found, split) for split in files} if wanted.audio and found.is_dir() else {}
-    recorded = {"recordings": {split: len(s) for split, s in sounds.items()}} if any(sounds.values()) else {}
-    about = ABOUT[corpus] | {"language": language}
-    options = {"language": language, **recorded}
-    job = Job(corpus, found, Path(out), files, _published(files), about, options, wanted)
-
-    def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Takes]]:
-        return {split: _read(split, path, found, language, sounds.get(split, {}), report) for split, path in files.items()}
-
-    return prepared(job, read)
-
-
-def _files(source: Path) -> dict[str, Path]:
-    """Split -> its file. Raises InputError where two files claim to be one split."""
-    found: dict[str, Path] = {}
-    for path in sorted(source.glob("*.json")) if source.is_dir() else [source]:
-        if path.name.startswith(".") or (source.is_dir() and not is_squad(path)):
-            continue
-        split = split_of(path)
-        if split in found:
-            raise InputError(f"both {found[split]} and {path} look like {split}; give one of them, or rename one")
-        found[split] = path
-    return found
+    return prepare_squad(source, out, wanted, language, "drcd")
 
 
 def split_of(path: Path) -> str:
     """train, dev or test by the name of a file, or else its name."""
     named = (split for split, pattern in SPLITS.items() if pattern.search(path.stem.lower()))
     return next(named, re.sub(r"[^\w.-]+", "-", path.stem))
-
-
-def _published(files: Mapping[str, Path]) -> dict[str, dict[str, int]]:
-    known = [PUBLISHED[path.name] for path in files.values() if path.name in PUBLISHED]
-    return {split: {"passages": passages, "questions": questions} for split, passages, questions in known}
-
-
-def _read(
-    split: str, path: Path, source: Path, language: str, sounds: Mapping[str, Path], report: PrepareReport
-) -> tuple[SplitRecords, Takes]:
-    paragraphs = read_squad(path)
-    _check_language(path, paragraphs, language)
-    records, _ = records_of(split, paragraphs, Style(language), report)
-    takes = _takes(records, sounds)
-    folder = _audio_folder(source, split)
-    return (_timed(split, records, takes, folder, report) if takes.passages else records), takes
 
 
 def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) -> None:
@@ -444,47 +392,70 @@ def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) 
         )
 
 
-def _audio_folder(source: Path, split: str) -> Path:
-    audio = source / "audio"
-    return audio / split if (audio / split).is_dir() else audio
-
-
-def _recordings(source: Path, split: str) -> dict[str, Path]:
-    """Name of a file without its suffix -> the file."""
-    folder = _audio_folder(source, split)
-    return {path.stem: path for path in audio_files(folder)} if folder.is_dir() else {}
-
-
 def _takes(records: SplitRecords, sounds: Mapping[str, Path]) -> Takes:
+    """Of a passage its whole recording, or else its segments: from 0 where there is one of that number, else from 1."""
     segments: dict[str, dict[int, Path]] = {}
     for name, path in sounds.items():
         if parts := SEGMENT.fullmatch(name):
             segments.setdefault(parts[1], {})[int(parts[2])] = path
-    passages = {p.id: take for p in records.passages if (take := _passage_take(p, sounds, segments))}
+    passages = {}
+    for name in (p.id for p in records.passages):
+        if name in sounds:
+            passages[name] = Take((sounds[name],))
+        elif found := segments.get(name):
+            passages[name] = take_of(found, 0 if 0 in found else 1)
     questions = {q.id: Take((sounds[q.id],)) for q in records.questions if q.id in sounds}
     used = {path for take in (*passages.values(), *questions.values()) for path in take.paths}
     return Takes(passages, questions, sum(path not in used for path in sounds.values()))
 
 
-def _passage_take(passage: Passage, sounds: Mapping[str, Path], segments: Mapping[str, Mapping[int, Path]]) -> Take | None:
-    """The whole recording, or else the segments: from 0 where there is one of that number, else from 1."""
-    if passage.id in sounds:
-        return Take((sounds[passage.id],))
-    if found := segments.get(passage.id):
-        return take_of(found, 0 if 0 in found else 1)
-    return None
+# ---- times of words, and of the answers that lie in them
 
 
 def _timed(split: str, records: SplitRecords, takes: Takes, folder: Path, report: PrepareReport) -> SplitRecords:
     """With the words of the passages that have them, and times of the answers that lie in such words."""
     words = {p.id: read_words(path) for p in records.passages if (path := folder / f"{p.id}.words.json").is_file()}
     passages = {p.id: replace(p, words=words.get(p.id, ())) for p in records.passages}
-    questions = [_question(q, passages[q.passage]) for q in records.questions]
+    questions = [replace(q, answers=with_times(q.answers, passages[q.passage])) for q in records.questions]
     whole = [q for q in questions if (take := takes.passages.get(q.passage)) and not take.missing]
     if number := sum(answer.start is None for question in whole for answer in question.answers):
         report.remark(split, "answers without times", "scored by text only", number)
     return SplitRecords(tuple(passages.values()), questions)
 
 
-def _question(question: Question, passage: Passage) -> Question:
-    return replace(question, answers=with_times(question.answers, passage)) if passage.words else question
+def read_words(path: Path) -> tuple[Span, ...]:
+    """A list of [word, start, end], seconds, in the order of time. Raises InputError, naming the file, for anything else."""
+    try:
+        words = tuple(Span(str(text), float(start), float(end)) for text, start, end in json.loads(path.read_text("utf-8-sig")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f'{path} is not a list of ["word", start, end] ({error}); write it anew or remove it') from error
+    if any(not (math.isfinite(w.end) and 0 <= w.start < w.end) for w in words):
+        raise InputError(f"{path} has a word that does not end after it starts; write it anew or remove it")
+    return words
+
+
+def places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:
+    """Where each word stands in the text, [first, last) in characters; None where they are not the words of this text.
+
+    Case and what lies between words (punctuation, white space) do not count.
+    """
+    at, found = 0, []
+    folded = text.lower() if len(text.lower()) == len(text) else text
+    for word in words:
+        wanted = word.text.strip().lower()
+        first = folded.find(wanted, at)
+        if not wanted or first < 0 or any(c.isalnum() for c in text[at:first]):
+            return None
+        at = first + len(wanted)
+        found.append((first, at))
+    return found
+
+
+def with_times(answers: Sequence[Answer], passage: Passage) -> tuple[Answer, ...]:
+    """The answers, each with the time from its first to its last word where that is known."""
+    timed, spoken = [], places(passage.written, passage.words) or ()
+    for a in answers:
+        first, last = (a.char_start, a.char_start + len(a.text)) if a.char_start is not None else (0, 0)
+        touched = [w for w, (start, end) in zip(passage.words, spoken, strict=False) if start < last and end > first]
+        timed.append(replace(a, start=touched[0].start, end=touched[-1].end) if touched else a)
+    return tuple(timed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,15 @@ from speechssl.io import hash_files
 
 NAME = "TOEFL-QA"
 CORPUS = "toefl-qa"  # as the verb and the report have it
-SPLITS = ("train", "dev", "test")
 PUBLISHED = {
     "train": {"passages": 150, "questions": 717},
     "dev": {"passages": 24, "questions": 124},
     "test": {"passages": 24, "questions": 122},
 }
 SEVERAL_RIGHT = {"train": 101, "dev": 16, "test": 16}  # questions, as published
-OPTIONS = 4
 LAYOUT = "data/{train,dev,test}/tpo_{n}-{conversation|lecture}_{k}_{q}, a text file a question"
-
-_FILE = re.compile(r"(tpo_(\d+)-(conversation|lecture)_(\d+))_(\d+)(?:\.txt)?")
-_KINDS = ("SENTENCE", "QUESTION", "OPTION")
+FILE = re.compile(r"(tpo_(\d+)-(conversation|lecture)_(\d+))_(\d+)(?:\.txt)?")
+LINES = {"SENTENCE": (0, "at least one"), "QUESTION": (1, "one"), "OPTION": (4, "four")}  # kind -> how many, 0: some
 
 
 @dataclass(frozen=True)
@@ -41,8 +38,8 @@ class _Item:
     """The contents of one file."""
 
     path: Path
+    id: str
     story: str  # tpo_1-lecture_2
-    number: str  # of the question, as the file is called
     sentences: tuple[str, ...]
     question: str
     options: tuple[str, ...]
@@ -50,11 +47,7 @@ class _Item:
 
 
 class _Broken(Exception):
-    """A file that is no question, why, and in which line (from 1; 0 where there is none)."""
-
-    def __init__(self, reason: str, line: int) -> None:
-        super().__init__(reason)
-        self.reason, self.line = reason, line
+    """Why a file is no question, and in which line (from 1; 0 where there is none)."""
 
 
 def prepare_toefl_qa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
@@ -67,9 +60,13 @@ def prepare_toefl_qa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict
     source, out = Path(source), Path(out)
     report = PrepareReport(CORPUS, PUBLISHED, wanted.passages, is_invented(source))
     files = _find(source, report)
-    by_split = {split: _draft(split, paths, report) for split, paths in files.items()}
+    by_split = {split: _records(split, paths, report) for split, paths in files.items()}
     if not any(records.questions for records in by_split.values()):
-        raise _nothing(source, report)
+        one = report.aside[0]
+        where = f"{one['split']}/{one['file']}" + (f", line {one['line']}" if one.get("line") else "")
+        raise InputError(
+            f"{source} holds no question of {NAME} that can be used (of {where}: {one['reason']}); get the files again"
+        )
     command = f"speechssl prepare toefl-qa {source} {out}" + f" --speak --seed {wanted.seed}" * wanted.speak
     command += "" if wanted.passages is None else f" --passages {wanted.passages}"
     hashes = {split: hash_files(paths) for split, paths in files.items()}
@@ -88,10 +85,11 @@ def _find(source: Path, report: PrepareReport) -> dict[str, list[Path]]:
     if not source.exists():
         raise InputError(f"{source} does not exist; give the folder of {NAME} with {LAYOUT}")
     paths = [path for _, path in files_below([source], "")] if source.is_dir() else [source]
-    found: dict[str, list[Path]] = {split: [] for split in (*SPLITS, "")}
-    for path in _in_order(paths):
+    named = [(match, path) for path in paths if (match := FILE.fullmatch(path.name))]
+    found: dict[str, list[Path]] = {split: [] for split in (*PUBLISHED, "")}
+    for _, path in sorted(named, key=lambda pair: (int(pair[0][2]), pair[0][3], int(pair[0][4]), int(pair[0][5]), pair[1])):
         folder = path.resolve().parent.name
-        found[folder if folder in SPLITS else ""].append(path)
+        found[folder if folder in PUBLISHED else ""].append(path)
     loose = found.pop("")
     if any(found.values()):
         loose = [path for path in loose if path.parent == source]
@@ -104,43 +102,8 @@ def _find(source: Path, report: PrepareReport) -> dict[str, list[Path]]:
     return some
 
 
-def _in_order(paths: Iterable[Path]) -> list[Path]:
-    """Those that are called as a question is."""
-    named = [(match, path) for path in paths if (match := _FILE.fullmatch(path.name))]
-    return [p for _, p in sorted(named, key=lambda pair: (int(pair[0][2]), pair[0][3], int(pair[0][4]), int(pair[0][5]), pair[1]))]
-
-
 def _read(path: Path, split: str, report: PrepareReport) -> _Item:
-    """Raises _Broken for a file that is cut off or otherwise not what it should be."""
-    found: dict[str, list[tuple[int, str]]] = {kind: [] for kind in _KINDS}
-    lines = _lines(path, split, report)
-    for number, line in enumerate(lines, 1):
-        kind, rest = (*line.split(maxsplit=1), "")[:2]
-        if kind not in found:
-            raise _Broken(f"a line begins with {kind[:20]!r}, none of {', '.join(_KINDS)}", number)
-        if kind == "SENTENCE" and not rest.strip():
-            report.remark(split, "sentences without a word", "left out")
-        else:
-            found[kind].append((number, rest))
-    for kind, count, wanted in (("SENTENCE", 0, "at least one"), ("QUESTION", 1, "one"), ("OPTION", OPTIONS, "four")):
-        if (count and len(found[kind]) != count) or not found[kind]:
-            raise _Broken(f"it has {len(found[kind])} lines {kind}, not {wanted}", len(lines))
-    marked = [_option(number, text) for number, text in found["OPTION"]]
-    name = _FILE.fullmatch(path.name)
-    assert name is not None  # _in_order took no other
-    return _Item(
-        path=path,
-        story=name[1],
-        number=name[5],
-        sentences=tuple(tidy(text) for _, text in found["SENTENCE"]),
-        question=tidy(found["QUESTION"][0][1]),
-        options=tuple(text for text, _ in marked),
-        correct=tuple(i for i, (_, right) in enumerate(marked) if right),
-    )
-
-
-def _lines(path: Path, split: str, report: PrepareReport) -> list[str]:
-    """The lines, without empty ones. Raises InputError for a file that may not be opened."""
+    """Raises _Broken for a file that is cut off or otherwise not what it should be, InputError for one that may not be opened."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -150,16 +113,32 @@ def _lines(path: Path, split: str, report: PrepareReport) -> list[str]:
     except UnicodeDecodeError:
         text = data.decode("cp1252", errors="replace")
         report.remark(split, "files that are not UTF-8", "read as Windows-1252")
-    return [line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]
-
-
-def _option(number: int, text: str) -> tuple[str, bool]:
-    option, label = ("", *text.rsplit(maxsplit=1))[-2:]
-    if label not in ("0", "1"):
-        raise _Broken(f"an option ends with {label[:20]!r}, not with 0 or 1", number)
-    if not option.strip():
-        raise _Broken("an option has no words", number)
-    return tidy(option), label == "1"
+    lines = [line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]
+    found: dict[str, list[tuple[int, str]]] = {kind: [] for kind in LINES}
+    for number, line in enumerate(lines, 1):
+        kind, rest = (*line.split(maxsplit=1), "")[:2]
+        if kind not in found:
+            raise _Broken(f"a line begins with {kind[:20]!r}, none of {', '.join(LINES)}", number)
+        if kind == "SENTENCE" and not rest.strip():
+            report.remark(split, "sentences without a word", "left out")
+        else:
+            found[kind].append((number, rest))
+    for kind, (count, wanted) in LINES.items():
+        if (count and len(found[kind]) != count) or not found[kind]:
+            raise _Broken(f"it has {len(found[kind])} lines {kind}, not {wanted}", len(lines))
+    options, correct = list[str](), list[int]()
+    for number, rest in found["OPTION"]:
+        option, label = ("", *rest.rsplit(maxsplit=1))[-2:]
+        if label not in ("0", "1"):
+            raise _Broken(f"an option ends with {label[:20]!r}, not with 0 or 1", number)
+        if not option.strip():
+            raise _Broken("an option has no words", number)
+        if label == "1":
+            correct.append(len(options))
+        options.append(tidy(option))
+    name = path.name.removesuffix(".txt")
+    sentences = tuple(tidy(rest) for _, rest in found["SENTENCE"])
+    return _Item(path, name, name.rpartition("_")[0], sentences, tidy(found["QUESTION"][0][1]), tuple(options), tuple(correct))
 
 
 def tidy(text: str) -> str:
@@ -168,74 +147,49 @@ def tidy(text: str) -> str:
     return " ".join(re.sub(r"(?<=[a-z]) '(?=(?:s|t|d|m|ll|re|ve)\b)", "'", joined).split())
 
 
-def _draft(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitRecords:
+def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitRecords:
     """A passage a story; one a version where its questions do not agree about it, so that nothing is lost."""
     items = list(_whole(split, paths, report))
-    names = _names(items)
-    passages = [Passage(name, "", 0.0, "\n".join(sentences), "", "en") for (_, sentences), name in names.items()]
-    report.count(split, "passages", len(passages))
-    report.count(split, "questions", len(paths))
-    kept: dict[str, tuple[_Item, Question]] = {}
-    for item in items:
-        if reason := _unusable(item, kept):
-            report.set_aside(split, "questions", f"{item.story}_{item.number}", reason, file=item.path.name)
-        else:
-            question = _question(item, names[item.story, item.sentences])
-            kept[question.id] = item, question
-    _remark(split, [item for item, _ in kept.values()], names, report)
-    asked = Counter(question.passage for _, question in kept.values())
-    wanted = set(report.slice(split, (p.id for p in passages), asked))
-    return SplitRecords([p for p in passages if p.id in wanted], [q for _, q in kept.values() if q.passage in wanted])
-
-
-def _whole(split: str, paths: Iterable[Path], report: PrepareReport) -> Iterator[_Item]:
-    """The contents of the files; a broken one is set aside."""
-    for path in paths:
-        try:
-            yield _read(path, split, report)
-        except _Broken as error:
-            report.set_aside(split, "questions", path.stem, error.reason, file=path.name, line=error.line)
-
-
-def _nothing(source: Path, report: PrepareReport) -> InputError:
-    first = report.aside[0]
-    line = f", line {first['line']}" if first.get("line") else ""
-    where = f"{first['split']}/{first['file']}{line}"
-    return InputError(f"{source} holds no question of {NAME} that can be used (of {where}: {first['reason']}); get the files again")
-
-
-def _names(items: Iterable[_Item]) -> dict[tuple[str, tuple[str, ...]], str]:
-    """(story, sentences) -> id of its passage."""
-    names: dict[tuple[str, tuple[str, ...]], str] = {}
+    names: dict[tuple[str, tuple[str, ...]], str] = {}  # (story, sentences) -> id of its passage
     versions: Counter[str] = Counter()
     for item in items:
         if (item.story, item.sentences) not in names:
             versions[item.story] += 1
             version = versions[item.story]
             names[item.story, item.sentences] = item.story + f"-version-{version}" * (version > 1)
-    return names
+    passages = [Passage(name, "", 0.0, "\n".join(sentences), "", "en") for (_, sentences), name in names.items()]
+    report.count(split, "passages", len(passages))
+    report.count(split, "questions", len(paths))
+    kept: dict[str, _Item] = {}
+    for item in items:
+        reason = "" if item.correct else "no option is marked as right"
+        if item.id in kept:
+            reason = "there is another file of this question"
+        elif not item.question:
+            reason = "the question has no words"
+        if reason:
+            report.set_aside(split, "questions", item.id, reason, file=item.path.name)
+        else:
+            kept[item.id] = item
+    _remark(split, list(kept.values()), names, report)
+    questions = [
+        Question(
+            item.id, names[item.story, item.sentences], "", 0.0, item.question, "", "en", options=item.options, correct=item.correct
+        )
+        for item in kept.values()
+    ]
+    wanted = set(report.slice(split, (p.id for p in passages), Counter(q.passage for q in questions)))
+    return SplitRecords([p for p in passages if p.id in wanted], [q for q in questions if q.passage in wanted])
 
 
-def _unusable(item: _Item, kept: Mapping[str, tuple[_Item, Question]]) -> str:
-    if f"{item.story}_{item.number}" in kept:
-        return "there is another file of this question"
-    if not item.question:
-        return "the question has no words"
-    return "" if item.correct else "no option is marked as right"
-
-
-def _question(item: _Item, passage: str) -> Question:
-    return Question(
-        id=f"{item.story}_{item.number}",
-        passage=passage,
-        audio="",
-        seconds=0.0,
-        text=item.question,
-        speaker="",
-        language="en",
-        options=item.options,
-        correct=item.correct,
-    )
+def _whole(split: str, paths: Sequence[Path], report: PrepareReport) -> Iterator[_Item]:
+    """The contents of the files; a broken one is set aside."""
+    for path in paths:
+        try:
+            yield _read(path, split, report)
+        except _Broken as error:
+            reason, line = error.args
+            report.set_aside(split, "questions", path.stem, reason, file=path.name, line=line)
 
 
 def _remark(split: str, items: Sequence[_Item], names: Mapping[tuple[str, tuple[str, ...]], str], report: PrepareReport) -> None:

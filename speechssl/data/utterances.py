@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import Any
 
 from tqdm import tqdm
 
@@ -47,9 +47,6 @@ class Turn:
     speaker: str
     start: float  # seconds
     end: float
-
-
-P = TypeVar("P", Slot, Turn)
 
 
 @dataclass(frozen=True)
@@ -101,8 +98,8 @@ class LabelledSet(UtteranceSet):
 def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
     """Read and check the manifests. task: what the folder is to be; a folder without a card is what is asked for.
 
-    Without `dev.jsonl` a tenth of `train.jsonl` is dev, with a note on stderr.
-
+    Without `dev.jsonl` a tenth of `train.jsonl` is dev, with a note on stderr: every tenth of those with the same labels; of few,
+    the last that is not the only one.
     Raises InputError (one sentence, naming file and line) for a missing manifest, a set of another task, a line that is not an
     utterance, an id that occurs twice, or a missing recording.
     """
@@ -112,26 +109,29 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
     without_dev = name not in WITH_DEV and "train" in manifests and not manifests["dev"].is_file()
     if without_dev:
         del manifests["dev"]
-    seen: dict[str, str] = {}
-    splits = {split: tuple(_read(root, path, seen)) for split, path in manifests.items()}
+    seen: dict[str, str] = {}  # id -> where it was read
+    splits: dict[str, tuple[Utterance, ...]] = {}
+    for split, path in manifests.items():
+        found = []
+        for number, values in read_lines(path):
+            utterance = _utterance(root, values, place := f"{path}:{number}")
+            if utterance.id in seen:
+                raise InputError(f"{place}: the id {utterance.id} is that of {seen[utterance.id]} too; make ids unique")
+            seen[utterance.id] = place
+            found.append(utterance)
+        splits[split] = tuple(found)
     if without_dev:
-        splits["train"], splits["dev"] = _parted(root, splits["train"])
-    for split, found in splits.items():
-        if not found:
+        train, groups = splits["train"], dict[tuple[tuple[str, str], ...], list[str]]()
+        for u in train:
+            groups.setdefault(tuple(sorted(u.labels.items())), []).append(u.id)
+        dev = {i for ids in groups.values() for i in ids[9::10]} or {ids[-1] for ids in groups.values() if len(ids) > 1}
+        tqdm.write(f"{root} has no dev.jsonl; {len(dev)} of the {len(train)} recordings of train.jsonl are it", file=sys.stderr)
+        splits["train"] = tuple(u for u in train if u.id not in dev)
+        splits["dev"] = tuple(u for u in train if u.id in dev)
+    for split, some in splits.items():
+        if not some:
             raise InputError(f"{root / split}.jsonl has no utterance; prepare the set with some")
-    trials = sorted(root.glob("*.trials.jsonl"))
-    return UtteranceSet(root, name, splits, hash_files([*manifests.values(), *trials]))
-
-
-def _parted(root: Path, utterances: Sequence[Utterance]) -> tuple[tuple[Utterance, ...], tuple[Utterance, ...]]:
-    """Every tenth of the training utterances for dev, of those with the same labels; of few, the last that is not the only one."""
-    groups: dict[tuple[tuple[str, str], ...], list[Utterance]] = {}
-    for u in utterances:
-        groups.setdefault(tuple(sorted(u.labels.items())), []).append(u)
-    dev = {u.id for group in groups.values() for u in group[9::10]}
-    dev = dev or {group[-1].id for group in groups.values() if len(group) > 1}
-    tqdm.write(f"{root} has no dev.jsonl; {len(dev)} of the {len(utterances)} recordings of train.jsonl are it", file=sys.stderr)
-    return tuple(u for u in utterances if u.id not in dev), tuple(u for u in utterances if u.id in dev)
+    return UtteranceSet(root, name, splits, hash_files([*manifests.values(), *sorted(root.glob("*.trials.jsonl"))]))
 
 
 def load_labelled(root: Path | str, task: str | None = None) -> LabelledSet:
@@ -140,10 +140,22 @@ def load_labelled(root: Path | str, task: str | None = None) -> LabelledSet:
     Raises InputError as `load_set`, and for slots that differ or a label that the training data does not have.
     """
     data = load_set(root, task)
-    classes = _classes(data.splits["train"])
-    for split, found in data.splits.items():
-        for utterance in found:
-            _check_labels(utterance, classes, f"{data.root / split}.jsonl, utterance {utterance.id},")
+    labels: dict[str, set[str]] = {}
+    for utterance in data.splits["train"]:
+        for slot, label in utterance.labels.items():
+            labels.setdefault(slot, set()).add(label)
+    # both sorted: JSON keeps them so, and a head that is read again has its slots in the order of its card
+    classes = {slot: tuple(sorted(some)) for slot, some in sorted(labels.items())}
+    for place, u in ((f"{data.root / s}.jsonl, utterance {u.id},", u) for s, found in data.splits.items() for u in found):
+        if not u.labels:
+            raise InputError(f"{place} has no label; give every line at least one")
+        if set(u.labels) != set(classes):
+            raise InputError(f"{place} has labels for {', '.join(u.labels)}; give every line labels for {', '.join(classes)}")
+        for slot, label in u.labels.items():
+            if label not in classes[slot]:
+                raise InputError(
+                    f"{place} has the {slot} {label!r}, which no training utterance has; correct it or add some to train"
+                )
     return LabelledSet(data.root, data.task, data.splits, data.hash, classes)
 
 
@@ -164,10 +176,7 @@ def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
 
 def to_record(utterance: Utterance) -> dict[str, Any]:
     """The line of a manifest: what `load_set` reads, without empty fields."""
-    return {name: value for name, value in asdict(utterance).items() if name in _NEEDED or value}
-
-
-_NEEDED = ("id", "audio", "seconds", "speaker")
+    return {name: value for name, value in asdict(utterance).items() if value or name in ("id", "audio", "seconds", "speaker")}
 
 
 def _task(root: Path, wanted: str | None) -> str:
@@ -183,83 +192,38 @@ def _task(root: Path, wanted: str | None) -> str:
     return str(card["task"])
 
 
-def _read(root: Path, path: Path, seen: dict[str, str]) -> Iterator[Utterance]:
-    """The utterances of a manifest. seen: the ids so far and where they were; grows."""
-    for number, values in read_lines(path):
-        place = f"{path}:{number}"
-        utterance = _build(root, values, place)
-        if utterance.id in seen:
-            raise InputError(f"{place}: the id {utterance.id} is that of {seen[utterance.id]} too; make ids unique")
-        seen[utterance.id] = place
-        yield utterance
-
-
-def _build(root: Path, values: dict[str, Any], place: str) -> Utterance:
+def _utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:
+    """The utterance of a line. Raises InputError, saying what is wrong with it."""
     known = [f.name for f in fields(Utterance)]
     if unknown := sorted(set(values) - set(known)):
         raise InputError(f"{place} has the unknown field {unknown[0]!r}; the fields are {', '.join(known)}")
     try:
-        for path in _paths(values):
+        for path in (values["audio"], *values.get("sources", ())):
+            if not isinstance(path, str):
+                raise TypeError("a path is not text")
             if not (root / path).is_file():
                 raise InputError(f"{place} names {root / path}, which does not exist; restore it or remove the line")
         values = {"id": str(PurePath(values["audio"]).with_suffix(""))} | values
-        values["slots"] = tuple(_part(Slot, slot) for slot in values.get("slots", ()))
-        values["turns"] = tuple(_part(Turn, turn) for turn in values.get("turns", ()))
+        for name, kind, parts in (("slots", Slot, ("type", "value")), ("turns", Turn, ("speaker", "start", "end"))):
+            for part in values.get(name, ()):
+                if not isinstance(part, dict) or set(part) != set(parts):
+                    raise ValueError(f"{part!r} is not a {kind.__name__.lower()}, which has {' and '.join(parts)}")
+            values[name] = tuple(kind(**part) for part in values.get(name, ()))
         values["seconds"] = values["seconds"] if "seconds" in values else duration(root / values["audio"])
-        utterance = Utterance(**values | {name: tuple(values.get(name, ())) for name in ("sources", "matches")})
-        _check(utterance)
+        u = Utterance(**values | {name: tuple(values.get(name, ())) for name in ("sources", "matches")})
+        for name in ("id", "audio", "speaker", "text", "phones"):
+            if not isinstance(getattr(u, name), str):
+                raise TypeError(f"{name} is {getattr(u, name)!r}, which is not text")
+        if not u.id or not isinstance(u.labels, dict):
+            raise ValueError("it needs an id, and labels by slot")
+        texts = [*u.labels.values(), *u.matches, *(text for slot in u.slots for text in (slot.type, slot.value))]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("a label is not text")
+        if not math.isfinite(u.seconds) or u.seconds <= 0:
+            raise ValueError(f"seconds is {u.seconds}")
+        for turn in u.turns:
+            if not isinstance(turn.speaker, str) or not 0 <= turn.start < turn.end:
+                raise ValueError(f"a turn of {turn.speaker!r} lasts from {turn.start} to {turn.end} s")
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{place} is not an utterance ({error}); mend the line") from error
-    return utterance
-
-
-def _part(kind: type[P], values: Any) -> P:
-    """A slot or a turn. Raises ValueError saying what it must have."""
-    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
-    if not isinstance(values, dict) or set(values) != set(names):
-        raise ValueError(f"{values!r} is not a {kind.__name__.lower()}, which has {' and '.join(names)}")
-    return kind(**values)
-
-
-def _paths(values: Mapping[str, Any]) -> Sequence[str]:
-    """Raises TypeError where they are not text."""
-    paths = [values["audio"], *values.get("sources", ())]
-    if not all(isinstance(path, str) for path in paths):
-        raise TypeError("a path is not text")
-    return paths
-
-
-def _check(u: Utterance) -> None:
-    """Raises TypeError or ValueError, saying what is wrong."""
-    for name in ("id", "audio", "speaker", "text", "phones"):
-        if not isinstance(getattr(u, name), str):
-            raise TypeError(f"{name} is {getattr(u, name)!r}, which is not text")
-    if not u.id or not isinstance(u.labels, dict):
-        raise ValueError("it needs an id, and labels by slot")
-    texts = [*u.labels.values(), *u.matches, *(text for slot in u.slots for text in (slot.type, slot.value))]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("a label is not text")
-    if not math.isfinite(u.seconds) or u.seconds <= 0:
-        raise ValueError(f"seconds is {u.seconds}")
-    for turn in u.turns:
-        if not isinstance(turn.speaker, str) or not 0 <= turn.start < turn.end:
-            raise ValueError(f"a turn of {turn.speaker!r} lasts from {turn.start} to {turn.end} s")
-
-
-def _classes(train: Sequence[Utterance]) -> dict[str, tuple[str, ...]]:
-    """slot -> classes, both sorted: JSON keeps them so, and a head that is read again has its slots in the order of its card."""
-    found: dict[str, set[str]] = {}
-    for utterance in train:
-        for slot, label in utterance.labels.items():
-            found.setdefault(slot, set()).add(label)
-    return {slot: tuple(sorted(labels)) for slot, labels in sorted(found.items())}
-
-
-def _check_labels(utterance: Utterance, classes: Mapping[str, tuple[str, ...]], place: str) -> None:
-    if not utterance.labels:
-        raise InputError(f"{place} has no label; give every line at least one")
-    if set(utterance.labels) != set(classes):
-        raise InputError(f"{place} has labels for {', '.join(utterance.labels)}; give every line labels for {', '.join(classes)}")
-    for slot, label in utterance.labels.items():
-        if label not in classes[slot]:
-            raise InputError(f"{place} has the {slot} {label!r}, which no training utterance has; correct it or add some to train")
+    return u

@@ -7,12 +7,12 @@ of systems on another corpus) is not counted: cards name data, not voices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from speechssl.data.records import Corpus, Passage, Question, data_hash, read_lines
-from speechssl.data.superb.speech_commands import SILENCE
+from speechssl.data.superb.content import SILENCE
 from speechssl.data.utterances import TOGETHER, Utterance, UtteranceSet
 from speechssl.stats import Units, choose_units, unknown_voice
 
@@ -27,14 +27,8 @@ def known_voices(root: Path | str) -> frozenset[str]:
 @lru_cache(8)
 def _speakers(folder: Path, manifests: str) -> frozenset[str]:
     """manifests: their hash, so that those which were written anew are read anew."""
-    return frozenset(_named(folder))
-
-
-def _named(folder: Path) -> Iterator[str]:
-    for path in (folder / "passages.jsonl", folder / "questions.jsonl"):
-        for _, values in read_lines(path) if path.is_file() else ():
-            if values.get("speaker"):
-                yield str(values["speaker"])
+    paths = [path for name in ("passages", "questions") if (path := folder / f"{name}.jsonl").is_file()]
+    return frozenset(str(v["speaker"]) for path in paths for _, v in read_lines(path) if v.get("speaker"))
 
 
 def voices_of(corpus: Corpus) -> dict[str, str]:

@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
+from speechssl.data.files import read_tiers
 from speechssl.data.records import read_lines
-from speechssl.data.word_times import read_tiers
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.timing import FrameGrid, RunLength
 

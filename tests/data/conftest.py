@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 
-SHARED = Path(__file__).parents[4] / "shared" / "data"
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from speechssl.data.join import join, join_job, measure_job, write_joined
 from speechssl.data.prepare import in_parallel
 from speechssl.errors import InputError
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
+DATA = Path(__file__).parents[3] / "shared" / "data"
 RATES = (8_000, 16_000, 22_050, 24_000, 44_100)
 
 

@@ -27,7 +27,7 @@ mini = importlib.util.module_from_spec(SPEC)
 sys.modules[SPEC.name] = mini
 SPEC.loader.exec_module(mini)
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
+DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 def real(*parts):

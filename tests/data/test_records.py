@@ -18,12 +18,20 @@ from speechssl.data.records import (
     Question,
     Span,
     load_corpus,
-    read_passages,
-    read_questions,
+    read_records,
     synthetic_note,
     write_records,
 )
 from speechssl.errors import InputError
+
+
+def read_passages(p):
+    return (r for _, r in read_records(p, Passage))
+
+
+def read_questions(p):
+    return (r for _, r in read_records(p, Question))
+
 
 PASSAGE = Passage("p1", "audio/p1.flac", 4.0, "the cat sat", "amy", "en", (Span("the", 0.0, 0.3), Span("cat", 0.3, 0.8)))
 QUESTION = Question(

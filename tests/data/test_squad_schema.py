@@ -15,7 +15,7 @@ def test_squad_1_1(tmp_path, squad_json):
         tmp_path / "a.json", ("Ann was born in Rome.", [("q1", "Where?", [("Rome", 16), ("in Rome", 13)])]), ("Empty.", [])
     )
     first, second = read_squad(path)
-    assert (first.title, first.context, first.id, first.place, second.place) == ("Title", "Ann was born in Rome.", "", "0_0", "0_1")
+    assert (first.title, first.context, first.id, second.article, second.number) == ("Title", "Ann was born in Rome.", "", 0, 1)
     assert first.asked[0].golds == (Gold("Rome", 16), Gold("in Rome", 13)) and first.asked[0].impossible is None
     assert second.asked == ()
 

@@ -11,7 +11,7 @@ from speechssl.data.records import load_corpus
 from speechssl.data.toefl_qa import prepare_toefl_qa, tidy
 from speechssl.errors import InputError
 
-REAL = Path(__file__).parents[4] / "shared" / "data" / "toefl_qa"
+REAL = Path(__file__).parents[3] / "shared" / "data" / "toefl_qa"
 STORY = ["hi ,  um  ,  i need help .", "it costs 25 $ .then you pay ."]
 
 

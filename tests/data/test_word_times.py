@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.data.records import Answer, Passage, Span
-from speechssl.data.word_times import places, read_words, with_times
+from speechssl.data.squad import places, read_words, with_times
 from speechssl.errors import InputError
 
 

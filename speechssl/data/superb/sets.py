@@ -27,17 +27,20 @@ THREADS = 32  # headers at a time: opening a file is waiting, most of all on a n
 Cards = dict[str, dict[str, Any]]  # folder below OUT -> its card
 
 
-@dataclass(frozen=True)
+@dataclass
 class Order:
     """What is to be prepared, from where, to where."""
 
     corpus: str  # the name of its verb
-    source: Path  # absolute
+    source: Path  # made absolute
     out: Path
-    folders: tuple[str, ...]  # below out: a task each
+    folders: Sequence[str]  # below out: a task each
     layout: str  # the remedy where something is missing: "give the folder that holds ..."
     any_count: bool = False  # another count than the published one is a warning
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # folder -> what else decides its manifests
+
+    def __post_init__(self) -> None:
+        self.source, self.out = Path(self.source).resolve(), Path(self.out)
 
     def find(self, *names: str) -> Path:
         """The first of these below the source that exists. Raises InputError where none does."""
@@ -45,11 +48,6 @@ class Order:
             if (self.source / name).exists():
                 return self.source / name
         raise InputError(f"{self.source / names[0]} does not exist; {self.layout}")
-
-    def settings(self, folder: str) -> dict[str, Any]:
-        """What the folder is made from; another of these is another set."""
-        named = {"corpus": self.corpus, "version": VERSION, "source": str(self.source), "any_count": self.any_count}
-        return named | dict(self.options.get(folder, {}))
 
 
 @dataclass(frozen=True)
@@ -62,21 +60,6 @@ class Prepared:
     cut: Callable[[Path], None] | None = None  # writes into the folder what had to be cut
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Utterances with their seconds, and the recordings that were not there."""
-
-    found: list[Utterance]
-    missing: list[str]
-
-
-def order(
-    corpus: str, source: Path | str, out: Path | str, folders: Sequence[str], layout: str, any_count: bool, **options: Any
-) -> Order:
-    """options: folder -> what else decides its manifests."""
-    return Order(corpus, Path(source).resolve(), Path(out), tuple(folders), layout, any_count, options)
-
-
 def prepare(order: Order, read: Callable[[Order], Mapping[str, Prepared]]) -> Cards:
     """Read the set and write its manifests, unless they are there, and return the cards.
 
@@ -84,29 +67,59 @@ def prepare(order: Order, read: Callable[[Order], Mapping[str, Prepared]]) -> Ca
     """
     if not order.source.is_dir():
         raise InputError(f"{order.source} is not a folder; {order.layout}")
+    named = {"corpus": order.corpus, "version": VERSION, "source": str(order.source), "any_count": order.any_count}
+    settings = {folder: named | dict(order.options.get(folder, {})) for folder in order.folders}
     for folder in order.folders:
-        _check_free(order, folder)
-    cards = {folder: _card(order, folder) for folder in order.folders}
-    if not all(cards.values()):
-        made = read(order)
-        _check_filled(order, made)
-        cards = {folder: _card(order, folder) or _write(order, folder, made[folder]) for folder in order.folders}
+        if (order.out / folder).is_dir() and any((order.out / folder).iterdir()):
+            begin_folder(order.out / folder, settings[folder], order.corpus)
+    done = {folder: order.out / folder / "card.json" for folder in order.folders}
+    cards: Cards = {folder: read_json(path) if path.is_file() else {} for folder, path in done.items()}
+    if all(cards.values()):
+        return cards
+    made = read(order)
+    for prepared in made.values():
+        for split, found in prepared.splits.items():
+            if not found:
+                raise InputError(f"{order.source} has no utterance of {prepared.task} for {split}; {order.layout}")
+    for folder in (folder for folder, card in cards.items() if not card):
+        out, prepared = order.out / folder, made[folder]
+        begin_folder(out, settings[folder], order.corpus)
+        if prepared.cut:
+            prepared.cut(out)
+        for split, found in prepared.splits.items():
+            write_lines(out / f"{split}.jsonl", map(to_record, found))
+        for split, trials in prepared.trials.items():
+            write_lines(out / f"{split}.trials.jsonl", map(asdict, trials))
+        hours = {split: round(sum(u.seconds for u in found) / 3600, 3) for split, found in prepared.splits.items()}
+        hashes = {path.stem: hash_files([path]) for path in sorted(out.glob("[!.]*.jsonl"))}
+        facts = {"task": prepared.task, "sizes": sizes(prepared.splits), "hours": hours, "manifests": hashes}
+        cards[folder] = settings[folder] | facts
+        write_json(out / "card.json", cards[folder])
     return cards
 
 
-def measured(utterances: Iterable[Utterance], what: str) -> Measured:
-    """Fill in the seconds of utterances whose `audio` is absolute. what: for the progress bar.
+def measured(utterances: Iterable[Utterance], what: str) -> tuple[list[Utterance], list[str]]:
+    """Utterances whose `audio` is absolute with their seconds, and the recordings (and `sources`) that do not exist.
 
-    Recordings (and `sources`) that do not exist are left out and listed; one that is damaged raises InputError.
+    what: for the progress bar. A recording that is damaged raises InputError.
     """
+
+    def seconds_of(utterance: Utterance) -> float | str:
+        for path in (utterance.audio, *utterance.sources):
+            if not Path(path).is_file():
+                return path
+        seconds = duration(utterance.audio)
+        if seconds <= 0:
+            raise InputError(f"the audio file {utterance.audio} holds no samples; copy or download it again")
+        return seconds
+
     utterances = list(utterances)
     with ThreadPoolExecutor(THREADS) as pool:
-        seconds = list(
-            tqdm(pool.map(_seconds, utterances), f"measuring {what}", len(utterances), unit="file", mininterval=1, leave=False)
-        )
-    pairs = list(zip(utterances, seconds, strict=True))
+        lengths = pool.map(seconds_of, utterances)
+        shown = tqdm(lengths, f"measuring {what}", len(utterances), unit="file", mininterval=1, leave=False)
+        pairs = list(zip(utterances, shown, strict=True))
     found = [replace(utterance, seconds=length) for utterance, length in pairs if isinstance(length, float)]
-    return Measured(found, [length for _, length in pairs if isinstance(length, str)])
+    return found, [length for _, length in pairs if isinstance(length, str)]
 
 
 def check_counts(order: Order, found: Mapping[str, int], expected: Mapping[str, int], missing: Sequence[str] = ()) -> None:
@@ -144,8 +157,8 @@ def gathered(
 ) -> dict[str, list[Utterance]]:
     """`measured` and `check_counts` for every split. others: what was counted besides the utterances of each split."""
     done = {split: measured(found, f"{order.corpus} {split}") for split, found in utterances.items()}
-    splits = {split: m.found for split, m in done.items()}
-    check_counts(order, sizes(splits) | dict(others or {}), expected, [path for m in done.values() for path in m.missing])
+    splits = {split: found for split, (found, _) in done.items()}
+    check_counts(order, sizes(splits) | dict(others or {}), expected, [path for _, missing in done.values() for path in missing])
     return splits
 
 
@@ -197,50 +210,3 @@ def number_of(text: str, place: str) -> float:
 def wavs(folder: Path) -> list[Path]:
     """The WAV files of a folder in order, without what macOS leaves behind (`._x.wav`)."""
     return sorted(path for path in folder.glob("*.wav") if not path.name.startswith("."))
-
-
-def _seconds(utterance: Utterance) -> float | str:
-    """The length of the recording, or the first path that does not exist."""
-    for path in (utterance.audio, *utterance.sources):
-        if not Path(path).is_file():
-            return path
-    seconds = duration(utterance.audio)
-    if seconds <= 0:
-        raise InputError(f"the audio file {utterance.audio} holds no samples; copy or download it again")
-    return seconds
-
-
-def _check_free(order: Order, folder: str) -> None:
-    """Raises InputError where the folder was begun with other settings or holds something else; writes nothing."""
-    if (order.out / folder).is_dir() and any((order.out / folder).iterdir()):
-        begin_folder(order.out / folder, order.settings(folder), order.corpus)
-
-
-def _card(order: Order, folder: str) -> dict[str, Any]:
-    """Of a finished folder, else empty."""
-    path = order.out / folder / "card.json"
-    card: dict[str, Any] = read_json(path) if path.is_file() else {}
-    return card
-
-
-def _check_filled(order: Order, made: Mapping[str, Prepared]) -> None:
-    for prepared in made.values():
-        for split, found in prepared.splits.items():
-            if not found:
-                raise InputError(f"{order.source} has no utterance of {prepared.task} for {split}; {order.layout}")
-
-
-def _write(order: Order, folder: str, prepared: Prepared) -> dict[str, Any]:
-    out, settings = order.out / folder, order.settings(folder)
-    begin_folder(out, settings, order.corpus)
-    if prepared.cut:
-        prepared.cut(out)
-    for split, found in prepared.splits.items():
-        write_lines(out / f"{split}.jsonl", map(to_record, found))
-    for split, trials in prepared.trials.items():
-        write_lines(out / f"{split}.trials.jsonl", map(asdict, trials))
-    hours = {split: round(sum(u.seconds for u in found) / 3600, 3) for split, found in prepared.splits.items()}
-    hashes = {path.stem: hash_files([path]) for path in sorted(out.glob("[!.]*.jsonl"))}
-    card = settings | {"task": prepared.task, "sizes": sizes(prepared.splits), "hours": hours, "manifests": hashes}
-    write_json(out / "card.json", card)
-    return card
