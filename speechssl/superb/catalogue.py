@@ -103,12 +103,9 @@ def make_task(name: str, data: UtteranceSet, grid: FrameGrid, preset: str) -> tu
     return entry.make(data, grid), entry.published
 
 
-@lru_cache(maxsize=1)
-def read_language_model(arpa: Path) -> NgramModel:
-    """Cached: LibriSpeech's takes minutes. Raises InputError as `read_arpa`."""
-    return read_arpa(arpa)
+read_language_model = lru_cache(maxsize=1)(read_arpa)  # LibriSpeech's takes minutes
 
 
 def language_model(data: UtteranceSet, arpa: Path | None) -> NgramModel:
-    """For decoding of ASR beside greedy decoding: that of a file, or a 4-gram of the training texts."""
+    """For decoding of ASR beside greedy decoding: that of a file (errors as of `read_arpa`), or a 4-gram of the training texts."""
     return read_language_model(arpa) if arpa else train_language_model(data)

@@ -230,18 +230,14 @@ class FeatureCache:
         kept = [options.pooled, options.precision, options.shard_mb]
         return self.root / hash_json([files, kept, encoder_card(self.encoder), hearing.card])
 
-    def room(self) -> float:
-        """GB that states may still take."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        return min(FREE_SHARE * shutil.disk_usage(self.root).free / 1e9, self.limit_gb - _gigabytes(self.root))
-
     def fits(self, name: str, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, hearing: Hears = Hearing()) -> bool:
         """Whether there is room for what is not cached yet. If not, this is reported once. name: of the task."""
         folder = self.folder(data, splits, options, hearing)
         if (folder / "card.json").is_file():
             return True
         needed = estimate(self.encoder, recordings_of(data, splits), options) / 1e9 - _gigabytes(folder)
-        room = self.room()
+        self.root.mkdir(parents=True, exist_ok=True)
+        room = min(FREE_SHARE * shutil.disk_usage(self.root).free / 1e9, self.limit_gb - _gigabytes(self.root))
         if needed <= room or self.mode == "cached":  # then `cache_states` refuses
             return True
         if name not in self.warned:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from statistics import fmean as mean
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -61,16 +61,6 @@ class Attempt:
         return (sign * self.value, -self.tie) > (sign * other.value, -other.tie)
 
 
-class Training(Protocol):
-    """How a head is trained other than on the states of a frozen encoder in clean speech (`tuning`)."""
-
-    @property
-    def card(self) -> dict[str, Any]:
-        """What decides the head, beside the run."""
-
-    def trainer(self, run: Run) -> Trainer: ...
-
-
 @dataclass(frozen=True)
 class Run:
     """A task's head, trained on the batches of a loader, in a folder. tuning: None for a frozen encoder in clean speech."""
@@ -81,7 +71,7 @@ class Run:
     seed: int
     folder: Path
     device: str = "cpu"
-    tuning: Training | None = None
+    tuning: Any = None  # a `tuning.Tuning`
 
     @property
     def card(self) -> dict[str, Any]:

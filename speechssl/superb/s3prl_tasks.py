@@ -79,12 +79,12 @@ def _recurrent() -> dict[str, Any]:
     return {"project_dim": 1024, "select": "RNNs", "RNNs": layers | pairs}
 
 
-def _masked(bins: int, window: int) -> dict[str, Any]:
+def _masked(bins: int, window: int, loss: Mapping[str, Any], **sources: Any) -> dict[str, Any]:
     """Three BiLSTMs of 256 that give a mask of the spectrogram."""
     head = {"model": "SepRNN", "rnn": "LSTM", "rnn_layers": 3, "hidden_size": 256, "dropout": 0.1, "bidirectional": True}
     data = {"rate": 16_000, "n_fft": bins, "win_length": window, "window": "hann", "center": True}
     loader = {"num_workers": 4, "train_batchsize": 8, "eval_batchsize": 1}
-    return {"datarc": data, "loaderrc": loader, "modelrc": head | {"non_linear": "sigmoid", "log": "log1p"}}
+    return {"datarc": data | sources, "loaderrc": loader, "modelrc": head | {"non_linear": "sigmoid", "log": "log1p", **loss}}
 
 
 SPECAUG = {
@@ -102,61 +102,16 @@ LISTS = "$S3PRL/s3prl/downstream"  # of a clone
 LEXICONS = tuple(f"{LISTS}/ctc/lexicon/librispeech-lexicon-{words}-g2p.txt" for words in ("200k", "allothers"))
 
 
-def _asr() -> dict[str, Any]:
-    splits = {"train": ["train-clean-100"], "dev-clean": ["dev-clean"], "test-clean": ["test-clean"]}
-    sizes = {"num_workers": 12, "train_batch_size": 32, "batch_size": 32, "eval_batch_size": 1, "zero_infinity": True}
-    return {"datarc": splits | sizes | {"decoder_args": {"decoder_type": "None"}}, "modelrc": _recurrent()}
-
-
-def _pr() -> dict[str, Any]:
-    splits = {"train": ["train-clean-100"], "dev": ["dev-clean"], "test": ["test-clean"]}
-    corpus = {"name": "libriphone", "bucketing": True, "batch_size": 16, "num_workers": 12}
-    head = {"project_dim": 256, "zero_infinity": True, "select": "FrameLevel"}
-    chosen = {"save_best_on": ["dev"], "metric_higher_better": False, "metric": ["per"]}
-    return {"corpus": corpus | splits, "text": {"mode": "word"}, "model": head} | chosen
-
-
-def _sf() -> dict[str, Any]:
-    splits = {"train": ["train"], "dev": ["valid"], "test": ["test"]}
-    corpus = {"name": "snips", "bucketing": True, "batch_size": 32, "num_workers": 12}
-    chosen = {"save_best_on": ["dev"], "metric_higher_better": True, "metric": SLOT_METRICS}
-    model = _recurrent() | {"zero_infinity": True}
-    return {"corpus": corpus | splits | SNIPS_VOICES, "text": {"mode": "character-slot"}, "model": model} | chosen
-
-
-def _asv() -> dict[str, Any]:
-    sizes = {"max_timestep": 128_000, "train_batch_size": 10, "eval_batch_size": 1, "num_workers": 8}
-    head = {"module": "XVector", "input_dim": 512, "agg_module": "SP", "utter_module": "UtteranceExtractor"}
-    layers = {"module_config": {"XVector": {"agg_dim": 1500, "dropout_p": 0.0, "batch_norm": False}}}
-    loss = {"ObjectiveLoss": "AMSoftmaxLoss", "LossConfig": {"AMSoftmaxLoss": {"s": 30.0, "m": 0.4}}}
-    return {"datarc": {"vad_config": {"min_sec": 32_000}} | sizes, "modelrc": head | layers | loss}
-
-
-def _sd() -> dict[str, Any]:
-    data = {"chunk_size": 2000, "subsampling": 1, "label_delay": 0, "num_speakers": 2, "rate": 16_000, "frame_shift": None}
-    loader = {"num_workers": 8, "train_batchsize": 8, "eval_batchsize": 1}
-    head = {"rnn_layers": 1, "hidden_size": 512}
-    return {"datarc": data, "loaderrc": loader, "scorerc": {"save_predictions": True}, "modelrc": head}
-
-
-def _qbe() -> dict[str, Any]:
-    aligned = {"dist_method": "cosine_exp", "minmax_norm": True, "step_pattern": "asymmetric", "subsequence": True}
-    data = {"num_workers": 8, "batch_size": 1}
-    return {"max_workers": None, "feature_normalization": True, "silence_frame": None, "datarc": data, "dtwrc": aligned}
-
-
-def _se() -> dict[str, Any]:
-    found = _masked(512, 400)
-    found["datarc"] |= {"num_speakers": 1, "src": ["noisy"], "tgt": ["clean"], "hop_length": 160}
-    found["modelrc"] |= {"loss_type": "L1", "mask_type": "AM"}
-    return found
-
-
-def _ss() -> dict[str, Any]:
-    found = _masked(1024, 1024)
-    found["datarc"] |= {"num_speakers": 2, "src": ["mix_clean"], "tgt": ["s1", "s2"]}
-    found["modelrc"] |= {"loss_type": "MSE", "mask_type": "NPSM"}
-    return found
+ALIGNED = {"dist_method": "cosine_exp", "minmax_norm": True, "step_pattern": "asymmetric", "subsequence": True}
+XVECTOR = {
+    "module": "XVector",
+    "input_dim": 512,
+    "agg_module": "SP",
+    "utter_module": "UtteranceExtractor",
+    "module_config": {"XVector": {"agg_dim": 1500, "dropout_p": 0.0, "batch_norm": False}},
+    "ObjectiveLoss": "AMSoftmaxLoss",
+    "LossConfig": {"AMSoftmaxLoss": {"s": 30.0, "m": 0.4}},
+}
 
 
 def _three(variable: str) -> dict[str, str | tuple[str, ...]]:
@@ -164,150 +119,112 @@ def _three(variable: str) -> dict[str, str | tuple[str, ...]]:
     return {f"loaderrc.{split}_dir": f"${variable}/{split}" for split in ("train", "dev", "test")}
 
 
+# fmt: off
 TASKS: tuple[RunnerTask, ...] = (
     RunnerTask(
-        "pr",
-        "phone recognition, LibriSpeech",
-        "ctc",
-        _pr(),
+        "pr", "phone recognition, LibriSpeech", "ctc",
+        {
+            "corpus": {"name": "libriphone", "bucketing": True, "batch_size": 16, "num_workers": 12}
+            | {"train": ["train-clean-100"], "dev": ["dev-clean"], "test": ["test-clean"]},
+            "text": {"mode": "word"},
+            "model": {"project_dim": 256, "zero_infinity": True, "select": "FrameLevel"},
+            "save_best_on": ["dev"], "metric_higher_better": False, "metric": ["per"],
+        },
         {"corpus.path": "$LIBRISPEECH", "corpus.lexicon": LEXICONS, "text.vocab_file": f"{LISTS}/ctc/vocab/phoneme.txt"},
-        accumulation=2,
-        save=100,
-        evaluated=("dev",),
-        packages=("pandas", "joblib"),
-        clone=True,
+        accumulation=2, save=100, evaluated=("dev",), packages=("pandas", "joblib"), clone=True,
     ),
     RunnerTask(
-        "asr",
-        "recognition, LibriSpeech, greedy",
-        "asr",
-        _asr(),
+        "asr", "recognition, LibriSpeech, greedy", "asr",
         {
-            "datarc.libri_root": "$LIBRISPEECH",
-            "datarc.bucket_file": "$LIBRISPEECH_LENGTHS",
+            "datarc": {"train": ["train-clean-100"], "dev-clean": ["dev-clean"], "test-clean": ["test-clean"]}
+            | {"num_workers": 12, "train_batch_size": 32, "batch_size": 32, "eval_batch_size": 1, "zero_infinity": True}
+            | {"decoder_args": {"decoder_type": "None"}},
+            "modelrc": _recurrent(),
+        },
+        {
+            "datarc.libri_root": "$LIBRISPEECH", "datarc.bucket_file": "$LIBRISPEECH_LENGTHS",
             "datarc.dict_path": f"{LISTS}/asr/char.dict",
         },
-        save=500,
-        evaluated=("dev-clean",),
-        best="dev-clean-best.ckpt",
-        test="test-clean",
-        packages=("pandas",),
-        clone=True,
+        save=500, evaluated=("dev-clean",), best="dev-clean-best.ckpt", test="test-clean", packages=("pandas",), clone=True,
         specaug=SPECAUG,
     ),
     RunnerTask(
-        "ks",
-        "keywords, Speech Commands v1",
-        "speech_commands",
-        _classified(num_workers=8, batch_size=32),
+        "ks", "keywords, Speech Commands v1", "speech_commands", _classified(num_workers=8, batch_size=32),
         {"datarc.speech_commands_root": "$SPEECH_COMMANDS", "datarc.speech_commands_test_root": "$SPEECH_COMMANDS_TEST"},
     ),
     RunnerTask(
-        "qbe",
-        "spoken queries, QUESST14",
-        "quesst14_dtw",
-        _qbe(),
-        {"datarc.dataset_root": "$QUESST14"},
-        packages=("dtw-python", "lxml"),
+        "qbe", "spoken queries, QUESST14", "quesst14_dtw",
+        {"max_workers": None, "feature_normalization": True, "silence_frame": None}
+        | {"datarc": {"num_workers": 8, "batch_size": 1}, "dtwrc": ALIGNED},
+        {"datarc.dataset_root": "$QUESST14"}, packages=("dtw-python", "lxml"),
     ),
     RunnerTask(
-        "sid",
-        "speakers, VoxCeleb1",
-        "voxceleb1",
+        "sid", "speakers, VoxCeleb1", "voxceleb1",
         _classified(num_workers=12, train_batch_size=8, eval_batch_size=1, max_timestep=128_000),
         {"datarc.file_path": "$VOXCELEB1", "datarc.meta_data": f"{LISTS}/voxceleb1/veri_test_class.txt"},
-        accumulation=4,
-        log=500,
-        clone=True,
+        accumulation=4, log=500, clone=True,
     ),
     RunnerTask(
-        "asv",
-        "speaker verification, VoxCeleb1",
-        "sv_voxceleb1",
-        _asv(),
+        "asv", "speaker verification, VoxCeleb1", "sv_voxceleb1",
+        {
+            "datarc": {"vad_config": {"min_sec": 32_000}, "max_timestep": 128_000}
+            | {"train_batch_size": 10, "eval_batch_size": 1, "num_workers": 8},
+            "modelrc": XVECTOR,
+        },
         {
             "datarc.file_path": "$VOXCELEB1",
             "datarc.train_meta_data": f"{LISTS}/sv_voxceleb1/dev_meta_data/dev_speaker_ids.txt",
             "datarc.dev_meta_data": f"{LISTS}/sv_voxceleb1/dev_meta_data/dev_meta_data.txt",
             "datarc.test_meta_data": f"{LISTS}/sv_voxceleb1/voxceleb1_test_v2.txt",
         },
-        accumulation=5,
-        log=500,
-        save=10_000,
-        keep=20,
-        evaluated=(),
-        best="states-*.ckpt",
-        packages=("joblib",),
-        clone=True,
+        accumulation=5, log=500, save=10_000, keep=20, evaluated=(), best="states-*.ckpt", packages=("joblib",), clone=True,
     ),
     RunnerTask(
-        "sd",
-        "diarisation, Libri2Mix",
-        "diarization",
-        _sd(),
+        "sd", "diarisation, Libri2Mix", "diarization",
+        {
+            "datarc": {"chunk_size": 2000, "subsampling": 1, "label_delay": 0}
+            | {"num_speakers": 2, "rate": 16_000, "frame_shift": None},
+            "loaderrc": {"num_workers": 8, "train_batchsize": 8, "eval_batchsize": 1},
+            "scorerc": {"save_predictions": True},
+            "modelrc": {"rnn_layers": 1, "hidden_size": 512},
+        },
         _three("LIBRI2MIX_DIARISATION"),
-        accumulation=4,
-        log=500,
-        save=500,
-        evaluated=("dev",),
-        best="best-states-dev.ckpt",
-        packages=("h5py", "pandas"),
+        accumulation=4, log=500, save=500, evaluated=("dev",), best="best-states-dev.ckpt", packages=("h5py", "pandas"),
     ),
     RunnerTask(
-        "ic",
-        "intents, Fluent Speech Commands",
-        "fluent_commands",
+        "ic", "intents, Fluent Speech Commands", "fluent_commands",
         _classified(num_workers=12, train_batch_size=32, eval_batch_size=32),
-        {"datarc.file_path": "$FLUENT_COMMANDS"},
-        save=250,
-        packages=("pandas",),
+        {"datarc.file_path": "$FLUENT_COMMANDS"}, save=250, packages=("pandas",),
     ),
     RunnerTask(
-        "sf",
-        "slots, Audio SNIPS",
-        "ctc",
-        _sf(),
+        "sf", "slots, Audio SNIPS", "ctc",
+        {
+            "corpus": {"name": "snips", "bucketing": True, "batch_size": 32, "num_workers": 12}
+            | {"train": ["train"], "dev": ["valid"], "test": ["test"]} | SNIPS_VOICES,
+            "text": {"mode": "character-slot"},
+            "model": _recurrent() | {"zero_infinity": True},
+            "save_best_on": ["dev"], "metric_higher_better": True, "metric": SLOT_METRICS,
+        },
         {"corpus.path": "$SNIPS", "text.slots_file": "$SNIPS/slots.txt", "text.vocab_file": f"{LISTS}/ctc/vocab/character.txt"},
-        save=500,
-        evaluated=("dev",),
-        packages=("pandas", "joblib"),
-        clone=True,
-        specaug=SPECAUG,
+        save=500, evaluated=("dev",), packages=("pandas", "joblib"), clone=True, specaug=SPECAUG,
     ),
     RunnerTask(
-        "er",
-        "emotions, IEMOCAP, five folds",
-        "emotion",
+        "er", "emotions, IEMOCAP, five folds", "emotion",
         _classified(pre_load=True, train_batch_size=4, eval_batch_size=4, num_workers=12, valid_ratio=0.2),
         {"datarc.root": "$IEMOCAP", "datarc.meta_data": "$IEMOCAP/meta_data"},
-        accumulation=8,
-        log=500,
-        folds=("fold1", "fold2", "fold3", "fold4", "fold5"),
+        accumulation=8, log=500, folds=("fold1", "fold2", "fold3", "fold4", "fold5"),
     ),
     RunnerTask(
-        "se",
-        "enhancement, VoiceBank-DEMAND",
-        "enhancement_stft2",
-        _se(),
+        "se", "enhancement, VoiceBank-DEMAND", "enhancement_stft2",
+        _masked(512, 400, {"loss_type": "L1", "mask_type": "AM"}, num_speakers=1, src=["noisy"], tgt=["clean"], hop_length=160),
         _three("VOICEBANK"),
-        log=1250,
-        save=10_000,
-        keep=100,
-        evaluated=("dev",),
-        best="best-states-dev.ckpt",
-        packages=("h5py", "asteroid"),
+        log=1250, save=10_000, keep=100, evaluated=("dev",), best="best-states-dev.ckpt", packages=("h5py", "asteroid"),
     ),
     RunnerTask(
-        "ss",
-        "separation, Libri2Mix",
-        "separation_stft2",
-        _ss(),
+        "ss", "separation, Libri2Mix", "separation_stft2",
+        _masked(1024, 1024, {"loss_type": "MSE", "mask_type": "NPSM"}, num_speakers=2, src=["mix_clean"], tgt=["s1", "s2"]),
         _three("LIBRI2MIX_SEPARATION"),
-        log=2000,
-        save=10_000,
-        keep=100,
-        evaluated=("dev",),
-        best="best-states-dev.ckpt",
-        packages=("h5py", "asteroid"),
+        log=2000, save=10_000, keep=100, evaluated=("dev",), best="best-states-dev.ckpt", packages=("h5py", "asteroid"),
     ),
 )
+# fmt: on

@@ -294,17 +294,17 @@ def parallel_training(workers: int, what: str) -> Iterator[TrainRuns]:
 
 def _start_worker(queue: Any) -> None:
     global _QUEUE
-    _QUEUE = queue
+    _QUEUE, parent = queue, os.getppid()
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends its workers
-    threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
 
+    def exit_with_parent() -> None:
+        """A killed parent cannot end its workers; they notice that they are orphans."""
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
 
-def _exit_with(parent: int) -> None:
-    """A killed parent cannot end its workers; they notice that they are orphans."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
 def _train_in_worker(run: Run, steps: int) -> Attempt:

@@ -30,6 +30,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.audio import read_audio
@@ -116,7 +117,12 @@ class TuningTrainer(Trainer):
     def build(self) -> nn.ModuleDict:
         models, tuning = super().build(), self.tuning
         if tuning.heads:
-            load_head_weights(models["head"], tuning.heads / self.run.task.name / f"seed-{self.run.seed}" / "head.safetensors")
+            path = tuning.heads / self.run.task.name / f"seed-{self.run.seed}" / "head.safetensors"
+            try:
+                models["head"].load_state_dict(load_file(path))
+            except (OSError, SafetensorError, RuntimeError) as error:
+                reason = " ".join(str(error).split())
+                raise InputError(f"{path} holds no head to start from ({reason}); train it first, or leave --heads out") from error
         self.upstream: Any = load_checkpoint(tuning.source).model
         check_known(self.upstream, tuning.source)
         if tuning.adversary and tuning.distort:
@@ -165,8 +171,10 @@ class TuningTrainer(Trainer):
         """The head's input, and the mean over time of every hidden state, (B, S, D), by the upstream as it is now."""
         waves = [wave.result()[0] for wave in batch.waves]
         samples = torch.tensor([len(wave) for wave in waves], device=self.run.device)
-        padded, kind = in_steps(pad_sequence(waves, batch_first=True)).to(self.run.device), torch.device(self.run.device).type
-        with torch.autocast(kind, torch.bfloat16, enabled=self.tuning.bf16):
+        # lengths in steps: oneDNN keeps a program for every length that it meets, gigabytes of them
+        padded = pad_sequence(waves, batch_first=True)
+        padded = pad(padded, (0, -padded.shape[1] % ROUND)).to(self.run.device)
+        with torch.autocast(padded.device.type, torch.bfloat16, enabled=self.tuning.bf16):
             _, layers = training_states(self.upstream, padded, lengths=samples)
         lengths = frames_of_samples(self.upstream.config, samples)
         states = torch.stack(layers, 1)[:, :, : lengths.max()].float()
@@ -197,20 +205,6 @@ class TuningTrainer(Trainer):
                 raise InputError(f"{path} cannot be trained on ({error}); mend it or remove its line") from error
 
         return Waves(utterances, [self.loader.pool.submit(one, u, key) for u, key in zip(utterances, keys, strict=True)])
-
-
-def load_head_weights(head: nn.Module, path: Path) -> None:
-    """Raises InputError for a file that does not hold the weights of such a head."""
-    try:
-        head.load_state_dict(load_file(path))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path} holds no head to start from ({reason}); train it first, or leave --heads out") from error
-
-
-def in_steps(waves: Tensor) -> Tensor:
-    """(B, N) with zeros up to a multiple of ROUND: oneDNN keeps a program for every length that it meets, gigabytes of them."""
-    return torch.nn.functional.pad(waves, (0, -waves.shape[1] % ROUND))
 
 
 @dataclass(frozen=True)

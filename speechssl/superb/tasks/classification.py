@@ -39,7 +39,10 @@ PUBLISHED = {  # s3prl 0.4.18, downstream/{speech_commands,voxceleb1,fluent_comm
 
 
 class UtteranceClassifier(nn.Module):
-    """Weighted sum, projection, mean over time, linear. classes: of every slot (IC: action, object and location in one head)."""
+    """Weighted sum, projection and a linear layer, on the mean over time of every hidden state.
+
+    classes: of every slot (IC: action, object and location in one head).
+    """
 
     def __init__(self, states: int, width: int, classes: tuple[int, ...], projection: int = 256) -> None:
         super().__init__()
@@ -48,15 +51,8 @@ class UtteranceClassifier(nn.Module):
         self.projection = nn.Linear(width, projection)
         self.output = nn.Linear(projection, sum(classes))
 
-    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """Logits (B, C), of the slots one after another. states: (B, S, T, D); lengths: (B,) real frames, at least 1."""
-        features = self.projection(self.featurizer(states))
-        real = torch.arange(features.shape[1], device=features.device) < lengths.to(features.device)[:, None]
-        means = features.masked_fill(~real[..., None], 0).sum(1) / real.sum(1, keepdim=True)
-        return self.output(means)  # type: ignore[no-any-return]
-
-    def of_means(self, means: Tensor) -> Tensor:
-        """The same from the mean of every hidden state over the real frames. means: (B, S, D)."""
+    def forward(self, means: Tensor) -> Tensor:
+        """Logits (B, C), of the slots one after another. means: (B, S, D) over the real frames of every hidden state."""
         return self.output(self.projection(self.featurizer(means)))  # type: ignore[no-any-return]
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -82,12 +78,12 @@ class Classification:
 
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
         assert isinstance(head, UtteranceClassifier)
-        return head.loss(head.of_means(batch.states), self.labels(batch.utterances).to(batch.states.device))
+        return head.loss(head(batch.states), self.labels(batch.utterances).to(batch.states.device))
 
     def predict(self, head: nn.Module, batch: Batch) -> list[list[float]]:
         """The log-probabilities of all classes, of the slots one after another."""
         assert isinstance(head, UtteranceClassifier)
-        slots = head.of_means(batch.states).split(head.classes, 1)
+        slots = head(batch.states).split(head.classes, 1)
         found: list[list[float]] = torch.cat([logits.log_softmax(1) for logits in slots], 1).tolist()
         return found
 

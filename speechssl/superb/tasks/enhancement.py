@@ -139,113 +139,7 @@ def masked(masks: Tensor, mixture: Tensor) -> Tensor:
 # ---- tasks
 
 
-@dataclass(frozen=True)
-class Enhancement:
-    """One clean source. Raises InputError for an utterance without it, or an encoder whose hop is no multiple of the spectrum's."""
-
-    data: UtteranceSet
-    grid: FrameGrid
-    hidden: int = 256
-    layers: int = 3
-    dropout: float = 0.1
-    stft: Stft = Stft(512, 400, 160)
-
-    name = "se"
-    pooled = False
-    wants_waves = True
-    sources = 1
-
-    def __post_init__(self) -> None:
-        check_sources(self.data, self.sources)
-        if self.grid.hop % self.stft.hop:
-            raise InputError(
-                f"{self.data.root} is enhanced in steps of {self.stft.hop} samples, of which the encoder's hop of "
-                f"{self.grid.hop} is no multiple; leave the task out"
-            )
-
-    def build(self, states: int, width: int) -> Masker:
-        return build(self, states, width)
-
-    def loss(self, head: nn.Module, batch: Batch) -> Tensor:
-        """Mean absolute error of log(1 + magnitude), summed over the bins."""
-        masks, mixture, clean, frames = training_spectra(self, head, batch)
-        error = masks * mixture.abs().log1p()[:, None] - clean.abs().log1p()
-        return (real(error.abs(), frames).sum((1, 2, 3)) / frames).mean()
-
-    def predict(self, head: nn.Module, batch: Batch) -> list[np.ndarray]:
-        """(1 + M, N) float32 each: the mixture, and the estimates (of several sources in no order)."""
-        return estimate(self, head, batch)
-
-    def evaluate(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> Evaluation:
-        """PESQ, STOI (percent) and the improvement in SI-SDR (dB); with 0 resamples, to choose heads as s3prl does, PESQ alone.
-
-        A recording without a prediction has the worst PESQ, STOI 0 and an improvement of SILENT. Raises MissingExtra without the
-        libraries.
-        """
-        scores: dict[str, tuple[Score, float]] = {
-            "pesq": (lambda clean, found, _: pesq_wideband(clean[0], found[0]), WORST_PESQ),
-            "stoi": (lambda clean, found, _: stoi_percent(clean[0], found[0]), 0.0),
-            "si_sdri": (si_sdr_improvement, SILENT),
-        }
-        wanted = scores if resamples else {"pesq": scores["pesq"]}
-        return Evaluation(
-            tuple(mean_measure(self.data, split, predicted, name, *score, resamples) for name, score in wanted.items())
-        )
-
-
-@dataclass(frozen=True)
-class Separation:
-    """Two speakers. The spectrum has the encoder's frames. Raises InputError for an utterance that is no mixture of two."""
-
-    data: UtteranceSet
-    grid: FrameGrid
-    hidden: int = 256
-    layers: int = 3
-    dropout: float = 0.1
-    size: int = 1024  # samples of a transform and of its window
-
-    name = "ss"
-    pooled = False
-    wants_waves = True
-    sources = 2
-
-    def __post_init__(self) -> None:
-        check_sources(self.data, self.sources)
-        if OVERLAP * self.grid.hop > self.size:
-            raise InputError(
-                f"{self.data.root} is separated in windows of {self.size} samples, too few for the encoder's hop of "
-                f"{self.grid.hop}; leave the task out"
-            )
-
-    @property
-    def stft(self) -> Stft:
-        return Stft(self.size, self.size, self.grid.hop)
-
-    def build(self, states: int, width: int) -> Masker:
-        return build(self, states, width)
-
-    def loss(self, head: nn.Module, batch: Batch) -> Tensor:
-        """Mean squared error of log(1 + magnitude), summed over the bins, in the order of the sources that is best in a recording.
-
-        The target magnitude is that of the source times the cosine of its phase to the mixture's, where positive (NPSM).
-        """
-        masks, mixture, clean, frames = training_spectra(self, head, batch)
-        aligned = (clean * mixture[:, None].conj()).real / (mixture.abs()[:, None] + torch.finfo(torch.float32).tiny)
-        found, wanted = masks * mixture.abs().log1p()[:, None], aligned.relu().log1p()
-        orders = [wanted[:, list(order)] for order in permutations(range(self.sources))]
-        errors = torch.stack([real((found - order).square(), frames).sum((1, 2, 3)) for order in orders])
-        return (errors.amin(0) / (frames * self.sources)).mean()
-
-    def predict(self, head: nn.Module, batch: Batch) -> list[np.ndarray]:
-        """(1 + M, N) float32 each: the mixture, and the estimates (of several sources in no order)."""
-        return estimate(self, head, batch)
-
-    def evaluate(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> Evaluation:
-        """The improvement in SI-SDR (dB) in the better order of the two; SILENT without a prediction."""
-        return Evaluation((mean_measure(self.data, split, predicted, "si_sdri", si_sdr_improvement, SILENT, resamples),))
-
-
-def build(task: Enhancement | Separation, states: int, width: int) -> Masker:
+def build_masker(task: Enhancement | Separation, states: int, width: int) -> Masker:
     return Masker(states, width, task.stft.bins, task.sources, task.hidden, task.layers, task.dropout)
 
 
@@ -321,6 +215,100 @@ def _recording(path: Path) -> np.ndarray:
     samples = read_audio(path)
     samples.setflags(write=False)
     return samples
+
+
+@dataclass(frozen=True)
+class Enhancement:
+    """One clean source. Raises InputError for an utterance without it, or an encoder whose hop is no multiple of the spectrum's."""
+
+    data: UtteranceSet
+    grid: FrameGrid
+    hidden: int = 256
+    layers: int = 3
+    dropout: float = 0.1
+    stft: Stft = Stft(512, 400, 160)
+
+    name = "se"
+    pooled = False
+    wants_waves = True
+    sources = 1
+    build, predict = build_masker, estimate
+
+    def __post_init__(self) -> None:
+        check_sources(self.data, self.sources)
+        if self.grid.hop % self.stft.hop:
+            raise InputError(
+                f"{self.data.root} is enhanced in steps of {self.stft.hop} samples, of which the encoder's hop of "
+                f"{self.grid.hop} is no multiple; leave the task out"
+            )
+
+    def loss(self, head: nn.Module, batch: Batch) -> Tensor:
+        """Mean absolute error of log(1 + magnitude), summed over the bins."""
+        masks, mixture, clean, frames = training_spectra(self, head, batch)
+        error = masks * mixture.abs().log1p()[:, None] - clean.abs().log1p()
+        return (real(error.abs(), frames).sum((1, 2, 3)) / frames).mean()
+
+    def evaluate(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> Evaluation:
+        """PESQ, STOI (percent) and the improvement in SI-SDR (dB); with 0 resamples, to choose heads as s3prl does, PESQ alone.
+
+        A recording without a prediction has the worst PESQ, STOI 0 and an improvement of SILENT. Raises MissingExtra without the
+        libraries.
+        """
+        scores: dict[str, tuple[Score, float]] = {
+            "pesq": (lambda clean, found, _: pesq_wideband(clean[0], found[0]), WORST_PESQ),
+            "stoi": (lambda clean, found, _: stoi_percent(clean[0], found[0]), 0.0),
+            "si_sdri": (si_sdr_improvement, SILENT),
+        }
+        wanted = scores if resamples else {"pesq": scores["pesq"]}
+        return Evaluation(
+            tuple(mean_measure(self.data, split, predicted, name, *score, resamples) for name, score in wanted.items())
+        )
+
+
+@dataclass(frozen=True)
+class Separation:
+    """Two speakers. The spectrum has the encoder's frames. Raises InputError for an utterance that is no mixture of two."""
+
+    data: UtteranceSet
+    grid: FrameGrid
+    hidden: int = 256
+    layers: int = 3
+    dropout: float = 0.1
+    size: int = 1024  # samples of a transform and of its window
+
+    name = "ss"
+    pooled = False
+    wants_waves = True
+    sources = 2
+    build, predict = build_masker, estimate
+
+    def __post_init__(self) -> None:
+        check_sources(self.data, self.sources)
+        if OVERLAP * self.grid.hop > self.size:
+            raise InputError(
+                f"{self.data.root} is separated in windows of {self.size} samples, too few for the encoder's hop of "
+                f"{self.grid.hop}; leave the task out"
+            )
+
+    @property
+    def stft(self) -> Stft:
+        return Stft(self.size, self.size, self.grid.hop)
+
+    def loss(self, head: nn.Module, batch: Batch) -> Tensor:
+        """Mean squared error of log(1 + magnitude), summed over the bins, in the order of the sources that is best in a recording.
+
+        The target magnitude is that of the source times the cosine of its phase to the mixture's, where positive (NPSM).
+        """
+        masks, mixture, clean, frames = training_spectra(self, head, batch)
+        aligned = (clean * mixture[:, None].conj()).real / (mixture.abs()[:, None] + torch.finfo(torch.float32).tiny)
+        found, wanted = masks * mixture.abs().log1p()[:, None], aligned.relu().log1p()
+        orders = [wanted[:, list(order)] for order in permutations(range(self.sources))]
+        errors = torch.stack([real((found - order).square(), frames).sum((1, 2, 3)) for order in orders])
+        return (errors.amin(0) / (frames * self.sources)).mean()
+
+    def evaluate(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> Evaluation:
+        """The improvement in SI-SDR (dB) in the better order of the two; SILENT without a prediction."""
+        return Evaluation((mean_measure(self.data, split, predicted, "si_sdri", si_sdr_improvement, SILENT, resamples),))
 
 
 # ---- measures, at 16 kHz

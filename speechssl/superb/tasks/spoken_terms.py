@@ -130,8 +130,8 @@ class SpokenTerms:
                     states = [features.states(documents[i].id) for i in block]
                     costs = np.empty((len(layers), len(part), len(block)))
                     for layer in range(len(layers)):
-                        side_by_side = Documents.of([x[layer] for x in states])
-                        of_queries = pool.map(lambda q, at=layer, found=side_by_side: subsequence_costs(q[at], found), spoken)
+                        together = side_by_side([x[layer] for x in states])
+                        of_queries = pool.map(lambda q, at=layer, found=together: subsequence_costs(q[at], *found), spoken)
                         costs[layer] = torch.stack(list(of_queries)).numpy()
                     found[np.ix_(range(len(layers)), part, block)] = -costs
         known = np.isfinite(found)
@@ -190,23 +190,14 @@ def _parts(items: Sequence[int], lengths: Sequence[int], most: int) -> Iterator[
 # ---- subsequence DTW: the place of a spoken query in many documents at once
 
 
-@dataclass(frozen=True)
-class Documents:
-    """Recordings of about one length, side by side."""
-
-    frames: Tensor  # (B, T, D) float32 of length 1, zeros beyond the end
-    beyond: Tensor  # (B, T) bool: not in the document
-
-    @classmethod
-    def of(cls, documents: Sequence[Tensor]) -> Documents:
-        """documents: B of (T, D), each with a frame at least."""
-        lengths = torch.tensor([len(x) for x in documents])
-        frames = pad_sequence([normalize(x.float(), dim=1) for x in documents], batch_first=True)
-        return cls(frames, torch.arange(frames.shape[1]) >= lengths[:, None])
+def side_by_side(documents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """B of (T, D) -> (B, T, D) float32 of length 1, zeros beyond an end, and (B, T) whether a frame is beyond it."""
+    frames = pad_sequence([normalize(x.float(), dim=1) for x in documents], batch_first=True)
+    return frames, torch.arange(frames.shape[1]) >= torch.tensor([len(x) for x in documents])[:, None]
 
 
-def subsequence_costs(query: Tensor, documents: Documents) -> Tensor:
-    """(B,) cost of the query where it fits best, 0 to 1. query: (n, D). Takes memory for n B T numbers.
+def subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
+    """(B,) cost of the query where it fits best, 0 to 1. query: (n, D); frames, beyond: of `side_by_side`. Holds n B T numbers.
 
     The local distance is e^(1 - cosine) - 1, scaled to [0, 1] for every frame of the query over the frames of the document. A path
     takes every frame of the query once, may begin and end anywhere in the document, and advances by 0, 1 or 2 of its frames:
@@ -215,25 +206,15 @@ def subsequence_costs(query: Tensor, documents: Documents) -> Tensor:
     equally far from all frames of the document costs nothing, so that a document of one frame fits every query; here it costs 1.
     librosa's `sequence.dtw` finds the same costs, one pair at a time in 1.5 times the time, and saves no line.
     """
-    return cheapest_paths(relative(distances(query, documents), documents.beyond))
-
-
-def distances(query: Tensor, documents: Documents) -> Tensor:
-    """(n, B, T) e^(1 - cosine) - 1. A frame of zeros is at right angles to all."""
-    return torch.einsum("nd,btd->nbt", normalize(query.float(), dim=1), documents.frames).neg_().add_(1).expm1_()
-
-
-def relative(found: Tensor, beyond: Tensor) -> Tensor:
-    """(n, B, T) scaled to [0, 1] over T, in place; infinite beyond the end of a document."""
+    # (n, B, T); a frame of zeros is at right angles to all
+    found = torch.einsum("nd,btd->nbt", normalize(query.float(), dim=1), frames).neg_().add_(1).expm1_()
+    # scaled over T; infinite beyond the end of a document
     highest = found.masked_fill_(beyond, -torch.inf).amax(2, keepdim=True)
     lowest = found.masked_fill_(beyond, torch.inf).amin(2, keepdim=True)
     spread = highest - lowest
     flat = spread < FLAT
-    return found.sub_(lowest).div_(spread.masked_fill_(flat, 1)).add_(flat)
-
-
-def cheapest_paths(found: Tensor) -> Tensor:
-    """(B,) cost of the best path over n. found: (n, B, T), infinite where no path may go."""
+    found.sub_(lowest).div_(spread.masked_fill_(flat, 1)).add_(flat)
+    # the cheapest paths, a frame of the query at a time
     total = pad(found[0], (2, 0), value=torch.inf)  # nothing lies before the document
     for row in found[1:]:
         before = torch.minimum(torch.minimum(total[:, 2:], total[:, 1:-1]), total[:, :-2])
