@@ -27,6 +27,7 @@ def runs(labelled, encoder, tmp_path):
     return [Run(task, loader, settings, seed, tmp_path / f"{seed}") for seed in (0, 1)]
 
 
+@pytest.mark.slow
 def test_side_by_side_is_one_after_another(runs, tmp_path):
     with parallel_training(2, "heads") as train_runs:
         found = train_runs(runs, 30)

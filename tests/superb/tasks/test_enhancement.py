@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechssl.data.utterances import Utterance, UtteranceSet
@@ -172,6 +172,7 @@ def test_si_sdr_is_that_of_s3prls_loss(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["se", "ss"])
+@settings(max_examples=10)
 @given(frames=st.sampled_from([None, 1, 200]), order=st.permutations(range(3)))
 def test_no_padding_and_no_batch_mate_matters(tmp_path_factory, name, frames, order):
     root = tmp_path_factory.mktemp(name)
@@ -184,12 +185,8 @@ def test_no_padding_and_no_batch_mate_matters(tmp_path_factory, name, frames, or
         (alone,) = task.predict(head, one)
         assert alone.dtype == np.float32 and alone.shape == (1 + task.sources, LENGTHS[i])
         assert np.allclose(together[i], alone, atol=1e-5)
-    losses = [
-        task.loss(
-            head, Batch(batch.utterances[i : i + 1], batch.states[i : i + 1], batch.lengths[i : i + 1], batch.waves[i : i + 1])
-        )
-        for i in order
-    ]
+    rows = [[part[i : i + 1] for part in (batch.utterances, batch.states, batch.lengths, batch.waves)] for i in order]
+    losses = [task.loss(head, Batch(*row)) for row in rows]
     assert float(task.loss(head, batch)) == pytest.approx(float(torch.stack(losses).mean()), rel=1e-4)
 
 
@@ -243,19 +240,12 @@ def test_enhancement_is_evaluated(tmp_path):
     assert all(m.low <= m.value <= m.high for m in (pesq, stoi, improvement))
     (look,) = task.evaluate("test", found, 0).measures
     assert look.metric == "pesq" and look.low == look.value == look.high == pesq.value
-    unheard = task.evaluate("test", {k: w for k, w in found.items() if k != "test1"}, 100).measures
-    assert [m.n for m in unheard] == [3, 3, 3]
-    assert unheard[0].value == pytest.approx(
+    unread = task.evaluate("test", {k: w for k, w in found.items() if k != "test1"}, 100).measures
+    assert [m.n for m in unread] == [3, 3, 3]
+    assert unread[0].value == pytest.approx(
         np.mean([WORST_PESQ] + [pesq_wideband(clean[k], found[k][1]) for k in ("test0", "test2")])
     )
-    assert unheard[1].value < stoi.value and unheard[2].value < improvement.value
-
-
-def test_enhancement_without_the_libraries(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pesq", None)
-    task = made(tmp_path)
-    with pytest.raises(MissingExtra, match=r"speechssl\[superb\]"):
-        task.evaluate("test", {"test0": np.ones((2, 9_000), np.float32)}, 0)
+    assert unread[1].value < stoi.value and unread[2].value < improvement.value
 
 
 def test_separation_is_evaluated_in_the_better_order_against_the_mixture(tmp_path):
@@ -297,9 +287,8 @@ def test_bad_sets_and_grids(tmp_path):
 
 
 def test_published_settings(tmp_path):
-    se, ss = PUBLISHED["se"], PUBLISHED["ss"]
-    assert (se.learning_rate, se.steps, se.batch, se.optimiser) == (1e-3, 100_000, 8, "AdamW")
-    assert (ss.learning_rate, ss.steps, ss.batch, ss.optimiser) == (1e-3, 150_000, 8, "AdamW")
+    published = [(p.learning_rate, p.steps, p.batch, p.optimiser) for p in (PUBLISHED["se"], PUBLISHED["ss"])]
+    assert published == [(1e-3, 100_000, 8, "AdamW"), (1e-3, 150_000, 8, "AdamW")]
     task = made(tmp_path, hidden=256, layers=3)
     head = task.build(13, 768)
     assert head.recurrent.num_layers == 3 and head.recurrent.hidden_size == 256 and head.recurrent.dropout == 0.1
@@ -313,23 +302,17 @@ def masker(seed=0, **sizes):
     return head
 
 
-def weights_for_s3prl(head):
-    return {name.replace("recurrent.", "rnn.").replace("outputs.", "linear."): w for name, w in head.state_dict().items()}
-
-
 @pytest.mark.parametrize("task", ["enhancement_stft2", "separation_stft2"])
 @pytest.mark.parametrize(("lengths", "width", "sources", "layers"), [([1], 1, 1, 1), ([9, 4, 1], 7, 2, 3), ([3, 3], 13, 3, 2)])
 def test_the_head_is_s3prls(task, lengths, width, sources, layers):
     pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
-    from importlib import import_module
-
     from torch.nn.utils.rnn import pack_sequence
 
     model = import_module(f"s3prl.downstream.{task}.model")
     head, lengths = masker(width=width, sources=sources, layers=layers), torch.tensor(lengths)
     states = torch.randn(len(lengths), 3, int(lengths.max()), width)
     theirs = model.SepRNN(width, 9, num_spks=sources, num_layers=layers, hidden_size=5, non_linear="sigmoid").eval()
-    weights = weights_for_s3prl(head)
+    weights = {name.replace("recurrent.", "rnn.").replace("outputs.", "linear."): w for name, w in head.state_dict().items()}
     assert theirs.load_state_dict(weights, strict=False).missing_keys == []
     summed = head.featurizer(states)
     wanted = theirs(pack_sequence([x[:n] for x, n in zip(summed, lengths, strict=True)]))
@@ -362,7 +345,7 @@ def test_masks_depend_on_no_padding_and_no_batch_mate(sizes, repeat, seed):
 
 
 @pytest.mark.parametrize("stft", [Stft(512, 400, 160), Stft(1024, 1024, 320)])
-@pytest.mark.parametrize("samples", [1, 159, 800, 1601, 4999])
+@pytest.mark.parametrize("samples", [1, 159, 1601, 4999])
 @pytest.mark.filterwarnings("ignore:n_fft")
 def test_spectra_are_librosas_and_go_back(stft, samples):
     wave = torch.tensor(np.random.default_rng(samples).standard_normal((2, samples)), dtype=torch.float32)
@@ -375,7 +358,7 @@ def test_spectra_are_librosas_and_go_back(stft, samples):
     assert torch.allclose(stft.spectrum(behind)[:, : stft.frames(samples)], found, atol=1e-4)
 
 
-def test_a_mask_of_ones_is_what_was_heard_and_of_zeros_silence():
+def test_a_mask_of_ones_is_the_mixture_and_of_zeros_silence():
     mixture = torch.randn(2, 5, 9, dtype=torch.complex64)
     mixture[0, 0] = 0
     both = masked(torch.stack([torch.ones(2, 5, 9), torch.zeros(2, 5, 9)], 1), mixture)
@@ -421,15 +404,6 @@ def test_si_sdr_at_its_ends():
             si_sdr(reference, clean)
 
 
-def test_improvement_is_in_the_better_order():
-    clean = np.stack([speechlike(0), speechlike(1)])
-    mixture = clean.sum(0)
-    found = np.stack([noisy(clean[1], 2, 0.01), noisy(clean[0], 3, 0.01)])
-    wanted = np.mean([si_sdr(clean[0], found[1]), si_sdr(clean[1], found[0])]) - np.mean([si_sdr(c, mixture) for c in clean])
-    assert si_sdr_improvement(clean, found, mixture) == pytest.approx(wanted)
-    assert wanted > 10 and si_sdr_improvement(clean, np.stack([mixture, mixture]), mixture) == pytest.approx(0)
-
-
 @pytest.mark.parametrize("level", [1e-4, 0.01, 0.3])
 def test_pesq_and_stoi_are_the_libraries(level):
     pesq = pytest.importorskip("pesq", reason="the optional extra superb is not installed")
@@ -452,7 +426,10 @@ def test_more_noise_is_worse_and_silence_is_worst():
 
 
 @pytest.mark.parametrize(("package", "measure"), [("pesq", pesq_wideband), ("pystoi", stoi_percent)])
-def test_without_the_library(monkeypatch, package, measure):
+def test_without_the_library(tmp_path, monkeypatch, package, measure):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra, match=r"speechssl\[superb\]"):
         measure(speechlike(0), speechlike(0))
+    if package == "pesq":
+        with pytest.raises(MissingExtra, match=r"speechssl\[superb\]"):
+            made(tmp_path).evaluate("test", {"test0": np.ones((2, 9_000), np.float32)}, 0)

@@ -18,10 +18,9 @@ from speechssl.errors import InputError
 from speechssl.superb.tasks import spoken_terms
 from speechssl.superb.tasks.spoken_terms import (
     Costs,
-    Documents,
     SpokenTerms,
-    cheapest_paths,
     max_term_value,
+    side_by_side,
     subsequence_costs,
     term_curves,
     values_at,
@@ -65,11 +64,6 @@ def test_the_layer_that_knows_is_chosen_and_evaluated(tmp_path):
     assert best.value > 60 and evaluated.detail["layer"] == 1 and 0 < evaluated.detail["threshold"] < 6
     still = task.evaluate(states.__getitem__, "test", layer, resamples=0).measures[0]
     assert still.low == still.value == still.high == best.value
-
-
-def test_dev_of_one_layer_is_what_choosing_found(tmp_path):
-    task, states = made(tmp_path)
-    _, found = task.choose_layer(states.__getitem__, 3)
     alone = [task.evaluate(states.__getitem__, "dev", layer, 0).measures[0].value for layer in range(3)]
     assert alone == pytest.approx(found)
 
@@ -128,18 +122,13 @@ def theirs_of(module, folder, queries, documents, features):
     }
 
 
-def test_little_memory_changes_nothing(tmp_path, monkeypatch):
+def test_little_memory_changes_nothing_and_bfloat16_states_are_near(tmp_path, monkeypatch):
     task, states = made(tmp_path)
     whole = task.scores(states.__getitem__, "test", range(3))
+    assert np.abs(whole - task.scores(lambda name: states[name].bfloat16(), "test", range(3)))[1].max() < 0.1
     monkeypatch.setattr(spoken_terms, "BLOCK", 40 * 12)
     monkeypatch.setattr(spoken_terms, "PAIRS", 100)
     assert np.allclose(task.scores(states.__getitem__, "test", range(3), workers=1), whole, atol=1e-5)
-
-
-def test_bfloat16_states_are_near(tmp_path):
-    task, states = made(tmp_path)
-    whole, halved = (task.scores(get, "test", [1]) for get in (states.__getitem__, lambda name: states[name].bfloat16()))
-    assert np.abs(whole - halved).max() < 0.1
 
 
 def test_unreadable_recordings_are_missed_and_never_left_out(tmp_path):
@@ -197,35 +186,24 @@ def by_dtw_python(query, document):
 @given(st.integers(1, 30), st.lists(st.integers(2, 40), min_size=1, max_size=6), st.integers(0, 999))
 def test_it_is_dtw_pythons(length, lengths, seed):
     query, documents = frames(length, seed), [frames(n, seed + 1 + i) for i, n in enumerate(lengths)]
-    ours = subsequence_costs(query, Documents.of(documents)).numpy()
-    assert ours == pytest.approx([by_dtw_python(query, d) for d in documents], abs=1e-5)
-
-
-def test_local_distances_alone():
-    found = torch.tensor([[[0.0, 9.0, 9.0, 1.0]], [[9.0, 9.0, 2.0, 9.0]], [[9.0, 9.0, 9.0, 9.5]]])
-    assert cheapest_paths(found).item() == pytest.approx((0 + 2 + 9) / 3)  # goes on by two frames, then by none
-    assert cheapest_paths(torch.tensor([[[5.0, 1.0]], [[0.0, 7.0]]])).item() == 2.5  # never back
-
-
-def test_no_neighbour_and_no_padding_matters():
-    query, documents = frames(12, 0), [frames(n, n) for n in (3, 30, 7, 19)]
-    together = subsequence_costs(query, Documents.of(documents))
-    alone = torch.cat([subsequence_costs(query, Documents.of([d])) for d in documents])
-    assert torch.allclose(together, alone, atol=1e-6)
+    ours = subsequence_costs(query, *side_by_side(documents))
+    alone = torch.cat([subsequence_costs(query, *side_by_side([d])) for d in documents])
+    assert torch.allclose(ours, alone, atol=1e-5)  # no neighbour and no padding matters
+    assert ours.numpy() == pytest.approx([by_dtw_python(query, d) for d in documents], abs=1e-5)
 
 
 @pytest.mark.parametrize("level", [1.0, 1e-4, 1e4])
 def test_a_query_is_found_where_it_lies_at_any_level(level):
     query = frames(10, 1)
     holding = torch.cat([frames(20, 2), level * query, frames(20, 3)])
-    cost, other = subsequence_costs(query, Documents.of([holding, frames(50, 4)]))
+    cost, other = subsequence_costs(query, *side_by_side([holding, frames(50, 4)]))
     assert cost < 1e-5 < 0.05 < other
 
 
 @pytest.mark.parametrize("document", [frames(1, 0), frames(1, 0).repeat(9, 1), torch.zeros(4, 5)])
 def test_a_document_without_contrast_fits_nothing(document):
     """dtw-python would be given zeros by s3prl's normalisation: the best cost there is."""
-    assert subsequence_costs(frames(6, 1), Documents.of([document, frames(20, 2)]))[0] == 1
+    assert subsequence_costs(frames(6, 1), *side_by_side([document, frames(20, 2)]))[0] == 1
 
 
 def brute_force(scores, truth, costs):
@@ -271,22 +249,15 @@ def test_it_is_the_public_roc_reading_for_one_query():
     assert max_term_value(term_curves(scores, truth), 0).value == pytest.approx((hits - Costs().beta * alarms).max())
 
 
-def test_published_costs():
+def test_values_by_hand():
     assert Costs().beta == pytest.approx(12.49)  # 1 / 0.0741289 - 1: the effective prior that MediaEval's scorer is given
-    assert 1 / (1 + Costs().beta) == pytest.approx(0.0741289, abs=1e-7)
-
-
-def test_ends_of_the_scale():
     truth = np.array([[True, False, False], [False, True, True]])
     assert max_term_value(term_curves(truth * 2.0, truth), 0).value == 1
-    assert max_term_value(term_curves(-1.0 * truth, truth), 0).value == 0  # to say nothing is best
+    assert max_term_value(term_curves(-1.0 * truth, truth), 0).value == 0  # no detection is best
     assert term_curves(-1.0 * truth, truth).thresholds[0] == np.inf
-
-
-def test_scores_of_minus_infinity_are_missed():
     scores, truth = np.array([[3.0, 0.0, 0.0], [-np.inf] * 3]), np.array([[True, False, False], [True, True, False]])
     assert max_term_value(term_curves(scores, truth), 0).value == 0.5
-    assert values_at(scores, truth, -1e9)[1] == 0  # not even at the lowest threshold
+    assert values_at(scores, truth, -1e9)[1] == 0  # a score of minus infinity is missed even at the lowest threshold
 
 
 @pytest.mark.parametrize("wrong", ["no match", "nan", "no query"])

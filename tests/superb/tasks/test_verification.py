@@ -129,12 +129,12 @@ def embeddings(task, split, noise=0.1):
 
 def test_scores_are_cosines(made):
     task = Verification(made(), GRID)
-    found = embeddings(task, "test")
-    trials = task._trials["test"]
-    expected = [
-        float(found[t.first] @ found[t.second] / np.linalg.norm(found[t.first]) / np.linalg.norm(found[t.second])) for t in trials
-    ]
-    assert np.allclose(score_trials(trials, found), expected, atol=1e-5)
+    found, trials = embeddings(task, "test"), task._trials["test"]
+    pairs = [(found[t.first], found[t.second]) for t in trials]
+    assert np.allclose(score_trials(trials, found), [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in pairs], atol=1e-5)
+    found[task.data.splits["test"][0].id] = np.zeros(16)  # like nobody
+    assert 0 <= task.evaluate("test", found, 0).measures[0].value < 50
+    assert task.evaluate("test", dict.fromkeys(found, np.zeros(16)), 0).measures[0].value == 50
 
 
 @pytest.mark.parametrize("broken", [None, np.full(16, np.nan), np.full(16, np.inf)])
@@ -149,13 +149,6 @@ def test_unreadable_recordings_are_wrong_at_any_threshold(made, broken):
     assert eer.n == count and eer.low == eer.value == eer.high
     assert eer.value == pytest.approx(100 * 2 / 18)  # 2 of the 18 trials of one person; 15 of 135 of two, as many
     assert task.evaluate("test", {}, 0).measures[0].value == 100 and task.evaluate("test", {}, 0).measures[1].value == 1
-
-
-def test_an_embedding_of_nought_is_like_nobody(made):
-    task = Verification(made(), GRID)
-    found = embeddings(task, "test") | {task.data.splits["test"][0].id: np.zeros(16)}
-    assert 0 <= task.evaluate("test", found, 0).measures[0].value < 50
-    assert task.evaluate("test", dict.fromkeys(found, np.zeros(16)), 0).measures[0].value == 50
 
 
 def test_speakers_are_drawn_where_there_are_enough(made):
@@ -177,12 +170,9 @@ def test_speakers_are_drawn_where_there_are_enough(made):
         ),
     ],
 )
-def test_training_data_that_cannot_be_learnt_from(made, train, message):
+def test_data_that_cannot_be_learnt_from_is_refused_at_once(made, train, message):
     with pytest.raises(InputError, match=message):
         Verification(made(train=train), GRID)
-
-
-def test_trials_are_looked_at_at_once(made):
     data = made()
     (data.root / "test.trials.jsonl").unlink()
     with pytest.raises(InputError, match=r"test.trials.jsonl"):
@@ -288,15 +278,12 @@ def test_a_short_recording_is_repeated(frames):
     assert all(torch.isfinite(p.grad).all() for p in head.parameters())
 
 
-def test_only_short_ones_are_repeated():
+def test_repetition_and_statistics_by_hand():
     frames = torch.arange(10.0).reshape(2, 5, 1)
     again, lengths = repeated(frames, torch.tensor([2, 5]), 4)
     assert lengths.tolist() == [4, 5] and again[0, :4, 0].tolist() == [0, 1, 0, 1] and torch.equal(again[1], frames[1])
     same, lengths = repeated(frames, torch.tensor([4, 5]), 4)
     assert torch.equal(same, frames) and lengths.tolist() == [4, 5]
-
-
-def test_statistics_by_hand():
     frames = torch.tensor([[[1.0, 3.0, 5.0, float("nan")], [2.0, 2.0, 2.0, float("inf")]]], requires_grad=True)
     found = statistics(frames, torch.tensor([3]))
     assert torch.allclose(found, torch.tensor([[3.0, 2.0, 2.0, 0.0]]), atol=1e-5)
@@ -363,7 +350,7 @@ def s3prls_rates():
     return EER, compute_eer, compute_minDCF
 
 
-def test_by_hand():
+def test_the_curve_by_hand():
     curve = ErrorCurve.of_scores([4, 3, 2, 1], [True, False, True, False])
     assert curve.false_alarms.tolist() == [0, 0, 0.5, 0.5, 1] and curve.misses.tolist() == [1, 0.5, 0.5, 0, 0]
     assert curve.eer == 0.5 and curve.min_dcf(0.5) == 0.5
@@ -444,11 +431,8 @@ def test_a_resample_by_hand():
     assert (eer.low, eer.high, cost.low) == pytest.approx((expected.eer, expected.eer, expected.min_dcf()))
 
 
-def test_more_speakers_are_surer():
+def test_more_speakers_are_surer_and_one_has_no_spread():
     few, many = (verification_intervals(*trials_of(persons, 4_000, 0), 200)[0] for persons in (6, 60))
     assert many.high - many.low < few.high - few.low
-
-
-def test_one_person_has_no_spread():
     found = verification_intervals(np.array([2.0, 1.0, 0.0]), np.array([True, False, True]), ["a"] * 3, ["a"] * 3, 50)[0]
     assert found.low == found.high

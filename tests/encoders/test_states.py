@@ -30,6 +30,9 @@ def test_means_are_the_means_of_the_hidden_states(encoder, recordings, tmp_path)
     for r in recordings:
         assert torch.equal(cached[r.id], encoder.hidden_states(read_audio(r.path)).mean(1))
     assert cached.stacked(["r2", "r0"]).shape == (2, 3, 32) and torch.equal(cached.stacked(["r2"])[0], cached["r2"])
+    (tmp_path / "c/shard-00000.safetensors").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="shard-00000.safetensors is missing or damaged"):
+        CachedStates.load(tmp_path / "c")
 
 
 @pytest.mark.parametrize(("precision", "error"), [("float16", 1e-3), ("bfloat16", 8e-3), ("float32", 0)])
@@ -42,11 +45,11 @@ def test_frames_are_the_hidden_states_to_rounding(encoder, recordings, tmp_path,
     assert len(list((tmp_path / "c").glob("shard-*"))) > 1
 
 
-def test_the_size_is_told_before_and_is_right(encoder, recordings, tmp_path, capsys):
+def test_the_size_is_printed_before_and_is_right(encoder, recordings, tmp_path, capsys):
     cached = cache_states(encoder, recordings, tmp_path / "c", FRAMES)
-    told = next(line for line in capsys.readouterr().err.split("\n") if "GB in" in line)
+    printed = next(line for line in capsys.readouterr().err.split("\n") if "GB in" in line)
     written = sum(cached[r.id].numel() * 2 for r in recordings)
-    assert float(told.partition(": ")[2].split(" GB")[0].split()[-1]) == pytest.approx(written / 1e9, rel=0.01)
+    assert float(printed.partition(": ")[2].split(" GB")[0].split()[-1]) == pytest.approx(written / 1e9, rel=0.01)
 
 
 def test_any_number_of_workers_gives_the_same_bytes(encoder, recordings, tmp_path):
@@ -83,7 +86,7 @@ def test_a_killed_run_goes_on_and_a_finished_one_computes_nothing(encoder, recor
     assert all(torch.equal(fresh[r.id], CachedStates.load(tmp_path / "c")[r.id]) for r in recordings)
 
 
-def test_noise_is_heard_and_told_in_the_card(encoder, recordings, tmp_path):
+def test_noise_is_in_the_states_and_in_the_card(encoder, recordings, tmp_path):
     condition = parse_condition("gaussian@5")
     cached = cache_states(encoder, recordings, tmp_path / "c", hearing=Hearing(condition, Distorter(3)))
     noisy = Distorter(3).apply(read_audio(recordings[1].path), condition, "r1")
@@ -115,9 +118,11 @@ def test_what_cannot_be_read_is_set_aside_and_tried_again(encoder, recordings, t
     assert "r1" in cache_states(encoder, recordings, tmp_path / "c")
 
 
-def test_nothing_that_can_be_read_is_one_sentence_and_leaves_nothing(encoder, tmp_path):
+def test_nothing_that_can_be_read_or_one_id_twice_is_one_sentence_and_leaves_nothing(encoder, tmp_path):
     with pytest.raises(InputError, match="none of the 1 recordings"):
         cache_states(encoder, [Recording("x", tmp_path / "no.flac", 1.0)], tmp_path / "c")
+    with pytest.raises(InputError, match="same id"):
+        cache_states(encoder, [Recording("x", tmp_path / "no.flac", 1.0)] * 2, tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
@@ -128,15 +133,3 @@ def test_too_little_room_is_one_sentence_before_anything_is_computed(encoder, re
     monkeypatch.setattr(features.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
     with pytest.raises(InputError, match="need .* GB and 1e-08 GB are free"):
         cache_states(encoder, recordings, tmp_path / "c")
-
-
-def test_a_damaged_shard_is_one_sentence(encoder, recordings, tmp_path):
-    cache_states(encoder, recordings, tmp_path / "c")
-    (tmp_path / "c/shard-00000.safetensors").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="shard-00000.safetensors is missing or damaged"):
-        CachedStates.load(tmp_path / "c")
-
-
-def test_two_recordings_of_one_id_are_refused(encoder, recordings, tmp_path):
-    with pytest.raises(InputError, match="same id"):
-        cache_states(encoder, [recordings[0], recordings[0]], tmp_path / "c")
