@@ -6,8 +6,9 @@ python recipes/minisqa/choose.py OUT READER ...     OUT: EXP/choose; READER: a f
 import sys
 from pathlib import Path
 
-from tables import _cell, drawn, markdown
+from tables import drawn
 
+from speechssl.eval.tables import Table, condition_name, interval_text
 from speechssl.io import read_json
 from speechssl.results import drawn_sentence, read_rows
 
@@ -28,19 +29,14 @@ def chosen_on_dev(out: Path, readers: list[str]) -> str:
     for reader in readers:
         _, short, *noise = reader.removeprefix("dual-").split("-")
         stages = " + ".join(map(str, steps(out / "models", reader)))
-        lines.append([stages, short, *(noise or ["–"]), *(_cell(found[reader, c]) for c in conditions)])
-    names = [name if snr is None else f"{name} {snr:g} dB" for name, snr in conditions]
-    columns = [
-        "steps of the stages",
-        "of the first, on short windows",
-        "units replaced",
-        *(f"FF1 on dev, {name}" for name in names),
-    ]
+        lines.append((stages, short, *(noise or ["–"]), *(interval_text(found[reader, c]) for c in conditions)))
+    on_dev = (f"FF1 on dev, {condition_name(*c)}" for c in conditions)
+    columns = ("steps of the stages", "of the first, on short windows", "units replaced", *on_dev)
     means = {reader: sum(found[reader, c].value for c in conditions) / len(conditions) for reader in readers}
     best = max(means, key=lambda reader: means[reader])
     over = f" (the mean over {len(conditions)} conditions)" if len(conditions) > 1 else ""
     greatest = f"The greatest FF1 on dev{over}: {best}, {means[best]:.1f}"
-    return "\n\n".join([markdown({"columns": columns, "rows": lines}), drawn_sentence(map(drawn, rows)), greatest])
+    return "\n\n".join([Table("", columns, tuple(lines), drawn_sentence(map(drawn, rows))).markdown, greatest])
 
 
 if __name__ == "__main__":

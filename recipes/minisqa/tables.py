@@ -6,6 +6,7 @@ python recipes/minisqa/tables.py EXP      reads EXP/quality/*.json and EXP/resul
 import sys
 from pathlib import Path
 
+from speechssl.eval.tables import Table, condition_name, interval_text
 from speechssl.io import read_json, write_json
 from speechssl.results import Row, drawn_sentence, read_rows
 
@@ -35,7 +36,7 @@ PUBLISHED = {  # FF1 / AOS on the dev set of NMSQA, arXiv 2203.04911
 }
 
 
-def unit_quality(exp: Path) -> dict:
+def unit_quality(exp: Path) -> Table:
     rows = []
     for name, label in UNITS.items():
         path = exp / "quality" / f"{name}.json"
@@ -43,70 +44,54 @@ def unit_quality(exp: Path) -> dict:
             q = read_json(path)
             cells = [q["K"], _number(q, "same_text_distance"), _number(q, "same_text_auc"), _number(q, "phone_purity")]
             more = [_number(q, name) for name in ("cluster_purity", "pnmi", "oracle_ff1")]
-            rows.append([label, *cells, *more, _number(q, "units_a_second", 1)])
-    columns = ["units", "K", "same-text distance", "AUC", "phone purity", "cluster purity", "PNMI", "oracle FF1", "units a second"]
+            rows.append((label, *cells, *more, _number(q, "units_a_second", 1)))
+    columns = ("units", "K", "same-text distance", "AUC", "phone purity", "cluster purity", "PNMI", "oracle FF1", "units a second")
     note = (
         "On the voices of the test set; the distance is between the units of one question spoken by two of them; "
         "the oracle labels the answers with units and decodes the labels."
     )
-    return {"title": "Quality of the units", "columns": columns, "rows": rows, "note": note}
+    return Table("Quality of the units", columns, tuple(rows), note)
 
 
 def _number(values: dict, name: str, places: int = 3) -> str:
     return f"{values[name]:.{places}f}" if name in values else "–"
 
 
-def assignments(exp: Path) -> dict:
+def assignments(exp: Path) -> Table:
     clean = {(r.system, r.metric): r for r in read_rows(exp / "results.jsonl") if r.condition == "clean"}
     rows = []
     for system, label in ASSIGNMENTS.items():
         if (system, "ff1") in clean:
-            f, a = clean[system, "ff1"], clean[system, "aos"]
-            cells = [_cell(x) for x in (f, a)]
+            cells = (interval_text(clean[system, metric]) for metric in ("ff1", "aos"))
             steps = read_json(exp / "models" / system / "card.json")["training"]["steps"]
-            rows.append([label, steps, *cells, PUBLISHED[system]])
-    columns = ["rows of the text encoder given to the units", "steps", "FF1", "AOS", "published, NMSQA dev"]
+            rows.append((label, steps, *cells, PUBLISHED[system]))
+    columns = ("rows of the text encoder given to the units", "steps", "FF1", "AOS", "published, NMSQA dev")
     note = "DUAL on clean test speech, at equal steps, fewer than what ships. Published most frequent: ids 5 to K + 4, in order. "
     note += drawn_sentence(map(drawn, clean.values()))
-    return {"title": "Five ways of giving units to a text encoder", "columns": columns, "rows": rows, "note": note}
+    return Table("Five ways of giving units to a text encoder", columns, tuple(rows), note)
 
 
-def _cell(row: Row) -> str:
-    return f"{row.value:.1f}" if row.low is None else f"{row.value:.1f} [{row.low:.1f}, {row.high:.1f}]"  # one passage has none
-
-
-def scores(exp: Path) -> dict:
+def scores(exp: Path) -> Table:
     """Systems and metrics against conditions; only printed, for the page has it."""
     rows = [r for r in read_rows(exp / "results.jsonl") if r.system not in ASSIGNMENTS]
     conditions = list(dict.fromkeys((r.condition, r.snr_db) for r in rows))
-    cells = {(r.system, r.metric, (r.condition, r.snr_db)): _cell(r) for r in rows}
-    lines = dict.fromkeys(
-        (r.metric, r.system) for r in sorted(rows, key=lambda r: ("ff1", "aos", "em", "f1", "wer", "cer").index(r.metric))
-    )
-    table = [[metric.upper(), system, *(cells.get((system, metric, c), "–") for c in conditions)] for metric, system in lines]
-    names = [name if snr is None else f"{name} {snr:g} dB" for name, snr in conditions]
-    return {
-        "title": "Scores",
-        "columns": ["", "system", *names],
-        "rows": table,
-        "note": f"Percent. {drawn_sentence(map(drawn, rows))}",
-    }
+    cells = {(r.system, r.metric, (r.condition, r.snr_db)): r for r in rows}
+    order = ("ff1", "aos", "em", "f1", "wer", "cer")
+    lines = dict.fromkeys((r.metric, r.system) for r in sorted(rows, key=lambda r: order.index(r.metric)))
+    table = tuple((m.upper(), system, *(interval_text(cells.get((system, m, c))) for c in conditions)) for m, system in lines)
+    columns = ("", "system", *(condition_name(*c) for c in conditions))
+    return Table("", columns, table, f"Percent. {drawn_sentence(map(drawn, rows))}")
 
 
 def drawn(row: Row) -> tuple[str, str, int]:
     return row.metric, row.drawn, row.groups
 
 
-def markdown(table: dict) -> str:
-    lines = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
-
-
 def main(exp: Path) -> None:
-    print(markdown(scores(exp)))
+    print(scores(exp).markdown)
     for name, table in (("units", unit_quality(exp)), ("assignments", assignments(exp))):
-        write_json(exp / "tables" / f"{name}.json", table)
-        print(f"\n{table['title']}. {table['note']}\n\n{markdown(table)}")
+        write_json(exp / "tables" / f"{name}.json", table.values)
+        print(f"\n{table.markdown}")
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ The criterion, stated before anything was trained:
     among the arms whose mean in clean speech is at most 1 point below that of the encoder that training starts from;
     of means that print alike, the arm with the lowest unit edit distance in that noise.
 
-Where only some tasks were judged (JUDGED of choose.sh), the mean is over these, and the table shows no others. Units are not in the
-mean: they compare an encoder with itself. The difference from `base` has a 95 % interval of the paired cluster
-bootstrap (voices that several tasks share are drawn in all of them together), which is not corrected for the number of arms.
+Where only some tasks were evaluated (EVAL_TASKS of choose.sh), the mean is over these, and the table shows no others. Units are
+not in the mean: they compare an encoder with itself. The difference from `base` has a 95 % interval of the paired cluster bootstrap
+(voices that several tasks share are drawn in all of them together), which is not corrected for the number of arms.
 
 python recipes/robustness/choose.py EXP CONFIG      reads EXP/ARM/dev/scores; CONFIG: choose.yaml, for what an arm changes
 """
@@ -24,6 +24,7 @@ from typing import Any
 import yaml
 
 from speechssl.errors import InputError
+from speechssl.eval.tables import Table, interval_text
 from speechssl.io import read_json
 from speechssl.results import drawn_sentence
 from speechssl.stats import Estimate, ItemScore, combined, common_units, drawn_together, mean_of, resampled
@@ -39,7 +40,7 @@ Scores = Mapping[tuple[str, str, str], Estimate]  # arm, task, condition
 
 @dataclass(frozen=True)
 class Arm:
-    """Percent. difference: of `noisy` from that of `base`, paired; None for `base` itself and where it was not judged."""
+    """Percent. difference: of `noisy` from that of `base`, paired; None for `base` itself and where it was not evaluated."""
 
     name: str
     cells: Mapping[str, tuple[float, float]]  # task -> clean, noisy
@@ -54,7 +55,9 @@ def read_scores(exp: Path) -> Scores:
     found: dict[str, dict[tuple[str, str, str], list[ItemScore]]] = {task: {} for task in (*TASKS, UNITS)}
     arms = [path.parent.parent.name for path in sorted(exp.glob("*/dev/results.jsonl"))]
     if START not in arms:
-        raise InputError(f"{exp} has no scores of the arm {START}; judge it: bash recipes/robustness/choose.sh {exp} judge {START}")
+        raise InputError(
+            f"{exp} has no scores of the arm {START}; evaluate it: bash recipes/robustness/choose.sh {exp} evaluate {START}"
+        )
     for arm in arms:
         for path in sorted((exp / arm / "dev" / "scores" / arm).glob("*/*.json")):
             values = read_json(path)
@@ -64,22 +67,22 @@ def read_scores(exp: Path) -> Scores:
     found = {task: cells for task, cells in found.items() if cells}
     for arm in arms:
         if missing := [t for t in {**found, UNITS: {}} for c in (CLEAN, NOISY) if (arm, t, c) not in found.get(t, {})]:
-            raise InputError(f"the arm {arm} has not been judged in {missing[0]}; run choose.sh {exp} judge {arm} again")
+            raise InputError(f"the arm {arm} has not been evaluated in {missing[0]}; run choose.sh {exp} evaluate {arm} again")
     if found.keys() == {UNITS}:
-        raise InputError(f"{exp} was judged by units alone, which choose nothing; name other tasks in JUDGED of choose.sh")
+        raise InputError(f"{exp} was evaluated by units alone, which choose nothing; name other tasks in EVAL_TASKS of choose.sh")
     unit = {task: LARGER.get(task, "recording") for task in found}
     together = drawn_together({task: common_units(cells, unit[task])[1] for task, cells in found.items()})
     drawn = (resampled(cells, unit=unit[task], among=together[task]) for task, cells in found.items())
     return {key: estimate for estimates in drawn for key, estimate in estimates.items()}
 
 
-def judged(scores: Scores) -> list[str]:
+def evaluated(scores: Scores) -> list[str]:
     """The tasks of the mean."""
     return [task for task in TASKS if any(key[1] == task for key in scores)]
 
 
 def arm_of(name: str, scores: Scores) -> Arm:
-    tasks = judged(scores)
+    tasks = evaluated(scores)
     clean, noisy = (mean_of([scores[name, task, c] for task in tasks]) for c in (CLEAN, NOISY))
     difference = None
     if name != BASE and (BASE, UNITS, NOISY) in scores:
@@ -106,31 +109,24 @@ def changed(name: str, sections: Mapping[str, Any], exp: Path) -> str:
     return ", ".join([*settings, f"{steps} steps"])
 
 
-def table(arms: Sequence[Arm], sections: Mapping[str, Any], exp: Path) -> str:
+def table(arms: Sequence[Arm], sections: Mapping[str, Any], exp: Path) -> Table:
     chosen = choose(arms)
-    columns = ["arm", "in the place of base's", *arms[0].cells, "mean", "against base, dev noise", "UED"]
+    columns = ("arm", "in the place of base's", *arms[0].cells, "mean", "against base, dev noise", "UED")
     rows = []
     for arm in arms:
-        cells = [f"{clean:.1f} · {noisy:.1f}" for clean, noisy in (*arm.cells.values(), (arm.clean, arm.noisy))]
+        cells = (f"{clean:.1f} · {noisy:.1f}" for clean, noisy in (*arm.cells.values(), (arm.clean, arm.noisy)))
         name = f"**{arm.name}**" if arm is chosen else arm.name
-        rows.append([name, changed(arm.name, sections, exp), *cells, _points(arm.difference), f"{arm.units:.1f}"])
-    lines = ["| " + " | ".join(row) + " |" for row in (columns, ["---"] * len(columns), *rows)]
+        difference = interval_text(arm.difference.interval if arm.difference else None, "+")
+        rows.append((name, changed(arm.name, sections, exp), *cells, difference, f"{arm.units:.1f}"))
     verdict = f"Chosen: {chosen.name}." if chosen else f"No arm is at most {WORSE:g} point below the start in clean speech."
-    return "\n".join([*lines, "", f"Clean · dev noise at 5 dB, dev splits. {verdict}"])
-
-
-def _points(difference: Estimate | None) -> str:
-    if difference is None:
-        return "–"
-    v = difference.interval
-    return f"{v.value:+.1f}" + (f" [{v.low:+.1f}, {v.high:+.1f}]" if v.estimated else "")
+    return Table("", columns, tuple(rows), f"Clean · dev noise at 5 dB, dev splits. {verdict}")
 
 
 def main(exp: Path, config: Path) -> None:
     scores, sections = read_scores(exp), yaml.safe_load(config.read_text(encoding="utf-8"))
     order = [START, *sections]
     names = sorted({arm for arm, _, _ in scores}, key=order.index)
-    print(table([arm_of(name, scores) for name in names], sections, exp))
+    print(table([arm_of(name, scores) for name in names], sections, exp).markdown)
     print(drawn_sentence((task, e.unit, e.groups) for (_, task, _), e in scores.items()))
 
 

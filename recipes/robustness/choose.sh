@@ -6,22 +6,22 @@
 #   bash recipes/robustness/choose.sh EXP                  all of it, one arm after another
 #   bash recipes/robustness/choose.sh EXP data             the corpus and the spoken sets alone
 #   bash recipes/robustness/choose.sh EXP train ARM...     pre-training and units of these arms (default: all)
-#   bash recipes/robustness/choose.sh EXP judge ARM...     their scores; heads are trained here, on clean speech
-#   bash recipes/robustness/choose.sh EXP ARM...           train and judge these; several such commands may run at once, after `data`
-#   bash recipes/robustness/choose.sh EXP table            the table of all arms that have been judged
-# Arms: those of choose.yaml, and `start`, the encoder that all of them go on from, which is judged only.
+#   bash recipes/robustness/choose.sh EXP evaluate ARM...  their scores; heads are trained here, on clean speech
+#   bash recipes/robustness/choose.sh EXP ARM...           train and evaluate these; several such commands may run at once, after `data`
+#   bash recipes/robustness/choose.sh EXP table            the table of all arms that have been evaluated
+# Arms: those of choose.yaml, and `start`, the encoder that all of them go on from, which is evaluated only.
 # A GPU is taken where there is one; with CUDA_VISIBLE_DEVICES= the CPU alone.
 # Environment:
 #   STEPS=3000       of every arm but steps-third and steps-double (6000)
 #   SEED=1           of sets, trainings, heads and noise (0)
-#   WORKERS=8        threads of `judge` (2)
+#   WORKERS=8        threads of `evaluate` (2)
 #   CORPUS=FOLDER    a MiniSQA corpus; default: that of recipes/minisqa, made here where it is missing
-#   JUDGED="dual"    the tasks of `judge` beside units, where time is short: of ks ic sid style dual (all)
+#   EVAL_TASKS=dual  the tasks of `evaluate` beside units, where time is short: of ks ic sid style dual (all)
 #   TASKS=FOLDER     the spoken sets of `prepare minisuperb`; default: EXP/tasks, made here where they are missing
 #   START=FOLDER     the models that training goes on from (exp/minisqa/models, of recipes/minisqa)
 #   CONFIG=FILE      default: recipes/robustness/choose.yaml
 set -euo pipefail
-EXP=${1:?the folder of the experiment comes first: choose.sh EXP [data|train|judge|table] [ARM...]}
+EXP=${1:?the folder of the experiment comes first: choose.sh EXP [data|train|evaluate|table] [ARM...]}
 shift
 ARMS=(base snr-related snr-constant snr-low shares-related shares-equal silence-0 distil-0 distil-1 distil-5 distorted-half steps-third steps-double)
 CONFIG=${CONFIG:-recipes/robustness/choose.yaml} STEPS=${STEPS:-6000} SEED=${SEED:-0} WORKERS=${WORKERS:-2}
@@ -61,21 +61,21 @@ train() {
   ln -sfn "$READERS/dual" "$out/dual"
 }
 
-judge() {
+evaluate() {
   local models=$EXP/$1
   if [ "$1" = start ]; then models=$START; fi
   local task tasks=("units=$CORPUS")
-  for task in ${JUDGED:-ks ic sid style dual}; do
+  for task in ${EVAL_TASKS:-ks ic sid style dual}; do
     if [ "$task" = dual ]; then tasks+=("dual=$CORPUS"); else tasks+=("$task=$TASKS/$task"); fi
   done
   speechssl evaluate robustness "$EXP/$1" --encoders "$1=$models" --split dev --seen --unseen dev --seed "$SEED" --workers "$WORKERS" \
-    --tasks "${tasks[@]}" $(with judge)
+    --tasks "${tasks[@]}" $(with evaluate)
 }
 
 table() { python recipes/robustness/choose.py "$EXP" "$CONFIG"; }
 
 DO=all
-case ${1:-} in data | train | judge | table) DO=$1 && shift ;; esac
+case ${1:-} in data | train | evaluate | table) DO=$1 && shift ;; esac
 if [ $# -gt 0 ]; then
   for arm in "$@"; do
     [[ " start ${ARMS[*]} " = *" $arm "* ]] || { echo "there is no arm $arm; choose from start ${ARMS[*]}" >&2 && exit 2; }
@@ -90,8 +90,8 @@ case $DO in
     data
     for arm in "${CHOSEN[@]}"; do
       echo "== $arm"
-      if [ "$DO" != judge ]; then train "$arm"; fi
-      if [ "$DO" != train ]; then judge "$arm"; fi
+      if [ "$DO" != evaluate ]; then train "$arm"; fi
+      if [ "$DO" != train ]; then evaluate "$arm"; fi
     done
     if [ "$DO" = all ] && [ $# -eq 0 ]; then table; fi
     ;;

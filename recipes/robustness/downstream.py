@@ -2,7 +2,7 @@
 
 python recipes/robustness/downstream.py few TASKS OUT TRAIN DEV TEST LONGEST    so many recordings of LONGEST seconds at most
 python recipes/robustness/downstream.py choose OUT    dev scores of all arms; OUT/chosen.txt gets the best of each kind
-python recipes/robustness/downstream.py table OUT     the columns, from the results of the arms that were judged
+python recipes/robustness/downstream.py table OUT     the columns, from the results of the arms that were evaluated
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from tables import Scores, markdown
+from tables import Scores
 
 from speechssl.data.utterances import SPLITS
+from speechssl.eval.tables import Table
 from speechssl.io import read_json, write_json, write_text
 from speechssl.results import LOWER_IS_BETTER, drawn_sentence
 
@@ -61,13 +62,9 @@ def choose(out: Path) -> None:
     found = {arm.name: dev_scores(arm) for arm in sorted(out.iterdir()) if any(arm.glob("heads/*/*/seed-*/card.json"))}
     found = {name: scores for name, scores in found.items() if name == "distorted" or name.startswith("dat-")}
     tasks = list(next(iter(found.values())))
-    heads = [
-        "dev, mean of clean and distorted",
-        *(f"{task} {found['distorted'][task][0]}" for task in tasks),
-        "mean of what is right",
-    ]
-    lines = [[n, *(f"{s[task][1]:.1f}" for task in tasks), f"{worth(s):.1f}"] for n, s in found.items()]
-    print(markdown(heads, lines))
+    metrics = (f"{task} {found['distorted'][task][0]}" for task in tasks)
+    lines = tuple((n, *(f"{s[task][1]:.1f}" for task in tasks), f"{worth(s):.1f}") for n, s in found.items())
+    print(Table("", ("dev, mean of clean and distorted", *metrics, "mean of what is right"), lines).markdown)
     best = [max((n for n in found if n.startswith(f"dat-{kind}-")), key=lambda n: worth(found[n])) for kind in ("binary", "multi")]
     chosen = [*(("dat", name) for name in best), ("both", max(best, key=lambda n: worth(found[n])))]
     write_text(out / "chosen.txt", "".join(f"{what} {name} {' '.join(name.split('-')[1:])}\n" for what, name in chosen))
@@ -88,9 +85,10 @@ def table(out: Path) -> None:
             tasks = tasks or scores.names(0)
             (encoder,) = scores.names(2)
             found, every = scores.line(encoder), Scores({**every.cells, **scores.cells}, scores.snr)
-            lines.append([f"{what} (`{encoder}`)", *(found[task] for task in tasks)])
-    print(f"\n## Downstream, clean · seen · unseen\n\n{markdown(['', *tasks], lines)}\n\n{every.everything()}")
-    print(f"\n{drawn_sentence((r.system, r.drawn, r.groups) for r in every.cells.values())}")
+            lines.append((f"{what} (`{encoder}`)", *(found[task] for task in tasks)))
+    drawn = drawn_sentence((r.system, r.drawn, r.groups) for r in every.cells.values())
+    table = Table("Downstream, clean · seen · unseen", ("", *tasks), tuple(lines))
+    print("", table.markdown, every.everything().markdown, drawn, sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ if [ "${HEADS:-}" = clean ]; then
   FROM_MORE=(--heads "$OUT/continual/heads/continual")
 fi
 
-echo "== trained on the training set, judged on dev alone"
+echo "== trained on the training set, evaluated on dev alone"
 arm distorted "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --finetune --train-only
 all_done # it makes the stand-in of MUSAN for all
 for labels in binary multi; do for mode in $MODES; do for weight in $WEIGHTS; do

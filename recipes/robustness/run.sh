@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Encoders for noisy speech: the shipped HuBERT goes on training on distorted speech, with and without a domain adversary, and on
-# more data; then all of them are judged in every task and noise. Beside them models of tasks that are trained on distorted speech, with
+# more data; then all of them are evaluated in every task and noise. Beside them models of tasks that are trained on distorted speech, with
 # and without domain-adversarial training (DAT).
 # Run from the repository root. Every stage skips what is done and goes on where it was killed.
 #   bash recipes/robustness/run.sh                             the published run (hours of 2 cores, see README.md; no GPU needed)

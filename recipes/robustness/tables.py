@@ -6,16 +6,21 @@ python recipes/robustness/tables.py EXP      reads results.jsonl and degradation
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from speechssl.eval.tables import Table, interval_text, table_of
 from speechssl.io import read_json
 from speechssl.results import Row, read_rows
 
 AT = 5.0  # dB, of the targets and of the tables of scores
-Numbers = Mapping[str, Any] | None  # value, low, high
+
+
+def nearest(ratios: Set[float | None]) -> float | None:
+    """The SNR nearest to AT; None where there is none."""
+    return min((s for s in ratios if s is not None), key=lambda s: abs(s - AT), default=None)
 
 
 @dataclass(frozen=True)
@@ -36,80 +41,60 @@ class Scores:
         """Of the tasks (0), conditions (1) or encoders (2), in order."""
         return list(dict.fromkeys(key[place] for key in self.cells))
 
-    def lecture(self) -> str:
-        """A line an encoder, a column a task: clean · seen · unseen, the latter two means over their noises."""
-        return markdown(["", *self.names(0)], [[e, *self.line(e).values()] for e in self.names(2)])
-
     def line(self, encoder: str) -> dict[str, str]:
-        """clean · seen · unseen, by the name of the task."""
-        groups = ("clean", "seen", "unseen")
-        return {task: " · ".join(self._mean(task, group, encoder) for group in groups) for task in self.names(0)}
+        """clean · seen · unseen, the latter two means over their noises, by the name of the task."""
 
-    def _mean(self, task: str, group: str, encoder: str) -> str:
-        found = [r.value for (t, c, e), r in self.cells.items() if (t, e) == (task, encoder) and c.split("-")[0] == group]
-        return f"{sum(found) / len(found):.1f}" if found else "–"
+        def mean(task: str, group: str) -> str:
+            found = [r.value for (t, c, e), r in self.cells.items() if (t, e) == (task, encoder) and c.split("-")[0] == group]
+            return f"{sum(found) / len(found):.1f}" if found else "–"
 
-    def everything(self) -> str:
+        return {task: " · ".join(mean(task, group) for group in ("clean", "seen", "unseen")) for task in self.names(0)}
+
+    def lecture(self) -> Table:
+        """A line an encoder, a column a task: clean · seen · unseen."""
+        return Table("", ("", *self.names(0)), tuple((e, *self.line(e).values()) for e in self.names(2)))
+
+    def everything(self) -> Table:
         """A line a task in a condition, a column an encoder, with intervals."""
         encoders, lines = self.names(2), [(task, c) for task in self.names(0) for c in self.names(1)]
-        rows = {line: [self.cells.get((*line, e)) for e in encoders] for line in lines}
-        table = [[*line, *(cell(asdict(r) if r else None) for r in found)] for line, found in rows.items()]
-        return markdown(["task", "condition" if self.snr is None else f"condition ({self.snr:g} dB)", *encoders], table)
+        rows = tuple((*line, *(interval_text(self.cells.get((*line, e))) for e in encoders)) for line in lines)
+        return Table("", ("task", "condition" if self.snr is None else f"condition ({self.snr:g} dB)", *encoders), rows)
 
 
-def targets(values: Mapping[str, Any]) -> str:
+def targets(values: Mapping[str, Any]) -> Table:
     """What the recipe aims at, a column an encoder beside the baseline."""
     clean = {line["encoder"]: line for line in values["clean"]}
     unseen = [a for a in values["averages"] if a["group"] == "unseen"]
     snr = nearest({a["snr_db"] for a in unseen})
     at = {a["encoder"]: a for a in unseen if a["snr_db"] == snr}
     where = "" if snr is None else f" at {snr:g} dB"
-    table = [
-        [f"removes 40 % of the baseline's loss in unseen noise{where}", *(cell(at.get(e, {}).get("removed")) for e in clean)],
-        ["the same, against the baseline's clean speech", *(cell(at.get(e, {}).get("recovered")) for e in clean)],
-        ["in clean speech at most 1 point worse: mean over tasks", *(cell(c["gain"], "+") for c in clean.values())],
-        ["and the worst task", *(worst(c["worst"]) for c in clean.values())],
+    worst = [f"{w['task']}: {interval_text(w, '+')}" if (w := c["worst"]) else "–" for c in clean.values()]
+    rows = [
+        (
+            f"removes 40 % of the baseline's loss in unseen noise{where}",
+            *(interval_text(at.get(e, {}).get("removed")) for e in clean),
+        ),
+        ("the same, against the baseline's clean speech", *(interval_text(at.get(e, {}).get("recovered")) for e in clean)),
+        ("in clean speech at most 1 point worse: mean over tasks", *(interval_text(c["gain"], "+") for c in clean.values())),
+        ("and the worst task", *worst),
     ]
-    return markdown(["target", *clean], [*table, *against_cascade(values["dual_against_cascade"], list(clean))])
-
-
-def nearest(ratios: Set[float | None]) -> float | None:
-    """The SNR nearest to AT; None where there is none."""
-    return min((s for s in ratios if s is not None), key=lambda s: abs(s - AT), default=None)
-
-
-def against_cascade(lines: Sequence[Mapping[str, Any]], encoders: Sequence[str]) -> list[list[str]]:
-    """A line a noise, over all SNRs: what DUAL keeps of its clean FF1, less what the cascade of the same encoder keeps."""
-    mine = [x for x in lines if x["dual_encoder"] == x["cascade_encoder"]]
-    found: dict[str, dict[str, Any]] = {}
+    # A line a noise, over all SNRs: what DUAL keeps of its clean FF1, less what the cascade of the same encoder keeps.
+    mine = [x for x in values["dual_against_cascade"] if x["dual_encoder"] == x["cascade_encoder"]]
+    kept: dict[str, dict[str, Any]] = {}
     for x in sorted(mine, key=lambda x: len(x["mean_over"])):  # the mean over the SNRs comes last, and stays
-        found.setdefault(x["condition"], {})[x["dual_encoder"]] = x["difference"]
+        kept.setdefault(x["condition"], {})[x["dual_encoder"]] = x["difference"]
     what = "DUAL keeps more of its clean FF1 than the cascade (above 0), mean over SNRs,"
-    return [[f"{what} {noise}", *(cell(of.get(e), "+") for e in encoders)] for noise, of in found.items()]
-
-
-def worst(line: Mapping[str, Any] | None) -> str:
-    return f"{line['task']}: {cell(line, '+')}" if line else "–"
-
-
-def cell(n: Numbers, sign: str = "") -> str:
-    if not n or "value" not in n:
-        return "–"
-    ends = "" if n["low"] is None else f" [{n['low']:{sign}.1f}, {n['high']:{sign}.1f}]"  # one passage has none
-    return f"{n['value']:{sign}.1f}{ends}"
-
-
-def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    rows += [(f"{what} {noise}", *(interval_text(of.get(e), "+") for e in clean)) for noise, of in kept.items()]
+    return Table("", ("target", *clean), tuple(rows))
 
 
 def show(exp: Path, title: str) -> None:
     scores, values = Scores.read(exp / "results.jsonl"), read_json(exp / "degradation.json")
-    print(f"\n## {title}\n\n{scores.lecture()}\n\n{scores.everything()}\n\n{values['drawn']}\n\n{targets(values)}")
-    for table in values["tables"]:
-        if table["title"].startswith("Loss in noise"):
-            print(f"\n{markdown(table['columns'], table['rows'])}\n\n{table['note']}")
+    tables = [scores.lecture().markdown, scores.everything().markdown, values["drawn"], targets(values).markdown]
+    print(f"\n## {title}\n", *tables, sep="\n\n")
+    for table in map(table_of, values["tables"]):
+        if table.title.startswith("Loss in noise"):
+            print(f"\n{table.markdown}")
 
 
 def main(exp: Path) -> None:

@@ -7,15 +7,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from speechssl.eval.tables import Table
 from speechssl.results import Row, read_rows
 
 OURS = "speechssl"
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    print("\n| " + " | ".join(head) + " |\n|" + "---|" * len(head))
-    for line in lines:
-        print("| " + " | ".join(line) + " |")
+    print(f"\n{Table('', tuple(head), tuple(map(tuple, lines))).markdown}")
 
 
 def encoders(rows: list[Row]) -> None:
@@ -41,11 +40,8 @@ def encoders(rows: list[Row]) -> None:
 
 def plain(rows: list[Row], metrics: Sequence[str], where: str = "") -> None:
     chosen = [r for r in rows if r.metric in metrics and (where in r.condition if where else " x " not in r.condition)]
-    table(["encoder", "what", "system", "metric", "value"], [_cells(r) for r in chosen])
-
-
-def _cells(r: Row) -> list[str]:
-    return [r.encoder, r.condition, r.system, r.metric, f"{r.value:.2f}"]
+    lines = [[r.encoder, r.condition, r.system, r.metric, f"{r.value:.2f}"] for r in chosen]
+    table(["encoder", "what", "system", "metric", "value"], lines)
 
 
 def chunks(rows: list[Row], metric: str) -> None:

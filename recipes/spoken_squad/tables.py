@@ -6,14 +6,15 @@ python recipes/spoken_squad/tables.py EXP SPLIT ...      reads EXP/corpus/data_r
 import sys
 from pathlib import Path
 
+from speechssl.eval.tables import Table, interval_text
 from speechssl.io import read_json
-from speechssl.results import Row, drawn_sentence, read_rows
+from speechssl.results import drawn_sentence, read_rows
 
 WER = {"test": 22.7, "test-wer44": 44.2, "test-wer54": 54.8}  # % as published; where the text is known it is measured
 COLUMNS = ("test set", "system", "WER, published", "WER, measured", "answer in transcript", "EM", "F1")
 
 
-def lines(exp: Path, splits: list[str]) -> list[list[str]]:
+def lines(exp: Path, splits: list[str]) -> list[tuple[str, ...]]:
     facts = read_json(exp / "corpus" / "data_report.json")["splits"]
     found = []
     for split in (s for s in splits if (exp / s / "results.jsonl").is_file()):
@@ -21,23 +22,16 @@ def lines(exp: Path, splits: list[str]) -> list[list[str]]:
         ceiling = facts[split].get("answer_in_context")
         inside = "–" if ceiling is None else f"{100 * ceiling:.1f}"
         for system in dict.fromkeys(name for name, _ in rows):
-            values = [_cell(rows.get((system, metric))) for metric in ("wer", "em", "f1")]
-            heard = [f"{WER[split]:.1f}" if split in WER else "–", values[0], inside]
-            found.append([split, system, *(["–"] * 3 if system == "text" else heard), *values[1:]])  # text reads no transcript
+            values = [interval_text(rows.get((system, metric))) for metric in ("wer", "em", "f1")]
+            recognised = [f"{WER[split]:.1f}" if split in WER else "–", values[0], inside]
+            found.append((split, system, *(["–"] * 3 if system == "text" else recognised), *values[1:]))  # text reads no transcript
     return found
 
 
-def _cell(row: Row | None) -> str:
-    if row is None:
-        return "–"
-    return f"{row.value:.1f}" if row.low is None else f"{row.value:.1f} [{row.low:.1f}, {row.high:.1f}]"  # one passage has none
-
-
 def main(exp: Path, splits: list[str]) -> None:
-    for line in (COLUMNS, ["---"] * len(COLUMNS), *lines(exp, splits)):
-        print("| " + " | ".join(line) + " |")
     rows = [row for s in splits if (exp / s / "results.jsonl").is_file() for row in read_rows(exp / s / "results.jsonl")]
-    print(f"\n{drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)}")
+    drawn = drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)
+    print(Table("", COLUMNS, tuple(lines(exp, splits)), drawn).markdown)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ python recipes/superb/tables.py EXP      reads results.jsonl of EXP, EXP/fsdd an
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from speechssl.eval.superb_tables import superb_tables
-from speechssl.results import Row, read_rows
+from speechssl.eval.tables import Table, markdown
+from speechssl.results import read_rows
 
 AT = 5.0  # dB
 
@@ -21,18 +21,9 @@ def main(exp: Path) -> None:
             rows = read_rows(folder / "results.jsonl")
             encoders = list(dict.fromkeys(row.encoder for row in rows))
             print(f"\n## {folder}\n")
-            print("\n\n".join(table.markdown for table in superb_tables(rows, encoders, AT)))
-            print(cached(rows))
-
-
-def cached(rows: Sequence[Row]) -> str:
-    """What caching is worth, where it was measured."""
-    found = [row for row in rows if row.metric == "ratio_cached"]
-    if not found:
-        return ""
-    lines = [f"| {row.system} | {row.encoder} | {row.value:.1f} |" for row in found]
-    head = ["\n### From the cache, over the encoder in the loop\n", "| task | encoder | times faster |", "|---|---|---:|"]
-    return "\n".join([*head, *lines])
+            ratios = tuple((row.system, row.encoder, f"{row.value:.1f}") for row in rows if row.metric == "ratio_cached")
+            cached = Table("From the cache, over the encoder in the loop", ("task", "encoder", "times faster"), ratios)
+            print(markdown([*superb_tables(rows, encoders, AT), *([cached] if ratios else [])]))
 
 
 if __name__ == "__main__":

@@ -22,12 +22,11 @@ from speechssl.eval.tables import Table, table_of
 from speechssl.io import read_json
 from speechssl.report.figures import arrange
 from speechssl.report.listening import Example, Prediction, encode_audio, envelope
-from speechssl.report.page import Figure, Section, write_page
-from speechssl.report.qa_figures import Breakdown
+from speechssl.report.page import Section, write_page
 from speechssl.report.robustness import of_grid, panels, robustness_section
-from speechssl.report.spoken_qa import qa_section
-from speechssl.report.superb import Artefacts, main_panels, of_superb, read_artefacts
-from speechssl.report.superb_page import blocks, summarise_superb, superb_figures, superb_tables
+from speechssl.report.spoken_qa import Breakdown, qa_section
+from speechssl.report.superb import Artefacts, blocks, main_panels, of_superb, read_artefacts, summarise_superb, superb_tables
+from speechssl.report.superb_figures import superb_figures
 from speechssl.results import Row, read_rows
 from speechssl.signal import ACTIVE
 
@@ -66,12 +65,7 @@ def build_report(
     grid, others = of_grid(row for row in rows if not superb.shows(row))
     found = (*superb.noisy, *panels(grid))
     sections = [
-        Section(
-            summarise_superb(superb),
-            blocks(superb),
-            figures=[Figure(*figure) for figure in superb_figures(superb)],
-            tables=superb_tables(superb),
-        ),
+        Section(summarise_superb(superb), blocks(superb), figures=superb_figures(superb), tables=superb_tables(superb)),
         qa_section(arrange(others, also=named), examples, breakdowns, synthetic),
         robustness_section(found, main_panels(found)),
         Section(tables=tables),
@@ -80,22 +74,17 @@ def build_report(
         title, heading = title or SUPERB, "In noise, task by task"
     else:
         title, heading = title or (ROBUSTNESS if grid and not others else TITLE), "Results"
-    about = _provenance(rows, others, provenance or {})
-    write_page(out, title, sections, about, synthetic, commentary, rows, heading)
-
-
-def _provenance(rows: Sequence[Row], answers: Sequence[Row], given: Mapping[str, str]) -> dict[str, str]:
-    """answers: the rows of question answering, whose `encoder` is a folder of models."""
-    asked = set(map(id, answers))
-    cards = list(dict.fromkeys(row.card for row in rows if isinstance(row.card, str) and row.card))
-    facts = {
-        "Models": ", ".join(dict.fromkeys(row.encoder for row in answers if row.encoder)),
+    asked, cards = set(map(id, others)), list(dict.fromkeys(row.card for row in rows if isinstance(row.card, str) and row.card))
+    facts = {  # the `encoder` of question answering is a folder of models
+        "Models": ", ".join(dict.fromkeys(row.encoder for row in others if row.encoder)),
         "Encoders": ", ".join(dict.fromkeys(row.encoder for row in rows if row.encoder and id(row) not in asked)),
         "Seeds": ", ".join(map(str, sorted({row.seed for row in rows if row.seed is not None}))),
         "Cards": ", ".join(cards[:6]) + (f" and {len(cards) - 6} more" if len(cards) > 6 else ""),
     }
+    given = dict(provenance or {})
     lower = {name.lower() for name in given}
-    return dict(given) | {name: value for name, value in facts.items() if value and name.lower() not in lower}
+    about = given | {name: value for name, value in facts.items() if value and name.lower() not in lower}
+    write_page(out, title, sections, about, synthetic, commentary, rows, heading)
 
 
 # ---- from the folder of an evaluation
@@ -127,10 +116,18 @@ def write_report(
             raise InputError(f"{path} is not what `speechssl evaluate robustness` writes; run it again")
         printed += [_as_table(path, t) for t in values["tables"]]
     printed += [_as_table(path, read_json(path)) for path in tables]
-    about, synthetic = machine(), ""
+    synthetic = ""
+    about = {  # where, when and with what the page was made
+        "Machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
+        "Versions": ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "numpy")),
+        "Date": date.today().isoformat(),
+    }
     if corpus:
         card, synthetic = read_json(corpus / "card.json"), synthetic_note(corpus)
-        about = corpus_facts(card, split) | about
+        hashes = card.get("manifests")
+        manifests = ", ".join(f"{name} {value}" for name, value in hashes.items()) if isinstance(hashes, dict) else hashes
+        made = f"{card.get('corpus')} {manifests} ({card.get('synthetic', 'speech or text as the corpus has it')})"
+        about = {"Data": made, "Split": split} | ({"Made by": str(card["made_by"])} if card.get("made_by") else {}) | about
         printed += [table] if (table := published_table([f"{card.get('corpus')} {split}"])) else []
     stored = [read_json(path) for path in out.glob("predictions/*/*.json")]
     choices = bool(stored) and all("choices" in predictions for predictions in stored)  # options have no place in a recording
@@ -158,23 +155,6 @@ def _as_table(path: Path, values: Any) -> Table:
         return table_of(values)
     except (KeyError, TypeError) as error:
         raise InputError(f"{path} is not a table (an object with title, columns and rows); {error}") from error
-
-
-def corpus_facts(card: Mapping[str, Any], split: str) -> dict[str, str]:
-    """What a page says of the data. card: of the corpus."""
-    hashes = card.get("manifests")
-    manifests = ", ".join(f"{name} {value}" for name, value in hashes.items()) if isinstance(hashes, dict) else hashes
-    data = f"{card.get('corpus')} {manifests} ({card.get('synthetic', 'speech or text as the corpus has it')})"
-    return {"Data": data, "Split": split} | ({"Made by": str(card["made_by"])} if card.get("made_by") else {})
-
-
-def machine() -> dict[str, str]:
-    """Where, when and with what a page was made."""
-    return {
-        "Machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
-        "Versions": ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "numpy")),
-        "Date": date.today().isoformat(),
-    }
 
 
 def _read_predictions(out: Path, corpus: Path, split: str, conditions: Sequence[str]) -> dict[Condition, Answers]:

@@ -186,7 +186,7 @@ def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
     Where none of all these needs audio, "clean" is not of speech: the condition is "written".
     """
     rows = list(rows)
-    text_only = not any(listens(system) for system in (*(row.system for row in rows), *also))
+    text_only = all(system.partition("@")[0] in READERS for system in (*(row.system for row in rows), *also))
     groups: dict[tuple[tuple[str, str], str, Condition], dict[int, Row]] = {}
     names = list(dict.fromkeys((row.system, row.encoder or "") for row in rows))
     for row in rows:
@@ -202,13 +202,15 @@ def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
         label = SYSTEMS.get(system, system)
         ambiguous = encoder and systems.count(system) > 1
         series[system, encoder] = Series(system, encoder, f"{label} · {encoder}" if ambiguous else label, slot)
-    cells = {(series[name], metric, c): _cell(list(group.values())) for (name, metric, c), group in groups.items()}
+    cells = {}
+    for (name, metric, condition), by_seed in groups.items():
+        some = list(by_seed.values())  # their mean; the interval reaches from the least lower to the greatest upper end
+        ends = [(_finite(r.low), _finite(r.high)) for r in some]
+        whole = [(a, b) for a, b in ends if a is not None and b is not None]
+        low, high = (min(a for a, _ in whole), max(b for _, b in whole)) if len(whole) == len(some) else (None, None)
+        first, value = some[0], sum(r.value for r in some) / len(some)
+        cells[series[name], metric, condition] = Cell(value, low, high, first.n or None, len(some), first.drawn, first.groups)
     return Results(tuple(series.values()), cells)
-
-
-def listens(system: str) -> bool:
-    """Whether a system, by its name, needs audio."""
-    return system.partition("@")[0] not in READERS
 
 
 def decibels(snr_db: float) -> str:
@@ -231,14 +233,6 @@ def points_text(points: Points) -> str:
     return ", ".join(f"{c.label} {cell.value:.1f}" for c, cell in points)
 
 
-def _cell(rows: Sequence[Row]) -> Cell:
-    """Mean over seeds; the interval then reaches from the least lower to the greatest upper end."""
-    ends = [(_finite(r.low), _finite(r.high)) for r in rows]
-    known = [(a, b) for a, b in ends if a is not None and b is not None]
-    low, high = (min(a for a, _ in known), max(b for _, b in known)) if len(known) == len(rows) else (None, None)
-    return Cell(sum(r.value for r in rows) / len(rows), low, high, rows[0].n or None, len(rows), rows[0].drawn, rows[0].groups)
-
-
 def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
@@ -247,6 +241,7 @@ def _finite(value: float | None) -> float | None:
 
 INK, MUTED, RULE, PAPER = "#1d2127", "#69707a", "#d9dde3", "#fffffe"
 INCHES = 8.6  # width of a figure
+NAMES, ROW = 1.55, 0.27  # inches: beside a heat map, for the names of the encoders; a line of it
 STYLE = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # a system may be called "a$b$"
@@ -280,21 +275,41 @@ class Drawing:
 
 
 @contextmanager
-def styled() -> Iterator[None]:
-    """The look of every figure, whatever the user's own settings are."""
-    import matplotlib
+def blank(height: float) -> Iterator[Figure]:
+    """An empty figure of the width of a page, with the look of all, whatever the user's own settings are. height: inches."""
+    import matplotlib  # slow to import
+    from matplotlib.figure import Figure
 
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, "backend": matplotlib.rcParams["backend"], **STYLE}):
-        yield
-
-
-@contextmanager
-def blank(height: float) -> Iterator[Figure]:
-    """An empty figure of the width of a page. height: inches."""
-    from matplotlib.figure import Figure  # slow to import
-
-    with styled():
         yield Figure(figsize=(INCHES, height))
+
+
+def axes_at(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
+    """All in inches."""
+    tall = figure.get_figheight()
+    return figure.add_axes((left / INCHES, bottom / tall, width / INCHES, height / tall))
+
+
+def legend(
+    figure: Figure,
+    entries: Iterable[tuple[Series, str]],
+    place: tuple[float, float],
+    width: float = 1.6,
+    dashes: Any = None,
+    **style: Any,
+) -> None:
+    """entries: series and their names; dashes: line styles by name; place: of the upper left corner, in shares of the figure."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], linewidth=width, marker=s.marker, color=s.colour, markersize=5, label=label) for s, label in entries]
+    handles += [Line2D([], [], linewidth=width, color=INK, linestyle=dash, label=name) for name, dash in (dashes or {}).items()]
+    if handles:
+        figure.legend(handles=handles, loc="upper left", bbox_to_anchor=place, **style)
+
+
+def shortened(name: str, most: int = 23) -> str:
+    """A name that fits beside a line of a figure."""
+    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 @contextmanager
@@ -315,8 +330,6 @@ def panels_in(
     height: of a panel; above: from the legend to the first row; below: under the last row; between: two rows; all in inches.
     entries, dashes: of the legend: series, and line styles by name. right: end of the panels, a share of the width.
     """
-    from matplotlib.lines import Line2D
-
     count = len(entries) + len(dashes or ())
     above += 0.12 + 0.2 * -(-count // 4) if count else 0.0
     total = above + rows * height + (rows - 1) * between + below
@@ -324,10 +337,8 @@ def panels_in(
         axes = figure.subplots(rows, columns, squeeze=False, sharey="row")
         edges = {"left": 0.062, "right": right, "top": 1 - above / total, "bottom": below / total}
         figure.subplots_adjust(**edges, wspace=0.08, hspace=between / height)
-        if count:
-            handles = [Line2D([], [], linewidth=1.6, marker=s.marker, color=s.colour, markersize=5, label=s.label) for s in entries]
-            handles += [Line2D([], [], linewidth=1.6, color=INK, linestyle=d, label=name) for name, d in (dashes or {}).items()]
-            figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.045, 1.0), ncols=min(count, 4), columnspacing=1.6)
+        named = [(s, s.label) for s in entries]
+        legend(figure, named, (0.045, 1.0), dashes=dashes, ncols=min(count, 4), columnspacing=1.6)
         yield figure, [list(line) for line in axes]
 
 

@@ -13,6 +13,8 @@ from speechssl.report.figures import (
     INCHES,
     INK,
     MUTED,
+    NAMES,
+    ROW,
     SYSTEMS,
     Cell,
     Condition,
@@ -21,12 +23,14 @@ from speechssl.report.figures import (
     Results,
     Series,
     arrange,
+    axes_at,
     blank,
     decibels,
     metric_name,
     panels_in,
     points_in,
     points_text,
+    shortened,
     snr_axis,
     svg_of,
 )
@@ -43,10 +47,9 @@ AT = 5.0  # dB, the SNR that the summary speaks of
 HEATS = ("#fbf6e9", "#f6d98f", "#eda04d", "#c9572b", "#6e1f1a")  # from no loss to the greatest, ever darker: safe for all readers
 DARK, LIGHT = "#17191c", "#fdfdfd"  # numbers in the cells, which keep their colours on a dark page
 WHITE_FROM = 0.74  # of the colour scale
-ROW, GAP, HEAD = 0.27, 0.2, 0.52  # inches: a line of a heat map, between two panels, above a panel
+GAP, HEAD = 0.2, 0.52  # inches: between two panels of a heat map, above a panel
 LEAST = {"%": 10.0, "dB": 4.0}  # the colour scale reaches at least to this loss
 STEPS = 48  # of the colour scale, as drawn
-NAMES = 1.55  # inches for the names of the encoders
 CURVE, BETWEEN = 1.35, 0.42  # inches: height of a panel of curves, and what is below it
 
 # ---- the rows, arranged: a panel a task, a series an encoder
@@ -189,8 +192,7 @@ def relative_curves(panels: Sequence[Panel]) -> Drawing | None:
 
     Without intervals: those of the tables know that the questions are the same.
     """
-    duals = [p for p in panels if p.task.startswith("dual") and p.metric == "ff1"]
-    cascades = [p for p in panels if p.task.startswith("cascade") and p.metric == "ff1"]
+    duals, cascades = ([p for p in panels if p.task.startswith(kind) and p.metric == "ff1"] for kind in ("dual", "cascade"))
     noises = _noises([*duals, *cascades])
     if not duals or not cascades or not noises:
         return None
@@ -260,6 +262,7 @@ def heat_map(panels: Sequence[Panel], measured: str = "%") -> Drawing | None:
     if not losses:
         return None
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+    from matplotlib.patches import Rectangle
 
     most = max(LEAST.get(measured, 1.0), *losses)
     scale, colours = PowerNorm(0.5, 0, most, clip=True), LinearSegmentedColormap.from_list("heat", HEATS)
@@ -269,8 +272,20 @@ def heat_map(panels: Sequence[Panel], measured: str = "%") -> Drawing | None:
         for panel, height in zip(panels, heights, strict=True):
             _heat_panel(figure, panel, top - height + GAP, scale, colours)
             top -= height
+        # the colour scale along the top, from 0 to `most`
+        tall = figure.get_figheight()
+        ax = figure.add_axes((NAMES / INCHES, 1 - 0.19 / tall, 2.6 / INCHES, 0.11 / tall))
+        for i in range(STEPS):
+            colour = colours((i + 0.5) / STEPS)
+            ax.add_patch(Rectangle((i / STEPS, 0), 1 / STEPS, 1, facecolor=colour, edgecolor=colour, linewidth=0.5))
+        ticks = [t for t in ((0, 1, 5, 10, 20, 40, 80) if most >= 10 else (0, 0.1, 0.5, 1, 2, 4, 8)) if t <= most]
+        ax.set_xticks([float(scale(t)) for t in ticks], [f"{t:g}" for t in ticks])
+        ax.set_yticks([])
+        ax.grid(False)
+        ax.spines[:].set_visible(False)
+        ax.tick_params(labelsize=7.5, length=0, pad=2)
         lost = "Points" if measured == "%" else measured or metric_name(panels[0].metric)
-        _scale(figure, scale, colours, most, f"{lost} lost to noise")
+        figure.text(0.05 / INCHES, 1 - 0.135 / tall, f"{lost} lost to noise", fontsize=8, va="center", color=MUTED)
         svg = svg_of(figure, "heat" if measured == "%" else f"heat-{measured.lower() or 'own'}")
     what = {"%": " in percent", "": ""}.get(measured, f" in {measured}")
     parts = []
@@ -281,15 +296,27 @@ def heat_map(panels: Sequence[Panel], measured: str = "%") -> Drawing | None:
 
 
 def _heat_panel(figure: Canvas, panel: Panel, bottom: float, scale: PowerNorm, colours: Colormap) -> None:
-    """bottom: inches from the lower edge of the figure."""
-    encoders, conditions, height = panel.encoders, panel.conditions, figure.get_figheight()
+    """The cells; the task above the names, the SNRs above the columns, and above them what these have in common.
+
+    bottom: inches from the lower edge of the figure.
+    """
+    from matplotlib.patches import Rectangle
+
+    encoders, conditions = panel.encoders, panel.conditions
     width = min(INCHES - NAMES - 0.15, 0.85 * len(conditions))
-    ax = figure.add_axes((NAMES / INCHES, bottom / height, width / INCHES, ROW * len(encoders) / height))
+    ax = axes_at(figure, NAMES, bottom, width, ROW * len(encoders))
     for y, encoder in enumerate(encoders):
         for x, condition in enumerate(conditions):
             cell = panel.cell(encoder, condition)
-            number = f"{cell.value:.{decimals(panel.metric)}f}" if cell else None
-            _heat_cell(ax, x, y, number, panel.loss(encoder, condition), scale, colours)
+            if cell is None:
+                ax.text(x, y, "–", ha="center", va="center", fontsize=8, color=MUTED)
+                continue
+            share, number = (
+                float(scale(max(panel.loss(encoder, condition) or 0.0, 0.0))),
+                f"{cell.value:.{decimals(panel.metric)}f}",
+            )
+            ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colours(share), linewidth=0))
+            ax.text(x, y, number, ha="center", va="center", fontsize=8, color=LIGHT if share > WHITE_FROM else DARK)
     ax.set_xlim(-0.5, len(conditions) - 0.5)
     ax.set_ylim(len(encoders) - 0.5, -0.5)
     ax.grid(False)
@@ -297,30 +324,14 @@ def _heat_panel(figure: Canvas, panel: Panel, bottom: float, scale: PowerNorm, c
     ax.set_yticks(range(len(encoders)), [shortened(e.label) for e in encoders])
     ax.tick_params(axis="y", labelcolor=INK, labelsize=8.5)
     ax.set_xticks([])
-    _name_heat(ax, panel)
 
-
-def _heat_cell(ax: Axes, x: int, y: int, number: str | None, loss: float | None, scale: PowerNorm, colours: Colormap) -> None:
-    from matplotlib.patches import Rectangle
-
-    if number is None:
-        ax.text(x, y, "–", ha="center", va="center", fontsize=8, color=MUTED)
-        return
-    share = float(scale(max(loss or 0.0, 0.0)))
-    ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colours(share), linewidth=0))
-    ax.text(x, y, number, ha="center", va="center", fontsize=8, color=LIGHT if share > WHITE_FROM else DARK)
-
-
-def _name_heat(ax: Axes, panel: Panel) -> None:
-    """The task above the names, the SNRs above the columns, and above them what they have in common."""
     style: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "clip_on": False}
-    inch = 1 / (ROW * len(panel.encoders))  # in parts of the axis
-    side = NAMES / (ax.get_position().width * INCHES) * len(panel.conditions)
+    inch, across = 1 / (ROW * len(encoders)), ax.get_position().width * INCHES  # in parts of the axis; of the axis
+    side = NAMES / across * len(conditions)
     ax.text(-0.45 - side, 1 + 0.28 * inch, SYSTEMS.get(panel.task, panel.task), fontsize=9, fontweight="bold", va="center", **style)
     ax.text(-0.45 - side, 1 + 0.1 * inch, metric_name(panel.metric), fontsize=8, color=MUTED, va="center", **style)
-    column = ax.get_position().width * INCHES / len(panel.conditions)
     x = 0
-    for family, found in groupby(panel.conditions, key=lambda c: c.family):
+    for family, found in groupby(conditions, key=lambda c: c.family):
         some = list(found)
         last = x + len(some) - 1
         if any(c.snr_db is not None for c in some):
@@ -328,14 +339,9 @@ def _name_heat(ax: Axes, panel: Panel) -> None:
             for place, condition in enumerate(some, x):
                 text = "" if condition.snr_db is None else decibels(condition.snr_db)
                 ax.text(place, 1 + 0.1 * inch, text, ha="center", va="center", fontsize=7.5, color=MUTED, **style)
-        lines = fitted("Clean" if some[0] == CLEAN else family, len(some) * column)
+        lines = fitted("Clean" if some[0] == CLEAN else family, len(some) * (across / len(conditions)))
         ax.text((x + last) / 2, 1 + 0.27 * inch, lines, ha="center", va="bottom", fontsize=7.5, linespacing=1.05, **style)
         x = last + 1
-
-
-def shortened(name: str, most: int = 23) -> str:
-    """A name that fits beside a line of the heat map."""
-    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def fitted(name: str, inches: float) -> str:
@@ -346,23 +352,4 @@ def fitted(name: str, inches: float) -> str:
     words = name.split(" ")
     cut = max((i for i in range(1, len(words) + 1) if len(" ".join(words[:i])) <= most), default=0)
     first, rest = (" ".join(words[:cut]), " ".join(words[cut:])) if cut else (name[:most], name[most:])
-    return f"{first}\n{rest if len(rest) <= most else rest[: most - 1] + '…'}" if rest else first
-
-
-def _scale(figure: Canvas, scale: PowerNorm, colours: Colormap, most: float, title: str) -> None:
-    """The colour scale along the top, from 0 to `most`."""
-    from matplotlib.patches import Rectangle
-
-    height = figure.get_figheight()
-    ax = figure.add_axes((NAMES / INCHES, 1 - 0.19 / height, 2.6 / INCHES, 0.11 / height))
-    for i in range(STEPS):
-        ax.add_patch(
-            Rectangle((i / STEPS, 0), 1 / STEPS, 1, facecolor=(c := colours((i + 0.5) / STEPS)), edgecolor=c, linewidth=0.5)
-        )
-    ticks = [t for t in ((0, 1, 5, 10, 20, 40, 80) if most >= 10 else (0, 0.1, 0.5, 1, 2, 4, 8)) if t <= most]
-    ax.set_xticks([float(scale(t)) for t in ticks], [f"{t:g}" for t in ticks])
-    ax.set_yticks([])
-    ax.grid(False)
-    ax.spines[:].set_visible(False)
-    ax.tick_params(labelsize=7.5, length=0, pad=2)
-    figure.text(0.05 / INCHES, 1 - 0.135 / height, title, fontsize=8, va="center", color=MUTED)
+    return f"{first}\n{shortened(rest, most)}" if rest else first

@@ -1,19 +1,60 @@
-"""The section of question answering on a page: a paragraph from the numbers, tables, figures, and examples to listen to."""
+"""The section of question answering on a page: a paragraph from the numbers, tables, examples to listen to, and its figures.
+
+Figures: scores over the SNR and over the recognition errors, bars by the length of the answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from speechssl.errors import InputError
 from speechssl.eval.tables import listed
-from speechssl.report.figures import CLEAN, METRICS, Cell, Condition, Results, Series, decibels, metric_name
+from speechssl.report.figures import (
+    CLEAN,
+    INCHES,
+    INK,
+    METRICS,
+    MUTED,
+    RULE,
+    Cell,
+    Condition,
+    Drawing,
+    Points,
+    Results,
+    Series,
+    decibels,
+    metric_name,
+    panels_in,
+    points_in,
+    points_text,
+    snr_axis,
+    svg_of,
+)
 from speechssl.report.listening import Example, lanes_of
 from speechssl.report.page import Figure, Section, grid_of
-from speechssl.report.qa_figures import Breakdown, bars, score_against_snr, score_against_wer
 from speechssl.results import LOWER_IS_BETTER, drawn_sentence
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 MOST = 4  # systems in one sentence
+
+
+class Breakdown(TypedDict):
+    """One bar: the FF1 (percent) of a system on the answers of one bucket of lengths, as `bucket` prints it."""
+
+    system: str
+    bucket: str
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+# ---- the section
 
 
 def qa_section(results: Results, examples: Sequence[Example], breakdowns: Sequence[Breakdown], synthetic: str = "") -> Section:
@@ -43,65 +84,225 @@ def qa_section(results: Results, examples: Sequence[Example], breakdowns: Sequen
 
 
 def summarise(results: Results, metric: str = "ff1") -> str:
-    """A few plain sentences about one metric, or about the first there is where it is missing. Empty without any."""
+    """A few plain sentences about one metric, or about the first there is where it is missing. Empty without any.
+
+    They are about the first condition and the one with the least signal-to-noise ratio, else the last: who reaches what, who leads
+    at either end, and what becomes of the recognition errors.
+    """
     if metric not in results.metrics:
         metric = next(iter(results.metrics), "")
     conditions = results.conditions(metric)
     if not conditions:
         return ""
-    sentences = [_scores(results, metric, conditions[0])]
-    if len(conditions) > 1:  # the least signal-to-noise ratio, else the last condition
-        noisy = [c for c in conditions[1:] if c.snr_db is not None]
-        hardest = min(noisy, key=lambda c: c.snr_db or 0.0, default=conditions[-1])
-        sentences += [
-            _scores(results, metric, hardest),
-            _leader(results, metric, conditions[0], hardest),
-            _errors(results, hardest),
-        ]
-    return " ".join(filter(None, sentences))
 
+    def ranked(condition: Condition) -> list[tuple[Series, Cell]]:
+        found = [(s, cell) for s in results.series if (cell := results.get(s, metric, condition))]
+        return sorted(found, key=lambda pair: pair[1].value, reverse=metric not in LOWER_IS_BETTER)
 
-def _ranked(results: Results, metric: str, condition: Condition) -> list[tuple[Series, Cell]]:
-    found = [(s, cell) for s in results.series if (cell := results.get(s, metric, condition))]
-    return sorted(found, key=lambda pair: pair[1].value, reverse=metric not in LOWER_IS_BETTER)
+    def scores(condition: Condition) -> str:
+        found, parts = ranked(condition), []
+        for i, (series, cell) in enumerate(found[:MOST]):
+            interval = "" if cell.low is None or cell.high is None else f" [{cell.low:.1f}, {cell.high:.1f}]"
+            reaches = f"reaches {metric_name(metric)} " if not i else ""
+            parts.append(f"{series.label} {reaches}{cell.value:.1f}{interval}")
+        more = f" ({len(found) - MOST} more in the table)" if len(found) > MOST else ""
+        where = _where(condition)
+        return f"{where[0].upper()}{where[1:]} {listed(parts)}{more}."
 
-
-def _scores(results: Results, metric: str, condition: Condition) -> str:
-    ranked, parts = _ranked(results, metric, condition), []
-    for i, (series, cell) in enumerate(ranked[:MOST]):
-        interval = "" if cell.low is None or cell.high is None else f" [{cell.low:.1f}, {cell.high:.1f}]"
-        reaches = f"reaches {metric_name(metric)} " if not i else ""
-        parts.append(f"{series.label} {reaches}{cell.value:.1f}{interval}")
-    more = f" ({len(ranked) - MOST} more in the table)" if len(ranked) > MOST else ""
-    where = _where(condition)
-    return f"{where[0].upper()}{where[1:]} {listed(parts)}{more}."
-
-
-def _leader(results: Results, metric: str, easy: Condition, hard: Condition) -> str:
-    """Who leads at either end, and whether the intervals of the first two at the hard end overlap."""
-    before, after = _ranked(results, metric, easy), _ranked(results, metric, hard)
-    if len(before) < 2 or len(after) < 2:
-        return ""
-    (leader, a), (_, b) = after[:2]
-    overlap = None not in (a.low, a.high, b.low, b.high) and not (a.low > b.high or b.low > a.high)  # type: ignore[operator]
-    sure = ", though the intervals of the first two overlap" if overlap else ""
-    if leader == before[0][0]:
-        return f"{leader.label} leads at both ends{sure}."
-    return f"The order changes on the way: {before[0][0].label} leads {_where(easy)}, {leader.label} {_where(hard)}{sure}."
-
-
-def _errors(results: Results, hard: Condition) -> str:
+    easy = conditions[0]
+    if len(conditions) == 1:
+        return scores(easy)
+    hard = min((c for c in conditions[1:] if c.snr_db is not None), key=lambda c: c.snr_db or 0.0, default=conditions[-1])
+    sentences, before, after = [scores(easy), scores(hard)], ranked(easy), ranked(hard)
+    if len(before) > 1 and len(after) > 1:
+        (leader, a), (_, b) = after[:2]
+        overlap = None not in (a.low, a.high, b.low, b.high) and not (a.low > b.high or b.low > a.high)  # type: ignore[operator]
+        sure = ", though the intervals of the first two overlap" if overlap else ""
+        first = before[0][0]
+        if leader == first:
+            sentences.append(f"{leader.label} leads at both ends{sure}.")
+        else:
+            ends = f"{first.label} leads {_where(easy)}, {leader.label} {_where(hard)}"
+            sentences.append(f"The order changes on the way: {ends}{sure}.")
     errors = results.recognition
     pairs = [(s, results.get(s, errors, CLEAN), results.get(s, errors, hard)) for s in results.having(errors)]
-    parts = [f"from {a.value:.1f} to {b.value:.1f} % for {s.label}" for s, a, b in pairs if a and b]
-    return f"The {METRICS[errors][1].removesuffix(' of the transcript')} goes {listed(parts)}." if parts else ""
+    if parts := [f"from {a.value:.1f} to {b.value:.1f} % for {s.label}" for s, a, b in pairs if a and b]:
+        sentences.append(f"The {METRICS[errors][1].removesuffix(' of the transcript')} goes {listed(parts)}.")
+    return " ".join(sentences)
 
 
 def _where(condition: Condition) -> str:
-    if condition == CLEAN:
-        return "in clean speech"
-    if condition == Condition("written"):
-        return "as written"
     if condition.snr_db is not None:
         return f"in {condition.family.lower()} at {decibels(condition.snr_db)}"
-    return f"with {condition.family.lower()}"
+    names = {CLEAN: "in clean speech", Condition("written"): "as written"}
+    return names.get(condition, f"with {condition.family.lower()}")
+
+
+# ---- scores over the SNR
+
+
+def score_against_snr(results: Results, metric: str = "ff1") -> Drawing | None:
+    """A line a system over the signal-to-noise ratio, clean speech at the right end, a panel for each kind of noise.
+
+    None where no system has two points. Error bars are the 95 % intervals, where there are any.
+    """
+    panels: list[tuple[str, list[tuple[Series, Points]]]] = []
+    for noise in sorted({c.name for c in results.conditions(metric) if c.snr_db is not None}):
+        lines = [(s, points) for s in results.series if (points := points_in(results, s, metric, noise))]
+        if any(len(points) > 1 for _, points in lines):
+            panels.append((noise, lines))
+    if not panels:
+        return None
+    longest = max(len(s.label) for _, lines in panels for s, _ in lines)
+    top = _top(cell for _, lines in panels for _, points in lines for _, cell in points)
+    with panels_in(1, len(panels), 2.95, right=1 - (0.35 + 0.073 * min(longest, 34)) / INCHES) as (figure, (axes,)):
+        for (noise, lines), ax in zip(panels, axes, strict=True):
+            clean = snr_axis(ax, [points for _, points in lines])
+            low, high = ax.get_xlim()
+            for number, (series, points) in enumerate(lines):  # error bars of one condition stand side by side
+                aside = (number - (len(lines) - 1) / 2) * (high - low) / 98
+                xs = [(clean if c.snr_db is None else c.snr_db) + aside for c, _ in points]
+                _draw_line(ax, xs, [cell for _, cell in points], series)
+            ax.set_xlabel(f"Signal-to-noise ratio, {Condition(noise).family.lower()}")
+            ax.set_ylim(0, top)
+        axes[0].set_ylabel(f"{metric_name(metric)} (%)")
+        lines = panels[-1][1]  # names at the right ends of the lines, instead of a legend
+        ends = [points[-1][1].value for _, points in lines]
+        inch = figure.dpi / axes[-1].get_window_extent().width  # in parts of the axis
+        for (series, _), y in zip(lines, spread(ends, 0.068 * top, 0.02 * top, 0.98 * top), strict=True):
+            style: dict[str, Any] = {"transform": axes[-1].get_yaxis_transform(), "clip_on": False}
+            axes[-1].plot([1 + 0.16 * inch], [y], marker=series.marker, color=series.colour, markersize=5.5, **style)
+            axes[-1].text(1 + 0.27 * inch, y, series.label, va="center", **style)
+        svg = svg_of(figure, f"snr-{metric}")
+    alt = "; ".join(f"{s.label}: {points_text(points)}" for _, lines in panels for s, points in lines)
+    return Drawing(svg, f"{metric_name(metric)} in percent against the signal-to-noise ratio. {alt}.")
+
+
+def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Move places apart until neighbours are `gap` apart, inside [low, high] where there is room; the order stays."""
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    gap = min(gap, (high - low) / max(len(places) - 1, 1))
+    moved = list(places)
+    for _ in range(200):  # settles long before for the handful of labels there are
+        for a, b in pairwise(order):
+            if (short := gap - (moved[b] - moved[a])) > 1e-9:
+                moved[a], moved[b] = moved[a] - short / 2, moved[b] + short / 2
+        moved = [min(max(m, low), high) for m in moved]
+    return moved
+
+
+def _draw_line(ax: Axes, xs: Sequence[float], cells: Sequence[Cell], series: Series, joined: bool = True) -> None:
+    for x, cell in zip(xs, cells, strict=True):
+        if cell.low is not None and cell.high is not None:
+            ax.plot([x, x], [cell.low, cell.high], color=series.colour, linewidth=1.3, alpha=0.55, solid_capstyle="round")
+    line, face = ("-", series.colour) if joined else ("none", "none")
+    ys = [cell.value for cell in cells]
+    ax.plot(xs, ys, line, marker=series.marker, color=series.colour, markersize=5.5, markerfacecolor=face, linewidth=1.8)
+
+
+def _top(cells: Iterable[Cell]) -> float:
+    """Upper end of an axis of scores: the next ten above everything."""
+    most = max((max(cell.value, cell.high or 0.0) for cell in cells), default=0.0)
+    return max(10.0, 10.0 * (int(most * 1.04 / 10) + 1))
+
+
+# ---- scores over recognition errors
+
+
+def score_against_wer(results: Results, metric: str = "ff1") -> Drawing | None:
+    """The crossing figure of DUAL (arXiv 2203.04911): a panel for each cascade, its WER along, everybody's score up.
+
+    A thin upright joins the points of one condition; lines join the conditions of one kind of noise. None where no cascade has both
+    WER and score in two conditions, or where no system without a transcript is there to compare.
+    """
+    errors = results.recognition
+    common = {
+        s: [c for c in results.conditions(metric) if results.get(s, metric, c) and results.get(s, errors, c)]
+        for s in results.having(errors)
+    }
+    common = {cascade: conditions for cascade, conditions in common.items() if len(conditions) > 1}
+    others = [s for s in results.having(metric) if s not in results.having(errors)]
+    if not common or not others:
+        return None
+    longest = max(len(name) for conditions in common.values() for name in _short_names(conditions).values())
+    shown = [*others, *common]
+    top, parts = _top(cell for (s, m, _), cell in results.cells.items() if m == metric and s in shown), []
+    with panels_in(1, len(common), 2.75, entries=shown, above=0.22 + 0.058 * min(longest, 24)) as (figure, (axes,)):
+        for (cascade, conditions), ax in zip(common.items(), axes, strict=True):
+            wer = {c: results.cells[cascade, errors, c].value for c in conditions}
+            _crossing_panel(ax, results, [*others, cascade], wer, metric)
+            ax.set_xlabel(f"{metric_name(errors)} of {cascade.label} (%)")
+            ax.set_ylim(0, top)
+            for c in conditions:
+                scores = [(s, results.get(s, metric, c)) for s in (*others, cascade)]
+                values = ", ".join(f"{s.label} {cell.value:.1f}" for s, cell in scores if cell)
+                parts.append(f"{c.label}, {metric_name(errors)} of {cascade.label} {wer[c]:.1f}: {values}")
+        axes[0].set_ylabel(f"{metric_name(metric)} (%)")
+        svg = svg_of(figure, f"wer-{metric}")
+    what = METRICS[errors][1].removesuffix(" of the transcript")
+    return Drawing(svg, f"{metric_name(metric)} against the {what} of the cascade, both in percent. {'; '.join(parts)}.")
+
+
+def _crossing_panel(ax: Axes, results: Results, shown: Sequence[Series], wer: Mapping[Condition, float], metric: str) -> None:
+    """wer: of the cascade, by condition. A line joins clean with each kind of noise; other conditions stand alone."""
+    conditions = list(wer)
+    clean = [c for c in conditions if c == CLEAN]
+    noises = sorted({c.name for c in conditions if c.snr_db is not None})
+    joined = [clean + [c for c in conditions if c.name == name and c.snr_db is not None] for name in noises] or [clean]
+    alone = [[c] for c in conditions if c.snr_db is None and c not in clean]
+    for series in shown:
+        for group in (*joined, *alone):
+            points = [(wer[c], cell) for c in group if (cell := results.get(series, metric, c))]
+            if points:
+                _draw_line(ax, [x for x, _ in points], [cell for _, cell in points], series, group not in alone)
+    for c in conditions:
+        ys = [cell.value for s in shown if (cell := results.get(s, metric, c))]
+        ax.plot([wer[c]] * 2, [min(ys), max(ys)], color=MUTED, linewidth=0.8, linestyle=(0, (1.5, 2)), zorder=1)
+    far = max(max(wer.values()) * 1.06, 1.0)
+    ax.set_xlim(0, far)
+    names, inches = _short_names(conditions), ax.get_window_extent().width / ax.figure.dpi
+    for (c, x), place in zip(wer.items(), spread(list(wer.values()), 0.17 / inches * far, 0.0, far), strict=True):
+        style: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "clip_on": False}  # upright labels with thin leaders
+        ax.plot([x, x, place], [0.985, 1.0, 1.04], color=RULE, linewidth=0.8, **style)
+        ax.text(place, 1.055, names[c], rotation=90, ha="center", va="bottom", fontsize=7.5, color=MUTED, **style)
+
+
+def _short_names(conditions: Sequence[Condition]) -> dict[Condition, str]:
+    """Without the kind of noise where there is one kind only."""
+    several = len({c.name for c in conditions if c.snr_db is not None}) > 1
+    names = {c: c.label if several or c.snr_db is None else decibels(c.snr_db) for c in conditions}
+    return {c: "Clean" if c == CLEAN else name for c, name in names.items()}
+
+
+# ---- bars
+
+
+def bars(results: Results, breakdowns: Sequence[Breakdown], metric: str = "ff1") -> Drawing | None:
+    """Grouped bars with intervals, a group a bucket in order of appearance. None where nothing finite is there."""
+    cells = {
+        (b["bucket"], series): Cell(b["value"], b.get("low"), b.get("high"), b.get("n"))
+        for b in breakdowns
+        if b["value"] == b["value"] and (series := results.named(b["system"]))
+    }
+    if not cells:
+        return None
+    buckets = list(dict.fromkeys(b["bucket"] for b in breakdowns if b["value"] == b["value"]))
+    shown = sorted({s for _, s in cells}, key=lambda s: s.slot)
+    width = min(0.8 / len(shown), 0.26)
+    with panels_in(1, 1, 2.65, entries=shown) as (figure, ((ax,),)):
+        for (bucket, series), cell in cells.items():
+            x = buckets.index(bucket) + (shown.index(series) - (len(shown) - 1) / 2) * width
+            ax.bar(x, cell.value, width * 0.9, color=series.colour)
+            if cell.low is not None and cell.high is not None:
+                ax.plot([x, x], [cell.low, cell.high], color=INK, linewidth=1.1, solid_capstyle="round")
+            place = (x, cell.high if cell.high is not None else cell.value)
+            ax.annotate(f"{cell.value:.0f}", place, (0, 3), textcoords="offset points", ha="center", fontsize=7.5, color=MUTED)
+        sizes = {b: {cell.n for (other, _), cell in cells.items() if other == b and cell.n} for b in buckets}
+        ax.set_xticks(range(len(buckets)), [b if len(n) != 1 else f"{b}\n{n.pop():,} questions" for b, n in sizes.items()])
+        ax.tick_params(axis="x", length=0)
+        ax.set_ylim(0, _top(cells.values()))
+        ax.set_ylabel(f"{metric_name(metric)} (%)")
+        ax.set_xlabel("Length of the answer")
+        svg = svg_of(figure, f"bars-{metric}")
+    alt = "; ".join(f"{s.label}, {b}: {c.value:.1f}" for (b, s), c in cells.items())
+    return Drawing(svg, f"{metric_name(metric)} in percent by the length of the answer. {alt}.")

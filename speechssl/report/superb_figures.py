@@ -3,24 +3,47 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any
 
 from speechssl.eval.published import LEARNING_RATES
-from speechssl.report.figures import INCHES, INK, MUTED, PALETTE, PAPER, RULE, SYSTEMS, Drawing, Series, metric_name, styled, svg_of
-from speechssl.report.robustness import NAMES, ROW, shortened
+from speechssl.report.figures import (
+    INCHES,
+    INK,
+    MUTED,
+    NAMES,
+    PALETTE,
+    PAPER,
+    ROW,
+    RULE,
+    SYSTEMS,
+    Drawing,
+    Series,
+    axes_at,
+    blank,
+    legend,
+    metric_name,
+    shortened,
+    svg_of,
+)
+from speechssl.report.page import Figure
 from speechssl.report.superb import MAIN, TASKS, Confusion, Errors, Head, Superb, Timeline, Trial, Turn
 from speechssl.results import decimals, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Canvas
 
 SHADE = PALETTE[0][0]  # of cells: the more opaque the more, on a light page and on a dark one
 TURNS_AT = 0.78  # of full opacity: from here on numbers have the colour of the page
+PLACE: Mapping[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+
+
+def heading(figure: Canvas, text: str, top: float) -> None:
+    """At the left edge. top: inches from the lower edge of the figure."""
+    figure.text(0.05 / INCHES, top / figure.get_figheight(), text, fontsize=9, fontweight="bold", va="center")
 
 
 # ---- confusion matrices: legible for four classes, and for as many as there are speakers
@@ -38,7 +61,7 @@ LONGEST = 13  # letters of a class's name
 
 @dataclass(frozen=True)
 class Matrix:
-    """shares: a line a true class, how its recordings were classified; a class without any has zeros."""
+    """shares: a line a true class, how its recordings were classified; a class without any has zeros. Lengths are inches."""
 
     encoder: str
     slot: str  # empty where there is but one
@@ -48,7 +71,6 @@ class Matrix:
 
     @property
     def side(self) -> float:
-        """Inches."""
         return min(WIDE, max(CELL * len(self.classes), 0.8))
 
     @property
@@ -59,44 +81,13 @@ class Matrix:
 
     @property
     def above(self) -> float:
-        """Inches for both."""
+        """For both."""
         return 0.5 if self.about else 0.33
 
     @property
-    def below(self) -> float:
-        """Inches that the upright names take, and a gap."""
-        return 0.25 + 0.066 * min(LONGEST, max(map(len, self.classes)))
-
-
-def confusions(found: Superb) -> list[tuple[str, Drawing]]:
-    """For every task that classifies: its name, and a matrix for every encoder and slot."""
-    from matplotlib.figure import Figure
-
-    made = []
-    for task in TASKS:
-        some = [c for e in found.encoders for c in found.artefacts.confusions if (c.encoder, c.task) == (e.label, task)]
-        if not some:
-            continue
-        matrices = [matrix(c, len({c.slot for c in some}) > 1) for c in some]
-        lines: list[list[Matrix]] = []  # as many in each as fit; the slots of an encoder begin a new one
-        for m in matrices:
-            room = INCHES - sum(LEFT + x.side + GAP for x in lines[-1]) if lines else 0.0
-            if room < LEFT + m.side or (m.slot and m.encoder != lines[-1][0].encoder):
-                lines.append([])
-            lines[-1].append(m)
-        heights = [max(m.above + m.side + m.below for m in line) for line in lines]
-        with styled():
-            figure, top = Figure(figsize=(INCHES, sum(heights))), sum(heights)
-            for line, height in zip(lines, heights, strict=True):
-                left = 0.0
-                for m in line:
-                    _draw_matrix(figure, m, left + LEFT, top - max(x.above for x in line) - m.side)
-                    left += LEFT + m.side + GAP
-                top -= height
-            svg = svg_of(figure, f"confusion-{task}")
-        text = " ".join(map(_matrix_text, matrices))
-        made.append((SYSTEMS[task], Drawing(svg, f"{SYSTEMS[task]}: percent of each class that was taken for another. {text}")))
-    return made
+    def height(self) -> float:
+        """With both, the upright names, and a gap."""
+        return self.above + self.side + 0.25 + 0.066 * min(LONGEST, max(map(len, self.classes)))
 
 
 def matrix(found: Confusion, several: bool) -> Matrix:
@@ -111,7 +102,43 @@ def matrix(found: Confusion, several: bool) -> Matrix:
     return Matrix(found.encoder, found.slot if several else "", tuple(found.classes[i] for i in kept), shares, len(found.classes))
 
 
-def _draw_matrix(figure: Figure, m: Matrix, left: float, bottom: float) -> None:
+def confusions(found: Superb) -> list[tuple[str, Drawing]]:
+    """For every task that classifies: its name, and a matrix for every encoder and slot."""
+    made = []
+    for task in TASKS:
+        some = [c for e in found.encoders for c in found.artefacts.confusions if (c.encoder, c.task) == (e.label, task)]
+        if not some:
+            continue
+        matrices = [matrix(c, len({c.slot for c in some}) > 1) for c in some]
+        lines: list[list[Matrix]] = []  # as many in each as fit; the slots of an encoder begin a new one
+        for m in matrices:
+            room = INCHES - sum(LEFT + x.side + GAP for x in lines[-1]) if lines else 0.0
+            if room < LEFT + m.side or (m.slot and m.encoder != lines[-1][0].encoder):
+                lines.append([])
+            lines[-1].append(m)
+        heights = [max(m.height for m in line) for line in lines]
+        with blank(sum(heights)) as figure:
+            top = sum(heights)
+            for line, height in zip(lines, heights, strict=True):
+                left = 0.0
+                for m in line:
+                    _draw_matrix(figure, m, left + LEFT, top - max(x.above for x in line) - m.side)
+                    left += LEFT + m.side + GAP
+                top -= height
+            svg = svg_of(figure, f"confusion-{task}")
+        texts = []
+        for m in matrices:  # the diagonal, and the worst confusion
+            right = ", ".join(f"{name} {100 * line[i]:.0f}" for i, (name, line) in enumerate(zip(m.classes, m.shares, strict=True)))
+            off = {(i, j): s for i, line in enumerate(m.shares) for j, s in enumerate(line) if i != j}
+            (i, j), most = max(off.items(), key=lambda x: x[1], default=((0, 0), 0.0))
+            worst = f"; most often {m.classes[i]} is taken for {m.classes[j]} ({100 * most:.0f})" if most else ""
+            texts.append(f"{', '.join(filter(None, [m.encoder, m.slot]))}, right: {right}{worst}.")
+        alt = f"{SYSTEMS[task]}: percent of each class that was taken for another. {' '.join(texts)}"
+        made.append((SYSTEMS[task], Drawing(svg, alt)))
+    return made
+
+
+def _draw_matrix(figure: Canvas, m: Matrix, left: float, bottom: float) -> None:
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
@@ -119,20 +146,16 @@ def _draw_matrix(figure: Figure, m: Matrix, left: float, bottom: float) -> None:
     ax = axes_at(figure, left, bottom, m.side, m.side)
     # All squares of one shade are one path: 40 classes have 1,600 cells. The root shows a few confusions beside the diagonal.
     squares: dict[int, list[Path]] = {}
-    for y, line in enumerate(m.shares):
-        for x, share in enumerate(line):
-            if share:
-                corners = [(x + i, y + j) for i, j in SQUARE]
-                squares.setdefault(max(1, round(share**0.5 * SHADES)), []).append(Path(corners, closed=True))
+    cells = [(x, y, share) for y, line in enumerate(m.shares) for x, share in enumerate(line) if share]
+    for x, y, share in cells:
+        corners = [(x + i, y + j) for i, j in SQUARE]
+        squares.setdefault(max(1, round(share**0.5 * SHADES)), []).append(Path(corners, closed=True))
     for level, paths in sorted(squares.items()):
         ax.add_patch(PathPatch(Path.make_compound_path(*paths), facecolor=SHADE, alpha=level / SHADES, linewidth=0))
-    if count <= PRINTED:
-        size = 7.5 if count <= 12 else 6.5
-        for y, line in enumerate(m.shares):
-            for x, share in enumerate(line):
-                if round(100 * share):
-                    ink = PAPER if share**0.5 > TURNS_AT else INK
-                    ax.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=size, color=ink)
+    for x, y, share in cells if count <= PRINTED else ():
+        if round(100 * share):
+            ink = PAPER if share**0.5 > TURNS_AT else INK
+            ax.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7.5 if count <= 12 else 6.5, color=ink)
     ax.set_xlim(-0.5, count - 0.5)
     ax.set_ylim(count - 0.5, -0.5)
     step = 1 if count <= NAMED else -(-count // 20)
@@ -142,19 +165,9 @@ def _draw_matrix(figure: Figure, m: Matrix, left: float, bottom: float) -> None:
     ax.tick_params(labelsize=7.5 if count <= PRINTED else 6.0 if step == 1 else 6.5, length=0, pad=2, labelcolor=MUTED)
     ax.grid(False)
     ax.spines[:].set(visible=True, color=RULE)
-    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
     title, up = shortened(m.encoder, int((LEFT + m.side) / 0.083)), 19 if m.about else 7
-    ax.annotate(title, (0, 1), xytext=(4 - LEFT * 72, up), fontsize=8.5, fontweight="bold", **place)
-    ax.annotate(m.about, (0, 1), xytext=(4 - LEFT * 72, 7), fontsize=8, color=MUTED, **place)
-
-
-def _matrix_text(m: Matrix) -> str:
-    """The diagonal, and the worst confusion."""
-    right = ", ".join(f"{name} {100 * line[i]:.0f}" for i, (name, line) in enumerate(zip(m.classes, m.shares, strict=True)))
-    off: Mapping[tuple[int, int], float] = {(i, j): s for i, line in enumerate(m.shares) for j, s in enumerate(line) if i != j}
-    (i, j), most = max(off.items(), key=lambda x: x[1], default=((0, 0), 0.0))
-    worst = f"; most often {m.classes[i]} is taken for {m.classes[j]} ({100 * most:.0f})" if most else ""
-    return f"{', '.join(filter(None, [m.encoder, m.slot]))}, right: {right}{worst}."
+    ax.annotate(title, (0, 1), xytext=(4 - LEFT * 72, up), fontsize=8.5, fontweight="bold", **PLACE)
+    ax.annotate(m.about, (0, 1), xytext=(4 - LEFT * 72, 7), fontsize=8, color=MUTED, **PLACE)
 
 
 # ---- verification
@@ -189,8 +202,8 @@ def det_curves(found: Superb) -> Drawing | None:
         ax.set_ylim(low, high)
         ax.set_xlabel("False alarms: impostors let in (%)")
         ax.set_ylabel("Misses: speakers turned away (%)")
-        handles = [handle(e, f"{shortened(e.label, 34)}: EER {100 * r:.1f} %") for (e, _), r in zip(lines, rates, strict=True)]
-        figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(4.75 / INCHES, 0.985), labelspacing=0.8)
+        named = [(e, f"{shortened(e.label, 34)}: EER {100 * r:.1f} %") for (e, _), r in zip(lines, rates, strict=True)]
+        legend(figure, named, (4.75 / INCHES, 0.985), 1.8, labelspacing=0.8)
         svg = svg_of(figure, "det")
     text = "; ".join(f"{e.label} {100 * r:.1f} %" for (e, _), r in zip(lines, rates, strict=True))
     return Drawing(svg, f"Misses against false alarms of speaker verification. Equal error rates: {text}.")
@@ -235,18 +248,34 @@ def timelines(found: Superb) -> Drawing | None:
         return None
     lanes = {name: _lanes(lines) for name, lines in groups.items()}
     heights = [0.95 + sum(len(some) * LANE + 0.16 for _, some in speakers) for speakers in lanes.values()]
-    with blank(sum(heights)) as figure:
-        top = sum(heights)
+    top, texts = sum(heights), []
+    with blank(top) as figure:
         for (name, speakers), height in zip(lanes.items(), heights, strict=True):
-            _draw_timeline(figure, name, speakers, groups[name][0][1].seconds, top, height)
+            heading(figure, name, top - 0.16)
+            depth = height - 0.95
+            ax = axes_at(figure, NAMES + 0.55, top - 0.4 - depth, INCHES - NAMES - 0.7, depth)
+            y, ticks = 0.0, []
+            for speaker, some in speakers:
+                middle, across = y + LANE * len(some) / 2, ax.get_yaxis_transform()
+                ax.text(-0.235, middle, shortened(speaker, 8), transform=across, fontsize=8.5, va="center")
+                for label, series, turns in some:
+                    spans = [(t.start, t.end - t.start) for t in turns]
+                    ax.broken_barh(spans, (y + 0.03, LANE - 0.06), color=INK if series is None else series.colour, linewidth=0)
+                    ticks.append((y + LANE / 2, shortened(label, 22)))
+                    y += LANE
+                    when = ", ".join(f"{t.start:.1f} to {t.end:.1f}" for t in turns) or "never"
+                    texts.append(f"{name}, {speaker}, {label}: {when}")
+                y += 0.16
+            ax.set_yticks([place for place, _ in ticks], [label for _, label in ticks])
+            ax.set_xlim(0, groups[name][0][1].seconds)
+            ax.set_ylim(y - 0.08, -0.06)
+            ax.grid(True, axis="x")
+            ax.grid(False, axis="y")
+            ax.spines["left"].set_visible(False)
+            ax.tick_params(axis="y", labelsize=7.5)
+            ax.set_xlabel("Seconds")
             top -= height
         svg = svg_of(figure, "timeline")
-    texts = []
-    for name, speakers in lanes.items():
-        for speaker, some in speakers:
-            for label, _, turns in some:
-                when = ", ".join(f"{t.start:.1f} to {t.end:.1f}" for t in turns) or "never"
-                texts.append(f"{name}, {speaker}, {label}: {when}")
     return Drawing(svg, f"Who spoke when, in seconds. {'; '.join(texts)}.")
 
 
@@ -280,34 +309,9 @@ def match(truth: Sequence[Turn], predicted: Sequence[Turn]) -> dict[str, str]:
     return found | {name: left.pop(0) if left else next(strangers) for name in others}
 
 
-def _draw_timeline(figure: Figure, name: str, speakers: Any, seconds: float, top: float, height: float) -> None:
-    depth = height - 0.95
-    ax = axes_at(figure, NAMES + 0.55, top - 0.4 - depth, INCHES - NAMES - 0.7, depth)
-    y, ticks = 0.0, []
-    for speaker, lanes in speakers:
-        middle, across = y + LANE * len(lanes) / 2, ax.get_yaxis_transform()
-        ax.text(-0.235, middle, shortened(speaker, 8), transform=across, fontsize=8.5, va="center")
-        for label, series, turns in lanes:
-            spans = [(t.start, t.end - t.start) for t in turns]
-            ax.broken_barh(spans, (y + 0.03, LANE - 0.06), color=INK if series is None else series.colour, linewidth=0)
-            ticks.append((y + LANE / 2, shortened(label, 22)))
-            y += LANE
-        y += 0.16
-    ax.set_yticks([place for place, _ in ticks], [label for _, label in ticks])
-    ax.set_xlim(0, seconds)
-    ax.set_ylim(y - 0.08, -0.06)
-    ax.grid(True, axis="x")
-    ax.grid(False, axis="y")
-    ax.spines["left"].set_visible(False)
-    ax.tick_params(axis="y", labelsize=7.5)
-    ax.set_xlabel("Seconds")
-    figure.text(0.05 / INCHES, (top - 0.16) / figure.get_figheight(), name, fontsize=9, fontweight="bold", va="center")
-
-
 # ---- layer weights
 
 WIDEST = 13  # hidden states whose shares are printed in their cells
-Weights = dict[str, tuple[float, ...]]  # task -> the share of each hidden state, a mean over seeds
 
 
 def layer_weights(found: Superb) -> Drawing | None:
@@ -315,39 +319,35 @@ def layer_weights(found: Superb) -> Drawing | None:
 
     For QbE, which has no weights, a square at the layer that dev chose. None where no encoder has two states to weigh.
     """
-    shown = {e: weights for e in found.encoders if (weights := _weights(found, e.label))}
+    shown: dict[Series, dict[str, tuple[float, ...]]] = {}  # task -> the share of each hidden state, a mean over seeds
+    for e in found.encoders:
+        for task in TASKS:
+            heads = [h.weights for h in found.artefacts.heads if (h.encoder, h.task) == (e.label, task) and h.weights]
+            if heads and len(heads[0]) > 1 and all(len(shares) == len(heads[0]) for shares in heads):
+                shown.setdefault(e, {})[task] = tuple(map(fmean, zip(*heads, strict=True)))
     if not shown:
         return None
-    most = max(max(shares) for weights in shown.values() for shares in weights.values())
-    chosen: dict[Series, int | None] = {}
+    chosen: dict[Series, int | None] = {}  # the layer of QbE
     for e in shown:
         layers = (found.artefacts.layers or {}).get(e.label, ())
         chosen[e] = layers.index(max(layers)) if len(layers) > 1 else None
+    most = max(max(shares) for weights in shown.values() for shares in weights.values())
     heights = [0.62 + ROW * (len(weights) + (chosen[e] is not None)) + 0.2 for e, weights in shown.items()]
-    with blank(sum(heights)) as figure:
-        top = sum(heights)
-        for (encoder, weights), height in zip(shown.items(), heights, strict=True):
-            _draw_weights(figure, encoder, weights, chosen[encoder], top, most)
+    top, texts = sum(heights), []
+    with blank(top) as figure:
+        for (e, weights), height in zip(shown.items(), heights, strict=True):
+            heading(figure, e.label, top - 0.14)
+            _draw_weights(figure, e, weights, chosen[e], top, most)
             top -= height
+            each = [f"{task.upper()} {' '.join(f'{100 * s:.0f}' for s in shares)}" for task, shares in weights.items()]
+            texts.append(f"{e.label}, CNN output first: {'; '.join(each)}.")
         svg = svg_of(figure, "layers")
-    texts = []
-    for e, weights in shown.items():
-        each = [f"{task.upper()} {' '.join(f'{100 * s:.0f}' for s in shares)}" for task, shares in weights.items()]
-        texts.append(f"{e.label}, CNN output first: {'; '.join(each)}.")
     return Drawing(svg, f"Share of each hidden state in percent. {' '.join(texts)}")
 
 
-def _weights(found: Superb, encoder: str) -> Weights:
-    """Tasks in their order. Without those of one state, and those whose seeds do not have equally many."""
-    weights: Weights = {}
-    for task in TASKS:
-        heads = [h.weights for h in found.artefacts.heads if (h.encoder, h.task) == (encoder, task) and h.weights]
-        if heads and len(heads[0]) > 1 and all(len(shares) == len(heads[0]) for shares in heads):
-            weights[task] = tuple(map(fmean, zip(*heads, strict=True)))
-    return weights
-
-
-def _draw_weights(figure: Figure, encoder: Series, weights: Weights, chosen: int | None, top: float, most: float) -> None:
+def _draw_weights(
+    figure: Canvas, encoder: Series, weights: Mapping[str, tuple[float, ...]], chosen: int | None, top: float, most: float
+) -> None:
     """top: inches from the lower edge of the figure."""
     from matplotlib.patches import Rectangle
 
@@ -374,7 +374,6 @@ def _draw_weights(figure: Figure, encoder: Series, weights: Weights, chosen: int
     ax.spines[:].set_visible(False)
     ax.tick_params(axis="x", length=0, labelsize=7.5, pad=1)
     ax.tick_params(axis="y", labelcolor=INK, labelsize=8.5)
-    figure.text(0.05 / INCHES, (top - 0.14) / figure.get_figheight(), encoder.label, fontsize=9, fontweight="bold", va="center")
 
 
 # ---- learning rates
@@ -397,18 +396,24 @@ def sweeps(found: Superb) -> Drawing | None:
     if not lines:
         return None
     shown = [e for e in found.encoders if any(e == s for some in lines.values() for s, _ in some)]
-    with _panels(-(-len(lines) // ACROSS), min(len(lines), ACROSS), 1.25, 0.62, shown) as (figure, axes):
+    deep, wide, height, between = -(-len(lines) // ACROSS), min(len(lines), ACROSS), 1.25, 0.62  # the last two: inches
+    above = 0.24 * -(-len(shown) // 4) + 0.45
+    total, texts = above + deep * (height + between) - 0.2, []
+    with blank(total) as figure:
+        axes = figure.subplots(deep, wide, squeeze=False).ravel()
+        right = 0.985 if wide == ACROSS else 0.985 * (wide + 0.3) / (ACROSS + 0.3)
+        figure.subplots_adjust(left=0.055, right=right, top=1 - above / total, bottom=0.3 / total)
+        figure.subplots_adjust(wspace=0.3, hspace=between / height)
+        legend(figure, [(e, e.label) for e in shown], (0.04, 1.0), 1.8, ncols=min(len(shown), 4), columnspacing=1.6)
         for ax, (task, some) in zip(axes, lines.items(), strict=False):
             _draw_sweeps(ax, task, some)
+            for e, head in some:
+                rates = ", ".join(f"{t.learning_rate:g} {t.value:.{decimals(MAIN[task])}f}" for t in _tried(head))
+                chosen = f" (chosen {head.learning_rate:g})" if head.learning_rate else ""
+                texts.append(f"{SYSTEMS[task]}, {e.label}: {rates}{chosen}")
         for ax in axes[len(lines) :]:
             ax.set_visible(False)
         svg = svg_of(figure, "sweep")
-    texts = []
-    for task, some in lines.items():
-        for e, head in some:
-            rates = ", ".join(f"{t.learning_rate:g} {t.value:.{decimals(MAIN[task])}f}" for t in _tried(head))
-            chosen = f" (chosen {head.learning_rate:g})" if head.learning_rate else ""
-            texts.append(f"{SYSTEMS[task]}, {e.label}: {rates}{chosen}")
     return Drawing(svg, f"Score on dev by learning rate. {'; '.join(texts)}.")
 
 
@@ -439,46 +444,38 @@ def _draw_sweeps(ax: Axes, task: str, lines: Sequence[tuple[Series, Head]]) -> N
     ax.set_xticks([10.0**p for p in some], [f"1e{p}".replace("-", "\u2212") for p in some])
     ax.minorticks_off()
     ax.tick_params(labelsize=7.5)
-    place: Mapping[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
     below = f"{metric_name(metric)} ({unit(metric)})" if unit(metric) else metric_name(metric)
-    ax.annotate(SYSTEMS[task], (0, 1), xytext=(0, 15), fontsize=8.5, fontweight="bold", **place)
-    ax.annotate(below, (0, 1), xytext=(0, 4), fontsize=7.5, color=MUTED, **place)
+    ax.annotate(SYSTEMS[task], (0, 1), xytext=(0, 15), fontsize=8.5, fontweight="bold", **PLACE)
+    ax.annotate(below, (0, 1), xytext=(0, 4), fontsize=7.5, color=MUTED, **PLACE)
 
 
-# ---- drawing
+# ---- all of them
+
+LAYERS = (
+    "Softmax weights of the sum that each head sees, in percent, a mean over seeds; column CNN is the output of the convolutions, "
+    "the others are the layers of the transformer. QbE has no weights: the square marks the layer that dev chose."
+)
+CONFUSION = (
+    "A line is what it was, a column what it was taken for; percent of the line, the stronger the colour the more (on a "
+    "square-root scale, so that a few are seen as well)."
+)
+DET = (
+    "Both axes are normal deviates. The marks are the equal error rates, where a curve crosses the dotted diagonal; the nearer to "
+    "the lower left corner, the better."
+)
+TIMELINE = "The first recording of the test set: for each speaker the truth, and below it what each encoder's head predicted."
+SWEEP = (
+    "Ringed: the learning rate that dev chose. Dotted: the default. Hollow: given up before the end, as others were better by then."
+)
 
 
-@contextmanager
-def blank(height: float) -> Iterator[Figure]:
-    """height: inches."""
-    from matplotlib.figure import Figure
-
-    with styled():
-        yield Figure(figsize=(INCHES, height))
-
-
-def axes_at(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
-    """All in inches."""
-    tall = figure.get_figheight()
-    return figure.add_axes((left / INCHES, bottom / tall, width / INCHES, height / tall))
-
-
-@contextmanager
-def _panels(deep: int, wide: int, height: float, between: float, shown: Sequence[Series]) -> Iterator[tuple[Figure, list[Axes]]]:
-    """Small multiples with one legend above. height: of a panel; between: from one to the next; both in inches."""
-    legend = 0.24 * -(-len(shown) // 4) + 0.45
-    total = legend + deep * (height + between) - 0.2
-    with blank(total) as figure:
-        axes = figure.subplots(deep, wide, squeeze=False)
-        right = 0.985 if wide == ACROSS else 0.985 * (wide + 0.3) / (ACROSS + 0.3)
-        figure.subplots_adjust(left=0.055, right=right, top=1 - legend / total, bottom=0.3 / total)
-        figure.subplots_adjust(wspace=0.3, hspace=between / height)
-        handles = [handle(e, e.label) for e in shown]
-        figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.04, 1.0), ncols=min(len(handles), 4), columnspacing=1.6)
-        yield figure, [ax for line in axes for ax in line]
-
-
-def handle(series: Series, label: str) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], linewidth=1.8, marker=series.marker, color=series.colour, markersize=5, label=label)
+def superb_figures(found: Superb) -> list[Figure]:
+    """Those that there are data for."""
+    drawn = [
+        ("Which layers the tasks use", LAYERS, layer_weights(found)),
+        *((f"What was taken for what: {name}", CONFUSION, drawing) for name, drawing in confusions(found)),
+        ("Speaker verification: misses against false alarms", DET, det_curves(found)),
+        ("Diarisation: who spoke when", TIMELINE, timelines(found)),
+        ("Score on dev by learning rate", SWEEP, sweeps(found)),
+    ]
+    return [Figure(title, caption, drawing) for title, caption, drawing in drawn if drawing]

@@ -1,4 +1,4 @@
-"""How the robustness recipe chooses its settings: arms that differ in one of them, judged on dev in a noise of its own."""
+"""How the robustness recipe chooses its settings: arms that differ in one of them, evaluated on dev in a noise of its own."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from speechssl.io import read_json, write_json
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "recipes/robustness"
 SECTIONS = yaml.safe_load((RECIPE / "choose.yaml").read_text())
-ARMS = [name for name in SECTIONS if name not in ("sets", "transfer", "judge")]
-STAGES = {"sets": "prepare minisuperb", "transfer": "units transfer", "judge": "evaluate robustness"}
+ARMS = [name for name in SECTIONS if name not in ("sets", "transfer", "evaluate")]
+STAGES = {"sets": "prepare minisuperb", "transfer": "units transfer", "evaluate": "evaluate robustness"}
 
 
 def loaded() -> ModuleType:
@@ -59,7 +59,7 @@ def test_the_script_knows_the_arms_and_touches_nothing_of_the_test() -> None:
     assert "--split dev --seen --unseen dev " in script and "held-out" not in script and "--split test" not in script
 
 
-def judged(exp: Path, arm: str, clean: list[float], noisy: list[float], units: float = 0.2, steps: int = 7) -> None:
+def scored(exp: Path, arm: str, clean: list[float], noisy: list[float], units: float = 0.2, steps: int = 7) -> None:
     """An arm's scores as `evaluate robustness` leaves them: five tasks of 20 items, of which this share is right.
 
     Training knows the voices of SID; those of the other tasks are five, which IC, style and DUAL have in common.
@@ -87,16 +87,16 @@ def judged(exp: Path, arm: str, clean: list[float], noisy: list[float], units: f
 
 def test_the_best_mean_in_dev_noise_is_chosen_of_those_that_keep_clean_speech(tmp_path: Path) -> None:
     module = loaded()
-    judged(tmp_path, "start", [0.8] * 5, [0.1] * 5, 0.9)
-    judged(tmp_path, "base", [0.8] * 5, [0.5] * 5, 0.2)
-    judged(tmp_path, "distil-0", [0.7] * 5, [0.9] * 5, 0.1)  # gives up clean speech
-    judged(tmp_path, "snr-low", [0.85, 0.75, 0.8, 0.8, 0.8], [0.6, 0.5, 0.5, 0.5, 0.5], 0.3)
+    scored(tmp_path, "start", [0.8] * 5, [0.1] * 5, 0.9)
+    scored(tmp_path, "base", [0.8] * 5, [0.5] * 5, 0.2)
+    scored(tmp_path, "distil-0", [0.7] * 5, [0.9] * 5, 0.1)  # gives up clean speech
+    scored(tmp_path, "snr-low", [0.85, 0.75, 0.8, 0.8, 0.8], [0.6, 0.5, 0.5, 0.5, 0.5], 0.3)
     scores = module.read_scores(tmp_path)
     arms = [module.arm_of(name, scores) for name in ("start", "base", "distil-0", "snr-low")]
     assert module.choose(arms).name == "snr-low" and module.choose(arms[:3]).name == "base" and module.choose(arms[:1]) is None
     assert arms[3].noisy == pytest.approx(52) and arms[3].difference.value == pytest.approx(2) and arms[1].difference is None
     assert arms[3].difference.interval.low <= 2 <= arms[3].difference.interval.high
-    judged(tmp_path, "distil-5", [0.8] * 5, [0.52 // 0.05 * 0.05, 0.6, 0.5, 0.5, 0.5], 0.25)  # alike, with fewer edits
+    scored(tmp_path, "distil-5", [0.8] * 5, [0.52 // 0.05 * 0.05, 0.6, 0.5, 0.5, 0.5], 0.25)  # alike, with fewer edits
     scores = module.read_scores(tmp_path)
     assert module.choose([module.arm_of(n, scores) for n in ("start", "base", "snr-low", "distil-5")]).name == "distil-5"
 
@@ -104,9 +104,9 @@ def test_the_best_mean_in_dev_noise_is_chosen_of_those_that_keep_clean_speech(tm
 def test_the_table_says_what_an_arm_changes(tmp_path: Path) -> None:
     module = loaded()
     for arm in ("start", "base", "snr-low"):
-        judged(tmp_path, arm, [0.8] * 5, [0.5] * 5)
+        scored(tmp_path, arm, [0.8] * 5, [0.5] * 5)
     scores = module.read_scores(tmp_path)
-    text = module.table([module.arm_of(a, scores) for a in ("start", "base", "snr-low")], SECTIONS, tmp_path)
+    text = module.table([module.arm_of(a, scores) for a in ("start", "base", "snr-low")], SECTIONS, tmp_path).markdown
     lines = text.splitlines()
     assert lines[2].startswith("| start | not trained | 80.0 · 50.0 | ") and lines[3].startswith("| **base** | 7 steps | ")
     assert lines[4].startswith("| snr-low | snr [-5, 15], 7 steps | ") and "| +0.0 [+0.0, +0.0] | 20.0 |" in lines[4]
@@ -116,7 +116,7 @@ def test_the_table_says_what_an_arm_changes(tmp_path: Path) -> None:
 def test_tasks_that_share_voices_draw_them_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module = loaded()
     for arm in ("start", "base"):
-        judged(tmp_path, arm, [0.8] * 5, [0.45] * 5)
+        scored(tmp_path, arm, [0.8] * 5, [0.45] * 5)
     scores = module.read_scores(tmp_path)
     ks, ic, sid, style, dual = (scores["base", task, module.NOISY] for task in module.TASKS)
     assert (ic.drawn == style.drawn).all() and (ic.drawn == dual.drawn).all() and (ic.drawn != ks.drawn).any()
@@ -126,30 +126,30 @@ def test_tasks_that_share_voices_draw_them_together(tmp_path: Path, capsys: pyte
     assert "95 % intervals draw 5 voices (" in printed and " and 20 recordings (sid acc" in printed
 
 
-def test_an_arm_that_was_not_judged_in_all_tasks_is_named(tmp_path: Path) -> None:
+def test_an_arm_that_was_not_evaluated_in_all_tasks_is_named(tmp_path: Path) -> None:
     module = loaded()
     with pytest.raises(InputError, match="no scores of the arm start"):
         module.read_scores(tmp_path)
-    judged(tmp_path, "start", [0.8] * 5, [0.5] * 5)
+    scored(tmp_path, "start", [0.8] * 5, [0.5] * 5)
     (tmp_path / "start/dev/scores/start/dual-ff1/clean.json").unlink()
-    with pytest.raises(InputError, match="start has not been judged in dual ff1"):
+    with pytest.raises(InputError, match="start has not been evaluated in dual ff1"):
         module.read_scores(tmp_path)
 
 
-def test_the_mean_is_over_the_tasks_that_were_judged(tmp_path: Path) -> None:
+def test_the_mean_is_over_the_tasks_that_were_evaluated(tmp_path: Path) -> None:
     module = loaded()
     for arm, rate in (("start", 0.1), ("base", 0.5)):
-        judged(tmp_path, arm, [0.8] * 5, [0.0] * 4 + [rate])
+        scored(tmp_path, arm, [0.8] * 5, [0.0] * 4 + [rate])
         for task in ("ks-acc", "ic-acc", "sid-acc", "style-acc"):
             shutil.rmtree(tmp_path / arm / "dev/scores" / arm / task)
     scores = module.read_scores(tmp_path)
     arms = [module.arm_of(name, scores) for name in ("start", "base")]
     assert arms[1].noisy == pytest.approx(50)
-    head = module.table(arms, SECTIONS, tmp_path).splitlines()[0]
+    head = module.table(arms, SECTIONS, tmp_path).markdown.splitlines()[0]
     assert "| dual ff1 | mean |" in head and "ks" not in head
     for arm in ("start", "base"):
         shutil.rmtree(tmp_path / arm / "dev/scores" / arm / "dual-ff1")
-    with pytest.raises(InputError, match="judged by units alone"):
+    with pytest.raises(InputError, match="evaluated by units alone"):
         module.read_scores(tmp_path)
 
 
@@ -159,7 +159,7 @@ missing = [name for name in needs if util.find_spec(name) is None]
 
 @pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
 def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
-    """A published arm, made small: trained, then judged, then in a table; a second run does nothing again."""
+    """A published arm, made small: trained, then evaluated, then in a table; a second run does nothing again."""
     small = {"recordings": 2, "crops": 2, "crop-seconds": 2.0, "warmup-steps": 1, "save-every": 2, "precision": "fp32"}
     small |= {"distort": "g", "double": 0.0}  # at hand at once
     sections = {name: {**values, **small} if name in ARMS else values for name, values in SECTIONS.items()}
@@ -168,7 +168,7 @@ def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
         "corpus": {"language": "en", **counts, "unanswerable": 0, "seed": 0},
         "sets": {"tasks": ["ks", "ic", "sid", "style"], "share": 0.02},
         "transfer": {"recordings": 2},
-        "judge": {"snr": [5], "passages": 2, "recordings": 2, "head-steps": 20},
+        "evaluate": {"snr": [5], "passages": 2, "recordings": 2, "head-steps": 20},
     }
     config, exp = tmp_path / "choose.yaml", tmp_path / "exp"
     config.write_text(yaml.safe_dump(sections, sort_keys=False))

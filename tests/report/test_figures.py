@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.report.figures import PALETTE, Condition, Drawing, arrange
-from speechssl.report.qa_figures import Breakdown, bars, score_against_snr, score_against_wer, spread
+from speechssl.report.spoken_qa import Breakdown, bars, score_against_snr, score_against_wer, spread
 from speechssl.results import Row
 
 

@@ -19,8 +19,7 @@ from speechssl.report.build import build_report
 from speechssl.report.comparison import counted
 from speechssl.report.figures import arrange
 from speechssl.report.listening import WIDTH, Example, Prediction, encode_audio, envelope, locate, outline, region, ticks
-from speechssl.report.qa_figures import Breakdown
-from speechssl.report.spoken_qa import summarise
+from speechssl.report.spoken_qa import Breakdown, summarise
 from speechssl.results import Row
 
 CONDITIONS = (("clean", None), ("pink", 10.0), ("pink", 0.0), ("reverb", None))
