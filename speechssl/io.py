@@ -215,7 +215,7 @@ def stage(
 
 # ---- checkpoints by name
 
-MODELS = "SPEECHSSL_MODELS"  # environment variable: a folder with OWNER/NAME or NAME in it
+MODELS = "SPEECHSSL_MODELS"  # environment variable: the models folder, with OWNER/NAME or NAME in it
 PATIENCE = 10.0  # seconds until the hub must have answered
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # the first of which there are files is fetched
 SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja")  # configuration, vocabulary, extractor
@@ -225,6 +225,15 @@ FILES = {
     "text encoder": "config.json, tokenizer.json or the vocabulary, and model.safetensors or pytorch_model.bin",
     "recogniser": "config.json, preprocessor_config.json, the tokeniser's files and model.safetensors or pytorch_model.bin",
 }
+
+
+def models_root() -> Path:
+    """The models folder: $SPEECHSSL_MODELS, else one in the user's cache, which need not exist. Raises InputError for a variable
+    that names no folder."""
+    root = os.environ.get(MODELS)
+    if root and not Path(root).is_dir():
+        raise InputError(f"{MODELS} is {root}, which is not a folder; correct the variable, or unset it")
+    return Path(root) if root else Path.home() / ".cache/speechssl/models"
 
 
 def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
@@ -238,20 +247,17 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     name = str(name)
     if not _NAME.fullmatch(name) or ".." in name:
         raise InputError(f"found no {what} at {name}; give a folder with {FILES[what]}{otherwise}, or a hub id (OWNER/NAME)")
-    root = os.environ.get(MODELS)
-    if root and not Path(root).is_dir():
-        raise InputError(f"{MODELS} is {root}, which is not a folder; correct the variable, or unset it")
-    for folder in (Path(root) / name, Path(root) / name.split("/")[-1]) if root else ():
+    root = models_root()
+    for folder in (root / name, root / name.split("/")[-1]):
         if folder.is_dir():
             return folder
     snapshot = _hub_snapshot(name)
     if isinstance(snapshot, Path):
         return snapshot
-    place = f"{root or 'MODELS'}/{name}"
-    point = "" if root else f" and point {MODELS} at MODELS"
+    place = root / name
     raise InputError(
         f"found no {what} at {name}: there is no such folder, nor {place}, and {snapshot}; fetch it where the hub can be reached "
-        f"(`hf download {name} --local-dir {place}`){point}, or give a folder with {FILES[what]}{otherwise}"
+        f"(`hf download {name} --local-dir {place}`), or give a folder with {FILES[what]}{otherwise}"
     )
 
 

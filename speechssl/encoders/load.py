@@ -13,11 +13,12 @@ from tqdm import tqdm
 from transformers import MODEL_MAPPING, AutoConfig, AutoFeatureExtractor, HubertConfig
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.base import Engine, SpeechEncoder, TransformersEngine, hash_weights
+from speechssl.encoders.base import Chunking, Engine, SpeechEncoder, TransformersEngine, hash_weights
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, is_extra, read_weights, some, translate
 from speechssl.encoders.cpu import FastEngine
 from speechssl.encoders.hubert import is_known
+from speechssl.encoders.whisper import GRID, WINDOWS, WhisperEncoder, WhisperEngine
 from speechssl.errors import InputError, first_line
 from speechssl.int8 import load_quantised
 from speechssl.io import SHIPPED, checkpoint_folder, hash_json, read_json
@@ -47,7 +48,7 @@ def small_config() -> HubertConfig:
     )
 
 
-MODEL_TYPES = ("hubert", "wav2vec2", "wavlm", "data2vec-audio")
+MODEL_TYPES = ("hubert", "wav2vec2", "wavlm", "data2vec-audio", "whisper")
 DECISIVE = (  # of a config, beside what the shapes of the weights say
     *("conv_kernel", "conv_stride", "num_attention_heads", "do_stable_layer_norm", "feat_extract_norm"),
     *("layer_norm_eps", "hidden_act", "feat_extract_activation"),
@@ -75,7 +76,8 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
     name: one of
       a shipped model                 `minisqa-en-robust/encoder`
       a Hugging Face folder           with config.json and model.safetensors or pytorch_model.bin: HuBERT, wav2vec 2.0, WavLM or
-                                      data2vec-audio, with or without the head it was fine-tuned or pre-trained with
+                                      data2vec-audio, with or without the head it was fine-tuned or pre-trained with, and
+                                      Whisper, whose encoder is taken
       a Hugging Face hub id           `facebook/hubert-base-ls960`, taken from $SPEECHSSL_MODELS first
       a torchaudio bundle             `torchaudio:HUBERT_BASE`, any of torchaudio.pipelines that is an encoder
       a torchaudio state dict         `.pt` or `.pth`, of wav2vec2_model, HuBERTPretrainModel, or a bundle
@@ -103,7 +105,8 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
     if precision not in PRECISIONS:
         raise InputError(f"there is no precision {precision}; choose from {', '.join(PRECISIONS)}")
     config: Any = checkpoint.model.config
-    grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+    whisper = config.model_type == "whisper"
+    grid = GRID if whisper else FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
     weights, threads = hash_weights(checkpoint.model), torch.get_num_threads()
     torch.set_num_threads(1)  # sums of what an engine prepares are grouped by threads, and bits are not to depend on them
     try:
@@ -122,6 +125,7 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
         # the same weights with other heads or strides are another encoder
         settings=hash_json([checkpoint.normalise, *(getattr(config, name, None) for name in DECISIVE)]),
         engine=engine,
+        chunking=WINDOWS if whisper else Chunking(),
     )
 
 
@@ -132,6 +136,8 @@ def _engine(model: torch.nn.Module, grid: FrameGrid, precision: str, device: str
         kind = torch.empty(0, device=device).device.type
     except (RuntimeError, AssertionError) as error:  # torch's words for a name it does not know, and for no driver
         raise InputError(f"there is no device {device} ({first_line(error)}); leave out --device, or choose cpu") from error
+    if isinstance(model, WhisperEncoder):
+        return WhisperEngine(model, precision, device)
     if not is_known(model.config):
         return TransformersEngine(model, precision, device)
     if kind == "cpu" and torch.backends.mkldnn.is_available():
@@ -204,6 +210,7 @@ def _load_weights(source: str, config: Any) -> tuple[torch.nn.Module, tuple[str,
         raise InputError(f"the checkpoint {source} has {len(rest)} weights that its config has not ({some(rest)}); mend its config")
     if MASK in info["missing_keys"]:
         torch.nn.init.zeros_(getattr(model, MASK))
+    model = getattr(model, "encoder", model) if config.model_type == "whisper" else model  # without its decoder
     return model.eval().requires_grad_(False), tuple(left_out), (NO_MASK,) * (MASK in info["missing_keys"])
 
 
@@ -212,6 +219,8 @@ def _normalises(source: str, config: Any) -> tuple[bool, tuple[str, ...]]:
 
     Raises InputError for an extractor that cannot be read or wants another sample rate.
     """
+    if config.model_type == "whisper":
+        return False, ()  # its log-mel is scaled by its loudest point
     try:
         extractor = AutoFeatureExtractor.from_pretrained(source)
     except OSError as error:

