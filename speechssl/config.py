@@ -45,9 +45,9 @@ SnrOver = Literal["active", "signal"]
 ENCODERS = "encoder folder, .pt file, hub id, shipped name, torchaudio:NAME or s3prl:NAME"
 CHECKPOINTS = "encoder folder, .pt file, hub id, shipped name or torchaudio:NAME"  # that can be trained
 SOURCE = "prepared corpus, manifest (.jsonl with `audio`, .txt or .tsv of paths) or folder of audio"
-DEVICE = "cpu, cuda, cuda:N, or auto: a GPU where there is one"
-DRAWN = "drawn at random by --seed; default: 0.1, but at least 400 recordings where there are as many"
-SNR_OVER = "measure an SNR over the active parts of the speech, or over the whole signal with its pauses (arXiv 2210.07978)"
+DEVICE = "cpu, cuda, cuda:N, or auto: a GPU if there is one"
+DRAWN = "drawn at random by --seed; default: a tenth, but at least 400 recordings if there are as many"
+SNR_OVER = "measure the SNR over the active parts of the speech, or over the whole signal including pauses (as arXiv 2210.07978)"
 BF16 = {"fp32": False, "bf16": True}  # the values of --precision where a switch stands behind it
 
 
@@ -147,23 +147,25 @@ PLAIN = Adam((0.9, 0.999), 1e-8, 0.0)
 class TrainingOptions:
     """How long and how fast. One step is one optimiser update on one batch, which the processes share."""
 
-    steps: Count = option(MISSING, "optimiser updates")
+    steps: Count = option(MISSING, "number of optimiser updates")
     learning_rate: Amount = option(MISSING, "peak learning rate")
     warmup_steps: Whole = option(100, "steps over which the learning rate rises to its peak")
-    horizon: Count | None = option(None, "steps the schedule is laid out for, where training stops earlier; default: --steps")
-    schedule: str = "linear"  # any transformers schedule
-    weight_decay: Weight = option(HUBERT.weight_decay, "AdamW's; biases and layer norms have none")
-    adam_betas: tuple[Share, Share] = option(
-        HUBERT.adam_betas, "AdamW's decay of the mean gradient and of the mean square", metavar=("B1", "B2")
+    horizon: Count | None = option(
+        None, "length of the learning-rate schedule in steps, if training stops before its end; default: --steps"
     )
-    adam_epsilon: Amount = option(HUBERT.adam_epsilon, "AdamW's, added to the root of the mean square")
-    clip: Weight = option(1.0, "largest gradient norm; 0: any")
-    bf16: bool = option(True, "bf16 autocast, or fp32; weights stay float32", name="precision", values=BF16)
-    seed: Whole = option(0, "of weights and batches")
+    schedule: str = "linear"  # any transformers schedule
+    weight_decay: Weight = option(HUBERT.weight_decay, "weight decay of AdamW; biases and layer norms have none")
+    adam_betas: tuple[Share, Share] = option(
+        HUBERT.adam_betas, "betas of AdamW: decay of the mean gradient and of its mean square", metavar=("B1", "B2")
+    )
+    adam_epsilon: Amount = option(HUBERT.adam_epsilon, "epsilon of AdamW")
+    clip: Weight = option(1.0, "clip the gradient to this norm; 0: do not clip")
+    bf16: bool = option(True, "precision of training: bf16 (autocast; weights stay float32) or fp32", name="precision", values=BF16)
+    seed: Whole = option(0, "seed of weights and batches")
     save_every: Count = option(250, "steps between checkpoints; a killed run resumes from the last")
     log_every: Count = option(50, "steps between lines of checkpoints/log.jsonl")
-    accumulation: Count = option(1, "batches that make one update, where memory is short")
-    tensorboard: bool = option(False, "log for TensorBoard in checkpoints/tensorboard too (needs speechssl[tensorboard])")
+    accumulation: Count = option(1, "number of batches in one update, to save memory")
+    tensorboard: bool = option(False, "also log for TensorBoard, in checkpoints/tensorboard (needs speechssl[tensorboard])")
     workers: int = 0  # processes that make batches ahead of the model
 
     def __post_init__(self) -> None:

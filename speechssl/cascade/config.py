@@ -16,10 +16,10 @@ class CtcOptions:
 
     training: TrainingOptions = group(TrainingOptions(1500, 2e-3, 100, **vars(PLAIN)), "training")
     layer: int | None = 5  # None: all hidden states, as SUPERB has it; they take S times the disk
-    passages: Whole = option(800, "the first N training passages, with their questions")
+    passages: Whole = option(800, "use only the first N training passages, with their questions")
     batch: Count = option(16, BATCH)
-    longest: Amount = option(8.0, "longest crop of speech in training, in seconds")
-    lstm_width: Count = option(256, "LSTM units in each direction")
+    longest: Amount = option(8.0, "longest training crop, in seconds")
+    lstm_width: Count = option(256, "LSTM units per direction")
     projection: int = 256
 
 
@@ -27,8 +27,8 @@ class CtcOptions:
 class TrainCtc:
     """train a CTC head on a frozen encoder
 
-    The recogniser of the cascade. It is trained on the passages and questions of the corpus's training split and their words. A
-    killed run resumes with the same command.
+    This is the recogniser of the cascade. It is trained on recordings and words of the passages and questions of the training
+    split. A killed run resumes with the same command.
 
       speechssl train ctc corpus minisqa-en-robust/encoder exp/ctc --layer all
     """
@@ -37,7 +37,7 @@ class TrainCtc:
     encoder: str = argument(ENCODERS)
     out: Path = argument("folder for the trained head")
     layer: str = option("5", "layer of the encoder that the head reads, or all: a weighted sum of the layers, as in SUPERB")
-    split: str = option("train", "split of the corpus that is trained on")
+    split: str = option("train", "split of the corpus to train on")
     head: CtcOptions = group(CtcOptions(), "")
 
     def run(self) -> None:
@@ -55,8 +55,8 @@ class TrainCtc:
 class TrainTextQa:
     """train the cascade's text QA on the words of the corpus
 
-    A text encoder learns to find the answer in the written passage. --subwords adds the pronunciation of every word, so that words
-    which a recogniser confuses stay alike. A killed run resumes with the same command.
+    A text encoder is trained to find the answer in the written passage. --subwords adds the pronunciation of every word, so that
+    words that a recogniser confuses have similar embeddings. A killed run resumes with the same command.
 
       speechssl train text-qa corpus exp/text-qa
       speechssl train text-qa corpus exp/text-qa --text-encoder bert-base-chinese --subwords pinyin

@@ -16,14 +16,14 @@ from speechssl.processes import is_main, leave
 
 ABOUT = """usage: speechssl VERB [options]
 
-Self-supervised speech encoders, the units they give, and spoken questions answered from them.
+Speech understanding with self-supervised encoders: discrete units, spoken question answering (DUAL), SUPERB.
 
   speechssl answer --passage lecture.mp3 --question question.wav
   speechssl units extract recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors units
   speechssl VERB --help
 
 Every option of a verb can also stand in a YAML file, under its name without the dashes (switches as true or false):
-`--config recipes/minisqa/base.yaml --stage hubert-1` takes the defaults of a call from the section `hubert-1`, and --config alone
+`--config recipes/minisqa/base.yaml --stage hubert-1` reads the options of a call from the section `hubert-1`, and --config alone
 from a file without sections. Options on the command line have precedence. --print_config prints such a file."""
 
 

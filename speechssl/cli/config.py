@@ -11,7 +11,7 @@ from speechssl.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """ask a recorded passage a recorded question
+    """answer a spoken question from a spoken passage
 
     Prints the start and end of the answer in the passage and, for a cascade, its words. Systems are dual and cascade-ENGINE, with
     the engine ctc, pocketsphinx, or a Hugging Face model.
@@ -19,11 +19,11 @@ class Answer:
       speechssl answer --passage lecture.mp3 --question question.wav --clip answer.wav
     """
 
-    passage: Path = option(MISSING, "WAV, FLAC, MP3 or OGG; any rate, any length")
+    passage: Path = option(MISSING, "recording of the passage: WAV, FLAC, MP3 or OGG at any rate, of any length")
     question: Path = option(MISSING, "recording of the question")
-    systems: tuple[str, ...] = option(("dual", "cascade-ctc"), "dual, cascade-ENGINE, or both", least=1)
+    systems: tuple[str, ...] = option(("dual", "cascade-ctc"), "systems to run: dual, cascade-ENGINE, or both", least=1)
     models: str = option("minisqa-en-robust", "shipped set or model folder")
-    clip: Path | None = option(None, "write the first system's answer as an audio file")
+    clip: Path | None = option(None, "write the answer of the first system to this audio file")
 
     def run(self) -> None:
         from speechssl.audio import check_clip, read_audio, write_clip

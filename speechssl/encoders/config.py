@@ -12,12 +12,12 @@ from speechssl.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Convert:
-    """convert an encoder to the format of Hugging Face, torchaudio or fairseq, and verify that it is the same
+    """convert an encoder to the format of Hugging Face, torchaudio or fairseq, and verify all layers
 
     SOURCE is a Hugging Face folder or hub id, torchaudio:HUBERT_BASE (any bundle), a torchaudio state dict, or a fairseq .pt
-    (fairseq is not needed, and nothing in the file is run). OUT is a folder for huggingface, else a .pt with a card beside it (for
-    torchaudio with the arguments of torchaudio.models.wav2vec2_model). All layers are verified before it is written: the weights
-    that are read back are bit for bit the source's, and every layer's output for two seconds of noise is within 1e-5 of the
+    (fairseq is not needed, and no code in the file is executed). OUT is a folder for huggingface, else a .pt with a card beside it
+    (for torchaudio with the arguments of torchaudio.models.wav2vec2_model). All layers are verified before it is written: the
+    weights that are read back are bit for bit the source's, and every layer's output for two seconds of noise is within 1e-5 of the
     source's, each computed by its own library. Only the encoder is written: heads and quantisers are listed and left out.
 
       speechssl convert hubert_base_ls960.pt hubert-base --to huggingface
@@ -28,8 +28,8 @@ class Convert:
     source: str = argument("folder, hub id, torchaudio:BUNDLE, or .pt file")
     out: Path = argument("folder (huggingface) or .pt file to write")
     to: Literal["huggingface", "torchaudio", "fairseq"] = option(MISSING, "format of OUT")
-    strides: tuple[Count, ...] | None = option(None, "of the convolutions, where the source does not record them", least=1)
-    heads: Count | None = option(None, "attention heads, where the source does not record them (usual: width / 64)")
+    strides: tuple[Count, ...] | None = option(None, "strides of the convolutions, if the source does not record them", least=1)
+    heads: Count | None = option(None, "number of attention heads, if the source does not record it (usual: width / 64)")
     pre_norm: bool = option(False, "layer norm comes before attention, as in HuBERT large")
     post_norm: bool = option(False, "layer norm comes after attention, as in HuBERT base")
 

@@ -31,20 +31,22 @@ from speechssl.errors import InputError
 from speechssl.pretrain.config import DOMAINS, MODE, Labels, Mode, Schedule, adversary_options
 
 CORES = os.cpu_count() or 1
-SPLIT = "train, dev, test, or any other split that the corpus has"
-ROWS = "folder for predictions/ and results.jsonl; rows of other cells stay, those of the same cells are replaced"
-READERS = "of the text encoders; bf16 is fast with AVX512-BF16 or AMX, slow without"
-SNRS = "SNRs in dB, of conditions that name none"
-CONDITION = "condition, written as for `evaluate qa`"
-UPSTREAM = "fbank, mfcc, a folder of models with encoder/ in it, or an encoder folder, .pt file, hub id, shipped or torchaudio:NAME"
+SPLIT = "split of the corpus: train, dev, test, or any other that it has"
+ROWS = "folder for predictions/ and results.jsonl; only rows of the same systems and conditions are replaced"
+READERS = "precision of the text encoders; bf16 is fast with AVX512-BF16 or AMX and slow without"
+SNRS = "SNRs in dB for conditions that name none"
+CONDITION = "condition, as in `evaluate qa`"
+UPSTREAM = "fbank, mfcc, a model folder with encoder/ in it, or an encoder folder, .pt file, hub id, shipped or torchaudio:NAME"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Qa:
-    """spoken question answering: systems x conditions on a corpus; predictions and results.jsonl
+    """evaluate systems of spoken question answering under conditions (systems x conditions), on a corpus
+
+    Writes predictions and results.jsonl.
 
     Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc, cascade-ctc-NAME, cascade-pocketsphinx, cascade-MODEL
-    (of Hugging Face), speechbert, speechbert-aligned (words segmented by the times of the manifest where it has them, a bound).
+    (of Hugging Face), speechbert, speechbert-aligned (words segmented by the manifest's times, an upper bound).
     Without audio: text (text QA on the reference text, the topline), cascade-given (on the corpus's own transcripts),
     cascade-simulated@30 (on the text with simulated errors at a WER of 30 %, see `evaluate confusions`).
     Conditions: clean; noise at an SNR in dB as pink@10, babble@5, m+g+r@5 or kitchen.wav@5; reverb or reverb@0.6 (seconds);
@@ -57,18 +59,18 @@ class Qa:
     corpus: Path = argument("prepared corpus")
     out: Path = argument(ROWS)
     models: str = option("minisqa-en-robust", "shipped set or model folder")
-    systems: tuple[str, ...] = option(("dual", "cascade-ctc"), "systems, as above", least=1)
+    systems: tuple[str, ...] = option(("dual", "cascade-ctc"), "systems, from those above", least=1)
     conditions: tuple[str, ...] = option(
-        ("clean", "pink@20", "pink@10", "pink@5", "pink@0", "reverb"), "conditions, as above", least=1
+        ("clean", "pink@20", "pink@10", "pink@5", "pink@0", "reverb"), "conditions, from those above", least=1
     )
     split: str = option("test", SPLIT)
-    passages: Whole | None = option(None, "only the first N passages")
+    passages: Whole | None = option(None, "use only the first N passages")
     snr_over: SnrOver = option("active", SNR_OVER)
-    voices: tuple[Path, ...] = option((), "recordings to mix babble from")
+    voices: tuple[Path, ...] = option((), "recordings to mix babble noise from")
     errors: Path | None = option(None, "confusions.json of simulated errors; default: that in --models")
     bf16: bool = option(False, READERS, name="precision", values=BF16)
-    seed: Whole = option(0, "of noise, simulated errors and bootstrap")
-    workers: Count = option(2, "threads")
+    seed: Whole = option(0, "seed of noise, simulated errors and bootstrap")
+    workers: Count = option(2, "number of threads")
 
     def run(self) -> None:
         from speechssl.eval.spoken_qa import run_evaluation
@@ -79,11 +81,11 @@ class Qa:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """multiple choice: systems x conditions on a corpus, with chance and the longest option
+    """evaluate multiple-choice systems under conditions, beside chance and the longest option
 
     Systems: units, speechbert, cascade-ctc, cascade-pocketsphinx, cascade-MODEL (of Hugging Face), text (the reference),
     cascade-given (transcripts that come with the corpus), chance (exact), longest-option. Those that use no audio are evaluated
-    once, in the condition clean. Systems know how many options are right, as the question states it. Conditions are those of
+    once, in the condition clean. Systems are given the number of right options, as the question states it. Conditions are those of
     `evaluate qa`.
 
       speechssl evaluate choice corpus exp/choice --models exp/models --systems units cascade-ctc text chance longest-option
@@ -92,15 +94,15 @@ class Choice:
     corpus: Path = argument("prepared corpus")
     out: Path = argument(ROWS)
     models: str = option("minisqa-en-robust", "model folder with choice-units/, choice-speechbert/, choice-text/")
-    systems: tuple[str, ...] = option(("text", "chance", "longest-option"), "systems, as above", least=1)
-    conditions: tuple[str, ...] = option(("clean",), "conditions, as above", least=1)
+    systems: tuple[str, ...] = option(("text", "chance", "longest-option"), "systems, from those above", least=1)
+    conditions: tuple[str, ...] = option(("clean",), "conditions, from those above", least=1)
     split: str = option("dev", SPLIT)
-    passages: Whole | None = option(None, "only the first N passages")
+    passages: Whole | None = option(None, "use only the first N passages")
     snr_over: SnrOver = option("active", SNR_OVER)
-    voices: tuple[Path, ...] = option((), "recordings to mix babble from")
-    bf16: bool = option(False, "of the text encoders", name="precision", values=BF16)
-    seed: Whole = option(0, "of the noise and of the bootstrap")
-    workers: Count = option(2, "threads")
+    voices: tuple[Path, ...] = option((), "recordings to mix babble noise from")
+    bf16: bool = option(False, "precision of the text encoders", name="precision", values=BF16)
+    seed: Whole = option(0, "seed of noise and bootstrap")
+    workers: Count = option(2, "number of threads")
 
     def run(self) -> None:
         from speechssl.eval.choice import run_choice
@@ -115,21 +117,21 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """score the answers of another system in the same way, for tables beside ours
+    """score the answers of your own system in the same way
 
-    FILE is JSON, question -> answer: a text (the format of SQuAD's scorer), [start, end] in seconds, or {"text", "start", "end"}.
-    Questions without an answer count as wrong. Writes predictions and rows to OUT, for `report` and `compare`.
+    FILE is JSON, question id -> answer: a text (the format of SQuAD's scorer), [start, end] in seconds, or {"text", "start",
+    "end"}. Questions without an answer count as wrong. Writes predictions and rows to OUT, for `report` and `compare`.
 
       speechssl evaluate predictions corpus exp/mine predictions.json --name my-system --split dev
     """
 
     corpus: Path = argument("prepared corpus")
     out: Path = argument(ROWS)
-    file: Path = argument("JSON of question -> answer")
-    name: str = option(MISSING, "name of the system in tables")
-    condition: str = option("clean", f"{CONDITION}, in which the system answered")
+    file: Path = argument("JSON file: question id -> answer")
+    name: str = option(MISSING, "name of the system in the tables")
+    condition: str = option("clean", f"{CONDITION}, under which the system answered")
     split: str = option("test", SPLIT)
-    seed: Whole = option(0, "of the bootstrap")
+    seed: Whole = option(0, "seed of the bootstrap")
 
     def run(self) -> None:
         from speechssl.eval.spoken_qa import import_predictions
@@ -139,9 +141,9 @@ class Predictions:
 
 @dataclass(frozen=True, kw_only=True)
 class Confusions:
-    """fit confusions.json: the errors that a recogniser makes, to simulate more or fewer of them
+    """fit the error model of a recogniser (confusions.json), to simulate transcripts with any error rate
 
-    It is fitted on the output of a recogniser for a split that nothing is tested on. `evaluate qa` reads it for systems such as
+    It is fitted on the output of a recogniser for a split that is not used for testing. `evaluate qa` reads it for systems such as
     cascade-simulated@30: text QA on the reference text with errors of this kind at a WER of 30 %.
 
       speechssl evaluate confusions corpus exp/errors --models exp/models --asr ctc --split dev
@@ -152,13 +154,15 @@ class Confusions:
     corpus: Path = argument("prepared corpus")
     out: Path = argument("folder for confusions.json")
     models: str = option("minisqa-en-robust", "shipped set or model folder of the recogniser")
-    asr: str = option("ctc", "ctc, ctc-NAME, pocketsphinx, MODEL of Hugging Face, or given: the corpus's own transcripts")
-    split: str = option("dev", "any split but test")
-    passages: Count | None = option(None, "only the first N passages")
+    asr: str = option(
+        "ctc", "recogniser: ctc, ctc-NAME, pocketsphinx, a MODEL of Hugging Face, or given: the corpus's own transcripts"
+    )
+    split: str = option("dev", "split of the corpus: any except test")
+    passages: Count | None = option(None, "use only the first N passages")
     condition: str = option("clean", f"{CONDITION}, of the recordings")
     snr_over: SnrOver = option("active", SNR_OVER)
-    seed: Whole = option(0, "of the noise")
-    workers: Count = option(2, "threads")
+    seed: Whole = option(0, "seed of the noise")
+    workers: Count = option(2, "number of threads")
 
     def run(self) -> None:
         from speechssl.eval.recogniser_errors import fit_on_corpus
@@ -169,16 +173,16 @@ class Confusions:
 
 @dataclass(frozen=True, kw_only=True)
 class Robustness:
-    """encoders x tasks x noises x SNR: how much noise costs, and how much of it an encoder recovers
+    """evaluate encoders in noise (encoders x tasks x noises x SNRs): the loss, and how much of it an encoder recovers
 
     An encoder is a folder, hub id or shipped name, or for the tasks units, dual, speechbert and cascade-ctc a folder of models:
-    encoder/ with units.safetensors, dual/, speechbert/, ctc/, text-qa/. The first is the baseline. Heads that are missing are
-    trained on clean speech, in OUT/heads. Tasks with their data: ks, ic, sid, style (a set of `prepare minisuperb` or fsdd), asr,
+    encoder/ with units.safetensors, dual/, speechbert/, ctc/, text-qa/. The first is the baseline. Missing heads are trained
+    on clean speech, in OUT/heads. Tasks with their data: ks, ic, sid, style (a set of `prepare minisuperb` or fsdd), asr,
     dual, speechbert, cascade-ctc (a prepared corpus), units (any recordings). Mixtures are frozen in OUT/noise.jsonl first: every
     system gets the same input. Writes OUT/results.jsonl, degradation.json and tables.md; `speechssl report OUT` draws them. A
-    killed run resumes. To choose settings, evaluate on --split dev in the noise dev, which is neither training's nor the test's:
-    results on other splits than test, heads excepted, are in OUT/SPLIT. Heads are always trained on train, with the learning rate
-    that is best on clean speech of dev.
+    killed run resumes. To choose settings, evaluate on --split dev with the noise dev, which is used neither in training
+    nor in the test. Results on other splits than test are in OUT/SPLIT, heads always in OUT/heads: they are trained on train, with
+    the learning rate that is best on clean speech of dev.
 
       speechssl evaluate robustness exp/robust --encoders shipped=minisqa-en-robust mine=exp/mine \\
         --tasks ks=tasks/ks units=recordings/ \\
@@ -189,25 +193,27 @@ class Robustness:
     out: Path = argument("folder for heads/, noise.jsonl, scores/, results.jsonl, degradation.json, tables.md")
     encoders: tuple[str, ...] = option(MISSING, "encoders to compare; the first is the baseline", least=1, metavar="NAME=WHERE")
     tasks: tuple[str, ...] = option(
-        MISSING, "ks, ic, sid, style, asr, units, dual, speechbert, cascade-ctc", least=1, metavar="TASK=DATA"
+        MISSING, "tasks and their data: ks, ic, sid, style, asr, units, dual, speechbert, cascade-ctc", least=1, metavar="TASK=DATA"
     )
-    seen: tuple[str, ...] = option(("m+g+r",), "conditions that were used in training, written as for `evaluate qa`")
-    unseen: tuple[str, ...] = option(("held-out",), "noise that was not: held-out, dev, kitchen.wav, a NAME of --noise")
+    seen: tuple[str, ...] = option(("m+g+r",), "conditions that were used in training, as in `evaluate qa`")
+    unseen: tuple[str, ...] = option(
+        ("held-out",), "noise that was not used in training: held-out, dev, kitchen.wav, a NAME of --noise"
+    )
     snr: tuple[float, ...] = option((20.0, 10.0, 5.0, 0.0), SNRS)
     snr_over: SnrOver = option("active", SNR_OVER)
-    at: float = option(5.0, "SNR in dB of the table clean | seen | unseen")
-    noise: tuple[str, ...] = option((), "recordings of noise: musan, fsd50k, ...", metavar="NAME=FOLDER")
-    voices: tuple[Path, ...] = option((), "recordings to mix babble from")
-    split: str = option("test", "split that is evaluated: dev to choose settings, test, or another of the data")
-    passages: Count | None = option(None, "only the first N passages of spoken QA")
-    recordings: Count | None = option(None, "only N recordings of every other task, drawn by --seed")
-    holm: bool = option(True, "mark p < 0.05 in every cell by itself, without Holm's correction")
-    asr_passages: Count = option(200, "the first N training passages for a CTC head")
-    asr_steps: Count = option(800, "updates of a CTC head")
-    head_steps: Count = option(3000, "most updates of a classifier, for each learning rate")
+    at: float = option(5.0, "SNR in dB for the table clean | seen | unseen")
+    noise: tuple[str, ...] = option((), "folders of noise recordings: musan, fsd50k, ...", metavar="NAME=FOLDER")
+    voices: tuple[Path, ...] = option((), "recordings to mix babble noise from")
+    split: str = option("test", "split to evaluate: dev to choose settings, test, or another split of the data")
+    passages: Count | None = option(None, "use only the first N passages in spoken QA")
+    recordings: Count | None = option(None, "use only N recordings in every other task, drawn by --seed")
+    holm: bool = option(True, "mark p < 0.05 in each cell without Holm's correction")
+    asr_passages: Count = option(200, "train a CTC head on the first N training passages")
+    asr_steps: Count = option(800, "number of updates of a CTC head")
+    head_steps: Count = option(3000, "largest number of updates of a classifier, for each learning rate")
     bf16: bool = option(False, READERS, name="precision", values=BF16)
-    seed: Whole = option(0, "of noise, heads, draws and bootstrap")
-    workers: Count = option(2, "threads")
+    seed: Whole = option(0, "seed of noise, heads, choice of recordings and bootstrap")
+    workers: Count = option(2, "number of threads")
 
     def run(self) -> None:
         from speechssl.cascade.config import CtcOptions
@@ -238,17 +244,22 @@ class Robustness:
 class Data:
     """The sets of SUPERB, and how the encoder is computed."""
 
-    tasks: tuple[str, ...] = option(("all",), "tasks, as above", least=1, metavar="TASK[=FOLDER]")
-    data: Path | None = option(None, "folder with a folder for each task; default: synthetic sets, made in OUT/data")
-    out: Path = option(Path("exp/superb"), "folder for everything that is written")
-    share: Share = option(1.0, "share of the usual size of synthetic sets")
-    data_seed: Whole = option(0, "of synthetic sets")
-    precision: Precision = option("fp32", "of the encoder")
+    tasks: tuple[str, ...] = option(
+        ("all",),
+        "tasks: pr asr ks qbe sid asv sd ic sf er se ss, or all; =FOLDER names the set of one task",
+        least=1,
+        metavar="TASK[=FOLDER]",
+    )
+    data: Path | None = option(None, "folder with a subfolder for each task; default: synthetic sets, made in OUT/data")
+    out: Path = option(Path("exp/superb"), "folder for all output")
+    share: Share = option(1.0, "size of the synthetic sets, as a share of the usual size")
+    data_seed: Whole = option(0, "seed of the synthetic sets")
+    precision: Precision = option("fp32", "precision of the encoder")
     device: str = option("auto", DEVICE)
-    workers: Count = option(CORES, "threads of the encoder, processes of the heads")
+    workers: Count = option(CORES, "number of threads of the encoder, and of processes for the heads")
     preset: Literal["auto", "published", "small"] = option(
         "auto",
-        "sizes and steps of the heads: SUPERB's; small, for an hour of speech on a CPU; auto: small below 3 h of training",
+        "sizes and steps of the heads: SUPERB's (published), or small (for an hour of speech on a CPU); auto: small below 3 h",
     )
 
     def find(self) -> Any:
@@ -261,35 +272,39 @@ class Data:
 class Noisy:
     """Evaluation in noise."""
 
-    seen: tuple[str, ...] = option((), "conditions that were used in training, written as for `evaluate qa`")
-    unseen: tuple[str, ...] = option((), "noise that was not: held-out, dev, bus.wav, a NAME of --noise")
+    seen: tuple[str, ...] = option((), "conditions that were used in training, as in `evaluate qa`")
+    unseen: tuple[str, ...] = option((), "noise that was not used in training: held-out, dev, bus.wav, a NAME of --noise")
     snr: tuple[float, ...] = option((20.0, 10.0, 5.0, 0.0), SNRS)
     snr_over: SnrOver = option("active", SNR_OVER)
-    at: float = option(5.0, "SNR in dB of the table clean | seen | unseen")
-    noise: tuple[str, ...] = option((), "recordings of noise: musan, fsd50k, ...", metavar="NAME=FOLDER")
-    voices: tuple[Path, ...] = option((), "recordings to mix babble from")
+    at: float = option(5.0, "SNR in dB for the table clean | seen | unseen")
+    noise: tuple[str, ...] = option((), "folders of noise recordings: musan, fsd50k, ...", metavar="NAME=FOLDER")
+    voices: tuple[Path, ...] = option((), "recordings to mix babble noise from")
 
 
 @dataclass(frozen=True)
 class TrainingData:
     """How heads, and the encoder with them, are trained on distorted speech."""
 
-    finetune: bool = option(False, "train the encoder with each head; default: it is frozen")
-    upstream_rate: Amount | None = option(None, "learning rate of the encoder over the head's; default: 0.1")
+    finetune: bool = option(False, "train the encoder with each head; default: keep it frozen")
+    upstream_rate: Amount | None = option(None, "learning rate of the encoder, as a factor of the head's; default: 0.1")
     heads: Path | None = option(None, "folder of trained heads to start from, such as exp/superb/heads/mine; default: random heads")
-    distort: str | None = option(None, "kinds of distortion, such as m+g+r, also NAMEs of --noise; default: clean speech")
-    distorted: Share | None = option(None, "share of the training recordings that are distorted; default: 0.5")
-    snr_train: tuple[float, float] | None = option(None, "range in dB, drawn uniformly; default: 10 19", metavar=("LOW", "HIGH"))
-    noise_cache: Path | None = option(None, "folder that keeps generated noise; default: noise/ beside OUT")
+    distort: str | None = option(
+        None, "train on distorted speech: kinds of distortion, such as m+g+r, also NAMEs of --noise; default: clean speech"
+    )
+    distorted: Share | None = option(None, "share of the training recordings to distort; default: 0.5")
+    snr_train: tuple[float, float] | None = option(
+        None, "range of the SNR in dB, drawn uniformly; default: 10 19", metavar=("LOW", "HIGH")
+    )
+    noise_cache: Path | None = option(None, "folder to cache generated noise in; default: noise/ beside OUT")
     dat: Labels | None = option(None, f"domain-adversarial training (arXiv 2203.16104): {DOMAINS}")
-    dat_weight: Weight | None = option(None, "largest lambda; default: 1")
+    dat_weight: Weight | None = option(None, "largest lambda of the domain classifier; default: 1")
     dat_layers: tuple[Whole, ...] | None = option(
-        None, "layers the classifier reads; default: the weighted sum that the head reads", least=1
+        None, "input layers of the classifier; default: the weighted sum that the head reads", least=1
     )
     dat_mode: Mode | None = option(None, MODE)
     dat_schedule: Schedule | None = option(None, "schedule of lambda; default: ganin")
     augment: tuple[str, ...] = option(
-        (), "distort training recordings by one of these or none, drawn anew each time, with the encoder in the loop",
+        (), "distort training recordings by one of these conditions or none, drawn for each batch, without the cache",
         metavar="CONDITION",
     )  # fmt: skip
 
@@ -303,21 +318,21 @@ NEEDED = {  # option -> options that mean nothing without it
 
 @dataclass(frozen=True, kw_only=True)
 class Superb:
-    """small heads on a frozen encoder, or on one that is trained with them: what is the encoder good for?
+    """run SUPERB: train small heads on an encoder, frozen or fine-tuned, and evaluate them
 
     Tasks: pr asr ks qbe sid asv sd ic sf er (SUPERB), se ss (its extension); `all` is all of them. Without --data the synthetic
-    sets are made first (needs speechssl[synth]; se needs speechssl[superb]). With it, DATA has a folder a task, as `speechssl
-    prepare` writes them for the published sets; `all` is then what is there. ks=FOLDER names the set of one task: train.jsonl,
-    dev.jsonl and test.jsonl with lines such as {"audio": "yes/1.wav", "labels": {"keyword": "yes"}}.
+    sets are made first (needs speechssl[synth]; se needs speechssl[superb]). With it, DATA has a folder for each task, as
+    `speechssl prepare` writes them for the published sets; `all` is then every task whose folder exists. ks=FOLDER names the set of
+    one task: train.jsonl, dev.jsonl and test.jsonl with lines such as {"audio": "yes/1.wav", "labels": {"keyword": "yes"}}.
 
-    Hidden states are computed once and cached in OUT/features. Learning rates are tried on dev by successive halving, and the
-    task's own is trained too. With --seen and --unseen the heads, trained on clean speech, are evaluated in noise as well. Writes
-    OUT/results.jsonl and superb.md; `speechssl report OUT` draws them. A killed run resumes.
+    Hidden states are computed once and cached in OUT/features. Learning rates are compared on dev by successive halving, and the
+    task's own is always trained to the end. With --seen and --unseen the heads, trained on clean speech, are evaluated in noise as
+    well. Writes OUT/results.jsonl and superb.md; `speechssl report OUT` draws them. A killed run resumes.
 
     --distort trains the heads on labelled distorted speech beside clean (kinds as in `speechssl pretrain continue --help`),
-    --finetune trains the encoder with each head, at its own smaller rate, and --dat is the domain-adversarial training of
-    arXiv 2203.16104: a classifier of the domain (clean or distorted; clean, m, g, r) that the encoder learns to mislead. Heads are
-    then chosen by the mean of their scores on clean and on distorted dev speech. Results have the encoder's name with +distorted,
+    --finetune trains the encoder with each head, at its own smaller rate, and --dat is the domain-adversarial training of arXiv
+    2203.16104: the encoder is trained to mislead a classifier of the domain (clean or distorted; or clean, m, g, r). Heads are then
+    chosen by the mean of their scores on clean and on distorted dev speech. Results have the encoder's name with +distorted,
     +dat-binary-reversal-1, ... added; OUT/heads/NAME/TASK/seed-0/encoder is the trained encoder.
 
       speechssl superb run --encoders minisqa-en-robust --tasks all
@@ -328,16 +343,20 @@ class Superb:
 
     encoders: tuple[str, ...] = option(MISSING, UPSTREAM, least=1, metavar="[NAME=]WHERE")
     sets: Data = group(Data(), "")
-    learning_rates: tuple[Amount, ...] = option(tuple(10.0**-n for n in range(1, 8)), "of the sweep; no value: the task's own")
-    seeds: tuple[Whole, ...] = option((0,), "of heads and batches; learning rates are tuned with the first", least=1)
-    steps: Count | None = option(None, "most updates of every head, instead of the preset's")
-    batch: Count | None = option(None, "recordings in an update, instead of the preset's")
-    lm: Path | None = option(None, "ARPA model for asr, such as LibriSpeech's 4-gram.arpa.gz; default: of the training texts")
-    features: Literal["auto", "cached", "loop"] = option(
-        "auto", "hidden states from the cache, or with the encoder in the loop; auto: cached where there is room"
+    learning_rates: tuple[Amount, ...] = option(
+        tuple(10.0**-n for n in range(1, 8)), "learning rates to compare; no value: only the task's own"
     )
-    cache_gb: Amount = option(50.0, "most GB that OUT/features may take, for each encoder")
-    train_only: bool = option(False, "train heads and choose them on dev; read no test recording")
+    seeds: tuple[Whole, ...] = option((0,), "seeds of heads and batches; learning rates are tuned with the first", least=1)
+    steps: Count | None = option(None, "largest number of updates of every head; default: the preset's")
+    batch: Count | None = option(None, "recordings per update; default: the preset's")
+    lm: Path | None = option(
+        None, "ARPA language model for asr, such as LibriSpeech's 4-gram.arpa.gz; default: a 4-gram of the training texts"
+    )
+    features: Literal["auto", "cached", "loop"] = option(
+        "auto", "take hidden states from a cache, or run the encoder in the loop; auto: cache them if there is room"
+    )
+    cache_gb: Amount = option(50.0, "largest size of OUT/features in GB, per encoder")
+    train_only: bool = option(False, "train heads and choose them on dev, without the test set")
     noise: Noisy = group(Noisy(), "evaluation in noise")
     training: TrainingData = group(TrainingData(), "training on distorted speech")
 
@@ -400,17 +419,17 @@ class Superb:
 
 @dataclass(frozen=True, kw_only=True)
 class SuperbSpeed:
-    """training heads on cached features, timed against the same heads with the encoder in the loop
+    """time the training of heads on cached features against training with the encoder in the loop
 
-    Both are timed alternately in this process, on one batch after another of every task; the time of caching is counted. Writes
-    rows `ratio_cached` to OUT/results.jsonl of an earlier `superb run`.
+    Both are timed alternately in one process, on the same batches of every task; the time of caching is included. Appends rows
+    `ratio_cached` to OUT/results.jsonl of an earlier `superb run`.
 
       speechssl superb speed --encoder minisqa-en-robust --out exp/superb
     """
 
     encoder: str = option(MISSING, UPSTREAM, metavar="[NAME=]WHERE")
     sets: Data = group(Data(), "")
-    turns: Count = option(5, "batches of each that are timed")
+    turns: Count = option(5, "number of batches to time on each side")
 
     def run(self) -> None:
         from speechssl.eval.superb import Plan, name_encoders

@@ -18,11 +18,11 @@ class ChoiceOptions:
     training: TrainingOptions = group(TrainingOptions(600, 1e-4, 50, **vars(BERT)), "training")
     text_encoder: str = option("minilm", TEXT_ENCODER)
     combine: str = option("attention", "how the windows of a passage are combined: attention or log-sum-exp")
-    batch: Count = option(4, "questions a step, of all processes together")
-    windows: Whole = option(2, "windows of a passage in a training step; 0: all")
-    window: Count = option(320, "passage tokens a window")
-    stride: Count = option(160, "passage tokens between windows")
-    asked: Count = option(160, "tokens of question and option together")
+    batch: Count = option(4, "questions per step, over all processes")
+    windows: Whole = option(2, "windows of a passage per training step; 0: all")
+    window: Count = option(320, "passage tokens per window")
+    stride: Count = option(160, "passage tokens between the beginnings of two windows")
+    asked: Count = option(160, "most tokens of question and option together")
     dropout: bool = option(False, DROPOUT)
     noise: Share = option(0.0, RANDOM_UNITS, name="random_units")
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
@@ -34,9 +34,9 @@ class Train:
 
     A text encoder reads every window of a passage with the question and each option; the windows are combined, and a softmax over
     the options follows. Without --units it reads the text. With --units it reads the units of passages, questions and options that
-    `units extract` made of the train split. With --speechbert, --encoder and --recogniser it reads the audio words of SpeechBERT,
-    whose text encoder is trained further. For words and units, --start names a reader of the same symbols to start from: of
-    train dual, train text-qa, or this verb. A killed run resumes with the same command.
+    `units extract` made from the train split. With --speechbert, --encoder and --recogniser it reads the audio words of SpeechBERT,
+    whose text encoder is trained further. For words and units, --start names a reader of the same units or words to start
+    from, trained by train dual, train text-qa, or this verb. A killed run resumes with the same command.
 
       speechssl train choice corpus exp/models/choice-text
       speechssl train choice corpus exp/models/choice-units --units units --start exp/models/dual
@@ -47,13 +47,15 @@ class Train:
 
     corpus: Path = argument("prepared corpus")
     out: Path = argument("folder for the trained model")
-    source: Literal["text", "given"] = option("text", "which words: the reference text, or the corpus's transcripts")
+    source: Literal["text", "given"] = option(
+        "text", "words to read: the reference text (text), or the corpus's transcripts (given)"
+    )
     units: Path | None = option(None, "folder of `speechssl units extract`")
     encoder: str | None = option(None, f"encoder of the audio words: {ENCODERS}")
     speechbert: Path | None = option(None, "folder of `speechssl train speechbert`, whose audio words are read")
     recogniser: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments audio words")
     assignment: str = option("most-frequent", ASSIGNMENT)
-    start: Path | None = option(None, "reader of the same symbols to start from; default: the text encoder")
+    start: Path | None = option(None, "trained reader of the same units or words to start from; default: the text encoder")
     options: ChoiceOptions = group(ChoiceOptions(), "reader")
 
     def run(self) -> None:

@@ -33,11 +33,11 @@ from speechssl.config import (
 )
 from speechssl.errors import InputError
 
-BESIDE = "decoded audio, targets and noise are kept beside it, for other runs too"
+BESIDE = "decoded audio, targets and noise are cached beside it, also for other runs"
 Size = Literal["small", "base", "large"]
-SIZE = "model, and the defaults of its training"
+SIZE = "size of the model; sets the defaults of the training options"
 DOMAINS = "the domain is clean or distorted, or (multi) the kind of distortion"
-MODE = "gradient reversal, or classifier and encoder trained in alternation; default: reversal"
+MODE = "gradient reversal, or alternating updates of classifier and encoder; default: reversal"
 Labels = Literal["binary", "multi"]
 Mode = Literal["reversal", "alternating"]
 Schedule = Literal["ganin", "constant"]
@@ -47,20 +47,20 @@ Schedule = Literal["ganin", "constant"]
 class Targets:
     """The targets of HuBERT."""
 
-    layer: Whole | None = option(None, "layer of the teacher")
-    smooth: Count | None = option(None, "frames that the teacher's features are averaged over (odd); default: 1")
-    clusters: Count | None = option(None, "K")
-    share: Portion | None = option(None, f"share of the recordings that k-means is fitted on, {DRAWN}")
-    budget: Count | None = option(None, "frames of them, drawn at random, that k-means is fitted on; default: 300000")
-    starts: Count | None = option(None, "starts of k-means, of which the best is kept; default: 20")
-    codebook: str | None = option(None, "codebook of the teacher, with its layer, smoothing and K, instead of one that is fitted")
+    layer: Whole | None = option(None, "layer of the teacher whose features are clustered")
+    smooth: Count | None = option(None, "number of frames (odd) over which the teacher's features are averaged; default: 1")
+    clusters: Count | None = option(None, "number of clusters K")
+    share: Portion | None = option(None, f"share of the recordings to fit k-means on, {DRAWN}")
+    budget: Count | None = option(None, "number of frames of these recordings to fit k-means on, drawn at random; default: 300000")
+    starts: Count | None = option(None, "number of k-means runs, of which the best is kept; default: 20")
+    codebook: str | None = option(None, "use this codebook of the teacher, with its layer, smoothing and K, instead of fitting one")
     precision: Precision | None = option(
-        None, "of the teacher: fp32, or bf16, which is faster and changes one label in a hundred; default: fp32, or the codebook's",
+        None, "precision of the teacher; bf16 is faster and changes one label in a hundred; default: fp32, or the codebook's",
         name="teacher_precision",
     )  # fmt: skip
     reference: bool = option(True, "do not use the corpus's reference recordings for the targets")
-    visible_weight: Weight | None = option(None, "weight of frames that are not masked")
-    projection: Count | None = option(None, "width of the space in which labels are compared")
+    visible_weight: Weight | None = option(None, "loss weight of frames that are not masked")
+    projection: Count | None = option(None, "width of the projection in which outputs are compared with label embeddings")
     save_bf16: bool = option(False, "round the weights of the finished encoder to bf16")
 
 
@@ -68,24 +68,24 @@ class Targets:
 class Contrast:
     """The contrastive loss of wav2vec 2.0. What is not given is that of --size, with --start that of the checkpoint."""
 
-    codebooks: Count | None = option(None, "codebooks of the quantiser")
-    entries: Count | None = option(None, "V, entries of each codebook")
-    diversity: Weight | None = option(None, "weight of (V - perplexity) / V")
-    negatives: Count | None = option(None, "distractors of a masked frame; default: 100, as published")
+    codebooks: Count | None = option(None, "number of codebooks of the quantiser")
+    entries: Count | None = option(None, "number of entries V of each codebook")
+    diversity: Weight | None = option(None, "weight of the diversity loss (V - perplexity) / V")
+    negatives: Count | None = option(None, "number of distractors per masked frame; default: 100, as published")
 
 
 @dataclass(frozen=True)
 class Crops:
     """Masks and batches."""
 
-    mask_probability: Share | None = option(None, "share of frames that the masked spans would cover if none overlapped")
-    mask_length: Count = option(10, "frames a span")
-    same_masks: bool | None = option(None, "cut the rows of a batch to equally many masked frames, as fairseq does")
-    feature_penalty: Weight | None = option(None, "weight of the mean square of the CNN's output")
-    gradient_scale: Weight | None = option(None, "factor of the gradient into the CNN")
-    crops: Count | None = option(None, "crops a batch, of all processes together; default: those of an update / --accumulation")
+    mask_probability: Share | None = option(None, "share of frames that the masked spans would cover if they did not overlap")
+    mask_length: Count = option(10, "frames per masked span")
+    same_masks: bool | None = option(None, "reduce the rows of a batch to equally many masked frames, as fairseq does")
+    feature_penalty: Weight | None = option(None, "weight of the L2 penalty on the CNN's output (its mean square)")
+    gradient_scale: Weight | None = option(None, "factor on the gradient into the CNN")
+    crops: Count | None = option(None, "crops per batch, over all processes; default: crops per update / --accumulation")
     crop_seconds: Amount | None = option(
-        None, "length of a crop; recordings from 2 s to this length are in batches of more, shorter crops"
+        None, "length of a crop in seconds; recordings between 2 s and this length form batches of more, shorter crops"
     )
 
 
@@ -93,29 +93,38 @@ class Crops:
 class Distortion:
     """Distorted input, the clean teacher, and the domain classifier."""
 
-    distort: str | None = option(None, "kinds, such as m+g+r (see `speechssl pretrain continue --help`); default: none")
-    noise: tuple[str, ...] | None = option(
-        None, "recordings of noise: musan, voices, rir, or a NAME in --distort", metavar="NAME=FOLDER"
+    distort: str | None = option(
+        None, "kinds of distortion, such as m+g+r (see `speechssl pretrain continue --help`); default: none"
     )
-    snr: tuple[float, float] | None = option(None, "range in dB, drawn uniformly; default: 10 19", metavar=("LOW", "HIGH"))
-    snr_end: tuple[float, float] | None = option(None, "range at the end of training; default: --snr", metavar=("LOW", "HIGH"))
+    noise: tuple[str, ...] | None = option(
+        None, "folders of recordings: musan, voices, rir, or a NAME in --distort", metavar="NAME=FOLDER"
+    )
+    snr: tuple[float, float] | None = option(
+        None, "range of the SNR in dB, drawn uniformly; default: 10 19", metavar=("LOW", "HIGH")
+    )
+    snr_end: tuple[float, float] | None = option(
+        None, "range of the SNR at the end of training; default: --snr", metavar=("LOW", "HIGH")
+    )
     snr_over: SnrOver | None = option(None, f"{SNR_OVER}; default: active")
     distorted: tuple[Share, ...] | None = option(
-        None, "share of the crops that is distorted; two: at the beginning and the end of training; default: 0.75", least=1
+        None, "share of the crops to distort; two values: at the beginning and the end of training; default: 0.75", least=1
     )
-    silence: Share | None = option(None, "share of the crops of which a part is silenced, so that it is noise alone; default: 0")
-    double: Share | None = option(None, "share of the noisy crops that get r, p or b as well; default: 0")
-    noise_cache: Path | None = option(None, "folder that keeps decoded and generated noise; default: noise/ beside OUT")
+    silence: Share | None = option(
+        None, "share of the crops in which a part of the speech is silenced, leaving only noise; default: 0"
+    )
+    double: Share | None = option(None, "share of the noisy crops that also get r, p or b; default: 0")
+    noise_cache: Path | None = option(None, "folder to cache decoded and generated noise in; default: noise/ beside OUT")
     distil: Weight | None = option(
-        None, "weight of the distance from the layers of the frozen start checkpoint on the clean signal; default: 0"
+        None,
+        "weight of the distillation loss: distance to the layers of the frozen start checkpoint on the clean signal; default: 0",
     )
-    distil_layers: tuple[Whole, ...] | None = option(None, "layers to compare; default: all", least=1)
+    distil_layers: tuple[Whole, ...] | None = option(None, "layers to distil; default: all", least=1)
     domain_adversary: Labels | None = option(None, f"domain-adversarial continual pre-training, a mode of ours: {DOMAINS}")
-    domain_adversary_weight: Weight | None = option(None, "largest lambda; default: 1")
-    domain_adversary_layers: tuple[Whole, ...] | None = option(None, "layers the classifier reads; default: the last", least=1)
+    domain_adversary_weight: Weight | None = option(None, "largest lambda of the domain classifier; default: 1")
+    domain_adversary_layers: tuple[Whole, ...] | None = option(None, "input layers of the classifier; default: the last", least=1)
     domain_adversary_mode: Mode | None = option(None, MODE)
     domain_adversary_schedule: Schedule | None = option(None, "schedule of lambda; default: ganin")
-    domain_adversary_frames: bool = option(False, "the classifier reads frames, not their mean over time")
+    domain_adversary_frames: bool = option(False, "classify frames instead of their mean over time")
 
 
 def adversary_options(labels: str | None, name: str, values: dict[str, Any]) -> Any:
@@ -128,9 +137,9 @@ def adversary_options(labels: str | None, name: str, values: dict[str, Any]) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    source: Path = argument(f"{SOURCE}; of a prepared corpus its training passages")
+    source: Path = argument(f"{SOURCE}; from a prepared corpus its training passages are used")
     out: Path = argument(f"folder for encoder/, the codebook of a HuBERT's targets, and checkpoints/; {BESIDE}")
-    recordings: Count | None = option(None, "only N recordings, drawn at random by --seed")
+    recordings: Count | None = option(None, "use only N recordings, drawn at random by --seed")
 
     def _pretrain(self, preset: Any) -> None:
         """preset: the settings of the paper or of the checkpoint; the options that were given replace them."""
@@ -168,10 +177,11 @@ OF_SIZE = unset(
 class Hubert(_Run):
     """HuBERT: predict the cluster of every masked frame
 
-    One run is one iteration: the first predicts clusters of MFCCs, the next (--teacher) clusters of a layer of the iteration
-    before. --size base and large are the published models with the published settings as defaults, small is for training on a CPU;
-    every option that is not given is that of --size. large needs a teacher. With --distort the input is distorted, and the clusters
-    are those of the clean signal. OUT/encoder is an ordinary Hugging Face folder. A killed run resumes with the same command.
+    One run is one iteration: the first predicts clusters of MFCCs, the next (--teacher) clusters of a layer of the previous
+    iteration. --size base and large are the published models with the published settings, small is for training on a CPU; options
+    that are not given have the defaults of --size. large needs a teacher. With --distort the input is distorted, and the targets
+    are the clusters of the clean signal. OUT/encoder is an ordinary Hugging Face folder. A killed run resumes with the same
+    command.
 
       speechssl pretrain hubert recordings/ exp/hubert-1
       speechssl pretrain hubert recordings/ exp/hubert-2 --teacher exp/hubert-1/encoder --layer 4 --smooth 3
@@ -179,7 +189,9 @@ class Hubert(_Run):
     """
 
     size: Size = option("small", SIZE)
-    teacher: str | None = option(None, f"mfcc, or the iteration before: {ENCODERS}; default: mfcc")
+    teacher: str | None = option(
+        None, f"model whose clusters are the targets: mfcc, or the HuBERT of the previous iteration ({ENCODERS}); default: mfcc"
+    )
     start: str | None = option(None, f"HuBERT to start from: {CHECKPOINTS}; default: random weights")
     targets: Targets = group(Targets(), "targets")
     crops: Crops = group(Crops(), "masks and batches")
@@ -194,10 +206,10 @@ class Hubert(_Run):
 
 @dataclass(frozen=True, kw_only=True)
 class Wav2Vec2(_Run):
-    """wav2vec 2.0: distinguish the quantised frame behind a mask from others of the utterance
+    """wav2vec 2.0: identify the quantised masked frame among distractors of the same utterance
 
-    --size base and large are the published models with the published settings as defaults, small is for training on a CPU; every
-    option that is not given is that of --size. With --distort the input is distorted, and the clean signal is quantised.
+    --size base and large are the published models with the published settings, small is for training on a CPU; options that are
+    not given have the defaults of --size. With --distort the input is distorted, and the targets are the quantised clean signal.
     OUT/encoder is an ordinary Hugging Face folder (Wav2Vec2ForPreTraining). A killed run resumes with the same command.
 
       speechssl pretrain wav2vec2 recordings/ exp/wav2vec2
@@ -221,15 +233,15 @@ class Wav2Vec2(_Run):
 
 @dataclass(frozen=True, kw_only=True)
 class Continue(_Run):
-    """continue the pre-training of a HuBERT or wav2vec 2.0 on distorted speech, to make it robust (arXiv 2203.16104)
+    """continue the pre-training of a HuBERT or wav2vec 2.0 on distorted speech, for noise robustness (arXiv 2203.16104)
 
-    The encoder reads the recordings distorted. A HuBERT predicts the clusters of the clean signal, of its own last layer or of
-    those that --teacher, --layer or --codebook name; a wav2vec 2.0 distinguishes the quantised clean signal. Without --distort
-    training continues on the recordings as they are. Options of the other kind of encoder are refused. A killed run resumes with
-    the same command. --domain-adversary is domain-adversarial continual pre-training, a mode of ours: the paper's
+    The input is distorted, and the targets are those of the clean signal. A HuBERT predicts clusters of its own last layer, or of
+    the model and layer that --teacher, --layer or --codebook name. A wav2vec 2.0 identifies the quantised clean frames. Without
+    --distort training continues on the recordings as they are. Options of the other kind of encoder are refused. A killed run
+    resumes with the same command. --domain-adversary is domain-adversarial continual pre-training, a mode of ours: the paper's
     domain-adversarial training (DAT) is that of a task's model, `speechssl superb run --dat`.
 
-    DISTORT lists kinds of distortion, with shares where they are to differ (m:0.3+g:0.4+r:0.3): m, noise of MUSAN (--noise
+    DISTORT lists kinds of distortion, with shares if they differ (m:0.3+g:0.4+r:0.3): m, noise of MUSAN (--noise
     musan=FOLDER) or of a generated stand-in; g, Gaussian noise; r, rooms, simulated or of --noise rir=FOLDER; p, pitch; b, a
     missing frequency band; c, codecs; s, babble of --noise voices=FOLDER; or a NAME that --noise NAME=FOLDER gives recordings to.
 
@@ -244,7 +256,9 @@ class Continue(_Run):
     """
 
     start: str = option(MISSING, f"HuBERT or wav2vec 2.0 to start from: {CHECKPOINTS}")
-    teacher: str | None = option(None, "encoder whose clusters are the targets of a HuBERT, or mfcc; default: --start")
+    teacher: str | None = option(
+        None, "encoder whose clusters are the targets of a HuBERT, or mfcc; default: the checkpoint of --start"
+    )
     targets: Targets = group(Targets(), "targets of a HuBERT")
     contrast: Contrast = group(Contrast(), "contrastive loss of a wav2vec 2.0")
     crops: Crops = group(Crops(), "masks and batches")

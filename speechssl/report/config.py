@@ -20,14 +20,14 @@ class Report:
       speechssl report exp/superb
     """
 
-    out: Path = argument("folder that `evaluate` or `superb run` wrote to; gets report.html")
-    corpus: Path | None = argument("prepared corpus of the questions; none for a robustness grid or SUPERB", optional=True)
+    out: Path = argument("folder that `evaluate` or `superb run` wrote; report.html is written there")
+    corpus: Path | None = argument("prepared corpus of the questions; not needed for a robustness grid or SUPERB", optional=True)
     split: str = option("test", SPLIT)
-    examples: Whole = option(20, "questions to listen to")
-    conditions: tuple[str, ...] = option(("clean", "pink@5"), "conditions of these examples, as far as evaluated", least=1)
-    seed: Whole = option(0, "of the draw of examples and of the bootstrap; the noise is that of `evaluate`")
-    tables: tuple[Path, ...] = option((), "JSON tables to print beside the results")
-    voices: tuple[Path, ...] = option((), "recordings that `evaluate` mixed babble from")
+    examples: Whole = option(20, "number of questions to listen to")
+    conditions: tuple[str, ...] = option(("clean", "pink@5"), "conditions of these questions, if they were evaluated", least=1)
+    seed: Whole = option(0, "seed of the choice of questions and of the bootstrap; the noise is that of `evaluate`")
+    tables: tuple[Path, ...] = option((), "JSON tables to add to the page")
+    voices: tuple[Path, ...] = option((), "recordings that `evaluate` mixed babble noise from")
 
     def run(self) -> None:
         from speechssl.report.build import write_report
@@ -39,23 +39,25 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Compare:
-    """compare systems: tables, paired tests, where the lines cross, and which answers are missed
+    """compare systems: paired tests, F1 against WER and where systems cross, which answers are missed
 
-    Reads what `evaluate` wrote to folders, and pairs results on the same questions. Without --pairs every system without a
-    transcript is tested against every other. A sweep of the word error rate is several conditions of one cascade, cascades with
-    several recognisers, or cascade-simulated@WER. Writes compare.json, tables.md and compare.html to --out.
+    Reads folders that `evaluate` wrote, and pairs results on the same questions. Without --pairs every system that needs no
+    transcript is tested against every other system. A sweep of the word error rate is several conditions of one cascade, cascades
+    with several recognisers, or cascade-simulated@WER. Writes compare.json, tables.md and compare.html to --out.
 
       speechssl compare exp/mine exp/sweep --out exp/compare
       speechssl compare exp/nmsqa/dev exp/nmsqa/test --pairs dual,cascade-ctc --metric ff1
     """
 
-    results: tuple[Path, ...] = argument("folders that `evaluate` wrote to")
+    results: tuple[Path, ...] = argument("folders that `evaluate` wrote")
     out: Path = option(Path("exp/compare"), "folder for compare.json, tables.md, compare.html")
-    metric: str = option("", "ff1, f1, em, aos, set_accuracy or accuracy; default: the first of them that was measured")
-    pairs: tuple[str, ...] = option((), "systems to test against each other", least=1, metavar="A,B")
-    systems: tuple[str, ...] = option((), "only these systems", least=1)
-    common: bool = option(False, "compare on the questions that all systems of a corpus answered")
-    seed: Whole = option(0, "of the bootstrap")
+    metric: str = option(
+        "", "metric to compare: ff1, f1, em, aos, set_accuracy or accuracy; default: the first of these that was measured"
+    )
+    pairs: tuple[str, ...] = option((), "pairs of systems to test against each other", least=1, metavar="A,B")
+    systems: tuple[str, ...] = option((), "compare only these systems", least=1)
+    common: bool = option(False, "use only the questions that all systems of a corpus answered")
+    seed: Whole = option(0, "seed of the bootstrap")
 
     def run(self) -> None:
         from speechssl.report.comparison import run_comparison

@@ -19,12 +19,12 @@ class SpeechBertOptions:
     words: TrainingOptions
     masked: TrainingOptions | None
     passages: Count | None = option(None, "number of training passages, with their questions; default: all")
-    word_batch: Count = option(128, "audio words a step, of all processes together")
-    word_width: Count = option(256, "LSTM units in each direction")
+    word_batch: Count = option(128, "audio words per step, over all processes")
+    word_width: Count = option(256, "LSTM units per direction")
     pull: Weight = option(1.0, "weight of the L1 distance to the text embedding")
-    masked_batch: Count = option(16, "sequences a step, half text, half speech", name="mask_batch")
-    masked_window: Count = option(100, "words a sequence", name="mask_window")
-    spans: bool = option(True, "leave out the third stage: `train choice` starts from such a model")
+    masked_batch: Count = option(16, "sequences per step, half text, half speech", name="mask_batch")
+    masked_window: Count = option(100, "words per sequence", name="mask_window")
+    spans: bool = option(True, "skip the third stage, for a model that `train choice` starts from")
 
 
 READER = QaOptions(TrainingOptions(600, 3e-4, 50, **vars(BERT)), answer=30)
@@ -34,26 +34,26 @@ MASKED = TrainingOptions(200, 1e-4, **vars(BERT))
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """train SpeechBERT: a text encoder that reads audio words
+    """train SpeechBERT, a text encoder that reads audio words
 
-    Three stages, each of which resumes where it was killed: an autoencoder makes one vector of every audio word, near the embedding
-    of its text (--word-...); masked words of text and of speech are predicted (--mask-...); answer spans are found (the other
-    options of training). Words are segmented by the times in the manifest and, with --recogniser, a second time as they will be
-    segmented when questions are answered.
+    There are three stages. An autoencoder makes one vector of every audio word, near the embedding of its text (--word-...).
+    The text encoder is trained to predict masked words of text and speech (--mask-...), and then to find answer spans (the other
+    training options). A killed run resumes with the same command. Words are segmented by the times in the manifest and, with
+    --recogniser, a second time as they will be in evaluation.
 
       speechssl train speechbert corpus minisqa-en-robust/encoder exp/speechbert --recogniser minisqa-en-robust/ctc
       speechssl train speechbert corpus mfcc exp/speechbert-mfcc --start minisqa-en-robust/text-qa
     """
 
     corpus: Path = argument("prepared corpus")
-    encoder: str = argument(f"encoder whose features audio words are made of: {ENCODERS}; or mfcc, as published")
+    encoder: str = argument(f"encoder for the features of audio words: {ENCODERS}; or mfcc, as published")
     out: Path = argument("folder for the trained model")
     layer: Whole = option(5, "layer of the encoder")
     recogniser: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments words")
     start: Path | None = option(None, "reader of `speechssl train text-qa` to start from; default: the text encoder")
-    word_steps: Count = option(WORDS.steps, "updates of the autoencoder")
+    word_steps: Count = option(WORDS.steps, "number of updates of the autoencoder")
     word_learning_rate: Amount = option(WORDS.learning_rate, "peak learning rate of the autoencoder")
-    mask_steps: Whole = option(MASKED.steps, "updates on masked words; 0: no such stage")
+    mask_steps: Whole = option(MASKED.steps, "number of updates on masked words; 0: skip this stage")
     mask_learning_rate: Amount = option(MASKED.learning_rate, "peak learning rate on masked words")
     options: SpeechBertOptions = group(SpeechBertOptions(READER, WORDS, MASKED), "audio words and masked words")
     qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters"))
@@ -95,18 +95,18 @@ class TransferOptions:
     """How a SpeechBERT is transferred to another encoder."""
 
     training: TrainingOptions = group(TrainingOptions(500, 1e-3, 50, **vars(BERT)), "training")
-    batch: Count = option(128, "audio words a step, of all processes together")
+    batch: Count = option(128, "audio words per step, over all processes")
     passages: Count | None = option(None, "number of passages, with their questions; default: all")
-    split: str = option("train", "split of the corpus")
+    split: str = option("train", "split of the corpus to use")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
     """transfer a SpeechBERT to another encoder
 
-    For use after continual pre-training: the word encoder learns to give NEW's features of a word the code that the word has with
-    the old encoder, in clean recordings whose words have times. It is trained in float32; the text encoder stays as it is. A killed
-    run resumes with the same command.
+    For use after continual pre-training: on clean recordings whose words have times, the word encoder is trained to give NEW's
+    features of a word the code that the word has with the old encoder. It is trained in float32; the text encoder is not changed. A
+    killed run resumes with the same command.
 
       speechssl train transfer-speechbert corpus minisqa-en-robust/encoder minisqa-en-robust/speechbert \\
         exp/robust/encoder exp/robust/speechbert
@@ -116,7 +116,7 @@ class Transfer:
     encoder: str = argument(f"encoder that SpeechBERT was trained on: {ENCODERS}")
     speechbert: Path = argument("folder of `speechssl train speechbert`")
     new: str = argument("encoder to transfer it to, such as the result of `speechssl pretrain continue`")
-    out: Path = argument("folder for the model")
+    out: Path = argument("folder for the trained model")
     options: TransferOptions = group(TransferOptions(), "")
 
     def run(self) -> None:

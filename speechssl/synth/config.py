@@ -9,7 +9,7 @@ from pathlib import Path
 from speechssl.config import Count, Share, Whole, argument, option
 
 CORES = os.cpu_count() or 1
-PROCESSES = "processes; the bytes do not depend on it"
+PROCESSES = "number of processes; the output does not depend on it"
 TASKS = ("pr", "asr", "ks", "qbe", "sid", "asv", "sd", "ic", "sf", "style", "se", "ss")
 
 
@@ -25,14 +25,14 @@ class MiniSqa:
     """
 
     out: Path = argument("folder to make")
-    language: str = option("en", "en or zh")
-    passages: Whole = option(2000, "training passages, about 30 s each")
-    dev_passages: Whole = option(80, "development passages")
-    test_passages: Whole = option(140, "test passages")
-    questions: Count = option(5, "questions a passage")
+    language: str = option("en", "language: en or zh")
+    passages: Whole = option(2000, "number of training passages, about 30 s each")
+    dev_passages: Whole = option(80, "number of development passages")
+    test_passages: Whole = option(140, "number of test passages")
+    questions: Count = option(5, "questions per passage")
     unanswerable: Share = option(0.1, "share of questions that the passage does not answer")
     reference: bool = option(False, "record the training passages a second time with one neutral voice")
-    seed: Whole = option(0, "of texts and voices; the same seed gives the same bytes")
+    seed: Whole = option(0, "seed of texts and voices; the same seed gives the same bytes")
     workers: Count = option(CORES, PROCESSES)
 
     def run(self) -> None:
@@ -58,10 +58,10 @@ class MiniSuperb:
       speechssl prepare minisuperb sets --tasks ks sid --share 0.1
     """
 
-    out: Path = argument("folder to make; gets a folder a set")
-    tasks: tuple[str, ...] = option(TASKS, "which sets", least=1)
-    share: Share = option(1.0, "share of the usual number of utterances (asr: 900 + 100 + 200)")
-    seed: Whole = option(0, "of texts and voices; the same seed gives the same bytes")
+    out: Path = argument("folder to make, with a folder for each set")
+    tasks: tuple[str, ...] = option(TASKS, "sets to make", least=1)
+    share: Share = option(1.0, "number of utterances, as a share of the usual number (asr: 900 + 100 + 200)")
+    seed: Whole = option(0, "seed of texts and voices; the same seed gives the same bytes")
     workers: Count = option(CORES, PROCESSES)
 
     def run(self) -> None:
@@ -84,11 +84,11 @@ class Miniature:
 
     corpus: str = argument("name of the published corpus")
     out: Path = argument("folder to make")
-    passages: Count = option(6, "training passages")
-    dev_passages: Count = option(2, "development passages")
-    test_passages: Count = option(3, "test passages")
-    questions: Count = option(4, "questions a passage")
-    seed: Whole = option(0, "of texts and voices; the same seed gives the same bytes")
+    passages: Count = option(6, "number of training passages")
+    dev_passages: Count = option(2, "number of development passages")
+    test_passages: Count = option(3, "number of test passages")
+    questions: Count = option(4, "questions per passage")
+    seed: Whole = option(0, "seed of texts and voices; the same seed gives the same bytes")
 
     def run(self) -> None:
         from speechssl.synth.miniature import Settings, make_miniature

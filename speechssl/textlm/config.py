@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from speechssl.config import Count, Share, TrainingOptions, Whole, group, option
 
 TEXT_ENCODER = "text encoder: folder, hub id, or minilm (needs speechssl[minilm])"
-BATCH = "sequences a step, of all processes together"
-DROPOUT = "keep the text encoder's dropout in training"
-CHECKPOINTING = "recompute the text encoder's layers in the backward pass, where memory is short"
+BATCH = "sequences per step, over all processes"
+DROPOUT = "use the text encoder's dropout in training"
+CHECKPOINTING = "recompute the text encoder's layers in the backward pass, to save memory"
 RANDOM_UNITS = "share of units that are replaced by random ones in training"
 ASSIGNMENT = (
     "how the units get embeddings of the text encoder: most-frequent (its first K whole words of at least two letters, shuffled by "
@@ -26,17 +26,19 @@ class QaOptions:
     text_encoder: str = option("minilm", TEXT_ENCODER)
     batch: Count = option(16, BATCH)
     empty: float = 0.1  # share of windows without the answer
-    window: Count = option(320, "passage tokens a window")
-    stride: Count = option(160, "passage tokens between windows")
-    answer: Count = option(275, "longest answer in tokens")  # DUAL's; `speechssl.dual.decode.MAX_TOKENS`
+    window: Count = option(320, "passage tokens per window")
+    stride: Count = option(160, "passage tokens between the beginnings of two windows")
+    answer: Count = option(275, "longest answer, in tokens")  # DUAL's; `speechssl.dual.decode.MAX_TOKENS`
     dropout: bool = option(False, DROPOUT)
-    short_window: Whole = option(0, "passage tokens a window in the first --short-steps steps")
-    short_steps: Whole = option(0, "steps on short windows before those on whole ones")
+    short_window: Whole = option(0, "passage tokens per window in the first --short-steps steps")
+    short_steps: Whole = option(0, "number of steps on short windows, before those on whole windows")
     noise: Share = option(0.0, RANDOM_UNITS, name="random_units")  # DUAL
-    subwords: str = option("none", "none, pinyin (needs speechssl[chinese]) or phones (English, needs speechssl[synth])")  # text QA
-    characters: bool = option(False, "take the corpus's characters as the vocabulary of the text encoder")  # text QA
-    split: str = option("train", "split of the corpus that is trained on")
-    question: Count = option(120, "question tokens; longer questions are cut")
+    subwords: str = option(
+        "none", "sub-word units added to words: none, pinyin (needs speechssl[chinese]) or phones (English, needs speechssl[synth])"
+    )  # text QA
+    characters: bool = option(False, "use the corpus's characters as the vocabulary of the text encoder")  # text QA
+    split: str = option("train", "split of the corpus to train on")
+    question: Count = option(120, "longest question, in tokens; longer questions are truncated")
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
 
     @property

@@ -28,8 +28,8 @@ from speechssl.errors import InputError
 BUDGET = 300_000  # frames that are kept of all that pass by
 STARTS = 20  # fairseq's `n_init`
 CODEBOOK = "codebook of `speechssl units fit` or import, or a shipped name"
-WRITTEN = "codebook to write, a name that ends in .safetensors; its card is written beside it"
-PARALLEL = "recordings encoded at a time; the result does not depend on it (default: one a core)"
+WRITTEN = "codebook file to write (.safetensors); its card is written beside it"
+PARALLEL = "recordings encoded at a time; the result does not depend on it (default: one per core)"
 
 
 @dataclass(frozen=True)
@@ -37,25 +37,25 @@ class FitOptions:
     """How a codebook is fitted."""
 
     layer: Whole = option(5, "layer of the encoder; 0: input of the first transformer layer, n: output of layer n")
-    clusters: Count = option(100, "K")
-    smooth: Count = option(1, "frames that features are averaged over (odd)")
-    recordings: Count | None = option(None, "number of recordings to fit on, in the place of --share")
-    budget: Count = option(BUDGET, "frames of these recordings, drawn at random, that k-means is fitted on")
+    clusters: Count = option(100, "number of clusters K")
+    smooth: Count = option(1, "number of frames (odd) over which features are averaged")
+    recordings: Count | None = option(None, "number of recordings to fit on, instead of --share")
+    budget: Count = option(BUDGET, "number of frames of these recordings to fit k-means on, drawn at random")
     split: str = option("train", "split of a prepared corpus")
-    precision: Precision = option("fp32", "of the encoder; bf16 and int8 are faster")
-    seed: Whole = option(0, "of the draw of recordings and frames, and of k-means")
+    precision: Precision = option("fp32", "precision of the encoder; bf16 and int8 are faster")
+    seed: Whole = option(0, "seed of the choice of recordings and frames, and of k-means")
     device: str = option("auto", DEVICE)
     workers: Count | None = option(None, PARALLEL)
     share: Portion | None = option(None, f"share of the recordings to fit on, {DRAWN}")
-    starts: Count = option(STARTS, "starts of k-means, of which the best is kept")
+    starts: Count = option(STARTS, "number of k-means runs, of which the best is kept")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
     """fit a codebook by k-means to a layer of an encoder or to MFCCs
 
-    Reads a random choice of the recordings (--share or --recordings) once, of any number and length, keeps a uniform sample of
-    --budget frames, and clusters it (MiniBatch k-means, k-means++). Files that cannot be used are listed and left out.
+    Encodes a random choice of the recordings (--share or --recordings), keeps a uniform sample of --budget frames, and clusters it
+    (MiniBatch k-means, k-means++). Recordings may be of any number and length. Files that cannot be used are listed and left out.
 
       speechssl units fit recordings/ facebook/hubert-base-ls960 hubert-l6.safetensors --layer 6 --clusters 100
       speechssl units fit corpus mfcc mfcc.safetensors --clusters 50
@@ -79,8 +79,8 @@ class Extract:
 
     SOURCE is a prepared corpus (with --split), a manifest (.jsonl with `audio` and perhaps `id` in every line, .txt or .tsv with a
     path in every line, also fairseq's .tsv), a folder of audio (WAV, FLAC, MP3, OGG, OPUS, AIFF, AU), or one such file. OUT gets a
-    row for each recording: id, seconds, frames, units, lengths (of the runs of equal units, in frames). Neither workers nor engine
-    change a byte. A run that was killed resumes with the same command. Recordings that cannot be read are listed in failed.jsonl;
+    row for each recording: id, seconds, frames, units, lengths (of the runs of equal units, in frames). The output does not depend
+    on workers and engine. A killed run resumes with the same command. Recordings that cannot be read are listed in failed.jsonl;
     the same command tries them again.
 
       speechssl units extract recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors units
@@ -93,14 +93,20 @@ class Extract:
     out: Path = argument("folder for part-00000.parquet, ... and card.json; with --split they are in OUT/SPLIT")
     split: str | None = option(None, "split of a prepared corpus: train, dev or test")
     passages: Whole | None = option(None, "only the first N passages of the split and their questions")
-    precision: Precision | None = option(None, "fp32, bf16 (faster, changes a unit in a hundred) or int8; default: the codebook's")
+    precision: Precision | None = option(
+        None, "precision of the encoder; bf16 is faster and changes one unit in a hundred; default: the codebook's"
+    )
     device: str = option("auto", DEVICE)
-    engine: Literal["local", "ray"] = option("local", "ray: a Ray cluster (needs speechssl[ray])")
+    engine: Literal["local", "ray"] = option("local", "run on this machine, or on a Ray cluster (needs speechssl[ray])")
     workers: Count | None = option(None, "recordings encoded at a time (default: the cores of the machine or cluster)")
-    shard_size: Count = option(200, "most recordings of a part; a part also ends at 600 s of audio; a kill costs one part")
+    shard_size: Count = option(
+        200, "most recordings in a part; a part also ends at 600 s of audio; a killed run loses at most one part"
+    )
 
     shard: str | None = option(
-        None, "one of N processes that share the work, on any machines that see OUT; the last one writes the card", metavar="I/N"
+        None,
+        "do the I-th of N shares of the work, on any machines that share OUT; the last process to finish writes the card",
+        metavar="I/N",
     )
 
     def run(self) -> None:
@@ -140,19 +146,19 @@ class TransferOptions:
 
     recordings: Count | None = option(None, f"number of recordings, {DRAWN}")
     split: str = option("train", "split of a prepared corpus")
-    precision: Precision = option("fp32", "of the encoders; bf16 and int8 are faster")
+    precision: Precision = option("fp32", "precision of the encoders; bf16 and int8 are faster")
     device: str = option("auto", DEVICE)
     workers: Count | None = option(None, PARALLEL)
-    seed: Whole = option(0, "of the draw of recordings")
+    seed: Whole = option(0, "seed of the choice of recordings")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """transfer a codebook to another encoder, so that its units keep their numbers and meaning
+    """transfer a codebook to another encoder, so that unit k keeps its meaning
 
     For use after continual pre-training: centroid k becomes the mean of NEW's features over the frames to which the old encoder and
-    codebook give unit k in clean recordings. A model that was trained on the old units (DUAL's reader) can be used on the new ones,
-    or trained further with them.
+    codebook give unit k in clean recordings. A model that was trained on the old units, such as DUAL's reader, can be used with the
+    new units, or trained further with them.
 
       speechssl units transfer recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors \\
         exp/robust/encoder units.safetensors
@@ -176,15 +182,15 @@ class Transfer:
 class Import:
     """import a published k-means codebook (joblib, as of fairseq and DUAL)
 
-    Only the centroids are read, and nothing that the file holds is run. The file does not record what it was fitted on: name the
-    encoder and the layer that its authors name (n: output of transformer layer n, as in fairseq).
+    Only the centroids are read; no code in the file is executed. The file does not record the encoder and layer it was fitted on:
+    give those that its authors state (n: output of transformer layer n, as in fairseq).
 
       speechssl units import km_100.bin hubert-l6.safetensors --encoder facebook/hubert-base-ls960 --layer 6
     """
 
-    joblib: Path = argument("file that joblib wrote, compressed or not, such as km_500.bin")
+    joblib: Path = argument("joblib file, compressed or not, such as km_500.bin")
     out: Path = argument(WRITTEN)
-    encoder: str = option(MISSING, f"encoder that it was fitted on: {ENCODERS}")
+    encoder: str = option(MISSING, f"encoder that the codebook was fitted on: {ENCODERS}")
     layer: Whole = option(MISSING, "layer of the encoder, such as 22 for DUAL")
 
     def run(self) -> None:
@@ -200,32 +206,38 @@ class InspectOptions:
 
     split: str | None = option(None, "split of a prepared corpus (default: test)")
     recordings: Count | None = option(None, "only the first N recordings")
-    alignment: Path | None = option(None, 'phones: .jsonl of {"id", "phones": [[name, start, end]]}, or (a folder of) TextGrids')
-    pairs: Whole | None = option(None, "questions spoken by two voices each (MiniSQA, where the default is 100; 0: none)")
-    noise: str = option("pink", "noise for the stability: gaussian, pink, or a recording or folder")
-    snrs: tuple[float, ...] = option((20.0, 10.0, 5.0, 0.0), "SNRs in dB for the stability; no value: no stability", name="snr")
-    noisy: Count = option(20, "recordings that are encoded again at each SNR")
-    picture: Path | None = option(None, "draw units under the spectrogram: .png, .svg or .pdf")
+    alignment: Path | None = option(
+        None, 'phones of the recordings: .jsonl of {"id", "phones": [[name, start, end]]}, or (a folder of) TextGrids'
+    )
+    pairs: Whole | None = option(
+        None, "number of questions, each spoken by two voices, for the same-text distance (default for MiniSQA: 100; 0: skip it)"
+    )
+    noise: str = option("pink", "noise for the stability measurement: gaussian, pink, or a recording or folder")
+    snrs: tuple[float, ...] = option(
+        (20.0, 10.0, 5.0, 0.0), "SNRs in dB for the stability measurement; no value: skip it", name="snr"
+    )
+    noisy: Count = option(20, "number of recordings to encode at each SNR")
+    picture: Path | None = option(None, "draw the units under the spectrogram, to this .png, .svg or .pdf file")
     recording: str | None = option(None, "id of the recording to draw; default: the first")
-    span: tuple[Weight, Weight] | None = option(None, "seconds of that recording to draw", metavar=("START", "END"))
-    seed: Whole = option(0, "of the noise")
-    precision: Precision | None = option(None, "of the encoder; default: the codebook's")
+    span: tuple[Weight, Weight] | None = option(None, "part of that recording to draw, in seconds", metavar=("START", "END"))
+    seed: Whole = option(0, "seed of the noise")
+    precision: Precision | None = option(None, "precision of the encoder; default: the codebook's")
     device: str = option("auto", DEVICE)
     snr_over: SnrOver = option("active", SNR_OVER)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect:
-    """measure units: usage, bit rate, purity and PNMI, stability under noise, same-text distance; draw them
+    """measure and draw units: usage, bit rate, purity, PNMI, stability under noise, same-text distance
 
-    Purity and PNMI need phones, of the corpus or of --alignment. The same-text distance needs MiniSQA and speechssl[synth].
+    Purity and PNMI need phones, from the corpus or from --alignment. The same-text distance needs MiniSQA and speechssl[synth].
 
       speechssl units inspect recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors --picture units.png
       speechssl units inspect corpus minisqa-en-robust/encoder minisqa-en-robust/units.safetensors --split dev --out quality.json
     """
 
     source: Path = argument(SOURCE)
-    encoder: str = argument(f"{ENCODERS}; mfcc; or phones: the manifest's phones as units")
+    encoder: str = argument(f"{ENCODERS}; mfcc; or phones, to measure the manifest's phones as units")
     codebook: Path | None = argument(f"{CODEBOOK}; none for phones", optional=True)
     out: Path | None = option(None, "write the measurements to this JSON file")
     options: InspectOptions = group(InspectOptions(), "")
