@@ -22,7 +22,7 @@ from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
@@ -38,26 +38,22 @@ RARE = 3  # occurrences up to which a word is rare
 NEAR = 0.02  # normalised letter distance within which words are equally far
 LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, MOST)  # that the calibration is made at
 _ROUNDS, _WORDS, _TEXT = 3, 6_000, 100  # of the calibration: corrections, words simulated in each, words of a text
+KIND = "confusions"
 
 Edit = tuple[str, int]  # a word, and the index of the reference word it stands at (an insertion: after)
 
 
 def spelt_words(text: str, language: str) -> list[str]:
     """What the model counts: en: words as a recogniser of letters spells them; zh: characters, a Latin run kept as one."""
-    return tokens(text, language) if _chinese(language) else spelt(text).split()
-
-
-def _chinese(language: str) -> bool:
-    return language_of(language) == "zh"
+    return tokens(text, language) if language_of(language) == "zh" else spelt(text).split()
 
 
 def _letters(word: str, language: str) -> str:
     """What distances are counted on."""
-    return syllables(word) if _chinese(language) else word
+    return syllables(word) if language_of(language) == "zh" else word
 
 
-@dataclass(frozen=True)
-class Rates:
+class Rates(NamedTuple):
     """Errors of each kind over reference words."""
 
     substituted: float
@@ -113,29 +109,32 @@ class Confusions:
             raise InputError(
                 f"a word error rate of {100 * wer:g} % cannot be simulated; ask for more than 0 and at most {100 * MOST:g}"
             )
-        return self.made(words, self._calibrated(wer), name, seed)
+        rates = self.rates.scaled_to(wer)
+        if self.calibration:  # the rates to make lie between those of the calibration
+            asked = np.array([0.0, *(level for level, _ in self.calibration)])
+            made = np.array([[0.0] * 3, *(r for _, r in self.calibration)])
+            rates = Rates(*(float(np.interp(wer, asked, column)) for column in made.T))
+        return self.made(words, rates, name, seed)
 
     def made(self, words: Sequence[str], rates: Rates, name: str, seed: int) -> list[Edit]:
         """Errors at these rates, as they are made; where they stand side by side fewer are counted."""
         generator = np.random.default_rng(int(hash_json([seed, name]), 16))
         chance = generator.random((len(words), 4))  # what happens, what it is taken for (two draws), what comes after
-        substituted, deleted = self._chances(words, rates)
+        chances = self._chances(words, rates) if len(words) else np.zeros((0, 2))
+        left = max(1 - rates.deleted, 0.1)  # no word is inserted after a deleted one
         edits: list[Edit] = []
-        for i, word in enumerate(words):
-            if chance[i, 0] < deleted[i]:
+        for i, (word, (substituted, deleted)) in enumerate(zip(words, chances, strict=True)):
+            if chance[i, 0] < deleted:
                 continue
-            wrong = chance[i, 0] > 1 - substituted[i]
+            wrong = chance[i, 0] > 1 - substituted
             edits.append((self._taken_for(word, chance[i, 1], chance[i, 2]) if wrong else word, i))
-            if self.inserted and chance[i, 3] < rates.inserted / max(1 - rates.deleted, 0.1):  # none after a deleted word
-                edits.append((_drawn(*self._insertions, chance[i, 3] * max(1 - rates.deleted, 0.1) / rates.inserted), i))
+            if self.inserted and chance[i, 3] < rates.inserted / left:
+                edits.append((_drawn(self.inserted, chance[i, 3] * left / rates.inserted), i))
         return edits
 
-    def _chances(self, words: Sequence[str], rates: Rates) -> tuple[np.ndarray, np.ndarray]:
-        """(N,) chance of each word's being substituted and deleted; their means are those asked for."""
-        if not len(words):
-            return np.zeros(0), np.zeros(0)
-        odds = np.array([self._odds(w) for w in words])  # (N, 2)
-        wanted, scale = np.array([rates.substituted, rates.deleted]), np.ones(2)
+    def _chances(self, words: Sequence[str], rates: Rates) -> np.ndarray:
+        """(N, 2) chance of each word's being substituted and deleted; their means are those asked for."""
+        odds, wanted, scale = np.array([self._odds(w) for w in words]), np.array(rates[:2]), np.ones(2)
         for _ in range(200):
             scaled = odds * scale
             found = scaled / (1 + scaled.sum(axis=1, keepdims=True))
@@ -143,7 +142,7 @@ class Confusions:
             if np.abs(mean - wanted).max() < 1e-5:
                 break
             scale *= wanted / np.maximum(mean, 1e-12)
-        return found[:, 0], found[:, 1]
+        return found
 
     def _odds(self, word: str) -> tuple[float, float]:
         """Odds of its being substituted and deleted in the fit."""
@@ -162,15 +161,13 @@ class Confusions:
         return sum(w.substituted for w in some) / total, sum(w.deleted for w in some) / total
 
     def _taken_for(self, word: str, first: float, second: float) -> str:
-        """first, second: uniform draws."""
+        """One of its known confusions; or a recognised word that is as far from it as a real confusion, among those by how often
+        they were recognised. first, second: uniform draws.
+        """
         known = self.words.get(word, Word())
         trusted = known.substituted / (known.substituted + 1)
         if first < trusted:
-            return _drawn(*_cumulated(known.taken_for), first / trusted)
-        return self._similar(word, (first - trusted) / (1 - trusted), second)
-
-    def _similar(self, word: str, first: float, second: float) -> str:
-        """A recognised word that is as far from it as a real confusion; among those by how often they were recognised."""
+            return _drawn(known.taken_for, first / trusted)
         if word not in self.cache:
             others = [w for w in self.vocabulary if w != word]
             others_spelt = [self._spelling[w] for w in others]
@@ -179,154 +176,118 @@ class Confusions:
         others, distances = self.cache[word]
         if not others or not self.distances:
             return word
-        wanted = self.distances[int(first * len(self.distances))]
+        wanted = self.distances[int((first - trusted) / (1 - trusted) * len(self.distances))]
         gaps = np.abs(distances - wanted)
         near = np.flatnonzero(gaps <= gaps.min() + NEAR)
-        return _drawn(*_cumulated({others[i]: self.vocabulary[others[i]] for i in near}), second)
+        return _drawn({others[i]: self.vocabulary[others[i]] for i in near}, second)
 
     @cached_property
     def _spelling(self) -> dict[str, str]:
         return {word: _letters(word, self.language) for word in self.vocabulary}
 
-    @cached_property
-    def _insertions(self) -> tuple[list[str], np.ndarray]:
-        return _cumulated(self.inserted)
 
-    def _calibrated(self, wer: float) -> Rates:
-        """The rates to make, between those of the calibration; those of the fit, scaled, where there is none."""
-        if not self.calibration:
-            return self.rates.scaled_to(wer)
-        asked = np.array([0.0, *(level for level, _ in self.calibration)])
-        made = np.array([[0.0] * 3, *(astuple(r) for _, r in self.calibration)])
-        return Rates(*(float(np.interp(wer, asked, column)) for column in made.T))
+def _drawn(counts: Mapping[str, int], chance: float) -> str:
+    """A word by how often it occurs. chance: uniform in [0, 1)."""
+    names, cumulated = list(counts), np.cumsum(list(counts.values()), dtype=np.float64)
+    return names[min(int(np.searchsorted(cumulated, chance * cumulated[-1], side="right")), len(names) - 1)]
 
 
 def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusions:
     """pairs: reference and recognised texts, of one recogniser. Raises InputError where nothing was recognised wrongly."""
-    aligned = [_aligned(spelt_words(a, language), spelt_words(b, language)) for a, b in pairs]
-    rates = counted(pairs, language)
-    counts, deleted, inserted = Counter[str](), Counter[str](), Counter[str]()
+    counts, deleted, inserted, vocabulary = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     taken: dict[str, Counter[str]] = {}
-    for wanted, found in (pair for alignment in aligned for pair in alignment):
-        if wanted is None:
-            inserted[str(found)] += 1
-            continue
-        counts[wanted] += 1
-        if found is None:
-            deleted[wanted] += 1
-        elif found != wanted:
-            taken.setdefault(wanted, Counter())[found] += 1
-    total = counts.total()
+    for texts in pairs:
+        wanted, found = (spelt_words(text, language) for text in texts)
+        for code in Levenshtein.opcodes(wanted, found):
+            here, there = wanted[code.src_start : code.src_end], found[code.dest_start : code.dest_end]
+            counts.update(here)
+            vocabulary.update(there)
+            if code.tag == "replace":
+                for a, b in zip(here, there, strict=True):
+                    taken.setdefault(a, Counter())[b] += 1
+            elif code.tag != "equal":
+                deleted.update(here)
+                inserted.update(there)
     spelling = {w: _letters(w, language) for w in {*taken, *(v for some in taken.values() for v in some)}}
     distances = sorted(
         Levenshtein.normalized_distance(spelling[w], spelling[v]) for w, some in taken.items() for v in some.elements()
     )
-    if not rates.wer or not total:
+    rates = counted(pairs, language)
+    if not rates.wer or not counts:
         raise InputError(
-            f"there is no error in {len(pairs)} recognised texts of {total} words; give more, or a recogniser that errs"
+            f"there is no error in {len(pairs)} recognised texts of {counts.total()} words; give more, or a recogniser that errs"
         )
     words = {w: Word(n, deleted[w], dict(sorted(taken.get(w, {}).items()))) for w, n in sorted(counts.items())}
-    vocabulary = Counter(str(found) for alignment in aligned for _, found in alignment if found is not None)
     model = Confusions(language, words, dict(sorted(inserted.items())), dict(sorted(vocabulary.items())), tuple(distances), rates)
     return replace(model, calibration=_calibrate(model, [a for a, _ in pairs]))
 
 
 def counted(pairs: Sequence[tuple[str, str]], language: str) -> Rates:
     """The rates of errors as WER counts them (`text.tokens`). pairs: reference and recognised texts."""
-    return _counted([tokens(a, language) for a, _ in pairs], [tokens(b, language) for _, b in pairs])
-
-
-def _counted(wanted: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -> Rates:
-    names = Counter(e.tag for a, b in zip(wanted, found, strict=True) for e in Levenshtein.editops(a, b))
-    total = max(sum(map(len, wanted)), 1)
+    coded = [(tokens(a, language), tokens(b, language)) for a, b in pairs]
+    names, total = Counter(e.tag for a, b in coded for e in Levenshtein.editops(a, b)), max(sum(len(a) for a, _ in coded), 1)
     return Rates(names["replace"] / total, names["delete"] / total, names["insert"] / total)
 
 
 def _calibrate(model: Confusions, references: Sequence[str]) -> tuple[tuple[float, Rates], ...]:
     """Rates to make so that those asked for are counted: corrected by what is counted on the texts of the fit."""
-    words = [word for text in references for word in spelt_words(text, model.language)]
-    every = list(islice(cycle(words), _WORDS))
-    some = [every[at : at + _TEXT] for at in range(0, len(every), _TEXT)]
-    wanted = [tokens(" ".join(t), model.language) for t in some]
+    every = list(islice(cycle(word for text in references for word in spelt_words(text, model.language)), _WORDS))
+    texts = [every[at : at + _TEXT] for at in range(0, len(every), _TEXT)]
     found: list[tuple[float, Rates]] = []
     for level in LEVELS:
-        asked = np.array(astuple(model.rates.scaled_to(level)))
+        asked = np.array(model.rates.scaled_to(level))
         made = asked
         for _ in range(_ROUNDS):
-            edits = [model.made(t, Rates(*made), f"{i}", 0) for i, t in enumerate(some)]
-            found_words = [tokens(" ".join(w for w, _ in e), model.language) for e in edits]
-            made = np.maximum(asked + _realised(some, edits) - np.array(astuple(_counted(wanted, found_words))), 0.0)
+            edits = [model.made(t, Rates(*made), f"{i}", 0) for i, t in enumerate(texts)]
+            written = [(" ".join(t), " ".join(w for w, _ in e)) for t, e in zip(texts, edits, strict=True)]
+            # the errors that were made, which chance has made a little more or fewer than were wanted
+            first = [{i: w for w, i in reversed(e)} for e in edits]  # what is inserted comes second
+            wrong = sum(w != t[i] for t, some in zip(texts, first, strict=True) for i, w in some.items())
+            kept = sum(map(len, first))
+            realised = np.array([wrong, len(every) - kept, sum(map(len, edits)) - kept]) / max(len(every), 1)
+            made = np.maximum(asked + realised - np.array(counted(written, model.language)), 0.0)
             made[:2] *= min(1.0, 0.98 / max(made[:2].sum(), 1e-9))  # no more words wrong than there are
         found.append((level, Rates(*map(float, made))))
     return tuple(found)
 
 
-def _realised(texts: Sequence[Sequence[str]], edits: Sequence[Sequence[Edit]]) -> np.ndarray:
-    """(3,) the rates of the errors that were made, which chance has made a little more or fewer than were wanted."""
-    total, made = sum(map(len, texts)), sum(map(len, edits))
-    first = [{i: w for w, i in reversed(e)} for e in edits]  # what is inserted comes second
-    wrong = sum(w != t[i] for t, some in zip(texts, first, strict=True) for i, w in some.items())
-    kept = sum(map(len, first))
-    return np.array([wrong, total - kept, made - kept]) / max(total, 1)
-
-
-def _aligned(wanted: Sequence[str], found: Sequence[str]) -> list[tuple[str | None, str | None]]:
-    """Pairs of reference and recognised word; None where there is none."""
-    pairs: list[tuple[str | None, str | None]] = []
-    for code in Levenshtein.opcodes(wanted, found):
-        here, there = wanted[code.src_start : code.src_end], found[code.dest_start : code.dest_end]
-        if code.tag in ("equal", "replace"):
-            pairs.extend(zip(here, there, strict=True))
-        else:
-            pairs.extend((w, None) for w in here)
-            pairs.extend((None, w) for w in there)
-    return pairs
-
-
-def _cumulated(counts: Mapping[str, int]) -> tuple[list[str], np.ndarray]:
-    return list(counts), np.cumsum(list(counts.values()), dtype=np.float64)
-
-
-def _drawn(names: Sequence[str], cumulated: np.ndarray, chance: float) -> str:
-    """chance: uniform in [0, 1)."""
-    return names[min(int(np.searchsorted(cumulated, chance * cumulated[-1], side="right")), len(names) - 1)]
-
-
-KIND = "confusions"
-
-
 def write_confusions(path: Path | str, model: Confusions, card: Mapping[str, Any]) -> None:
     """card: what it was fitted on."""
-    values = {
-        "kind": KIND,
-        "card": dict(card),
-        "language": model.language,
-        "words": {w: [k.count, k.deleted, dict(k.taken_for)] for w, k in model.words.items()},
-        "inserted": dict(model.inserted),
-        "vocabulary": dict(model.vocabulary),
-        "distances": list(model.distances),
-        "rates": astuple(model.rates),
-        "calibration": [[level, astuple(rates)] for level, rates in model.calibration],
-    }
-    write_json(path, values)
+    values = {name: getattr(model, name) for name in ("language", "inserted", "vocabulary", "distances", "rates", "calibration")}
+    write_json(path, values | {"kind": KIND, "card": dict(card), "words": {w: astuple(k) for w, k in model.words.items()}})
 
 
 def read_confusions(path: Path | str) -> Confusions:
     """Raises InputError for a file that is missing, damaged, or something else."""
+
+    def counts(some: Mapping[str, Any]) -> dict[str, int]:
+        return {str(word): int(count) for word, count in some.items()}
+
     values = read_json(path)
     try:
         if values["kind"] != KIND:
             raise ValueError(f"it is {values['kind']!r}")
         model = Confusions(
             str(values["language"]),
-            {w: Word(int(n), int(gone), _counts(taken)) for w, (n, gone, taken) in values["words"].items()},
-            _counts(values["inserted"]),
-            _counts(values["vocabulary"]),
+            {w: Word(int(n), int(gone), counts(taken)) for w, (n, gone, taken) in values["words"].items()},
+            counts(values["inserted"]),
+            counts(values["vocabulary"]),
             tuple(map(float, values["distances"])),
             Rates(*map(float, values["rates"])),
             tuple((float(level), Rates(*map(float, rates))) for level, rates in values["calibration"]),
         )
-        _check(model)
+        # what cannot be drawn from
+        made = [rate for rates in (model.rates, *(r for _, r in model.calibration)) for rate in rates]
+        if not model.words or not model.rates.wer > 0:
+            raise ValueError("it holds no errors")
+        if not all(math.isfinite(x) and x >= 0 for x in (*made, *model.distances)):
+            raise ValueError("a rate or distance is not a number of at least 0")
+        taken = (n for w in model.words.values() for n in w.taken_for.values())
+        least = min((*model.inserted.values(), *model.vocabulary.values(), *taken), default=1)
+        if least < 1 or any(min(w.count, w.deleted) < 0 for w in model.words.values()):
+            raise ValueError("a count is not positive")
+        if (levels := [level for level, _ in model.calibration]) != sorted(levels):
+            raise ValueError("its calibration is out of order")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{path} does not hold a model of a recogniser's errors ({error}); fit one with `speechssl evaluate confusions`"
@@ -339,25 +300,3 @@ def confusions_card(path: Path) -> dict[str, Any]:
     values = read_json(path)
     card = values.get("card") if isinstance(values, dict) and values.get("kind") == KIND else None
     return card if isinstance(card, dict) else {}
-
-
-def _counts(values: Mapping[str, Any]) -> dict[str, int]:
-    return {str(word): int(count) for word, count in values.items()}
-
-
-def _check(model: Confusions) -> None:
-    """Raises ValueError for what cannot be drawn from."""
-    made = [rate for rates in (model.rates, *(r for _, r in model.calibration)) for rate in astuple(rates)]
-    if not model.words or not model.rates.wer > 0:
-        raise ValueError("it holds no errors")
-    if not all(math.isfinite(x) and x >= 0 for x in (*made, *model.distances)):
-        raise ValueError("a rate or distance is not a number of at least 0")
-    counts = (
-        *model.inserted.values(),
-        *model.vocabulary.values(),
-        *(n for w in model.words.values() for n in w.taken_for.values()),
-    )
-    if min(counts, default=1) < 1 or any(min(w.count, w.deleted) < 0 for w in model.words.values()):
-        raise ValueError("a count is not positive")
-    if (levels := [level for level, _ in model.calibration]) != sorted(levels):
-        raise ValueError("its calibration is out of order")

@@ -19,17 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from transformers import (
-    AutoConfig,
-    AutoFeatureExtractor,
-    AutoModelForCTC,
-    AutoModelForSpeechSeq2Seq,
-    AutoTokenizer,
-    pipeline,
-)
+from transformers import AutoConfig, AutoFeatureExtractor, AutoModelForCTC, AutoModelForSpeechSeq2Seq, AutoTokenizer, pipeline
 
 from speechssl.cascade.data import TimedWord, Transcript, check_samples, transcribe_pieces
 from speechssl.cascade.model import greedy_spans, timed_words
+from speechssl.dual.decode import device_of
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import checkpoint_folder
 from speechssl.timing import FrameGrid
@@ -61,9 +55,7 @@ class HuggingFaceRecogniser:
     ) -> None:
         self.name = name or Path(source).name
         self.separator = separator
-        source = checkpoint_folder(source, "recogniser")
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
+        source, device = checkpoint_folder(source, "recogniser"), str(device_of(device))
         config = _load(AutoConfig, source, "configuration")
         self._engine: _Ctc | _Whisper
         if config.model_type == "whisper":
@@ -90,8 +82,24 @@ class _Ctc:
     def __init__(self, source: str, config: Any, separator: str, device: str) -> None:
         tokenizer = _load(AutoTokenizer, source, "tokenizer")
         self._source, self._extractor = source, _extractor(source)
-        self._grid = _grid(source, config)
-        self._symbols, self._separator = _symbols(source, tokenizer, config.vocab_size, separator)
+        try:
+            self._grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+        except AttributeError as error:
+            raise InputError(
+                f"{source} ({config.model_type}) does not state the convolutions that word times are counted in; "
+                "give a CTC model of the wav2vec 2.0 family"
+            ) from error
+        between = getattr(tokenizer, "word_delimiter_token", None)
+        if between is None:
+            raise InputError(f"{source} has no symbol between words; give a CTC model with a Wav2Vec2CTCTokenizer")
+        self._separator = between if separator else ""
+        # text of every output, "" for those that write nothing
+        silent = {*tokenizer.all_special_ids, tokenizer.word_delimiter_token_id, *range(len(tokenizer), config.vocab_size)}
+        if separator:
+            silent.remove(tokenizer.word_delimiter_token_id)
+        self._symbols = ["" if i in silent else tokenizer.convert_ids_to_tokens(i) for i in range(config.vocab_size)]
+        if getattr(tokenizer, "do_lower_case", False):
+            self._symbols = [symbol.lower() for symbol in self._symbols]
         self._blank = config.pad_token_id  # by which these models were trained (transformers, Wav2Vec2ForCTC.forward)
         self._model = _model(AutoModelForCTC, source, device)
 
@@ -117,14 +125,8 @@ class _Whisper:
                 f"{source} has no word times: its generation_config.json lacks alignment_heads; "
                 "copy them from the Whisper checkpoint that it was made from"
             )
-        tokenizer = _load(AutoTokenizer, source, "tokenizer")
-        self._pipeline: Any = pipeline(
-            "automatic-speech-recognition",
-            model=model,
-            tokenizer=tokenizer,
-            feature_extractor=_extractor(source),
-            device=model.device,
-        )
+        parts = {"tokenizer": _load(AutoTokenizer, source, "tokenizer"), "feature_extractor": _extractor(source)}
+        self._pipeline: Any = pipeline("automatic-speech-recognition", model=model, device=model.device, **parts)
         self._options = {"num_beams": beams} | ({"language": language, "task": "transcribe"} if language else {})
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
@@ -158,30 +160,6 @@ def _extractor(source: str) -> Any:
     if extractor.sampling_rate != SAMPLE_RATE:
         raise InputError(f"{source} wants audio at {extractor.sampling_rate} Hz; give a model for {SAMPLE_RATE} Hz")
     return extractor
-
-
-def _grid(source: str, config: Any) -> FrameGrid:
-    try:
-        return FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
-    except AttributeError as error:
-        raise InputError(
-            f"{source} ({config.model_type}) does not state the convolutions that word times are counted in; "
-            "give a CTC model of the wav2vec 2.0 family"
-        ) from error
-
-
-def _symbols(source: str, tokenizer: Any, size: int, separator: str) -> tuple[list[str], str]:
-    """Text of every output, "" for those that write nothing, and the one that stands between words."""
-    between = getattr(tokenizer, "word_delimiter_token", None)
-    if between is None:
-        raise InputError(f"{source} has no symbol between words; give a CTC model with a Wav2Vec2CTCTokenizer")
-    silent = set(tokenizer.all_special_ids) | {tokenizer.word_delimiter_token_id} | set(range(len(tokenizer), size))
-    if separator:
-        silent.remove(tokenizer.word_delimiter_token_id)
-    tokens = ["" if i in silent else tokenizer.convert_ids_to_tokens(i) for i in range(size)]
-    if getattr(tokenizer, "do_lower_case", False):
-        tokens = [t.lower() for t in tokens]
-    return tokens, between if separator else ""
 
 
 LONGEST = 20.0  # seconds decoded at once: time and memory grow with an utterance's lattice
@@ -218,7 +196,15 @@ class PocketSphinxRecogniser:
     def _thread_decoder(self) -> Any:
         """This thread's decoder: it holds one utterance at a time. Noise comes first: the first utterance is unlike all others."""
         if not hasattr(self._own, "decoder"):
-            decoder = _decoder(self.settings)
+            try:
+                import pocketsphinx
+            except ImportError as error:
+                raise MissingExtra("recognition with PocketSphinx", "pocketsphinx") from error
+            try:
+                decoder = pocketsphinx.Decoder(samprate=SAMPLE_RATE, loglevel="FATAL", **asdict(self.settings))
+            except (RuntimeError, ValueError, KeyError) as error:
+                wrong = f"PocketSphinx does not accept {self.settings} ({error})"
+                raise InputError(f"{wrong}; reinstall it or use other settings") from error
             _utter(decoder, np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE))
             self._own.decoder = decoder
         return self._own.decoder
@@ -226,13 +212,12 @@ class PocketSphinxRecogniser:
     def _decode(self, samples: np.ndarray) -> list[TimedWord]:
         decoder = self._thread_decoder()
         _utter(decoder, samples)
-        if decoder.hyp() is None:
-            return []
-        return [self._word(segment) for segment in decoder.seg() if not _FILLER.match(segment.word)]
-
-    def _word(self, segment: Any) -> TimedWord:
-        start, end = segment.start_frame / self._frame_rate, (segment.end_frame + 1) / self._frame_rate
-        return TimedWord(_ALTERNATE.sub("", segment.word), start, end, min(float(segment.prob), 1.0))
+        words = []
+        for segment in decoder.seg() if decoder.hyp() is not None else ():
+            if not _FILLER.match(segment.word):
+                start, end = segment.start_frame / self._frame_rate, (segment.end_frame + 1) / self._frame_rate
+                words.append(TimedWord(_ALTERNATE.sub("", segment.word), start, end, min(float(segment.prob), 1.0)))
+        return words
 
 
 def _utter(decoder: Any, samples: np.ndarray) -> None:
@@ -242,14 +227,3 @@ def _utter(decoder: Any, samples: np.ndarray) -> None:
     decoder.start_utt()
     decoder.process_raw((np.clip(samples, -1, 1) * 32767).astype(np.int16).tobytes(), full_utt=True)
     decoder.end_utt()
-
-
-def _decoder(settings: DecoderSettings) -> Any:
-    try:
-        import pocketsphinx
-    except ImportError as error:
-        raise MissingExtra("recognition with PocketSphinx", "pocketsphinx") from error
-    try:
-        return pocketsphinx.Decoder(samprate=SAMPLE_RATE, loglevel="FATAL", **asdict(settings))
-    except (RuntimeError, ValueError, KeyError) as error:
-        raise InputError(f"PocketSphinx does not accept {settings} ({error}); reinstall it or use other settings") from error

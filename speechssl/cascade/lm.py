@@ -19,10 +19,9 @@ import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -89,7 +88,11 @@ class NgramModel:
         backed_off = 0.0
         for first in range(len(context)):
             history = context[first:]
-            row = self._row(history)
+            row = history[0]
+            for n, following in enumerate(history[1:], 1):
+                row = self.ngrams[n].row(row * len(self.words) + following)
+                if row < 0:
+                    break
             if row < 0:
                 continue
             found = self.ngrams[len(history)].row(row * len(self.words) + word)
@@ -114,14 +117,6 @@ class NgramModel:
         total = sum(map(self.sentence_log_prob, sentences))
         return math.pow(10.0, -total / sum(len(sentence) + 1 for sentence in sentences))
 
-    def _row(self, words: tuple[int, ...]) -> int:
-        row = words[0]
-        for n, word in enumerate(words[1:], 1):
-            row = self.ngrams[n].row(row * len(self.words) + word)
-            if row < 0:
-                break
-        return row
-
 
 def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
     """A model of sentences, their words separated by white space. order: N; the published one of LibriSpeech is 4.
@@ -134,87 +129,54 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
     if not sentences:
         raise InputError("the texts for the language model have no words; give texts with some")
     words = (*SPECIAL, *sorted({word for sentence in sentences for word in sentence} - set(SPECIAL)))
-    numbers = {word: i for i, word in enumerate(words)}
+    numbers, size = {word: i for i, word in enumerate(words)}, len(words)
     marked = [[numbers[BEGIN], *(numbers[w] for w in sentence), numbers[END]] for sentence in sentences]
     tokens = np.array([number for sentence in marked for number in sentence], np.int64)  # (I,)
     left = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])  # tokens of its sentence from each one on
-    return NgramModel(words, tuple(_estimate(_count(tokens, left, order, len(words)), len(words))))
 
-
-@dataclass(frozen=True, eq=False)
-class _Counts:
-    """The n-grams of one length."""
-
-    keys: np.ndarray  # (R,)
-    seen: np.ndarray  # (R,) how often; for all but the longest, after how many different words
-    first: np.ndarray  # (R,) a token it begins at
-    row_at: np.ndarray  # (I,) the row of the one that begins at a token; -1 where none does
-
-
-def _count(tokens: np.ndarray, left: np.ndarray, order: int, size: int) -> list[_Counts]:
-    """Of every length. Below the highest, an n-gram counts the words that were seen before it, not its occurrences."""
-    found: list[_Counts] = []
-    rows = np.where(left > 0, tokens, -1)
-    for n in range(1, order + 1):
-        if n > 1:
-            ahead = np.concatenate([tokens[n - 1 :], np.zeros(n - 1, np.int64)])[: len(tokens)]
-            rows = np.where(left >= n, rows * size + ahead, -1)
+    # The n-grams of every length: their keys (R,), how often each was seen (R,), a token that each begins at (R,), and (I,) the row
+    # of the one that begins at a token, -1 where none does.
+    keys, seen, first, row_at = [np.arange(size)], [np.bincount(tokens, minlength=size)], [np.full(size, -1)], [tokens]
+    first[0][tokens[::-1]] = np.arange(len(tokens))[::-1]  # every word has its row, seen or not, under its own number
+    for n in range(2, order + 1):
         valid = np.flatnonzero(left >= n)
-        keys, first, inverse, counts = np.unique(rows[valid], return_index=True, return_inverse=True, return_counts=True)
-        if n == 1:  # every word has its row, seen or not, under its own number
-            spread = np.full(size, -1)
-            spread[keys] = valid[first]
-            first = spread
-            keys, inverse, counts = np.arange(size), rows[valid], np.bincount(rows[valid], minlength=size)
-        else:
-            first = valid[first]
+        found, at, inverse, counts = np.unique(
+            row_at[-1][valid] * size + tokens[valid + n - 1], return_index=True, return_inverse=True, return_counts=True
+        )
         rows = np.full(len(tokens), -1)
         rows[valid] = inverse
-        found.append(_Counts(keys, counts, first, rows))
-    for n, longer in enumerate(found[1:]):
-        # the number of different words before each; nothing comes before <s>: an n-gram that begins with it keeps its count
-        before = np.bincount(found[n].row_at[longer.first + 1], minlength=len(found[n].keys))
-        found[n] = replace(found[n], seen=np.where(before > 0, before, found[n].seen))
-    return found
+        for some, value in zip((keys, seen, first, row_at), (found, counts, valid[at], rows), strict=True):
+            some.append(value)
+    for n in range(order - 1):
+        # Below the highest length, an n-gram counts the different words that were seen before it, not its occurrences. Nothing
+        # comes before <s>: an n-gram that begins with it keeps its count.
+        before = np.bincount(row_at[n][first[n + 1] + 1], minlength=len(keys[n]))
+        seen[n] = np.where(before > 0, before, seen[n])
 
-
-def _estimate(counts: Sequence[_Counts], size: int) -> Iterable[Ngrams]:
-    """p(w | h) = (c(hw) - D) / c(h) + D k(h) / c(h) p(w | h'), k(h) different words follow h; of single words, h' is uniform."""
-    everything = [_unigrams(counts[0].seen.astype(float), size)]
+    # p(w | h) = (c(hw) - D) / c(h) + D k(h) / c(h) p(w | h'), k(h) different words follow h; of single words, h' is uniform.
+    begin, alone = SPECIAL.index(BEGIN), seen[0].astype(float)
+    alone[begin] = 0  # it is given, never predicted
+    discount = _discount(alone[alone > 0])
+    probabilities = [np.maximum(alone - discount, 0) / alone.sum() + discount * (alone > 0).sum() / alone.sum() / (size - 1)]
+    probabilities[0][begin] = 0
     shares = []  # what is left for shorter n-grams, by row of the context
-    for n in range(1, len(counts)):
-        here, context = counts[n], counts[n].keys // size
-        totals = np.bincount(context, here.seen, minlength=len(counts[n - 1].keys)).astype(float)
+    for n in range(1, order):
+        context, discount = keys[n] // size, _discount(seen[n])
+        totals = np.bincount(context, seen[n], minlength=len(keys[n - 1])).astype(float)
         kinds = np.bincount(context, minlength=len(totals))
-        discount = _discount(here.seen)
-        share = np.divide(discount * kinds, totals, out=np.ones_like(totals), where=totals > 0)
-        shorter = everything[-1][counts[n - 1].row_at[here.first + 1]]
-        everything.append((here.seen - discount) / totals[context] + share[context] * shorter)
-        shares.append(share)
-    shares.append(np.ones(len(counts[-1].keys)))
-    for c, probabilities, share in zip(counts, everything, shares, strict=True):
-        yield Ngrams(c.keys, _log10(probabilities), _log10(share))
-
-
-def _unigrams(seen: np.ndarray, size: int) -> np.ndarray:
-    """(V,) probabilities, that of <s> being 0."""
-    seen[SPECIAL.index(BEGIN)] = 0  # it is given, never predicted
-    discount = _discount(seen[seen > 0])
-    left = discount * (seen > 0).sum() / seen.sum()
-    found = np.maximum(seen - discount, 0) / seen.sum() + left / (size - 1)
-    found[SPECIAL.index(BEGIN)] = 0
-    return found
+        shares.append(np.divide(discount * kinds, totals, out=np.ones_like(totals), where=totals > 0))
+        shorter = probabilities[-1][row_at[n - 1][first[n] + 1]]
+        probabilities.append((seen[n] - discount) / totals[context] + shares[-1][context] * shorter)
+    shares.append(np.ones(len(keys[-1])))
+    with np.errstate(divide="ignore"):
+        logs = [[np.maximum(np.log10(x), NEVER).astype(np.float32) for x in some] for some in (probabilities, shares)]
+    return NgramModel(words, tuple(map(Ngrams, keys, *logs)))
 
 
 def _discount(seen: np.ndarray) -> float:
     """Ney's estimate from how many n-grams were seen once and twice, kept away from 0 and 1, where small texts drive it."""
     once, twice = int((seen == 1).sum()), int((seen == 2).sum())
     return float(np.clip(once / (once + 2 * twice) if once else 0.0, 0.1, 0.9))
-
-
-def _log10(values: np.ndarray) -> Any:
-    with np.errstate(divide="ignore"):
-        return np.maximum(np.log10(values), NEVER).astype(np.float32)
 
 
 _BLOCK = 1 << 18  # lines read at a time
@@ -229,7 +191,7 @@ def read_arpa(path: Path | str) -> NgramModel:
     path = Path(path)
     try:
         with _opened(path, "r") as file:
-            return _read(line for line in file if line.strip())
+            return _parse(line for line in file if line.strip())
     except (OSError, EOFError, zlib.error, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path} is not a whole ARPA language model ({reason}); fetch or write it again") from error
@@ -248,14 +210,8 @@ def write_arpa(model: NgramModel, path: Path | str) -> None:
         file.write("\n\\end\\\n")
 
 
-@contextmanager
-def _opened(path: Path, mode: str) -> Iterator[IO[str]]:
-    if path.suffix == ".gz":
-        with gzip.open(path, f"{mode}t", encoding="utf-8") as file:
-            yield file  # type: ignore[misc]
-    else:
-        with path.open(mode, encoding="utf-8") as plain:
-            yield plain
+def _opened(path: Path, mode: str) -> Any:
+    return gzip.open(path, f"{mode}t", encoding="utf-8") if path.suffix == ".gz" else path.open(mode, encoding="utf-8")
 
 
 def _names(model: NgramModel, n: int) -> list[str]:
@@ -266,26 +222,20 @@ def _names(model: NgramModel, n: int) -> list[str]:
     return [f"{shorter[key // size]} {model.words[key % size]}" for key in model.ngrams[n - 1].keys.tolist()]
 
 
-def _read(lines: Iterator[str]) -> NgramModel:
+def _parse(lines: Iterator[str]) -> NgramModel:
     """Raises ValueError, saying what is wrong. lines: those that are not empty."""
-    counts, heading = _counts(lines)
-    words, unigrams = _unigrams_of_arpa(lines, counts[0], heading)
-    ngrams, numbers = [unigrams], {word: i for i, word in enumerate(words)}
-    for n, count in enumerate(counts[1:], 2):
-        _expect(next(lines, ""), f"\\{n}-grams:")
-        ngrams.append(_section(lines, n, count, ngrams, numbers))
-    _expect(next(lines, ""), "\\end\\")
-    return NgramModel(tuple(words), tuple(ngrams))
 
+    def expect(line: str, wanted: str) -> None:
+        if line.strip() != wanted:
+            raise ValueError(f"{wanted} is missing where {line.strip()[:40]!r} stands" if line else f"it ends before {wanted}")
 
-def _counts(lines: Iterator[str]) -> tuple[list[int], str]:
-    """How many n-grams of each length there are, and the line after."""
     for line in lines:
         if line.strip() == "\\data\\":
             break
     counts: list[int] = []
-    for line in lines:
-        found = re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)", line.strip())
+    heading = ""
+    for heading in lines:
+        found = re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)", heading.strip())
         if not found:
             break
         if int(found[1]) != len(counts) + 1:
@@ -293,41 +243,37 @@ def _counts(lines: Iterator[str]) -> tuple[list[int], str]:
         counts.append(int(found[2]))
     if not counts:
         raise ValueError("it has no \\data\\ section that counts n-grams")
-    return counts, line
 
-
-def _expect(line: str, wanted: str) -> None:
-    if line.strip() != wanted:
-        raise ValueError(f"{wanted} is missing where {line.strip()[:40]!r} stands" if line else f"it ends before {wanted}")
-
-
-def _unigrams_of_arpa(lines: Iterator[str], count: int, heading: str) -> tuple[list[str], Ngrams]:
-    _expect(heading, "\\1-grams:")
-    names, values = [], []
-    for rows, numbers in _blocks(lines, 1, count):
+    expect(heading, "\\1-grams:")
+    names: list[str] = []
+    blocks: list[np.ndarray] = []
+    for rows, values in _blocks(lines, 1, counts[0]):
         names += [row[0] for row in rows]
-        values.append(numbers)
-    if missing := [special for special in SPECIAL if special not in names and special != UNKNOWN]:
+        blocks.append(values)
+    if missing := [special for special in (BEGIN, END) if special not in names]:
         raise ValueError(f"it has no {missing[0]}")
     if UNKNOWN not in names:
-        names, values = [*names, UNKNOWN], [*values, np.array([[NEVER, 0.0]])]
-    if len(set(names)) < len(names):
+        names.append(UNKNOWN)
+        blocks.append(np.array([[NEVER, 0.0]]))
+    numbers = {word: i for i, word in enumerate(names)}
+    if len(numbers) < len(names):
         raise ValueError("a word stands in it twice")
-    found = np.concatenate(values).astype(np.float32)
-    return names, Ngrams(np.arange(len(names)), found[:, 0], found[:, 1])
-
-
-def _section(lines: Iterator[str], n: int, count: int, shorter: Sequence[Ngrams], numbers: dict[str, int]) -> Ngrams:
-    keys, values = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.float32)]
-    for rows, found in _blocks(lines, n, count):
-        keys.append(_keys(rows, shorter, numbers))
-        values.append(found.astype(np.float32))
-    joined, scores = np.concatenate(keys), np.concatenate(values)
-    order = joined.argsort()
-    joined = joined[order]
-    if (joined[1:] == joined[:-1]).any():
-        raise ValueError(f"one of the {n}-grams stands in it twice")
-    return Ngrams(joined, scores[order, 0], scores[order, 1])
+    scores = np.concatenate(blocks).astype(np.float32)
+    ngrams = [Ngrams(np.arange(len(names)), scores[:, 0], scores[:, 1])]
+    for n, count in enumerate(counts[1:], 2):
+        expect(next(lines, ""), f"\\{n}-grams:")
+        keys, blocks = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.float32)]
+        for rows, values in _blocks(lines, n, count):
+            keys.append(_keys(rows, ngrams, numbers))
+            blocks.append(values.astype(np.float32))
+        joined, scores = np.concatenate(keys), np.concatenate(blocks)
+        order = joined.argsort()
+        joined = joined[order]
+        if (joined[1:] == joined[:-1]).any():
+            raise ValueError(f"one of the {n}-grams stands in it twice")
+        ngrams.append(Ngrams(joined, scores[order, 0], scores[order, 1]))
+    expect(next(lines, ""), "\\end\\")
+    return NgramModel(tuple(names), tuple(ngrams))
 
 
 def _keys(rows: Iterable[Sequence[str]], shorter: Sequence[Ngrams], numbers: dict[str, int]) -> np.ndarray:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -90,14 +90,6 @@ class CtcVocabulary:
         """Text of symbol numbers (already collapsed); blanks are dropped, separators become single spaces."""
         text = "".join(self.symbols[i] for i in numbers if i != BLANK)
         return " ".join(text.replace(self.separator, " ").split()) if self.separator else text
-
-    def to_json(self) -> dict[str, Any]:
-        return {"symbols": list(self.symbols), "separator": self.separator}
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> CtcVocabulary:
-        """Raises KeyError, TypeError or ValueError for values that `to_json` did not make."""
-        return cls(tuple(values["symbols"]), values["separator"])
 
 
 @dataclass(frozen=True)
@@ -290,30 +282,15 @@ def timed_words(spans: Iterable[TokenSpan], symbols: Sequence[str], separator: s
     return found
 
 
-class Encoder(Protocol):
-    """What the recogniser needs of an encoder."""
-
-    @property
-    def grid(self) -> FrameGrid: ...
-    @property
-    def hash(self) -> str: ...
-    def hidden_states(self, samples: np.ndarray) -> Tensor:
-        """samples: (N,) float32 at 16 kHz, any length. Returns (layers + 1, T, D) float32."""
-        ...
-
-    def features(self, samples: np.ndarray, layer: int) -> Tensor:
-        """One of them: (T, D)."""
-        ...
-
-
 class CtcRecogniser:
     """An encoder and a head as a recogniser. The head is put into evaluation mode.
 
-    layer: which hidden state a head of one state sees (0 is the encoder's input); None for a head that weighs all of them.
+    encoder: a SpeechEncoder, or one that is shared; layer: which hidden state a head of one state sees (0 is the encoder's input),
+    None for a head that weighs all of them.
     Raises ValueError where head, vocabulary and layer do not fit each other.
     """
 
-    def __init__(self, encoder: Encoder, head: CtcHead, vocabulary: CtcVocabulary, name: str, layer: int | None = None) -> None:
+    def __init__(self, encoder: Any, head: CtcHead, vocabulary: CtcVocabulary, name: str, layer: int | None = None) -> None:
         if head.shape.symbols != len(vocabulary):
             raise ValueError(f"the head has {head.shape.symbols} symbols and the vocabulary {len(vocabulary)}")
         if (layer is None) != (head.shape.states > 1):
@@ -361,14 +338,14 @@ class CtcRecogniser:
             "layer": self.layer,
             "frame_rate": self.encoder.grid.frame_rate,
             "head": asdict(self.head.shape),
-            "vocabulary": self.vocabulary.to_json(),
+            "vocabulary": asdict(self.vocabulary),
             "weights": hash_files([weights]),
             "versions": {p: importlib.metadata.version(p) for p in ("torch", "torchaudio")},
         }
         write_json(Path(folder) / "card.json", card | dict(facts or {}))
 
     @classmethod
-    def load(cls, folder: Path | str, encoder: Encoder) -> CtcRecogniser:
+    def load(cls, folder: Path | str, encoder: Any) -> CtcRecogniser:
         """Raises InputError where a file is missing or damaged, or the encoder is not the one the head was trained on."""
         path, weights = Path(folder) / "card.json", Path(folder) / "head.safetensors"
         card = read_json(path)
@@ -381,7 +358,8 @@ class CtcRecogniser:
             )
         try:
             head = CtcHead(HeadShape(**card["head"]))
-            recogniser = cls(encoder, head, CtcVocabulary.from_json(card["vocabulary"]), card["name"], card["layer"])
+            vocabulary = CtcVocabulary(tuple(card["vocabulary"]["symbols"]), card["vocabulary"]["separator"])
+            recogniser = cls(encoder, head, vocabulary, card["name"], card["layer"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise InputError(f"{path} does not describe a recogniser ({error}); save it again") from error
         try:

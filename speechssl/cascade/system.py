@@ -12,7 +12,6 @@ from typing import Any
 from speechssl.cascade.confusions import MOST, Confusions, Edit, read_confusions, spelt_words
 from speechssl.cascade.data import Recogniser, Record, TimedWord, Transcript
 from speechssl.cascade.model import CtcRecogniser
-from speechssl.cascade.model import Encoder as CtcEncoder
 from speechssl.data.records import Span
 from speechssl.dual.decode import Reader
 from speechssl.dual.model import load_reader
@@ -132,7 +131,7 @@ def _shared(words: Sequence[str], span: Span) -> list[Span]:
     return [Span(w, at[i], at[i + 1]) for i, w in enumerate(words)]
 
 
-def load_recogniser(models: Path, engine: str, encoder: CtcEncoder) -> tuple[Recogniser, Any]:
+def load_recogniser(models: Path, engine: str, encoder: Any) -> tuple[Recogniser, Any]:
     """A recogniser, and what the card of a system says of it.
 
     engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`; `pocketsphinx`; or the folder or hub id of a Hugging

@@ -55,12 +55,8 @@ def emissions(path: str, vocabulary: CtcVocabulary = ENGLISH, sure: float = 0.9)
 # -- vocabulary
 
 
-def test_english_symbols_and_round_trip_through_json():
-    assert len(ENGLISH) == 29 and ENGLISH.symbols[0] == "<blank>"
-    assert CtcVocabulary.from_json(json.loads(json.dumps(ENGLISH.to_json()))) == ENGLISH
-
-
 def test_encode_and_decode_agree_with_the_table():
+    assert len(ENGLISH) == 29 and ENGLISH.symbols[0] == "<blank>"
     assert ENGLISH.encode(" it's  me ") == [ENGLISH.symbols.index(c) for c in "it's|me"]
     assert ENGLISH.decode(ENGLISH.encode("it's me")) == "it's me"
     assert ENGLISH.encode("") == [] and ENGLISH.decode([]) == ""
