@@ -41,8 +41,7 @@ def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
     """
     path = Path(path)
     with _opened(path) as file:
-        blocks = _mono_blocks(file, path, _promised(file, path))
-        samples = _collect(_resampled(blocks, file.samplerate, sample_rate))
+        samples = _collect(_resampled(_mono_blocks(file, path), file.samplerate, sample_rate))
     check_audio(samples, sample_rate, str(path))
     return samples
 
@@ -54,7 +53,7 @@ def read_native(path: Path | str) -> tuple[np.ndarray, int]:
     """
     path = Path(path)
     with _opened(path) as file:
-        samples, rate = _collect(_mono_blocks(file, path, _promised(file, path))), int(file.samplerate)
+        samples, rate = _collect(_mono_blocks(file, path)), int(file.samplerate)
     if not len(samples):
         raise InputError(f"{path} holds no samples; record or download it again")
     return samples, rate
@@ -178,26 +177,17 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a suffix that means samples without a header
         raise InputError(f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF or AU file") from error
     with file:
-        if _visibly_cut(file, path):
+        # A file that ends early libsndfile shortens to what is there, and says so only in its log, or not at all (MP3).
+        if file.format == "MP3":
+            cut = not _has_xing(path) and _ends_within_a_frame(path.read_bytes())
+        elif file.format == "OGG":
+            cut = "lacks an end-of-stream bit" in file.extra_info or "Junk after the last page" in file.extra_info
+        else:
+            stated = re.search(r"^(?:data| SSND|  Data Size  ) : (\d+) \(should be \d+\)", file.extra_info, re.MULTILINE)
+            cut = stated is not None and int(stated[1]) < UNKNOWN_BYTES
+        if cut:
             raise InputError(f"{path} is cut off: it ends before its header says; copy or download it again")
         yield file
-
-
-def _visibly_cut(file: soundfile.SoundFile, path: Path) -> bool:
-    """Whether the file ends early: libsndfile shortens it to what is there and tells so only in its log, or not at all (MP3)."""
-    if file.format == "MP3":
-        return not _has_xing(path) and _ends_within_a_frame(path.read_bytes())
-    if file.format == "OGG":
-        return "lacks an end-of-stream bit" in file.extra_info or "Junk after the last page" in file.extra_info
-    stated = re.search(r"^(?:data| SSND|  Data Size  ) : (\d+) \(should be \d+\)", file.extra_info, re.MULTILINE)
-    return stated is not None and int(stated[1]) < UNKNOWN_BYTES
-
-
-def _promised(file: soundfile.SoundFile, path: Path) -> int:
-    """The frames that reading must give at least; 0 where the length in the header is a guess."""
-    if file.format != "MP3":
-        return file.frames if file.frames < 1 << 62 else 0
-    return file.frames - MP3_SLACK if _has_xing(path) else 0
 
 
 def _has_xing(path: Path) -> bool:
@@ -224,15 +214,17 @@ def _ends_within_a_frame(content: bytes) -> bool:
 
 def _after_id3(head: bytes) -> int:
     """Where the first frame begins, after the ID3v2 tag if there is one. head: the first 10 bytes."""
-    return (
-        10 + sum((byte & 127) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=False))
-        if head[:3] == b"ID3"
-        else 0
-    )
+    if head[:3] != b"ID3":
+        return 0
+    return 10 + sum((byte & 127) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=False))
 
 
-def _mono_blocks(file: soundfile.SoundFile, path: Path, promised: int) -> Iterator[np.ndarray]:
+def _mono_blocks(file: soundfile.SoundFile, path: Path) -> Iterator[np.ndarray]:
     """Stops at the first short block: after a hole soundfile would seek on and join what lies on either side of it."""
+    if file.format != "MP3":  # frames that reading must give at least; 0 where the length in the header is a guess
+        promised = file.frames if file.frames < 1 << 62 else 0
+    else:
+        promised = file.frames - MP3_SLACK if _has_xing(path) else 0
     frames, block = 0, np.empty((BLOCK_FRAMES, 1))
     try:
         while len(block) == BLOCK_FRAMES:

@@ -118,30 +118,23 @@ class Difference(Interval):
 Groups = Units | Sequence[Hashable] | None  # None: every item is its own
 
 
-def mean_interval(
-    values: ArrayLike, groups: Groups = None, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL
-) -> Interval:
-    """The mean of S values. values: (S,). groups: S labels or their `Units`. level: 0.95 for a 95 % interval.
+def mean_interval(values: ArrayLike, groups: Groups = None, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
+    """The mean of S values with its 95 % interval. values: (S,). groups: S labels or their `Units`.
 
     Raises ValueError for no values, values that are not finite, or groups of another length.
     """
     values = _vector(values)
-    return ratio_interval(values, np.ones_like(values), groups, seed, resamples, level)
+    return ratio_interval(values, np.ones_like(values), groups, seed, resamples)
 
 
 def ratio_interval(
-    numerators: ArrayLike,
-    denominators: ArrayLike,
-    groups: Groups = None,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-    level: float = LEVEL,
+    numerators: ArrayLike, denominators: ArrayLike, groups: Groups = None, seed: int = 0, resamples: int = RESAMPLES
 ) -> Interval:
     """sum(numerators) / sum(denominators), as WER = errors / words. Both (S,), denominators >= 0.
 
     Raises ValueError as `mean_interval`, for a negative denominator, or when all denominators are 0.
     """
-    return _bootstrap(numerators, denominators, groups, seed, resamples, level)[0]
+    return _bootstrap(numerators, denominators, groups, seed, resamples)[0]
 
 
 def paired_difference(
@@ -150,21 +143,20 @@ def paired_difference(
     groups: Groups = None,
     seed: int = 0,
     resamples: int = RESAMPLES,
-    level: float = LEVEL,
     weights: ArrayLike | None = None,
 ) -> Difference:
     """Mean of first - second over the same S items, both drawn together.
 
     weights: (S,) reference words make it a difference of WERs, sum(first - second) / sum(weights), of two systems' error counts.
     p-value: 2 (1 + number of resampled differences on the far side of 0) / (R + 1), at most 1 (Davison and Hinkley 1997,
-    chapter 4): never 0, and below 1 - level about where the interval leaves 0 out; but see `two_sided`.
+    chapter 4): never 0, and below 0.05 about where the interval leaves 0 out; but see `two_sided`.
     Raises ValueError as `ratio_interval`.
     """
     first, second = _vector(first), _vector(second)
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} items are not pairs")
     below = np.ones_like(first) if weights is None else weights
-    v, drawn = _bootstrap(first - second, below, groups, seed, resamples, level)
+    v, drawn = _bootstrap(first - second, below, groups, seed, resamples)
     return Difference(v.value, v.low, v.high, v.n, v.estimated, v.drawn, v.groups, two_sided(drawn, v.groups))
 
 
@@ -178,11 +170,9 @@ def two_sided(drawn: np.ndarray, groups: int) -> float:
     return min(1.0, max(2 * (1 + tail) / (len(drawn) + 1), 2.0 ** (1 - groups)))
 
 
-def percentiles(drawn: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
-    """The ends of the interval that holds this share of (R,) resampled values."""
-    if not 0 < level < 1:
-        raise ValueError("level must lie between 0 and 1")
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+def percentiles(drawn: np.ndarray) -> tuple[float, float]:
+    """The ends of the interval that holds LEVEL of (R,) resampled values."""
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
@@ -196,9 +186,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _bootstrap(
-    above: ArrayLike, below: ArrayLike, groups: Groups, seed: int, resamples: int, level: float
-) -> tuple[Interval, np.ndarray]:
+def _bootstrap(above: ArrayLike, below: ArrayLike, groups: Groups, seed: int, resamples: int) -> tuple[Interval, np.ndarray]:
     """The ratio of sums with its interval, and (R,) resampled ratios."""
     above, below = _vector(above), _vector(below)
     if len(above) != len(below) or (below < 0).any() or not below.sum():
@@ -226,7 +214,7 @@ def _bootstrap(
         name, count = groups.name, groups.count
     else:
         name, count = ("item", len(above)) if groups is None else ("group", len(set(groups)))
-    return Interval(float(above.sum() / below.sum()), *percentiles(ratios, level), len(above), estimated, name, count), ratios
+    return Interval(float(above.sum() / below.sum()), *percentiles(ratios), len(above), estimated, name, count), ratios
 
 
 def _draws(groups: int, generator: np.random.Generator, resamples: int) -> Iterator[np.ndarray]:
@@ -294,7 +282,7 @@ class Estimate:
     def interval(self) -> Interval:
         """With its 95 % interval; [value, value], which is not estimated, where no resample gives it."""
         finite = self.drawn[np.isfinite(self.drawn)]
-        low, high = percentiles(finite, LEVEL) if len(finite) else (self.value, self.value)
+        low, high = percentiles(finite) if len(finite) else (self.value, self.value)
         return Interval(self.value, low, high, self.n, len(finite) > 0, self.unit, self.groups)
 
     @property

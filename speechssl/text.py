@@ -22,7 +22,7 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from speechssl.errors import InputError, MissingExtra
 
@@ -61,7 +61,15 @@ def normalise(text: str, language: str) -> str:
     (三 is not 3), and words that differ by region (計程車, 出租车).
     Raises InputError for another language.
     """
-    return _of_language(language, _normalise_en, _normalise_zh)(text)
+    if language_of(language) == "en":
+        words = _whisper()(text.translate(_APOSTROPHES)).split()
+        return " ".join(word for word in words if any(map(str.isalnum, word)))  # it leaves the last point of "a ..." behind
+    folded = unicodedata.normalize("NFKC", text).lower().translate(FORMS)
+    found = _ZH_TOKEN.findall(_MARK.sub(" ", folded))
+    joined = found[:1]
+    for left, right in pairwise(found):  # no white space but for one space between two Latin runs, which would merge
+        joined.append(f" {right}" if re.fullmatch(_RUN, left[-1]) and re.match(_RUN, right) else right)
+    return "".join(joined)
 
 
 def tokens(text: str, language: str) -> list[str]:
@@ -112,7 +120,9 @@ def normalise_answer(text: str, language: str) -> str:
 
 def answer_tokens(text: str, language: str) -> list[str]:
     """What the F1 of an answer counts: words (en) or characters (zh). Raises InputError for another language."""
-    return _of_language(language, _answer_tokens_en, lambda t: tokens(t, "zh"))(text)
+    if language_of(language) == "zh":
+        return tokens(text, "zh")
+    return _ARTICLES.sub(" ", "".join(c for c in text.lower() if c not in string.punctuation)).split()
 
 
 def language_of(tag: str) -> str:
@@ -128,11 +138,6 @@ def _of_language(language: str, english: T, chinese: T) -> T:
     return rules[tag]
 
 
-def _normalise_en(text: str) -> str:
-    words = _whisper()(text.translate(_APOSTROPHES)).split()
-    return " ".join(word for word in words if any(map(str.isalnum, word)))  # it leaves the last point of "a ..." behind
-
-
 @lru_cache(1)
 def _whisper() -> Callable[[str], str]:
     # Imported late: transformers takes a second, and Chinese or answer scoring does not need it.
@@ -142,31 +147,12 @@ def _whisper() -> Callable[[str], str]:
     return make(SPELLINGS)
 
 
-def _normalise_zh(text: str) -> str:
-    folded = unicodedata.normalize("NFKC", text).lower().translate(FORMS)
-    return _joined(_ZH_TOKEN.findall(_MARK.sub(" ", folded)))
-
-
-def _joined(found: list[str]) -> str:
-    """The tokens without white space, but for one space between two Latin runs, which would merge."""
-    pieces = found[:1]
-    for left, right in pairwise(found):
-        pieces.append(f" {right}" if re.fullmatch(_RUN, left[-1]) and re.match(_RUN, right) else right)
-    return "".join(pieces)
-
-
-def _answer_tokens_en(text: str) -> list[str]:
-    plain = "".join(c for c in text.lower() if c not in string.punctuation)
-    return _ARTICLES.sub(" ", plain).split()
-
-
 def syllables(text: str) -> str:
     """Pinyin with the tone as a digit, 5 for the neutral one: 北京 is bei3jing1; what is no Chinese character stays as it is.
 
     Raises MissingExtra without the package.
     """
-    pypinyin = _pypinyin("readings of Chinese")
-    return "".join(pypinyin.lazy_pinyin(text, pypinyin.Style.TONE3, strict=False, neutral_tone_with_five=True))
+    return "".join(_pinyin(text, "TONE3", "readings of Chinese"))
 
 
 def parts(text: str) -> list[str]:
@@ -174,19 +160,17 @@ def parts(text: str) -> list[str]:
 
     Raises MissingExtra without the package.
     """
-    pypinyin = _pypinyin("sub-word units of Chinese")
-    initials = pypinyin.lazy_pinyin(text, pypinyin.Style.INITIALS, strict=False)
-    finals = pypinyin.lazy_pinyin(text, pypinyin.Style.FINALS_TONE3, strict=False, neutral_tone_with_five=True)
+    initials, finals = (_pinyin(text, style, "sub-word units of Chinese") for style in ("INITIALS", "FINALS_TONE3"))
     three = ((f"{i}-", f"-{f.rstrip('12345')}", f[-1:]) for i, f in zip(initials, finals, strict=True))
     return [unit for units in three for unit in units if unit.strip("-")]
 
 
-def _pypinyin(what: str) -> Any:
+def _pinyin(text: str, style: str, what: str) -> list[str]:
     try:
         import pypinyin
     except ImportError as error:
         raise MissingExtra(what, "chinese") from error
-    return pypinyin
+    return list(pypinyin.lazy_pinyin(text, getattr(pypinyin.Style, style), strict=False, neutral_tone_with_five=True))
 
 
 # each group: the form that stands for it (simplified where there is one), then its other forms

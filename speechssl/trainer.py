@@ -33,18 +33,56 @@ from speechssl.io import read_json, write_json, write_text
 from speechssl.processes import agreed, mean_of_processes, processes, rank
 
 Batch = dict[str, torch.Tensor]
+PATIENCE = 20  # updates in a row that may be dropped
 
 
-class ScalarLog(TrainerCallback):
-    """Appends what the module reports beside the loss to `log.jsonl`, a line every `log_every` steps.
+class Watch(TrainerCallback):
+    """Keeps the books of a run: what the module reports, how fast it goes, which updates were dropped, and where it ends.
 
-    A run that goes on from a checkpoint makes the steps after it again: their lines from before the kill are dropped.
+    `log.jsonl` gets a line every `log_every` steps with the means of what the module reported beside the loss. A run that goes on
+    from a checkpoint makes the steps after it again: their lines from before the kill are dropped. The update of a batch whose
+    gradient is not finite is dropped, named and counted in `skipped.txt`; training stops when that becomes the rule.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, folder: Path, options: TrainingOptions, audio_seconds: Callable[[int], float] | None = None) -> None:
+        """audio_seconds: as of `fit`."""
+        self.path, self.skips = folder / "log.jsonl", folder / "skipped.txt"
+        self.stop, self.accumulation, self.audio_seconds = options.steps, options.accumulation, audio_seconds
+        self.since, self.step = time.perf_counter(), 0  # of the last log line
+        self.in_a_row = 0  # updates that were dropped
+        self.current: list[dict[str, float]] = []  # what was reported of the batches of the update that is being made
+        self.kept: list[dict[str, float]] = []  # of those since the last log line; not of updates that were dropped
+
+    @property
+    def skipped(self) -> int:
+        """Updates that were dropped, those before a kill among them."""
+        return len(set(self.skips.read_text().split())) if self.skips.is_file() else 0
+
+    def load(self, checkpoint: Path) -> None:
+        """Training that goes on from a checkpoint has the same next log line as if it had not stopped."""
+        path = checkpoint / f"tally-{rank()}.json"
+        self.kept = read_json(path) if path.is_file() else []
+
+    def report(self, outputs: Mapping[str, Any]) -> None:
+        """Note all that is one number."""
+        self.current.append({k: float(v.detach()) for k, v in outputs.items() if torch.is_tensor(v) and v.numel() == 1})
+
+    def line(self, step: int) -> dict[str, float]:
+        """Means of what was reported since the last line; and how many seconds of audio went through in a second of time, which
+        saving and waiting for batches take too.
+        """
+        kept, self.kept = self.kept, []
+        names = dict.fromkeys(name for values in kept for name in values)
+        found = {name: [values[name] for values in kept if name in values] for name in names}
+        means = {name: math.fsum(values) / len(values) for name, values in found.items()}
+        now, batches = time.perf_counter(), range(self.step * self.accumulation, step * self.accumulation)
+        passed, self.since, self.step = now - self.since, now, step
+        if self.audio_seconds and batches:
+            means["times_real_time"] = math.fsum(map(self.audio_seconds, batches)) / passed
+        return means
 
     def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
+        self.since, self.step = time.perf_counter(), state.global_step
         if state.is_world_process_zero and self.path.is_file():
 
             def step_of(line: str) -> float:
@@ -56,11 +94,42 @@ class ScalarLog(TrainerCallback):
             lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
             write_text(self.path, "".join(line for line in lines if step_of(line) <= state.global_step))
 
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
+        """The gradient has been averaged over the processes by then: all decide alike."""
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        broken = []  # one norm of all is one wait for the device; it may overflow
+        if not bool(torch.nn.utils.get_total_norm(list(gradients.values())).isfinite()):
+            broken = [name for name, gradient in gradients.items() if not bool(torch.isfinite(gradient).all())]
+        batches, self.current = self.current, []
+        self.in_a_row = self.in_a_row + 1 if broken else 0
+        if not broken:
+            self.kept += batches
+            return
+        step = state.global_step  # from 0, as `fit` counts
+        if state.is_world_process_zero:
+            with self.skips.open("a") as file:
+                file.write(f"{step}\n")
+            losses = ", ".join(f"{values.get('loss', math.nan):.4g}" for values in batches)
+            where = broken[0].removeprefix("module.") + (f" and {len(broken) - 1} more" if len(broken) > 1 else "")
+            tqdm.write(f"step {step}: dropped, its gradient is not finite in {where} (loss {losses})", file=sys.stderr)
+        model.zero_grad(set_to_none=True)
+        if self.in_a_row > PATIENCE:
+            raise FloatingPointError(
+                f"the gradient was not finite {self.in_a_row} times in a row at step {step}; lower the learning rate"
+            )
+
+    def on_step_end(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
+        if state.global_step >= self.stop:  # whatever the schedule was laid out for
+            control.should_training_stop = control.should_save = True
+
     def on_log(self, args, state, control, logs=None, **kwargs):  # type: ignore[no-untyped-def]
         if state.is_world_process_zero and logs:
             values = {k: v if not isinstance(v, float) or math.isfinite(v) else None for k, v in logs.items()}  # NaN is not JSON
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": state.global_step} | values) + "\n")
+
+    def on_save(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
+        write_json(Path(args.output_dir) / f"checkpoint-{state.global_step}" / f"tally-{rank()}.json", self.kept)
 
 
 class Curves(TensorBoardCallback):
@@ -74,25 +143,6 @@ class Curves(TensorBoardCallback):
         if state.is_world_process_zero:  # what was logged after the checkpoint is made again: TensorBoard forgets it
             self.tb_writer = self._SummaryWriter(str(self.folder), purge_step=state.global_step + 1)
         super().on_train_begin(args, state, control, **kwargs)
-
-
-class Pace(TrainerCallback):
-    """How much audio goes through a second, from one log line to the next: saving and waiting for batches count as time too.
-
-    seconds: number of a batch -> seconds of audio in it. batches: an update.
-    """
-
-    def __init__(self, seconds: Callable[[int], float] | None, batches: int = 1) -> None:
-        self.seconds, self.batches, self.since, self.step = seconds, batches, time.perf_counter(), 0
-
-    def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        self.since, self.step = time.perf_counter(), state.global_step
-
-    def times_real_time(self, step: int) -> dict[str, float]:
-        """Seconds of audio over seconds of time since this was last asked; {} where neither is known."""
-        now, batches = time.perf_counter(), range(self.step * self.batches, step * self.batches)
-        passed, self.since, self.step = now - self.since, now, step
-        return {"times_real_time": round(math.fsum(map(self.seconds, batches)) / passed, 2)} if self.seconds and batches else {}
 
 
 class StepBatches(Dataset[Batch]):
@@ -121,97 +171,12 @@ def check_share(*batches: int) -> None:
             raise InputError(f"{count} processes cannot share a batch of {batch}; give a batch that is a multiple of {count}")
 
 
-class StopAt(TrainerCallback):
-    """Ends (and saves) at a step, whatever the schedule was laid out for."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        if state.global_step >= self.step:
-            control.should_training_stop = control.should_save = True
-
-
-class Tally:
-    """What the module reported since the last log line, with the loss: of the updates that were made, not of those dropped."""
-
-    def __init__(self) -> None:
-        self.current: list[dict[str, float]] = []  # batches of the update that is being made
-        self.kept: list[dict[str, float]] = []
-
-    def add(self, outputs: Mapping[str, Any]) -> None:
-        """Note all that is one number."""
-        self.current.append({k: float(v.detach()) for k, v in outputs.items() if torch.is_tensor(v) and v.numel() == 1})
-
-    def settle(self, keep: bool) -> list[dict[str, float]]:
-        """The update has been decided on. Returns its batches."""
-        done, self.current = self.current, []
-        self.kept += done if keep else []
-        return done
-
-    def means(self) -> dict[str, float]:
-        """Means over the batches that were kept, and from now on over those to come."""
-        kept, self.kept = self.kept, []
-        names = dict.fromkeys(name for values in kept for name in values)
-        found = {name: [values[name] for values in kept if name in values] for name in names}
-        return {name: math.fsum(values) / len(values) for name, values in found.items()}
-
-    def save(self, checkpoint: Path) -> None:
-        """Leave what is kept in a checkpoint: training that goes on there has the same next line, wherever it was saved."""
-        write_json(checkpoint / f"tally-{rank()}.json", self.kept)
-
-    def load(self, checkpoint: Path) -> None:
-        path = checkpoint / f"tally-{rank()}.json"
-        self.kept = read_json(path) if path.is_file() else []
-
-
-class SkipNonFinite(TrainerCallback):
-    """Drops the update of a batch whose gradient is not finite, names and counts it, and stops when that becomes the rule.
-
-    The gradient has been averaged over the processes by then: all decide alike.
-    """
-
-    def __init__(self, path: Path, patience: int = 20, tally: Tally | None = None) -> None:
-        self.path, self.patience, self.in_a_row = path, patience, 0
-        self.tally = tally or Tally()
-
-    @property
-    def skipped(self) -> int:
-        """Batches that were dropped, those before a kill among them."""
-        return len(set(self.path.read_text().split())) if self.path.is_file() else 0
-
-    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
-        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        broken = []  # one norm of all is one wait for the device; it may overflow
-        if not bool(torch.nn.utils.get_total_norm(list(gradients.values())).isfinite()):
-            broken = [name for name, gradient in gradients.items() if not bool(torch.isfinite(gradient).all())]
-        self.in_a_row = self.in_a_row + 1 if broken else 0
-        batches = self.tally.settle(keep=not broken)
-        if not broken:
-            return
-        step = state.global_step  # from 0, as `fit` counts
-        if state.is_world_process_zero:
-            with self.path.open("a") as file:
-                file.write(f"{step}\n")
-            losses = ", ".join(f"{values.get('loss', math.nan):.4g}" for values in batches)
-            where = broken[0].removeprefix("module.") + (f" and {len(broken) - 1} more" if len(broken) > 1 else "")
-            tqdm.write(f"step {step}: dropped, its gradient is not finite in {where} (loss {losses})", file=sys.stderr)
-        model.zero_grad(set_to_none=True)
-        if self.in_a_row > self.patience:
-            raise FloatingPointError(
-                f"the gradient was not finite {self.in_a_row} times in a row at step {step}; lower the learning rate"
-            )
-
-    def on_save(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        self.tally.save(Path(args.output_dir) / f"checkpoint-{state.global_step}")
-
-
 class _Trainer(Trainer):
     """Trainer that takes ready batches in order and averages what the module reports over a logging interval."""
 
-    def __init__(self, *args: Any, tally: Tally, pace: Pace, **kwargs: Any) -> None:
-        super().__init__(*args, callbacks=[pace, *kwargs.pop("callbacks")], **kwargs)
-        self.tally, self.pace = tally, pace
+    def __init__(self, *args: Any, watch: Watch, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.watch = watch
         self.model_accepts_loss_kwargs = False  # a loss is a mean over its batch, whatever the signature of forward
 
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> None:
@@ -219,7 +184,7 @@ class _Trainer(Trainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):  # type: ignore[no-untyped-def]
         outputs = model(**inputs)
-        self.tally.add(outputs)
+        self.watch.report(outputs)
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]  # Trainer divides by the accumulation
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -228,11 +193,12 @@ class _Trainer(Trainer):
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:  # else it is the summary at the end
-            found = self.tally.means()  # of all processes; no loss where all updates were dropped
+            found = self.watch.line(self.state.global_step)
+            pace = {name: round(found.pop(name), 2) for name in ("times_real_time",) if name in found}
+            # means of all processes; no loss where all updates were dropped
             means = mean_of_processes(torch.tensor(list(found.values()), dtype=torch.float64, device=self.args.device))
             pairs = zip(found, means, strict=True)
-            logs |= {"loss": math.nan} | {name: float(x) if name == "loss" else round(float(x), 5) for name, x in pairs}
-            logs |= self.pace.times_real_time(self.state.global_step)
+            logs |= {"loss": math.nan} | {name: float(x) if name == "loss" else round(float(x), 5) for name, x in pairs} | pace
         super().log(logs, *args, **kwargs)
 
 
@@ -252,43 +218,13 @@ def fit(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     last = agreed(last_checkpoint(folder))
-    tally = Tally()
+    watch = Watch(folder, options, audio_seconds)
     if last is not None:
-        tally.load(last)
-    guard = SkipNonFinite(folder / "skipped.txt", tally=tally)
-    if last is not None and (state := read_json(last / "trainer_state.json"))["global_step"] >= options.steps:
-        model.load_state_dict(load_file(last / "model.safetensors"))
-        return {"steps": state["global_step"], "skipped": guard.skipped, "loss": _last_loss(state)}
-    curves = [Curves(folder / "tensorboard")] if options.tensorboard else []
-    trainer = _Trainer(
-        model=model,
-        args=_arguments(options, folder),
-        train_dataset=StepBatches(batch, (options.horizon or options.steps) * options.accumulation),
-        data_collator=lambda batches: batches[0],
-        callbacks=[guard, StopAt(options.steps), ScalarLog(folder / "log.jsonl"), *curves],
-        tally=tally,
-        pace=Pace(audio_seconds, options.accumulation),
-    )
-    if processes() > 1:  # Trainer has given all the same seed, and with it the same dropout
-        torch.manual_seed(options.seed * processes() + rank())
-    result = trainer.train(resume_from_checkpoint=str(last) if last else None)
-    return {"steps": result.global_step, "skipped": guard.skipped, "loss": _last_loss(vars(trainer.state))}
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """The latest whole checkpoint. Trainer writes `trainer_state.json` last: without it, the run was killed while saving."""
-    steps = {int(p.name.removeprefix("checkpoint-")): p for p in folder.glob("checkpoint-*") if re.search(r"-\d+$", p.name)}
-    whole = [step for step, path in steps.items() if (path / "trainer_state.json").is_file()]
-    return steps[max(whole)] if whole else None
-
-
-def _last_loss(state: Mapping[str, Any]) -> float | None:
-    """Training loss of the last logging interval in which a batch was not dropped."""
-    return next((x["loss"] for x in reversed(state["log_history"]) if math.isfinite(x.get("loss", math.nan))), None)
-
-
-def _arguments(options: TrainingOptions, folder: Path) -> TrainingArguments:
-    return TrainingArguments(
+        watch.load(last)
+        if (state := read_json(last / "trainer_state.json"))["global_step"] >= options.steps:
+            model.load_state_dict(load_file(last / "model.safetensors"))
+            return {"steps": state["global_step"], "skipped": watch.skipped, "loss": _last_loss(state)}
+    arguments = TrainingArguments(
         output_dir=str(folder),
         max_steps=options.horizon or options.steps,
         per_device_train_batch_size=1,
@@ -313,3 +249,26 @@ def _arguments(options: TrainingOptions, folder: Path) -> TrainingArguments:
         use_cpu=not torch.cuda.is_available(),
         disable_tqdm=False,
     )
+    trainer = _Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=StepBatches(batch, arguments.max_steps * options.accumulation),
+        data_collator=lambda batches: batches[0],
+        callbacks=[watch, *([Curves(folder / "tensorboard")] if options.tensorboard else [])],
+        watch=watch,
+    )
+    if processes() > 1:  # Trainer has given all the same seed, and with it the same dropout
+        torch.manual_seed(options.seed * processes() + rank())
+    result = trainer.train(resume_from_checkpoint=str(last) if last else None)
+    return {"steps": result.global_step, "skipped": watch.skipped, "loss": _last_loss(vars(trainer.state))}
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The latest whole checkpoint. Trainer writes `trainer_state.json` last: without it, the run was killed while saving."""
+    whole = [p.parent for p in folder.glob("checkpoint-*/trainer_state.json") if re.search(r"-\d+$", p.parent.name)]
+    return max(whole, key=lambda p: int(p.name.removeprefix("checkpoint-")), default=None)
+
+
+def _last_loss(state: Mapping[str, Any]) -> float | None:
+    """Training loss of the last logging interval in which a batch was not dropped."""
+    return next((x["loss"] for x in reversed(state["log_history"]) if math.isfinite(x.get("loss", math.nan))), None)

@@ -138,5 +138,3 @@ def test_lengths_and_options_that_are_refused() -> None:
             ratio_interval([1, 2], below)
     with pytest.raises(ValueError, match="resamples"):
         mean_interval([1], resamples=0)
-    with pytest.raises(ValueError, match="level"):
-        mean_interval([1], level=95)

@@ -12,7 +12,7 @@ from torch import nn
 
 from speechssl.config import TrainingOptions
 from speechssl.errors import MissingExtra
-from speechssl.trainer import ScalarLog, fit
+from speechssl.trainer import Watch, fit
 
 
 class Toy(nn.Module):
@@ -308,6 +308,6 @@ def test_weights_stay_in_full_precision_under_bf16(tmp_path):
 
 
 def test_the_log_stays_json_when_a_value_is_not_finite(tmp_path):
-    log, state = ScalarLog(tmp_path / "log.jsonl"), SimpleNamespace(is_world_process_zero=True, global_step=3)
+    log, state = Watch(tmp_path, options()), SimpleNamespace(is_world_process_zero=True, global_step=3)
     log.on_log(None, state, None, logs={"loss": float("nan"), "exact": 0.5})
     assert json.loads((tmp_path / "log.jsonl").read_text()) == {"step": 3, "loss": None, "exact": 0.5}

