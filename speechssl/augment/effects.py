@@ -36,7 +36,7 @@ def through_codec(samples: np.ndarray, codec: str, kbps: float) -> np.ndarray:
     return guard(np.pad(decoded, (0, max(len(samples) - len(decoded), 0)))[: len(samples)])
 
 
-def reverberate(speech: np.ndarray, impulse: np.ndarray, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+def reverberate(speech: np.ndarray, impulse: np.ndarray) -> np.ndarray:
     """Speech in a room. speech: (N,); impulse: (M,), whose largest sample is the direct path. Returns float32 (N,).
 
     The direct path stays where the speech was (no delay), the tail after N is dropped, and the active level is kept.
@@ -46,24 +46,24 @@ def reverberate(speech: np.ndarray, impulse: np.ndarray, sample_rate: int = SAMP
         raise ValueError("the impulse response is empty or zero")
     direct = int(np.argmax(np.abs(impulse)))
     wet = signal.fftconvolve(speech, impulse)[direct : direct + len(speech)]
-    change = active_level(speech, sample_rate) - active_level(wet, sample_rate)
+    change = active_level(speech) - active_level(wet)
     return guard(wet * 10 ** (change / 20) if np.isfinite(change) else wet)
 
 
-def pitch_shift(samples: np.ndarray, semitones: float, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+def pitch_shift(samples: np.ndarray, semitones: float) -> np.ndarray:
     """Raise the pitch by semitones, timing kept (phase vocoder of librosa). samples: (N,). Returns float32 (N,)."""
     from librosa import effects  # type: ignore[attr-defined]  # slow to import
 
-    shifted = effects.pitch_shift(np.asarray(samples, np.float32), sr=sample_rate, n_steps=semitones, n_fft=512)
+    shifted = effects.pitch_shift(np.asarray(samples, np.float32), sr=SAMPLE_RATE, n_steps=semitones, n_fft=512)
     return guard(shifted)
 
 
-def band_reject(samples: np.ndarray, low: float, high: float, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+def band_reject(samples: np.ndarray, low: float, high: float) -> np.ndarray:
     """Remove low to high Hz (fourth-order Butterworth run both ways: no delay). samples: (N,). Returns float32 (N,).
 
-    Raises ValueError unless 0 < low < high < sample_rate / 2.
+    Raises ValueError unless 0 < low < high < 8000.
     """
-    if not 0 < low < high < sample_rate / 2:
-        raise ValueError(f"[{low}, {high}] Hz is not a band between 0 and {sample_rate / 2} Hz")
-    filters = signal.butter(4, [low, high], "bandstop", fs=sample_rate, output="sos")
+    if not 0 < low < high < SAMPLE_RATE / 2:
+        raise ValueError(f"[{low}, {high}] Hz is not a band between 0 and {SAMPLE_RATE / 2} Hz")
+    filters = signal.butter(4, [low, high], "bandstop", fs=SAMPLE_RATE, output="sos")
     return guard(signal.sosfiltfilt(filters, samples, padlen=min(3 * (2 * len(filters) + 1), len(samples) - 1)))

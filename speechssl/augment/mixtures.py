@@ -16,23 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from speechssl.audio import to_int16, write_flac
+from speechssl.audio import to_int16
 from speechssl.augment.conditions import Condition, Distorter, parse_condition, perform
 from speechssl.augment.noise import NoiseBank, Piece, recording, replay
 from speechssl.errors import InputError
-from speechssl.io import hash_bytes, write_text
+from speechssl.io import write_text
 from speechssl.signal import ACTIVE
 
 Row = dict[str, Any]
 
 
-def freeze(
-    conditions: Sequence[Condition], lengths: Mapping[str, int], distorter: Distorter, path: Path, audio: Path | None = None
-) -> Path:
+def freeze(conditions: Sequence[Condition], lengths: Mapping[str, int], distorter: Distorter, path: Path) -> Path:
     """Write the mixtures of all conditions and utterances. lengths: samples at 16 kHz of each utterance, by its id. Returns `path`.
 
-    audio: a folder that generated noise is written into (FLAC), for a machine whose arithmetic differs in the last digit. Nothing
-    is written to `path` unless all can be. Raises InputError for noise that cannot be had.
+    Nothing is written unless all can be. Raises InputError for noise that cannot be had.
     """
     hashes: dict[Path, str] = {}
     sources: dict[tuple[str, str], Row] = {}  # by utterance and noise, which is the same at every SNR
@@ -53,10 +50,6 @@ def freeze(
             draw = distorter.draw(step, key, n)
             if draw.pieces:
                 of: Row = {"files": [entry(piece) for piece in draw.pieces]}
-            elif audio is not None and step.name == "noise":
-                file = audio / f"{hash_bytes(step.kind.encode(), key.encode())}.flac"
-                write_flac(file, as_int16(draw.noise))
-                of = {"files": [entry(Piece(file, 0))]}
             else:
                 of = {"generator": NoiseBank.of(step.kind).kind if step.name == "noise" else step.text, "key": key}
             sources[key, what] = {"source": of, "sha256": noise_hash(draw.noise)}
@@ -76,10 +69,9 @@ def freeze(
 
 @dataclass(frozen=True)
 class FrozenDistorter:
-    """Applies the mixtures of a manifest and no others; for the rest as `Distorter`. noises: where the recordings lie, if moved."""
+    """Applies the mixtures of a manifest and no others; for the rest as `Distorter`."""
 
     manifest: Path
-    noises: Path | None = None
     _rows: dict[tuple[str, str], Row] = field(default_factory=dict, init=False, repr=False, compare=False)
     _checked: dict[Path, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -156,10 +148,10 @@ class FrozenDistorter:
         return noise
 
     def _piece(self, entry: Row) -> Piece:
-        file = self.manifest.parent / entry["file"] if self.noises is None else self.noises / Path(entry["file"]).name
+        file = self.manifest.parent / entry["file"]
         if file not in self._checked:
             if not file.is_file():
-                raise InputError(f"the noise {file} of {self.manifest} does not exist; put it there or name the folder it is in")
+                raise InputError(f"the noise {file} of {self.manifest} does not exist; put it there")
             self._checked[file] = _file_hash(file)
         if self._checked[file] != entry["sha256"]:
             other = f"the noise {file} is not the one that {self.manifest} was frozen with"
@@ -167,14 +159,10 @@ class FrozenDistorter:
         return Piece(file, entry["offset"])
 
 
-def as_int16(noise: np.ndarray) -> np.ndarray:
-    """Noise (n,) of any level as int16, its peak at 32767: what was rounded so once stays as it is."""
-    return to_int16(np.asarray(noise, np.float64) / max(float(np.abs(noise).max(initial=0)), 1e-30) * (32767 / 32768))
-
-
 def noise_hash(noise: np.ndarray) -> str:
     """SHA-256 of the noise as 16-bit audio: two of the same sound have the same, whatever their level."""
-    return hashlib.sha256(as_int16(noise).astype("<i2").tobytes()).hexdigest()
+    peak = max(float(np.abs(noise).max(initial=0)), 1e-30)
+    return hashlib.sha256(to_int16(np.asarray(noise, np.float64) / peak * (32767 / 32768)).astype("<i2").tobytes()).hexdigest()
 
 
 def _file_hash(file: Path) -> str:

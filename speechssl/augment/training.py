@@ -72,10 +72,10 @@ class Library:
         return crop
 
 
-def generated(seed: int, cache: Path | None = None, count: int = CLIPS, seconds: float = SECONDS) -> Library:
+def generated(seed: int, cache: Path | None = None) -> Library:
     """The generated stand-in for MUSAN. cache: a folder in which it is kept for the next process; else it is made in memory."""
-    card = {"set": "stand-in", "generator": VERSION, "seed": seed, "clips": count, "seconds": seconds}
-    return _kept(card, lambda: stand_in(seed, count, seconds), cache)
+    card = {"set": "stand-in", "generator": VERSION, "seed": seed, "clips": CLIPS, "seconds": SECONDS}
+    return _kept(card, lambda: stand_in(seed), cache)
 
 
 def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None = None) -> Library:

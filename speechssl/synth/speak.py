@@ -12,7 +12,7 @@ import random
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,6 @@ LONGEST = 300  # characters spoken at once: espeak-ng keeps the place of a word 
 VERSION = 1  # of how texts are read; parts of another version are spoken again
 SPOKEN = "spoken by espeak-ng (synthetic)"
 UNTIMED = "no times; scored by text only"
-Voices = Callable[[str, str], Sequence[Voice]]  # (language, split of MiniSQA) -> who may read
 
 # ---- a text of any length read by one voice, sentence by sentence, with the time of every token that is written
 
@@ -227,16 +226,14 @@ def speak_drafts(
     report: PrepareReport,
     seed: int = 0,
     workers: int = 1,
-    voices: Voices | None = None,
 ) -> dict[str, SplitRecords]:
     """Give audio to every passage, question and option that has none; what cannot be spoken is set aside.
 
     The text is spoken, or the transcript where there is none. Answers in passages that are spoken get times. The recordings go to
     out/<split>/spoken; the same seed gives the same bytes on any number of workers, and a killed run goes on where it was.
-    voices: who may read, MiniSQA's if None. Raises MissingExtra without espeak-ng.
+    Raises MissingExtra without espeak-ng.
     """
-    choose = voices or speakers
-    speak("a", next(iter(choose("en", "train"))))  # raises at once, and not in every worker, where there is no synthesiser
+    speak("a", next(iter(speakers("en", "train"))))  # raises at once, and not in every worker, where there is no synthesiser
     groups: dict[str, list[_Group]] = {}
     for split, records in by_split.items():
         asked: dict[str, list[Question]] = {}
@@ -244,7 +241,7 @@ def speak_drafts(
             asked.setdefault(question.passage, []).append(question)
         every: list[Passage | Question] = [*records.passages, *records.questions]
         languages = sorted({_language(r) for r in every} & set(LANGUAGES))
-        readers = {language: tuple(choose(language, voices_of(split))) for language in languages}
+        readers = {language: tuple(speakers(language, voices_of(split))) for language in languages}
         groups[split] = []
         for passage in records.passages:
             own = asked.get(passage.id, ())

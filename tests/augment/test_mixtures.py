@@ -106,7 +106,6 @@ def test_a_manifest_moves_with_its_noise(manifest: Path, texts: list[str], tmp_p
     moved = manifest.rename(new / manifest.name)
     with pytest.raises(InputError, match="does not exist; put it there"):
         FrozenDistorter(moved).check(condition)
-    np.testing.assert_array_equal(FrozenDistorter(moved, tmp_path / "old").apply(speech("u1"), condition, "u1"), expected)
     (tmp_path / "old").rename(new / "street")
     np.testing.assert_array_equal(FrozenDistorter(moved).apply(speech("u1"), condition, "u1"), expected)
 
@@ -137,21 +136,6 @@ def test_what_was_not_frozen_is_refused(manifest: Path) -> None:
     with pytest.raises(InputError, match="has 11999 samples, not the 12000"):
         frozen.apply(speech("u1")[:-1], parse_condition("pink@10"), "u1")
     assert frozen.apply(clean := speech("u1"), parse_condition("clean"), "u9") is clean
-
-
-def test_with_its_audio_the_arithmetic_does_not_matter(
-    texts: list[str], distorter: Distorter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conditions = [parse_condition(t) for t in ("pink@5", "held-out@5")]
-    manifest = freeze(conditions, LENGTHS, distorter, tmp_path / "f.jsonl", tmp_path / "audio")
-    monkeypatch.setattr("speechssl.augment.noise.NoiseBank._draw", None)  # nothing is generated any more
-    frozen = FrozenDistorter(manifest)
-    monkeypatch.undo()
-    for condition in conditions:
-        for key in LENGTHS:
-            np.testing.assert_allclose(
-                frozen.apply(speech(key), condition, key), distorter.apply(speech(key), condition, key), atol=1e-4
-            )
 
 
 def test_sources_follow_the_manifest(manifest: Path) -> None:

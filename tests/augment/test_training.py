@@ -42,7 +42,7 @@ def snr_db(samples: np.ndarray, distorted: np.ndarray) -> float:
 @pytest.fixture
 def few_clips(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in of MUSAN has four clips of a second."""
-    monkeypatch.setattr(training, "stand_in", lambda seed, count, seconds: stand_in(seed, 4, 1.0))
+    monkeypatch.setattr(training, "stand_in", lambda seed: stand_in(seed, 4, 1.0))
 
 
 @pytest.fixture
@@ -120,10 +120,10 @@ def test_pauses_are_not_drawn() -> None:
     assert np.mean(loud) > 0.85  # of single draws a quarter would be
 
 
-def test_generated_noise_is_the_same_every_time(tmp_path: Path) -> None:
-    one, two = generated(3, count=3, seconds=1.0), generated(3, tmp_path, count=3, seconds=1.0)
+def test_generated_noise_is_the_same_every_time(tmp_path: Path, few_clips: None) -> None:
+    one, two = generated(3), generated(3, tmp_path)
     np.testing.assert_array_equal(one.samples, two.samples)
-    assert one.card["set"] == "stand-in" and not np.array_equal(one.samples, generated(4, count=3, seconds=1.0).samples)
+    assert one.card["set"] == "stand-in" and not np.array_equal(one.samples, generated(4).samples)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory) -> TrainingDistortions:
     for i, seconds in enumerate((0.3, 1.5, 4.0)):  # some shorter than a crop
         write_flac(folder / f"{i}.flac", noise(i, round(seconds * SAMPLE_RATE)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "stand_in", lambda seed, count, seconds: stand_in(seed, 4, 1.0))
+        patch.setattr(training, "stand_in", lambda seed: stand_in(seed, 4, 1.0))
         return parse_distortions("m+g+r+p+b+c+s+street", {"voices": folder, "street": folder}, probability=(1, 1), double=0.3)
 
 

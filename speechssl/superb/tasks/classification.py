@@ -101,10 +101,8 @@ class Classification:
             losses = [-of_slot.gather(1, t[:, None]).mean() for of_slot, t in zip(slots, truth.T, strict=True)]
             confusion = {}
             for number, (slot, names) in enumerate(self.data.classes.items()):
-                counts = torch.zeros(len(names), len(names), dtype=torch.long)
-                ones = torch.ones(len(truth), dtype=torch.long)
-                counts.index_put_((truth[:, number], chosen[:, number]), ones, accumulate=True)
-                confusion[slot] = {"classes": list(names), "counts": counts.tolist()}
+                counts = torch.bincount(truth[:, number] * len(names) + chosen[:, number], minlength=len(names) ** 2)
+                confusion[slot] = {"classes": list(names), "counts": counts.reshape(-1, len(names)).tolist()}
             detail = {"loss": float(torch.stack(losses).sum()), "confusion": confusion}
         values = list(right.values())
         if not resamples:
@@ -147,19 +145,16 @@ class ClassifierOptions:
 def train_classifier(
     data: LabelledSet,
     encoder: SpeechEncoder,
-    out: Path | str,
+    out: Path,
     options: ClassifierOptions = ClassifierOptions(),
-    features: Path | str | None = None,
     workers: int = 2,
 ) -> TrainedHead:
     """Train (once) and save a head in `out`; every learning rate is tried.
 
-    features: folder for the hidden states of the set (None: `out`-features); several heads on one encoder and set share it.
-    Raises InputError as `train_head`.
+    The hidden states of the set are kept in `out`-features. Raises InputError as `train_head`.
     """
-    out = Path(out)
     task = Classification(data.task, data, encoder.grid, options.projection)
-    folder = Path(features or out.with_name(f"{out.name}-features")) / "train-dev"
+    folder = out.with_name(f"{out.name}-features") / "train-dev"
     if not (out / "card.json").is_file():
         cache_states(encoder, recordings_of(data, TRAINING), folder, CacheOptions(pooled=True), workers=workers)
     settings = Settings(options.learning_rates[0], options.steps, options.batch, options.every, patience=options.patience)

@@ -34,20 +34,20 @@ def evaluated(made, folder, split="dev"):
 @pytest.mark.slow
 def test_a_head_is_trained_once_saved_and_loaded(labelled, encoder, tmp_path):
     data = load_labelled(labelled())
-    made = train_classifier(data, encoder, tmp_path / "head", QUICK, tmp_path / "features")
+    made = train_classifier(data, encoder, tmp_path / "head", QUICK)
     card = json.loads((tmp_path / "head/card.json").read_text())
     assert card["dev"]["acc"] == 100 and [x["learning_rate"] for x in card["sweep"]] == [1e-3, 1e-2]
     assert sum(card["layer_weights"]) == pytest.approx(1) and card["default_learning_rate"] == 1e-3
-    predicted, found = evaluated(made, tmp_path / "features/train-dev")
+    predicted, found = evaluated(made, tmp_path / "head-features/train-dev")
     assert found.measures[0].value == 100 and found.measures[0].n == 4
     assert found.detail["confusion"]["keyword"] == {"classes": ["high", "low"], "counts": [[2, 0], [0, 2]]}
     assert [made.task.choose(predicted[f"dev-{i}"]) for i in (0, 1)] == [{"keyword": "low"}, {"keyword": "high"}]
     before = (tmp_path / "head/head.safetensors").stat().st_mtime_ns
-    train_classifier(data, encoder, tmp_path / "head", QUICK, tmp_path / "features")
+    train_classifier(data, encoder, tmp_path / "head", QUICK)
     assert (tmp_path / "head/head.safetensors").stat().st_mtime_ns == before
     assert not list((tmp_path / "head").glob("lr-*"))
     again = load_head(tmp_path / "head", made.task, encoder_card(encoder))
-    assert evaluated(again, tmp_path / "features/train-dev")[0] == predicted
+    assert evaluated(again, tmp_path / "head-features/train-dev")[0] == predicted
     del predicted["dev-1"]  # an unreadable recording counts as wrong
     found = made.task.evaluate("dev", predicted, 50).measures[0]
     assert (found.value, found.n) == (75.0, 4) and found.low <= 75 <= found.high
@@ -96,7 +96,7 @@ def test_other_inputs_and_damage_are_refused(labelled, encoder, hubert_folder, t
     lines = (root / "train.jsonl").read_text().splitlines(keepends=True)
     (root / "train.jsonl").write_text("".join(lines[:-1]))
     with pytest.raises(InputError, match="data"):
-        train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK, tmp_path / "elsewhere")
+        train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
     weights = tmp_path / "head/head.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
