@@ -1,7 +1,7 @@
 # `make demo`, `make test`, `make test-fast` and `make check`. All make .venv with the pinned versions first.
 PYTHON ?= python3
 BIN := .venv/bin
-EXTRAS := synth,chinese,pocketsphinx,minilm,s3prl,ray,dev
+EXTRAS := synth,chinese,pocketsphinx,voices,minilm,s3prl,ray,dev
 
 .PHONY: demo test test-package test-recipes test-fast check
 

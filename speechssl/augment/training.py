@@ -1,7 +1,8 @@
 """Distortions on the fly for training: that of each crop is decided by (seed, key) alone, on any number of workers.
 
 Written "m+g+r", with shares "m:0.3+g:0.4+r:0.3": m, noise of MUSAN or its generated stand-in; g, Gaussian; r, reverberation;
-p, pitch shift; b, a missing band; c, a codec; s, babble of given voices; or the name of a folder of recordings among the sources.
+p, pitch shift; v, another voice; b, a missing band; c, a codec; s, babble of given voices; or the name of a folder of recordings
+among the sources.
 All noise is at hand before the first crop: decoded or generated once, as int16 in one array, in memory or in a file that all
 processes map.
 """
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, to_int16
-from speechssl.augment.effects import band_reject, bit_rates, pitch_shift, reverberate, through_codec
+from speechssl.augment.effects import band_reject, bit_rates, equalise, other_voice, pitch_shift, reverberate, through_codec
 from speechssl.augment.noise import CLIPS, SECONDS, SHARES, TALKERS_RANGE, VERSION, noise_files, stand_in
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_json, locked, read_json, replacing, write_json
@@ -28,6 +29,8 @@ LEAST = 10.0  # seconds that are kept of a file however many there are
 QUIET = 1e-3  # of the loudest: a crop below (-60 dB) is a pause, and would be blown up
 ROOMS = 200  # a pool that fits into a cache
 SEMITONES = 4.0  # up or down, at most
+VOICE = (1.4, 2.0, 1.5)  # formants, pitch and its range, times as much as that or its inverse at most
+DECIBELS = 12.0  # of the equaliser's bands, up or down
 KBPS = (6.0, 48.0)  # kbit/s of the codecs, evenly on a log scale
 WIDTHS = (0.5, 1.5)  # octaves that a missing band has
 SECOND = 0.5  # share of mixtures of the stand-in that have a second clip, up to 10 dB below: more scenes than there are clips
@@ -179,6 +182,13 @@ def codec(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """MP3 or Opus at a bit rate that is low enough to be audible."""
     name = ("mp3", "opus")[int(rng.integers(2))]
     return through_codec(samples, name, max(float(np.exp(rng.uniform(*np.log(KBPS)))), bit_rates(name)[0]))
+
+
+def voice(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Another speaker through another microphone, as Spin perturbs them (arXiv 2305.11072, after ContentVec's code)."""
+    factors = [float(rng.uniform(1, most)) ** (1 if rng.random() < 0.5 else -1) for most in VOICE]
+    quality = 2 * 2.5 ** rng.random(10)  # 2 to 5
+    return equalise(other_voice(samples, *factors), rng.uniform(-DECIBELS, DECIBELS, 10), quality)
 
 
 @dataclass(frozen=True)
@@ -334,9 +344,12 @@ def parse_distortions(
                 return Kind(name, share, {"set": "pitch", "semitones": SEMITONES}, change=pitch)
             case "b":
                 return Kind(name, share, {"set": "band", "octaves": list(WIDTHS)}, change=band)
+            case "v":
+                card = {"set": "voices", "factors": list(VOICE), "decibels": DECIBELS}
+                return Kind(name, share, card, change=voice)
             case "c":
                 return Kind(name, share, {"set": "codecs", "kbps": list(KBPS)}, change=codec)
-        raise InputError(f"{text!r} names the distortion {name!r}, which is neither a source nor one of m, g, r, p, b, c, s")
+        raise InputError(f"{text!r} names the distortion {name!r}, which is neither a source nor one of m, g, r, p, v, b, c, s")
 
     kinds = tuple(made(name, share / sum(shares.values())) for name, share in shares.items())
     changes = (rooms()[1], pitch, band) if double else ()

@@ -242,8 +242,9 @@ class Continue(_Run):
     domain-adversarial training (DAT) is that of a task's model, `speechssl superb run --dat`.
 
     DISTORT lists kinds of distortion, with shares if they differ (m:0.3+g:0.4+r:0.3): m, noise of MUSAN (--noise
-    musan=FOLDER) or of a generated stand-in; g, Gaussian noise; r, rooms, simulated or of --noise rir=FOLDER; p, pitch; b, a
-    missing frequency band; c, codecs; s, babble of --noise voices=FOLDER; or a NAME that --noise NAME=FOLDER gives recordings to.
+    musan=FOLDER) or of a generated stand-in; g, Gaussian noise; r, rooms, simulated or of --noise rir=FOLDER; p, pitch; v, another
+    voice (formants, pitch, its range, an equaliser; needs speechssl[voices]); b, a missing frequency band; c, codecs; s, babble of
+    --noise voices=FOLDER; or a NAME that --noise NAME=FOLDER gives recordings to.
 
     Defaults: --layer the last, --clusters 100, --visible-weight 1, --projection 128, --mask-probability 0.65, --no-same-masks,
     --feature-penalty 10, --gradient-scale 1 (wav2vec 2.0: 0.1), 10 crops of 4 s; quantiser and negatives are the checkpoint's.
