@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import os
 import re
@@ -82,6 +83,16 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     with open_csv(path, strict=True) as rows:
         names = [name.strip() for name in next(rows, [])]
         return [dict(zip(names, row, strict=False)) for row in rows if row]
+
+
+def load_json(path: Path) -> Any:
+    """What a JSON file of a corpus holds. Raises InputError for one that cannot be read or is not whole."""
+    try:
+        return json.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error.strerror}); check the path") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not whole JSON ({error}); copy or download it again") from error
 
 
 TOKEN = re.compile(r'"((?:[^"]|"")*)"|\[\s*\d*\s*\]|(?<![\w.])([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w.])')

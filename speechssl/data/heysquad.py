@@ -11,7 +11,6 @@ are written as OUT/<split>/audio/*.flac; of the JSON files there are none.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -19,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.audio import duration, read_audio, write_flac
-from speechssl.data.files import decoded, read_parquet
+from speechssl.data.files import decoded, load_json, read_parquet
 from speechssl.data.join import NOT_RECORDED, Attached, Takes, attach, audio_name, damaged
 from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Wanted, given, in_parallel, numbered, prepared
+from speechssl.data.records import read_lines
 from speechssl.data.squad import Asked, Paragraph, Style, as_text, is_squad, read_golds, read_squad, records_of
 from speechssl.errors import InputError
 
@@ -110,11 +110,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     if path.suffix == ".parquet":
         rows: Any = read_parquet(path, columns, AT_A_TIME)
     else:
-        try:
-            text = path.read_text("utf-8-sig").strip()
-            rows = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.split("\n") if line.strip()]
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path} is not whole JSON ({error}); download it again") from error
+        rows = load_json(path) if path.suffix == ".json" else [values for _, values in read_lines(path)]
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise InputError(f"{path} is not a table of questions; {LAYOUT}")
     for number, row in enumerate(rows):

@@ -28,6 +28,7 @@ from typing import Any
 from tqdm import tqdm
 
 from speechssl.audio import duration
+from speechssl.data import prepare
 from speechssl.data.files import ARCHIVES, archives_in, below, read_tiers, safe_name, stamp, unpacked
 from speechssl.data.join import Joined, join_job, measure_job
 from speechssl.data.nmsqa_release import (
@@ -45,28 +46,7 @@ from speechssl.data.nmsqa_release import (
     read_about,
     segment_of,
 )
-from speechssl.data.prepare import (
-    EMPTY,
-    NO_QUESTION,
-    NO_RECORDINGS,
-    NO_TEXT,
-    NOT_FOUND,
-    RENAMED,
-    REPEATED,
-    TWICE,
-    UNUSABLE,
-    Done,
-    PrepareReport,
-    SplitRecords,
-    Wanted,
-    check_used,
-    in_parallel,
-    is_invented,
-    numbered,
-    output_folder,
-    synthesise_missing,
-    write_corpus,
-)
+from speechssl.data.prepare import Done, PrepareReport, SplitRecords, Wanted
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, write_json
@@ -185,9 +165,9 @@ def written_answers(row: Row, remark: Callable[[Done], None]) -> tuple[Answer, .
     kept = {}
     for text, offset in row.texts or ():
         if not text.strip():
-            remark(EMPTY)
+            remark(prepare.EMPTY)
         elif (text, offset) in kept:
-            remark(REPEATED)
+            remark(prepare.REPEATED)
         else:
             fits = offset is not None and offset >= 0 and row.context[offset : offset + len(text)] == text
             kept[text, offset] = Answer(text, char_start=offset if fits else None)
@@ -337,9 +317,9 @@ def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareRe
         report.count(name, "questions")
         row = replace(row, id=row.id or row.recording)
         if row.id in rows and row != rows[row.id]:
-            row = replace(row, id=numbered(row.id, rows))
-            split.remark(RENAMED)
-        if reason := NAMELESS if not row.id else TWICE if row.id in rows else "":
+            row = replace(row, id=prepare.numbered(row.id, rows))
+            split.remark(prepare.RENAMED)
+        if reason := NAMELESS if not row.id else prepare.TWICE if row.id in rows else "":
             split.aside("questions", row.id, reason, question=row.question)
         else:
             rows[row.id] = row
@@ -395,7 +375,7 @@ def split_records(split: Split, out: Path, speak: bool, workers: int) -> SplitRe
         return _records_with_audio(split, out, speak, workers)
     if any(name in split.recordings for p in split.passages.values() for name in (p.id, *p.names)):
         split.remark(UNUSED, len(split.recordings))
-    split.remark(NO_RECORDINGS, len(split.rows))
+    split.remark(prepare.NO_RECORDINGS, len(split.rows))
     released = {
         row.id: [{"segment": time.segment, "in_segment": time.within, "in_passage": time.whole} for time in row.times]
         for row in split.rows
@@ -411,12 +391,12 @@ def _text_records(split: Split) -> SplitRecords:
     if holed := sum(passage.holed for passage in split.passages.values()):
         split.remark(MISSING, holed)
     for name in split.passages.keys() - passages.keys():
-        split.aside("passages", name, NO_TEXT)
+        split.aside("passages", name, prepare.NO_TEXT)
     questions: list[Question] = []
     for row in split.rows:
         if not split.is_answered(row):
             continue
-        reason = ITS_PASSAGE if split.of_row[row.id] not in passages else NO_QUESTION if not row.question.strip() else ""
+        reason = ITS_PASSAGE if split.of_row[row.id] not in passages else prepare.NO_QUESTION if not row.question.strip() else ""
         if reason := reason or (TIMES_ALONE if row.times and not row.texts else ""):
             split.aside("questions", row.id, reason)
             continue
@@ -435,9 +415,10 @@ def _records_with_audio(split: Split, out: Path, speak: bool, workers: int) -> S
         for p in split.passages.values()
         if p.has_audio and p.whole is None
     ]
-    shown = tqdm(in_parallel(join_job, jobs, workers), f"joining {split.name}", len(jobs), unit="passage", disable=not jobs)
+    joined = prepare.in_parallel(join_job, jobs, workers)
+    shown = tqdm(joined, f"joining {split.name}", len(jobs), unit="passage", disable=not jobs)
     found: dict[str, Joined | float | str] = dict(shown)
-    found |= dict(in_parallel(measure_job, [(p.id, p.whole) for p in split.passages.values() if p.whole], workers))
+    found |= dict(prepare.in_parallel(measure_job, [(p.id, p.whole) for p in split.passages.values() if p.whole], workers))
     passages: list[Passage] = []
     for p in split.passages.values():
         made = found.get(p.id)
@@ -446,16 +427,16 @@ def _records_with_audio(split: Split, out: Path, speak: bool, workers: int) -> S
         elif speak and p.text.strip():
             passages.append(Passage(p.id, "", 0.0, p.text, "", "en"))
         elif made is not None:
-            split.aside("passages", p.id, UNUSABLE, why=made)
+            split.aside("passages", p.id, prepare.UNUSABLE, why=made)
         elif p.lost and p.names:
             split.aside("passages", p.id, NOT_WHOLE, missing=list(p.lost))
         else:
-            split.aside("passages", p.id, NOT_FOUND)
+            split.aside("passages", p.id, prepare.NOT_FOUND)
     kept = {passage.id for passage in passages}
     names = {row.id: split.question_recording(row) for row in split.rows}
     jobs = [(row.id, split.recordings[names[row.id]]) for row in split.rows if names[row.id] and split.of_row[row.id] in kept]
-    read = tqdm(in_parallel(measure_job, jobs, workers), f"reading {split.name}", len(jobs), unit="question", disable=not jobs)
-    seconds = dict(read)
+    read = prepare.in_parallel(measure_job, jobs, workers)
+    seconds = dict(tqdm(read, f"reading {split.name}", len(jobs), unit="question", disable=not jobs))
     questions = (_question(row, split, kept, seconds.get(row.id), out, speak) for row in split.rows)
     return SplitRecords(passages, [question for question in questions if question is not None])
 
@@ -525,13 +506,13 @@ def _question(row: Row, split: Split, kept: set[str], seconds: Any, out: Path, s
     elif passage not in kept:
         reason = ITS_PASSAGE
     elif seconds is None:
-        reason = NOT_FOUND
+        reason = prepare.NOT_FOUND
     elif isinstance(seconds, str):
-        reason = UNUSABLE
+        reason = prepare.UNUSABLE
     elif layout and layout.joined and segments and "" not in segments and not segments & set(layout.names):
         reason = ANSWER_MISSING
     if reason and speak and reason not in (ANSWER_MISSING, ITS_PASSAGE):
-        reason = "" if row.question.strip() else NO_QUESTION
+        reason = "" if row.question.strip() else prepare.NO_QUESTION
     if reason:
         split.aside("questions", row.id, reason, **({"why": seconds} if isinstance(seconds, str) else {}))
         return None
@@ -558,14 +539,14 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
     if not find_files([root], only) and (only or not archives_in(root)):
         raise InputError(f"{source} holds no table of NMSQA; {LAYOUT}")
     made_from = stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)
-    with output_folder(out, "nmsqa", source, made_from=made_from, **wanted.settings) as finished:
+    with prepare.output_folder(out, "nmsqa", source, made_from=made_from, **wanted.settings) as finished:
         if finished is not None:
             return finished
         roots = [root] if only else unpacked(root, out)
         tables = find_files(roots, only)
         if not tables:
             raise InputError(f"{source} holds no table of NMSQA, nor do its archives; {LAYOUT}")
-        report = PrepareReport("nmsqa", PUBLISHED, wanted.passages, is_invented(root))
+        report = PrepareReport("nmsqa", PUBLISHED, wanted.passages, prepare.is_invented(root))
         # the splits whose tables can be read; the others are reported
         splits: list[Split] = []
         errors: dict[str, InputError] = {}
@@ -581,8 +562,8 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
             report.remark(name, f"splits that cannot be read ({name})", f"nothing was made of it: {why}")
         _check_common(splits, roots[0])
         made = {split.name: split_records(split, out, wanted.speak, wanted.workers) for split in splits}
-        check_used(made, report, roots[0])
-        return write_corpus(out, synthesise_missing(out, made, report, wanted), report, ABOUT)
+        prepare.check_used(made, report, roots[0])
+        return prepare.write_corpus(out, prepare.synthesise_missing(out, made, report, wanted), report, ABOUT)
 
 
 def _check_common(splits: Iterable[Split], source: Path) -> None:

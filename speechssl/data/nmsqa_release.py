@@ -24,7 +24,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.files import columns_of, files_below, list_of, number_of, open_csv, read_csv, read_parquet, text_of
+from speechssl.data.files import columns_of, files_below, list_of, load_json, number_of, open_csv, read_csv, read_parquet, text_of
 from speechssl.data.sources import SUFFIXES
 from speechssl.data.squad import read_squad
 from speechssl.errors import InputError
@@ -330,19 +330,11 @@ def _take(files: Files, path: Path) -> None:
     else:
         for name in ("segment_id", "hash2question"):
             if name in path.stem and name not in files.objects:
-                files.objects[name] = _read_object(path)
+                files.objects[name] = load_json(path)
+                if not isinstance(files.objects[name], dict):
+                    raise InputError(f"{path} is no JSON object; download it again")
         if path.stem.endswith(("v1.1", "v2.0")):
             files.squad.append(path)
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path} as JSON ({error}); download it again") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path} is no JSON object; download it again")
-    return content
 
 
 def splits_named(text: str) -> set[str]:

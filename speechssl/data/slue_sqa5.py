@@ -24,6 +24,7 @@ from typing import Any
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration, write_flac
+from speechssl.data import prepare
 from speechssl.data.files import (
     ARCHIVES,
     archives_in,
@@ -41,28 +42,7 @@ from speechssl.data.files import (
     unpacked,
 )
 from speechssl.data.join import measure_job
-from speechssl.data.prepare import (
-    EMPTY,
-    NO_QUESTION,
-    NO_RECORDINGS,
-    NO_TEXT,
-    NOT_FOUND,
-    RENAMED,
-    REPEATED,
-    TWICE,
-    UNUSABLE,
-    Done,
-    PrepareReport,
-    SplitRecords,
-    Wanted,
-    check_used,
-    in_parallel,
-    is_invented,
-    numbered,
-    output_folder,
-    synthesise_missing,
-    write_corpus,
-)
+from speechssl.data.prepare import Done, PrepareReport, SplitRecords, Wanted
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.data.sources import SUFFIXES
 from speechssl.errors import InputError
@@ -265,19 +245,20 @@ def recordings(split: str, tables: Sequence[Path], wanted: set[Key], found: Foun
             rows = read_parquet(path, [f"{kind}_id" for kind in KINDS], 16, [group])
             if some := wanted & {(kind, text_of(cells.get(f"{kind}_id"))) for cells in rows for kind in KINDS}:
                 jobs.append((path, group, out / split / "audio", some))
-    for done in tqdm(in_parallel(write_job, jobs, workers), f"writing {split}", len(jobs), unit="group", disable=not jobs):
-        made |= done
+    written = prepare.in_parallel(write_job, jobs, workers)
+    for some in tqdm(written, f"writing {split}", len(jobs), unit="group", disable=not jobs):
+        made |= some
     files = {key: there for key in wanted if key not in made and (there := found.get(*key, split)) is not None}
     to_read = [("\n".join(key), path) for key, path in files.items()]
-    shown = tqdm(in_parallel(measure_job, to_read, workers), f"reading {split}", len(to_read), unit="file", disable=not to_read)
-    for name, seconds in shown:
+    read = prepare.in_parallel(measure_job, to_read, workers)
+    for name, seconds in tqdm(read, f"reading {split}", len(to_read), unit="file", disable=not to_read):
         kind, _, rest = name.partition("\n")
         made[kind, rest] = files[kind, rest], seconds
     return made
 
 
 def write_job(job: tuple[Path, int, Path, set[Key]]) -> dict[Key, Made]:
-    """A job for `in_parallel`: the recordings of a group of rows, those that are wanted, as FLAC, 16 kHz; those that are there
+    """For `in_parallel`: the recordings of a group of rows, those that are wanted, as FLAC, 16 kHz; those that are there
     already are left alone.
     """
     path, group, folder, wanted = job
@@ -336,21 +317,21 @@ def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dic
     if not (root.is_dir() and find_tables([root], only)) and (only or not packed):
         raise InputError(f"{source} holds no table of SLUE-SQA-5; {LAYOUT}")
     made_from = stamp(root, ".parquet", ".tsv", *ARCHIVES) if root.is_dir() else {"bytes": root.stat().st_size}
-    with output_folder(out, "slue-sqa5", source, made_from=made_from, **wanted.settings) as finished:
+    with prepare.output_folder(out, "slue-sqa5", source, made_from=made_from, **wanted.settings) as finished:
         if finished is not None:
             return finished
         roots = [root] if only else unpacked(root if root.is_dir() else root.parent, out, packed)
         tables = find_tables(roots, only)
         if not tables:
             raise InputError(f"{source} holds no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
-        report = PrepareReport("slue-sqa5", PUBLISHED, wanted.passages, is_invented(source))
+        report = PrepareReport("slue-sqa5", PUBLISHED, wanted.passages, prepare.is_invented(source))
         found, by_split = Found(roots), dict[str, SplitRecords]()
         for split in [_read(name, paths, report, wanted.speak) for name, paths in tables.items()]:
             keys = {("document", d) for d in split.documents} | {("question", row.recording) for row in split.rows}
             split.made = recordings(split.name, tables[split.name], keys, found, out, wanted.workers)
             by_split[split.name] = _records(split, found, out)
-        check_used(by_split, report, roots[0])
-        return write_corpus(out, synthesise_missing(out, by_split, report, wanted), report, ABOUT)
+        prepare.check_used(by_split, report, roots[0])
+        return prepare.write_corpus(out, prepare.synthesise_missing(out, by_split, report, wanted), report, ABOUT)
 
 
 def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) -> Split:
@@ -361,11 +342,12 @@ def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) 
             report.set_aside(name, "questions", f"{path.name}:{row}", BROKEN)
             continue
         if row.id in rows and row != rows[row.id]:
-            row = replace(row, id=numbered(row.id, rows))
-            split.remark(RENAMED)
+            row = replace(row, id=prepare.numbered(row.id, rows))
+            split.remark(prepare.RENAMED)
         if row.document in split.documents:
             row = replace(row, words=None)  # every row of Parquet has those of its document
-        if reason := NAMELESS if not (row.id and row.document) else TWICE if row.id in rows else BLIND if not row.spans else "":
+        reason = prepare.TWICE if row.id in rows else "" if row.spans else BLIND
+        if reason := reason if row.id and row.document else NAMELESS:
             report.set_aside(name, "questions", row.id, reason)
         else:
             rows[row.id] = row
@@ -382,12 +364,12 @@ def _records(split: Split, found: Found, out: Path) -> SplitRecords:
     both = ((split.seconds("question", row.recording), split.seconds("document", row.document)) for row in split.rows)
     has_audio = any(isinstance(question, float) and isinstance(document, float) for question, document in both)
     if not has_audio and split.rows:
-        split.remark(NO_RECORDINGS, len(split.rows))
+        split.remark(prepare.NO_RECORDINGS, len(split.rows))
         write_json(out / split.name / "released_times.json", {row.id: row.spans for row in split.rows})
     passages: dict[str, Passage] = {}
     for name, row in split.documents.items():
         seconds = split.seconds("document", name)
-        if reason := _why_unusable(split, seconds, row.text, has_audio, NO_TEXT):
+        if reason := _why_unusable(split, seconds, row.text, has_audio, prepare.NO_TEXT):
             split.report.set_aside(split.name, "passages", name, **reason)
         elif not has_audio or not isinstance(seconds, float):
             passages[name] = Passage(name, "", 0.0, row.text, row.reader, "en")
@@ -403,7 +385,7 @@ def _records(split: Split, found: Found, out: Path) -> SplitRecords:
     questions: list[Question] = []
     for row in split.rows:
         seconds, passage = split.seconds("question", row.recording), passages.get(row.document)
-        reason = _why_unusable(split, seconds, row.question, has_audio, NO_QUESTION)
+        reason = _why_unusable(split, seconds, row.question, has_audio, prepare.NO_QUESTION)
         if passage is None:
             reason = {"reason": ITS_PASSAGE}
         if reason or passage is None:
@@ -422,7 +404,7 @@ def _why_unusable(split: Split, seconds: float | str | None, text: str, has_audi
     if has_audio and isinstance(seconds, float):
         return {}
     if has_audio and not split.speak:
-        return {"reason": UNUSABLE, "why": seconds} if isinstance(seconds, str) else {"reason": NOT_FOUND}
+        return {"reason": prepare.UNUSABLE, "why": seconds} if isinstance(seconds, str) else {"reason": prepare.NOT_FOUND}
     return {} if text else {"reason": textless}
 
 
@@ -435,7 +417,7 @@ def _answers(row: Row, passage: Passage, remark: Callable[[Done], None]) -> tupl
     standing = places(passage.text, passage.words)
     for text, start, end in row.spans or ():
         if not text:
-            remark(EMPTY)
+            remark(prepare.EMPTY)
             continue
         at = None
         for word, place in zip(passage.words, standing, strict=True):
@@ -454,7 +436,7 @@ def _answers(row: Row, passage: Passage, remark: Callable[[Done], None]) -> tupl
             else:
                 remark(OUTSIDE)
         if answer in answers:
-            remark(REPEATED)
+            remark(prepare.REPEATED)
         answers[answer] = None
     return tuple(answers)
 

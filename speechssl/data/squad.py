@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from speechssl.data.files import load_json
 from speechssl.data.join import Take, Takes, audio_files, take_of
 from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Wanted, given, prepared
 from speechssl.data.records import Answer, Passage, Question, Span
@@ -79,7 +80,7 @@ def read_squad(path: Path) -> list[Paragraph]:
         return list(value[name])
 
     paragraphs = []
-    for i, article in enumerate(list_in(_load(path), "data", "it")):
+    for i, article in enumerate(list_in(load_json(path), "data", "it")):
         for j, paragraph in enumerate(list_in(article, "paragraphs", f"data[{i}]")):
             place = f"data[{i}].paragraphs[{j}]"
             if not isinstance(paragraph, dict) or not isinstance(paragraph.get("context"), str):
@@ -102,7 +103,7 @@ def read_squad(path: Path) -> list[Paragraph]:
 def is_squad(path: Path) -> bool:
     """Whether a JSON file begins as one of the family does; a file that is not whole JSON is for `read_squad` to refuse."""
     try:
-        content = _load(path)
+        content = load_json(path)
     except InputError as error:
         return isinstance(error.__cause__, ValueError | RecursionError)
     return isinstance(content, dict) and isinstance(content.get("data"), list)
@@ -127,15 +128,6 @@ def as_text(value: Any) -> str:
     """Text that can be written: a number as its digits, nothing as "", and half a surrogate pair as U+FFFD (offsets stay)."""
     text = "" if value is None else str(value)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _load(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes().decode("utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"cannot read {path} ({error.strerror}); check the path") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not whole JSON ({error}); copy or download it again") from error
 
 
 def _offset(value: Any) -> int | None:

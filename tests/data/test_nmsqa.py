@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample
-from speechssl.data import nmsqa
+from speechssl.data import nmsqa, prepare
 from speechssl.data.join import Joined
 from speechssl.data.nmsqa import prepare_nmsqa
 from speechssl.data.nmsqa_release import parquet_rows
@@ -87,7 +87,7 @@ def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path):
         mini.CONTEXT,
     )
     assert found.remarks(nmsqa.ADDED[0]) == 3 and found.remarks(nmsqa.CONFIRMED[0]) == 1  # those of the first sentence
-    assert found.remarks(nmsqa.COPIES[0]) == 3 and found.remarks(nmsqa.REPEATED[0]) == 8
+    assert found.remarks(nmsqa.COPIES[0]) == 3 and found.remarks(prepare.REPEATED[0]) == 8
     assert found.facts["with_times"] == 4 and found.facts["answer_in_context"] == 1
     assert (
         Path(corpus.questions[0].audio).is_absolute()
@@ -108,7 +108,7 @@ def test_the_whole_is_the_same_with_several_processes(dev, tmp_path):
 
 def test_a_finished_folder_is_left_alone(dev, tmp_path, capsys, monkeypatch):
     found, _ = prepared(dev, tmp_path)
-    monkeypatch.setattr(nmsqa, "in_parallel", lambda *_: pytest.fail("this was made before"))
+    monkeypatch.setattr(prepare, "in_parallel", lambda *_: pytest.fail("this was made before"))
     assert prepare_nmsqa(dev, tmp_path / "out") == found.report
     assert "it is left as it is" in capsys.readouterr().err
     with pytest.raises(InputError, match="other settings"):
@@ -155,7 +155,7 @@ def test_without_recordings_a_split_is_text_only_and_its_times_are_not_lost(dev,
     assert len(corpus.questions) == 3 and {q.audio for q in corpus.questions} == {p.audio for p in corpus.passages.values()} == {""}
     assert all(a.start is None and a.char_start is not None for q in corpus.questions for a in q.answers)
     assert len(corpus.passages) == 1 and found.remarks(nmsqa.TEXT_ONLY[0]) == 1
-    assert found.remarks(nmsqa.NO_RECORDINGS[0]) == 3
+    assert found.remarks(prepare.NO_RECORDINGS[0]) == 3
     kept = read_json(tmp_path / "out/dev/released_times.json")
     assert kept["id-0_0-2"] == [{"segment": "context-0_0_2", "in_segment": [1.2, 1.7], "in_passage": [1.2, 1.7]}]
     assert not found.facts["questions"]["agrees"] and "published 10,570 (DIFFERENT)" in described(found.report)
@@ -253,7 +253,7 @@ def test_a_damaged_recording_is_set_aside_with_the_reason(dev, tmp_path):
     path.write_bytes(path.read_bytes()[:999])
     (dev / "dev_audios/question-0_0_1.wav").write_bytes(b"ID3 no audio at all")
     found, corpus = prepared(dev, tmp_path)
-    assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-3"] and found.aside(nmsqa.UNUSABLE) == 2
+    assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-3"] and found.aside(prepare.UNUSABLE) == 2
     assert "question-0_0_2.wav is cut off" in (tmp_path / "out/set_aside.jsonl").read_text()
 
 
@@ -376,10 +376,10 @@ def test_bad_rows_are_kept_or_set_aside_and_all_are_counted(dev, tmp_path):
         "published": 0,
         "agrees": 0,
     }
-    assert [found.aside(r) for r in (nmsqa.TWICE, nmsqa.NAMELESS, nmsqa.NO_ANSWERS)] == [1, 1, 1]
-    assert found.remarks(nmsqa.OFFSET[0]) == 1 and found.remarks(nmsqa.EMPTY[0]) == 1
+    assert [found.aside(r) for r in (prepare.TWICE, nmsqa.NAMELESS, nmsqa.NO_ANSWERS)] == [1, 1, 1]
+    assert found.remarks(nmsqa.OFFSET[0]) == 1 and found.remarks(prepare.EMPTY[0]) == 1
     by_id = {q.id: q for q in corpus.questions}
-    assert heard(corpus, by_id["id-0_0-0#2"]) and found.remarks(nmsqa.RENAMED[0]) == 1
+    assert heard(corpus, by_id["id-0_0-0#2"]) and found.remarks(prepare.RENAMED[0]) == 1
     assert by_id["id-0_0-2"].answers[0].char_start is None and heard(corpus, by_id["id-0_0-2"])
     assert by_id["id-0_0-1"].answers == () and found.remarks(nmsqa.UNANSWERED[0]) == 1
 
@@ -629,7 +629,7 @@ def test_a_folder_without_tables_says_what_was_expected(tmp_path):
     [
         ("dev.parquet", b"PAR1 and then nothing", r"dev.parquet is not a whole Parquet file \("),
         ("dev-answer-span.csv", b"hash,start\n\xff\xfe,1\n", r"dev-answer-span.csv as CSV \("),
-        ("dev_segment_id.json", b"{", r"dev_segment_id.json as JSON \("),
+        ("dev_segment_id.json", b"{", r"dev_segment_id.json is not whole JSON \("),
         ("dev_audios.tar.gz", b"no archive", r"dev_audios.tar.gz is cut off or damaged \("),
     ],
 )
@@ -673,7 +673,7 @@ def test_the_real_dev_table(tmp_path):
     assert found.remarks(nmsqa.TEXT_ONLY[0]) == 77 and found.remarks(nmsqa.OFFSET[0]) == 0
     assert found.remarks(nmsqa.UNEVEN[0]) == 9_595 and found.remarks(nmsqa.OTHERS[0]) == 2_160
     assert found.remarks(nmsqa.COPIES[0]) == 6_962 and found.remarks(nmsqa.MOVED[0]) == 0
-    assert sum(len(q.answers) for q in corpus.questions) + found.remarks(nmsqa.REPEATED[0]) == 34_726
+    assert sum(len(q.answers) for q in corpus.questions) + found.remarks(prepare.REPEATED[0]) == 34_726
     assert max(len(n) for n in read_json(DATA / "nmsqa/dev_segment_id.json").values()) == 26
 
 

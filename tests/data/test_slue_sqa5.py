@@ -12,8 +12,7 @@ import soundfile
 from pyarrow import parquet
 
 from speechssl.audio import SAMPLE_RATE, write_clip
-from speechssl.data import slue_sqa5
-from speechssl.data import slue_sqa5 as slue_audio
+from speechssl.data import prepare, slue_sqa5
 from speechssl.data.prepare import Wanted, described
 from speechssl.data.records import Span, load_corpus
 from speechssl.data.slue_sqa5 import places, prepare_slue_sqa5
@@ -149,9 +148,7 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(hub, tmp_path, mo
     (tmp_path / "out/card.json").unlink()
     (tmp_path / "out/dev/audio/question-squad-1.flac").unlink()
     written = []
-    monkeypatch.setattr(
-        slue_audio, "write_flac", lambda path, samples: written.append(path.name) or write_clip(path, samples, 0, 9)
-    )
+    monkeypatch.setattr(slue_sqa5, "write_flac", lambda path, samples: written.append(path.name) or write_clip(path, samples, 0, 9))
     again, other = prepared(hub, tmp_path)
     assert written == ["question-squad-1.flac"] and again == facts and other.questions == corpus.questions
     assert prepare_slue_sqa5(hub, tmp_path / "out")["splits"]["dev"] == facts
@@ -189,12 +186,12 @@ def test_without_recordings_a_split_is_text_only(files, tmp_path):
     for split in ("fine-tune", "dev", "test"):
         shutil.rmtree(files / split)
     facts, corpus = prepared(files, tmp_path)
-    assert [q.audio for q in corpus.questions] == ["", ""] and remarks(facts, slue_sqa5.NO_RECORDINGS) == 2
+    assert [q.audio for q in corpus.questions] == ["", ""] and remarks(facts, prepare.NO_RECORDINGS) == 2
     assert [(a.text, a.start, a.char_start) for q in corpus.questions for a in q.answers] == [
         ("nine", None, None),
         ("lamps", None, 5),
     ]
-    assert remarks(facts, slue_sqa5.OFFSET) == 2 and remarks(facts, slue_sqa5.REPEATED) == 1  # "nine" stands at two places
+    assert remarks(facts, slue_sqa5.OFFSET) == 2 and remarks(facts, prepare.REPEATED) == 1  # "nine" stands at two places
     assert read_json(tmp_path / "out/dev/released_times.json")["q-devb"] == [["lamps", 0.5, 0.9]]
 
 
@@ -202,9 +199,9 @@ def test_a_question_or_a_document_without_its_recording_is_set_aside(files, tmp_
     (files / "dev/question/q-dev.wav").unlink()
     (files / "test/document/doc1.wav").write_bytes(b"RIFF")
     facts, corpus = prepared(files, tmp_path)
-    assert [q.id for q in corpus.questions] == ["q-devb"] and facts["set_aside"] == {slue_sqa5.NOT_FOUND: 1}
+    assert [q.id for q in corpus.questions] == ["q-devb"] and facts["set_aside"] == {prepare.NOT_FOUND: 1}
     report = read_json(tmp_path / "out/data_report.json")["splits"]["test"]
-    assert report["questions"]["kept"] == 2 and remarks(report, slue_sqa5.NO_RECORDINGS) == 2  # test is text only
+    assert report["questions"]["kept"] == 2 and remarks(report, prepare.NO_RECORDINGS) == 2  # test is text only
 
 
 def test_damaged_recordings_inside_parquet_are_set_aside_with_the_reason(hub, tmp_path):
@@ -214,7 +211,7 @@ def test_damaged_recordings_inside_parquet_are_set_aside_with_the_reason(hub, tm
     )
     facts, corpus = prepared(hub, tmp_path)
     assert [q.id for q in corpus.questions] == ["squad-0"]
-    assert facts["set_aside"] == {slue_sqa5.UNUSABLE: 2, slue_sqa5.ITS_PASSAGE: 1}
+    assert facts["set_aside"] == {prepare.UNUSABLE: 2, slue_sqa5.ITS_PASSAGE: 1}
     lines = [json.loads(line) for line in (tmp_path / "out/set_aside.jsonl").read_text().splitlines()]
     assert "validation-00000-of-00001.parquet: question squad-1 is cut off" in next(x for x in lines if x["id"] == "squad-1")["why"]
 
@@ -232,11 +229,9 @@ def test_bad_rows_are_counted(hub, tmp_path):
     write_table(hub / "sqa5" / "validation-00000-of-00001.parquet", rows)
     facts, corpus = prepared(hub, tmp_path)
     assert facts["questions"]["read"] == 7 and [q.id for q in corpus.questions] == ["squad-0", "squad-0#2", "squad-4", "squad-6"]
-    assert facts["set_aside"] == {slue_sqa5.TWICE: 1, slue_sqa5.BLIND: 1, slue_sqa5.NAMELESS: 1}
+    assert facts["set_aside"] == {prepare.TWICE: 1, slue_sqa5.BLIND: 1, slue_sqa5.NAMELESS: 1}
     assert [a.start for a in corpus.questions[2].answers] == [None, None] and remarks(facts, slue_sqa5.OUTSIDE) == 3
-    assert (
-        remarks(facts, slue_sqa5.EMPTY) == 1 and remarks(facts, slue_sqa5.RENAMED) == 1 and remarks(facts, slue_sqa5.REPEATED) == 2
-    )
+    assert remarks(facts, prepare.EMPTY) == 1 and remarks(facts, prepare.RENAMED) == 1 and remarks(facts, prepare.REPEATED) == 2
 
 
 def test_a_line_that_is_cut_is_set_aside(files, tmp_path):

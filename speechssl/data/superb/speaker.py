@@ -217,7 +217,7 @@ def _diarized(folder: Path) -> Iterator[Utterance]:
     else:
         raise InputError(f"{folder} has neither wav.scp nor wav/; {LIBRI2MIX}")
     turns: dict[str, list[Turn]] = {}
-    for place, name, speaker, start, end in _rttm(folder / "rttm") if (folder / "rttm").is_file() else _segments(folder):
+    for place, name, speaker, start, end in _turns(folder):
         if not 0 <= start < end:
             raise InputError(f"{place} has a turn from {start} to {end} s; run prepare_diarization.py again")
         turns.setdefault(name, []).append(Turn(speaker, start, end))
@@ -227,20 +227,19 @@ def _diarized(folder: Path) -> Iterator[Utterance]:
         yield Utterance(name, str(path), 0.0, turns=tuple(sorted(turns[name], key=lambda turn: (turn.start, turn.speaker))))
 
 
-def _rttm(path: Path) -> Iterator[tuple[str, str, str, float, float]]:
-    """Lines such as "SPEAKER recording 1 start duration <NA> <NA> speaker <NA>"; gives place, recording, speaker, start and end."""
-    for place, fields in read_fields(path, 8):
-        if fields[0] == "SPEAKER":
-            start = number_of(fields[3], place)
-            yield place, fields[1], fields[7], start, round(start + number_of(fields[4], place), 6)
-
-
-def _segments(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
+def _turns(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
+    """Place, recording, speaker, start and end, of rttm or else of segments."""
+    if (folder / "rttm").is_file():  # lines such as "SPEAKER recording 1 start duration <NA> <NA> speaker <NA>"
+        for place, fields in read_fields(folder / "rttm", 8):
+            if fields[0] == "SPEAKER":
+                start = number_of(fields[3], place)
+                yield place, fields[1], fields[7], start, round(start + number_of(fields[4], place), 6)
+        return
     speakers = {name: speaker for _, (name, speaker, *_) in read_fields(folder / "utt2spk", 2)}
-    for place, (name, recording, start, end, *_) in read_fields(folder / "segments", 4):
+    for place, (name, recording, begin, end, *_) in read_fields(folder / "segments", 4):
         if name not in speakers:
             raise InputError(f"{place} names {name}, whom utt2spk does not know; run prepare_diarization.py again")
-        yield place, recording, speakers[name], number_of(start, place), number_of(end, place)
+        yield place, recording, speakers[name], number_of(begin, place), number_of(end, place)
 
 
 DEV_SPEAKERS = ("p226", "p287")
