@@ -59,33 +59,28 @@ def test_tables(source, tmp_path, workers):
     facts = report["splits"]["train"]
     assert facts["questions"] == {"read": 4, "kept": 4, "set_aside": 0, "published": 71_990, "agrees": False}
     assert report["splits"]["dev"]["questions"]["published"] == 4_158
-    found = {f["what"]: f["count"] for f in facts["found"]}
-    assert found == {
+    assert {f["what"]: f["count"] for f in facts["found"]} == {
         "ids of questions that occur twice": 1,
         "answers whose offset does not match": 1,
         "passages without recordings": 2,
     }
+    audio = sorted((tmp_path / "out").glob("*/audio/*.flac"))
+    (tmp_path / "out/card.json").unlink()  # a killed run writes only what is not there
+    audio[0].unlink()
+    before = [path.stat().st_mtime_ns for path in audio[1:]]
+    prepare_heysquad(source, tmp_path / "out", Wanted(workers=workers))
+    assert audio[0].is_file() and before == [path.stat().st_mtime_ns for path in audio[1:]]
 
 
 def test_recordings_that_are_missing_or_damaged(tmp_path):
-    damaged, missing = row("damaged", audio=b"RIFF----WAVE"), row("missing")
-    missing["audio"] = None
-    table(tmp_path / "in/validation-0.parquet", row("fine"), damaged, missing)
+    damaged, missing = row("damaged", audio=b"RIFF----WAVE"), row("missing") | {"audio": None}
+    path = table(tmp_path / "in/validation-0.parquet", row("fine"), damaged, missing)
     report = prepare_heysquad(tmp_path / "in", tmp_path / "out")
     assert report["splits"]["dev"]["set_aside"] == {"its recording is damaged": 1, "it has no recording, and others have": 1}
+    assert f"{path}: question damaged" in (tmp_path / "out/set_aside.jsonl").read_text()
     assert [q.id for q in load_corpus(tmp_path / "out", "dev").questions] == ["fine"] and report["absent"] == ["train"]
     report = prepare_heysquad(tmp_path / "in", tmp_path / "text", Wanted(audio=False))
     assert report["splits"]["dev"]["questions"]["kept"] == 3
-
-
-def test_a_killed_run_writes_only_what_is_not_there(source, tmp_path):
-    prepare_heysquad(source, tmp_path / "out")
-    audio = sorted((tmp_path / "out").glob("*/audio/*.flac"))
-    (tmp_path / "out/card.json").unlink()
-    audio[0].unlink()
-    before = [path.stat().st_mtime_ns for path in audio[1:]]
-    prepare_heysquad(source, tmp_path / "out")
-    assert audio[0].is_file() and before == [path.stat().st_mtime_ns for path in audio[1:]]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +94,7 @@ def test_a_killed_run_writes_only_what_is_not_there(source, tmp_path):
     ],
 )
 def test_layouts(tmp_path, name, split):
-    path, asked = tmp_path / "in" / name, row("q")
+    path, asked = tmp_path / "in" / name, row("q") | {"answers": {"text": ["Rome"], "answer_start": [16]}}
     if path.suffix == ".parquet":
         table(path, asked)
     else:
@@ -108,15 +103,8 @@ def test_layouts(tmp_path, name, split):
         asked["audio"] = "q.wav"
         path.write_text(json.dumps([asked] if path.suffix == ".json" else asked))
     prepare_heysquad(tmp_path / "in", tmp_path / "out")
-    corpus = load_corpus(tmp_path / "out", split)
-    assert corpus.questions[0].seconds == 0.25 and corpus.questions[0].transcript == "where?"
-
-
-def test_answers_as_lists_in_a_dict(tmp_path):
-    asked = row("q") | {"answers": {"text": ["Rome"], "answer_start": [16]}}
-    table(tmp_path / "train-0.parquet", asked)
-    prepare_heysquad(tmp_path / "train-0.parquet", tmp_path / "out")
-    assert load_corpus(tmp_path / "out", "train").questions[0].answers[0].char_start == 16
+    (question,) = load_corpus(tmp_path / "out", split).questions
+    assert question.seconds == 0.25 and question.transcript == "where?" and question.answers[0].char_start == 16
 
 
 def test_the_json_files(tmp_path, squad_json):
@@ -124,8 +112,8 @@ def test_the_json_files(tmp_path, squad_json):
     squad_json(root / "HeySQuAD_test/dev-common-human-transcribed-1002.json", (CONTEXT, [("q", "wear", [("Rome", 16)])]))
     squad_json(root / "HeySQuAD_test/dev-common-original-1002.json", (CONTEXT, [("q", "Where?", [("Rome", 16)])]))
     report = prepare_heysquad(root, tmp_path / "out")
-    heard, read = (load_corpus(tmp_path / "out", f"dev-common-{kind}") for kind in ("human-transcribed", "original"))
-    assert (heard.questions[0].text, heard.questions[0].transcript) == ("", "wear")
+    spoken, read = (load_corpus(tmp_path / "out", f"dev-common-{kind}") for kind in ("human-transcribed", "original"))
+    assert (spoken.questions[0].text, spoken.questions[0].transcript) == ("", "wear")
     assert (read.questions[0].text, read.questions[0].transcript) == ("Where?", "")
     assert report["splits"]["dev-common-original"]["questions"]["published"] == 1_002
 
@@ -135,10 +123,9 @@ def test_another_folder_is_one_sentence(tmp_path, source):
     with pytest.raises(InputError, match="has no file of this corpus; give the folder of yijingwu/HeySQuAD_human"):
         prepare_heysquad(tmp_path / "empty", tmp_path / "out")
     path = source / "data/validation-00000-of-00001.parquet"
-    whole = path.read_bytes()
-    for content, said in ((whole[:-7], "is not a whole Parquet file"), (b"", "is not a whole Parquet file")):
+    for content in (path.read_bytes()[:-7], b""):
         path.write_bytes(content)
-        with pytest.raises(InputError, match=f"{path.name} {said}") as error:
+        with pytest.raises(InputError, match=f"{path.name} is not a whole Parquet file") as error:
             prepare_heysquad(source, tmp_path / "out")
         assert "\n" not in str(error.value)
     table(path, {"id": "q", "text": "another table"})

@@ -27,7 +27,7 @@ def source(tmp_path, squad_json):
     return root
 
 
-def test_splits_counts_and_the_ceiling(source, tmp_path):
+def test_splits_counts_and_the_ceiling(source, tmp_path, squad_json):
     report = prepare_spoken_squad(source, tmp_path / "out")
     assert list(report["splits"]) == ["train", "test", "test-wer44", "test-wer54"] and not report["absent"]
     clean, noisy = report["splits"]["test"], report["splits"]["test-wer44"]
@@ -42,18 +42,15 @@ def test_splits_counts_and_the_ceiling(source, tmp_path):
     assert [a.char_start for a in test.questions[0].answers] == [4]
     noisy = load_corpus(tmp_path / "out", "test-wer54")
     assert [a.char_start for q in noisy.questions for a in q.answers] == [None] * 3
-
-
-def test_the_original_gives_texts_to_the_tests_alone(source, tmp_path, squad_json):
+    # SQuAD's own file gives its texts to the tests alone
     asked = [("q1", "Who won?", [("Denver Broncos", 4), ("Broncos", 11)]), ("q2", "Why?", [("game", 48)])]
     squad_json(source / "dev-v1.1.json", (ORIGINAL, asked), ("No question here.", []))
-    report = prepare_spoken_squad(source, tmp_path / "out")
-    noisy, clean, train = (load_corpus(tmp_path / "out", split) for split in ("test-wer44", "test", "train"))
+    facts = prepare_spoken_squad(source, tmp_path / "texts")["splits"]["test-wer44"]
+    noisy, clean, train = (load_corpus(tmp_path / "texts", split) for split in ("test-wer44", "test", "train"))
     assert (noisy.passages["0_0"].text, noisy.passages["0_0"].transcript) == (ORIGINAL, NOISY)
     assert [a.char_start for q in noisy.questions for a in q.answers] == [4, 11, 48]  # in the original they are right
     assert clean.passages["0_1"].text == "No question here."
     assert train.passages["0_0"].text == "" and train.questions[0].answers[0].char_start == 42
-    facts = report["splits"]["test-wer44"]
     assert (facts["answer_in_context"], facts["answer_in_original"]) == (0.5, 1)
 
 
@@ -72,10 +69,8 @@ def test_one_file_alone(tmp_path, squad_json, name, split):
 
 
 def test_recordings_of_the_clean_splits(source, tmp_path, recording):
-    for split, paragraphs in (("dev_wav", (0, 1)), ("train_wav", (0,))):
-        for paragraph in paragraphs:
-            for sentence in range(2):
-                recording(source / f"Spoken-SQuAD_audio/{split}/0_{paragraph}_{sentence}.wav", 0.5, 24_000)
+    for name in ("dev_wav/0_0_0", "dev_wav/0_0_1", "dev_wav/0_1_0", "dev_wav/0_1_1", "train_wav/0_0_0", "train_wav/0_0_1"):
+        recording(source / f"Spoken-SQuAD_audio/{name}.wav", 0.5, 24_000)
     (source / "Spoken-SQuAD_audio/dev_wav/0_1_1.wav").write_bytes(b"RIFF")
     report = prepare_spoken_squad(source, tmp_path / "out", Wanted(workers=2))
     corpus = load_corpus(tmp_path / "out", "test")
@@ -121,15 +116,12 @@ def test_the_real_clean_test(shared, tmp_path):
     assert found["empty answers"] == 3 and found["passages without questions"] == 171
     assert not any("offset" in what for what in found) and facts["answer_in_letters"] == 1
     assert report["absent"] == ["train", "test-wer44", "test-wer54"]
-
-
-def test_noise_on_the_real_test_makes_a_ceiling(shared, tmp_path, squad_json):
-    """Real questions over transcripts without every third word, as the noisy files are: answers and offsets stay."""
+    # over transcripts without every third word, as the noisy files are: answers and offsets stay
     content = json.loads((shared("spoken_squad") / "spoken_test-v1.1.json").read_text())
     content["data"] = content["data"][:3]
-    asked = sum(len(p["qas"]) for article in content["data"] for p in article["paragraphs"])
-    for paragraph in (p for article in content["data"] for p in article["paragraphs"]):
+    paragraphs = [p for article in content["data"] for p in article["paragraphs"]]
+    for paragraph in paragraphs:
         paragraph["context"] = " ".join(w for i, w in enumerate(paragraph["context"].split()) if i % 3)
     (tmp_path / "spoken_test-v1.1_WER44.json").write_text(json.dumps(content))
-    facts = prepare_spoken_squad(tmp_path, tmp_path / "out")["splits"]["test-wer44"]
-    assert facts["questions"]["kept"] == asked > 300 and 0.4 < facts["answer_in_context"] < 0.8
+    facts = prepare_spoken_squad(tmp_path / "spoken_test-v1.1_WER44.json", tmp_path / "noisy")["splits"]["test-wer44"]
+    assert facts["questions"]["kept"] == sum(len(p["qas"]) for p in paragraphs) > 300 and 0.4 < facts["answer_in_context"] < 0.8

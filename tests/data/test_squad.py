@@ -1,14 +1,222 @@
-"""Plain SQuAD and DRCD JSON: splits by name, recordings by id, times of words."""
+"""Plain SQuAD and DRCD JSON: every schema that is published, what is odd about questions, recordings by id, times of words."""
 
 import json
 
 import numpy as np
 import pytest
 import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from speechssl.data.records import load_corpus
-from speechssl.data.squad import prepare_drcd, prepare_squad, split_of
+from speechssl.data.prepare import PrepareReport
+from speechssl.data.records import Answer, Passage, Span, load_corpus
+from speechssl.data.squad import (
+    Asked,
+    Gold,
+    Paragraph,
+    Style,
+    as_text,
+    is_squad,
+    originals,
+    places,
+    prepare_drcd,
+    prepare_squad,
+    read_golds,
+    read_squad,
+    read_words,
+    records_of,
+    split_of,
+    with_times,
+)
 from speechssl.errors import InputError
+
+# ---- files, as they are read
+
+
+def test_every_schema(tmp_path, squad_json):
+    asked = [("q1", "Where?", [("Rome", 16), ("in Rome", 13)])]
+    first, second = read_squad(squad_json(tmp_path / "a.json", ("Ann was born in Rome.", asked), ("Empty.", [])))
+    assert (first.title, first.context, first.id, second.article, second.number) == ("Title", "Ann was born in Rome.", "", 0, 1)
+    assert first.asked[0].golds == (Gold("Rome", 16), Gold("in Rome", 13)) and first.asked[0].impossible is None
+    assert second.asked == ()
+    path = squad_json(tmp_path / "drcd.json", ("在歐洲", [("1147-1-1", "哪裡？", [("歐洲", 1)])]), drcd="1147")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # a byte order mark does no harm
+    (paragraph,) = read_squad(path)
+    assert paragraph.id == "1147-1" and paragraph.asked[0].golds == (Gold("歐洲", 1),)
+    impossible = {"id": 7, "question": "Who?", "answers": [], "is_impossible": True, "plausible_answers": [{"text": "x"}]}
+    some = [{"context": "a \ud83d b", "qas": [impossible]}, {"context": "c"}, {"context": "d", "qas": None}]
+    (tmp_path / "2.json").write_text(json.dumps({"data": [{"paragraphs": some}]}))  # SQuAD 2.0, and half a surrogate pair
+    first, second, third = read_squad(tmp_path / "2.json")
+    assert (first.title, first.asked[0].id, first.asked[0].impossible, first.asked[0].golds) == ("", "7", True, ())
+    assert first.context == "a � b" and second.asked == third.asked == ()
+
+
+@pytest.mark.parametrize(
+    ("answers", "golds"),
+    [
+        ([{"text": "a", "answer_start": 3}], [("a", 3)]),
+        ({"text": ["a", "b"], "answer_start": [3, 5]}, [("a", 3), ("b", 5)]),
+        ({"text": ["a", "b"], "answer_start": [3]}, [("a", 3), ("b", None)]),
+        ({"text": [], "answer_start": []}, []),
+        ({"text": "a", "answer_start": 3}, [("a", 3)]),
+        ([{"text": 1871, "answer_start": "4"}], [("1871", 4)]),
+        ([{"text": "a", "answer_start": -1}, {"text": "b"}, {"answer_start": 0}], [("a", None), ("b", None), ("", 0)]),
+        ([{"text": "a", "answer_start": 2.5}, {"text": "b", "answer_start": 2.0}], [("a", None), ("b", 2)]),
+        ([{"text": "a", "answer_start": True}, {"text": "b", "answer_start": float("inf")}], [("a", None), ("b", None)]),
+        (None, []),
+        ({}, []),
+    ],
+)
+def test_answers_in_every_form(answers, golds):
+    assert read_golds(answers) == tuple(Gold(*gold) for gold in golds)
+
+
+@pytest.mark.parametrize("answers", ["Rome", 3, ["Rome"], [None]])
+def test_answers_that_are_none(answers):
+    with pytest.raises(TypeError):
+        read_golds(answers)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"data": [{"paragraphs": [{"context": "a", "qas": [', "is not whole JSON .*; copy or download it again"),
+        (b"[" * 100_000, "is not whole JSON"),
+        (b'{"data": "\xff\xfe"}', "is not whole JSON"),
+        (b'{"rows": []}', "it has no list called data"),
+        (b"[]", "it has no list called data"),
+        (b'{"data": [3]}', r"data\[0\] has no list called paragraphs"),
+        (b'{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\].paragraphs\[0\] has no text called context"),
+        (b'{"data": [{"paragraphs": [{"context": "", "qas": {}}]}]}', r"paragraphs\[0\] has no list called qas"),
+        (b'{"data": [{"paragraphs": [{"context": "", "qas": [{"id": 1}]}]}]}', r"qas\[0\] has no question"),
+        (b'{"data": [{"paragraphs": [{"context": "", "qas": [{"question": "", "answers": "x"}]}]}]}', "answers are not a list"),
+    ],
+)
+def test_another_file_is_one_sentence_that_names_it(tmp_path, content, message):
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(InputError, match=message) as error:
+        read_squad(tmp_path / "x.json")
+    assert str(error.value).startswith(str(tmp_path / "x.json")) and "\n" not in str(error.value)
+    assert is_squad(tmp_path / "x.json") == ("whole JSON" in message or '{"data": [' in content.decode("latin-1"))
+    with pytest.raises(InputError, match="no.json"):
+        read_squad(tmp_path / "no.json")
+
+
+@given(st.text(st.characters(), max_size=20) | st.integers() | st.none())
+def test_any_text_can_be_written_and_keeps_its_offsets(value):
+    text = as_text(value)
+    assert text.encode("utf-8") is not None
+    assert not isinstance(value, str) or len(text) == len(value)
+
+
+# ---- records: kept with a remark, or set aside with a reason, and the counts always add up
+
+BORN = "Ann was born in Rome."
+ROME = (Gold("Rome", 16),)
+
+
+def paragraph(*asked, context=BORN, number=0, name="", title=""):
+    return Paragraph(0, number, name, title, context, tuple(asked))
+
+
+def recorded(*paragraphs, style=None, **more):
+    """The records, what was remarked and how often, and why items were set aside."""
+    report = PrepareReport("corpus")
+    records, _ = records_of("test", list(paragraphs), style or Style(), report, **more)
+    remarks = {what: number for (_, (what, _)), number in report.found.items()}
+    return records, remarks, {line["id"]: line["reason"] for line in report.aside}
+
+
+def test_offsets():
+    records, *odd = recorded(paragraph(Asked("q", "Where?", ROME)))
+    assert records.passages[0].text == BORN and records.passages[0].id == records.questions[0].passage == "0_0"
+    assert records.questions[0].answers == (Answer("Rome", char_start=16),) and odd == [{}, {}]
+    golds = (Gold("Rome", 15), Gold("Rome", None), Gold("rome", 16), Gold("Rome", 10**30), Gold("Rome", 16))
+    wrong = paragraph(Asked("q", "Where?", golds))
+    records, remarks, _ = recorded(wrong)
+    assert [a.char_start for a in records.questions[0].answers] == [None, None, None, None, 16]
+    assert remarks == {"answers whose offset does not match": 4}
+    records, remarks, _ = recorded(wrong, style=Style(offsets=False))
+    assert {a.char_start for a in records.questions[0].answers} == {None}
+    assert remarks == {"answers with offsets of another text": 5}
+
+
+def test_empty_answers_leave_their_question_unless_all_are():
+    some = Asked("some", "Where?", (Gold("", 0), *ROME, Gold(" ", 3)))
+    records, remarks, aside = recorded(paragraph(some, Asked("all", "Where?", (Gold("", 0),)), Asked("none", "Where?", ())))
+    assert [(q.id, len(q.answers)) for q in records.questions] == [("some", 1)]
+    assert remarks == {"empty answers": 3}
+    assert aside == {"all": "every answer is empty", "none": "no answer, and not marked impossible"}
+    three = (Asked("a", "Who?", (), True), Asked("b", "Who?", ROME, True), Asked("c", "Where?", ROME, False))
+    records, remarks, _ = recorded(paragraph(*three))
+    assert [len(q.answers) for q in records.questions] == [0, 0, 1]
+    assert remarks == {"questions marked impossible that have answers": 1}
+
+
+def test_empty_texts_are_set_aside_but_empty_transcripts_are_kept():
+    rows = (paragraph(Asked("a", "Where?", ROME), context=" "), paragraph(Asked("b", "", ROME), number=1))
+    records, _, aside = recorded(*rows)
+    assert aside == {"0_0": "empty passage", "a": "its passage is set aside", "b": "empty question"} and not records.questions
+    records, remarks, _ = recorded(*rows, style=Style(transcribed_passages=True, transcribed_questions=True))
+    assert [q.id for q in records.questions] == ["a", "b"] and len(records.passages) == 2
+    assert {"passages with an empty transcript", "questions with an empty transcript"} < set(remarks)
+
+
+def test_ids():
+    same, other = Asked("q", "Where?", ROME), Asked("q", "In which town?", ROME)
+    records, remarks, aside = recorded(paragraph(same, same, other, name="p"), paragraph(same, name="p"))
+    assert [p.id for p in records.passages] == ["p", "p#2"]
+    assert [(q.id, q.passage) for q in records.questions] == [("q", "p"), ("q#2", "p"), ("q#3", "p#2")]
+    assert aside == {"q": "the same question, word for word, with the same id"}
+    assert remarks == {"ids of questions that occur twice": 2, "ids of passages that occur twice": 1}
+    records, remarks, _ = recorded(paragraph(Asked("", "Where?", ROME), Asked("", "Who?", ROME)))
+    assert [q.id for q in records.questions] == ["0_0-1", "0_0-2"] and remarks == {"questions without an id": 2}
+
+
+def test_transcripts_and_their_originals():
+    transcribed = paragraph(Asked("q", "wear", (Gold("rome", 16), Gold("Rome", 9))), context="and was born in rome")
+    style = Style(transcribed_passages=True, transcribed_questions=True)
+    records, *_ = recorded(transcribed, style=style)
+    assert (records.passages[0].text, records.passages[0].transcript) == ("", "and was born in rome")
+    assert (records.questions[0].text, records.questions[0].transcript) == ("", "wear")
+    assert [a.char_start for a in records.questions[0].answers] == [16, None]
+    known = originals([paragraph(Asked("q", "Where?", ROME), title="Ann"), paragraph(context="Original.", number=1, title="Ann")])
+    records, remarks, _ = recorded(transcribed, style=style, originals=known)
+    assert (records.passages[0].text, records.passages[0].transcript) == (BORN, "and was born in rome")
+    assert (records.questions[0].text, records.questions[0].transcript) == ("Where?", "wear")
+    assert [a.char_start for a in records.questions[0].answers] == [None, 16]  # in what is written, which is the text now
+    assert remarks == {"answers that are not word for word in the original": 1}
+    by_place = [paragraph(context="oh", number=1, title="Ann"), paragraph(context="no", number=2, title="Ann")]
+    records, remarks, _ = recorded(*by_place, style=Style(transcribed_passages=True), originals=known)
+    assert [p.text for p in records.passages] == ["Original.", ""] and remarks["passages without original"] == 1
+
+
+asked = st.builds(
+    Asked,
+    st.sampled_from(["", "a", "b", "a#2"]),
+    st.sampled_from(["", " ", "Where?", "Who?"]),
+    st.lists(st.builds(Gold, st.sampled_from(["", "Rome", "x"]), st.sampled_from([None, 0, 16])), max_size=2).map(tuple),
+    st.sampled_from([None, True, False]),
+)
+names = (st.integers(0, 1), st.integers(0, 1), st.sampled_from(["", "p", "0_0", "p#2"]), st.just(""))
+paragraphs = st.builds(Paragraph, *names, st.sampled_from(["", BORN, "Rome"]), st.lists(asked, max_size=3).map(tuple))
+
+
+@settings(max_examples=50)
+@given(st.lists(paragraphs, max_size=4), st.booleans(), st.booleans())
+def test_kept_and_set_aside_make_up_what_was_read(rows, passages, questions):
+    report, style = PrepareReport("corpus"), Style(transcribed_passages=passages, transcribed_questions=questions)
+    records, _ = records_of("test", rows, style, report)
+    report.keep("test", "passages", len(records.passages))
+    report.keep("test", "questions", len(records.questions))
+    facts = report.to_json({}, {})["splits"]  # asserts it
+    assert not rows or facts["test"]["passages"]["read"] == len(rows)
+    ids = {p.id for p in records.passages}
+    assert len(ids) == len(records.passages) and len({q.id for q in records.questions}) == len(records.questions)
+    assert all(q.passage in ids for q in records.questions)
+
+
+# ---- the corpora
 
 TEXT = "Ann, who was born in Rome, left."
 ASKED = [("q1", "Where was she born?", [("Rome", 21), ("in Rome", 18)]), ("q2", "Who?", [("Ann", 0)])]
@@ -22,20 +230,20 @@ def source(tmp_path, squad_json):
     return tmp_path / "in"
 
 
-def test_texts_alone(source, tmp_path):
-    report = prepare_squad(source, tmp_path / "out")
+def remarks_of(report, split):
+    return {f["what"]: f["count"] for f in report["splits"][split]["found"]}
+
+
+def test_texts_alone(source, tmp_path, squad_json):
+    splits = prepare_squad(source, tmp_path / "out")["splits"]
     train, dev = (load_corpus(tmp_path / "out", split) for split in ("train", "dev"))
     assert train.passages["0_0"].text == TEXT and [q.answers[0].char_start for q in train.questions] == [21, 0]
     assert len(dev.questions) == 1 and not dev.answerable
-    assert report["splits"]["train"]["questions"]["published"] == 87_599
-    assert report["splits"]["dev"]["questions"]["published"] == 11_873
-    assert report["splits"]["train"]["hours"] == {"passages": 0, "questions": 0}
-
-
-def test_drcd_is_mandarin_and_keeps_its_ids(tmp_path, squad_json):
+    assert [splits[split]["questions"]["published"] for split in ("train", "dev")] == [87_599, 11_873]
+    assert splits["train"]["hours"] == {"passages": 0, "questions": 0}
     path = squad_json(tmp_path / "DRCD_dev.json", ("在歐洲", [("1-1-1", "哪裡？", [("歐洲", 1)])]), drcd="1")
-    report = prepare_drcd(path, tmp_path / "out")
-    corpus = load_corpus(tmp_path / "out", "dev")
+    report = prepare_drcd(path, tmp_path / "drcd")
+    corpus = load_corpus(tmp_path / "drcd", "dev")
     assert corpus.passages["1-1"].language == "zh" and corpus.questions[0].passage == "1-1"
     assert report["splits"]["dev"]["passages"] == {"read": 1, "kept": 1, "set_aside": 0, "published": 1_000, "agrees": False}
 
@@ -47,12 +255,12 @@ def test_drcd_is_mandarin_and_keeps_its_ids(tmp_path, squad_json):
         ("DRCD_training", "train"),
         ("validation", "dev"),
         ("my test", "test"),
-        ("a b/c", "a-b"),
+        ("a b", "a-b"),
         ("mine", "mine"),
     ],
 )
 def test_splits_by_name(tmp_path, name, split):
-    assert split_of(tmp_path / f"{name.split('/')[0]}.json") == split
+    assert split_of(tmp_path / f"{name}.json") == split
 
 
 @pytest.mark.parametrize("folder", ["audio", "audio/train"])
@@ -71,27 +279,27 @@ def test_recordings_and_times(source, tmp_path, recording, folder):
     times = [(a.text, a.start, a.end) for q in corpus.questions for a in q.answers]
     assert times == [("Rome", 0.5, 0.7), ("in Rome", 0.4, 0.7), ("Ann", 0.0, 0.1)]
     assert all(q.audio for q in corpus.questions) and report["splits"]["train"]["with_times"] == 2
-    assert [f["what"] for f in report["splits"]["train"]["found"]] == ["passages without questions"]
+    assert remarks_of(report, "train") == {"passages without questions": 1}
 
 
-def test_segments_from_1_and_a_hole(tmp_path, squad_json, recording):
+def test_segments_from_1_a_hole_and_recordings_of_nothing(tmp_path, squad_json, recording):
     squad_json(tmp_path / "in/test.json", (TEXT, ASKED[:1]), ("More.", [("q3", "What?", [("More", 0)])]))
-    for name in ("0_0_1", "0_0_2", "0_1_0", "0_1_2"):
+    for name in ("0_0_1", "0_0_2", "0_1_0", "0_1_2", "7_7", "else"):
         recording(tmp_path / f"in/audio/{name}.wav")
     report = prepare_squad(tmp_path / "in", tmp_path / "out")
     corpus = load_corpus(tmp_path / "out", "test")
     assert list(corpus.passages) == ["0_0"] and [q.id for q in corpus.questions] == ["q1"]
     assert report["splits"]["test"]["set_aside"] == {"segments of its recording are missing": 1, "its passage is set aside": 1}
-    assert {f["what"]: f["count"] for f in report["splits"]["test"]["found"]}["answers without times"] == 2
+    found = remarks_of(report, "test")
+    assert found["answers without times"] == 2 and found["recordings of no passage or question"] == 2
+    assert found["questions without recordings"] == 1
 
 
-def test_a_passage_and_a_question_of_one_id_in_an_odd_script(tmp_path, squad_json, recording):
-    """Ids become names of files; both are written, and neither overwrites the other."""
-    squad_json(tmp_path / "in/test.json", ("Rome it is.", [("梵/文", "Where?", [("Rome", 0)])]))
-    content = json.loads((tmp_path / "in/test.json").read_text())
+def test_a_passage_and_a_question_of_one_id_are_two_files(tmp_path, squad_json, recording):
+    path = squad_json(tmp_path / "in/test.json", ("Rome it is.", [("x", "Where?", [("Rome", 0)])]))
+    content = json.loads(path.read_text())
     content["data"][0]["paragraphs"][0]["id"] = "x"
-    content["data"][0]["paragraphs"][0]["qas"][0]["id"] = "x"
-    (tmp_path / "in/test.json").write_text(json.dumps(content))
+    path.write_text(json.dumps(content))
     samples = recording(tmp_path / "in/audio/x.ogg", 0.5)
     prepare_squad(tmp_path / "in", tmp_path / "out")
     corpus = load_corpus(tmp_path / "out", "test")
@@ -106,6 +314,8 @@ def test_another_folder_is_one_sentence(tmp_path, source):
         with pytest.raises(InputError, match="give a SQuAD or DRCD JSON file, or the folder") as error:
             prepare_squad(tmp_path / folder, tmp_path / "out")
         assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="no text rules for the language 'fr'"):
+        prepare_squad(source, tmp_path / "out", language="fr")
     (source / "dev-v2.0.json").write_text('{"data": [')
     with pytest.raises(InputError, match="dev-v2.0.json is not whole JSON"):
         prepare_squad(source, tmp_path / "out")
@@ -116,72 +326,77 @@ def test_another_folder_is_one_sentence(tmp_path, source):
     assert not (tmp_path / "out").exists()
 
 
-def test_chinese_is_not_taken_for_english(tmp_path, squad_json):
-    path = squad_json(tmp_path / "dev.json", ("在歐洲 the EU", [("1", "歐洲在哪裡？", [("歐洲", 1)])]))
-    with pytest.raises(
-        InputError, match=r"dev.json is mostly in Chinese characters.*`speechssl prepare drcd`, or say --language zh$"
-    ):
-        prepare_squad(path, tmp_path / "out")
+def test_chinese_is_not_taken_for_english_nor_english_for_chinese(tmp_path, squad_json):
+    chinese = squad_json(tmp_path / "dev.json", ("在歐洲 the EU", [("1", "歐洲在哪裡？", [("歐洲", 1)])]))
+    english = squad_json(tmp_path / "test.json", ("The EU (歐盟) lies in Europe.", [("1", "Where is it?", [("Europe", 20)])]))
+    with pytest.raises(InputError, match="dev.json is mostly in Chinese char.*`speechssl prepare drcd`, or say --language zh$"):
+        prepare_squad(chinese, tmp_path / "out")
+    with pytest.raises(InputError, match=r"test.json has hardly a Chinese.*`speechssl prepare squad`, or say --language en$"):
+        prepare_drcd(english, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    prepare_squad(path, tmp_path / "out", language="zh")
-    assert load_corpus(tmp_path / "out", "dev").questions[0].language == "zh"
-    path = squad_json(tmp_path / "test.json", ("A 梵語 word.", [("1", "Which?", [("梵語", 2)])]))
-    prepare_squad(path, tmp_path / "english")  # that quotes some
-    squad_json(tmp_path / "train.json", ("x", [("1", "", [("x", 0)])]))
-    prepare_squad(tmp_path / "train.json", tmp_path / "empty")
+    prepare_squad(chinese, tmp_path / "zh", language="zh")
+    assert load_corpus(tmp_path / "zh", "dev").questions[0].language == "zh"
+    prepare_drcd(english, tmp_path / "en", language="en")  # that quotes some Chinese
+    assert load_corpus(tmp_path / "en", "test").questions[0].language == "en"
 
 
-def test_english_is_not_taken_for_chinese(tmp_path, squad_json):
-    path = squad_json(tmp_path / "dev.json", ("The EU (歐盟) lies in Europe.", [("1", "Where is it?", [("Europe", 20)])]))
-    with pytest.raises(InputError, match=r"dev.json has hardly a Chinese.*`speechssl prepare squad`, or say --language en$"):
-        prepare_drcd(path, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    prepare_drcd(path, tmp_path / "out", language="en")
-    assert load_corpus(tmp_path / "out", "dev").questions[0].language == "en"
-
-
-def test_a_language_without_rules_is_refused_before_anything_is_written(source, tmp_path):
-    with pytest.raises(InputError, match="no text rules for the language 'fr'"):
-        prepare_squad(source, tmp_path / "out", language="fr")
-    assert not (tmp_path / "out").exists()
-
-
-def test_recordings_of_nothing_are_counted(tmp_path, squad_json, recording):
-    squad_json(tmp_path / "in/test.json", (TEXT, ASKED[:1]))
-    for name in ("0_0", "7_7", "else"):
-        recording(tmp_path / f"in/audio/{name}.wav")
-    report = prepare_squad(tmp_path / "in", tmp_path / "out")
-    found = {f["what"]: f["count"] for f in report["splits"]["test"]["found"]}
-    assert found["recordings of no passage or question"] == 2 and found["questions without recordings"] == 1
-
-
-def test_a_folder_of_something_else_is_not_written_into(source, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/mine.txt").write_text("mine")
-    with pytest.raises(InputError, match="is not empty and not the squad corpus; choose another folder"):
-        prepare_squad(source, tmp_path / "out")
-    assert [p.name for p in (tmp_path / "out").iterdir()] == ["mine.txt"]
-
-
-def test_all_of_it_reads_the_real_odsqa(shared, tmp_path):
-    report = prepare_drcd(shared("odsqa", "ODSQA_textq_test-v1.1.json"), tmp_path / "out")
-    assert report["splits"]["test"]["questions"] == {"read": 1_464, "kept": 1_464, "set_aside": 0}
-    assert np.isclose(report["splits"]["test"]["answer_in_letters"], 1)
-
-
-@pytest.mark.parametrize(
-    "paragraphs, why",
-    [((), "its files are empty"), ((("", []),), "its files are empty")],
-)
-def test_what_holds_no_question_that_can_be_used_is_refused(tmp_path, squad_json, paragraphs, why):
-    squad_json(tmp_path / "in/dev-v1.1.json", *paragraphs)
-    with pytest.raises(InputError, match=rf"in holds no question of squad that can be used \({why}\)"):
-        prepare_squad(tmp_path / "in", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_passages_without_any_question_are_a_corpus(tmp_path, squad_json):
-    squad_json(tmp_path / "in/dev-v1.1.json", (TEXT, []))
+def test_what_holds_no_question_that_can_be_used_is_refused(tmp_path, squad_json):
+    for some in ((), (("", []),)):
+        squad_json(tmp_path / "in/dev-v1.1.json", *some)
+        with pytest.raises(InputError, match=r"in holds no question of squad that can be used \(its files are empty\)"):
+            prepare_squad(tmp_path / "in", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    squad_json(tmp_path / "in/dev-v1.1.json", (TEXT, []))  # passages without any question are a corpus
     report = prepare_squad(tmp_path / "in", tmp_path / "out")["splits"]["dev"]
     assert report["passages"]["kept"] == 1
     assert report["questions"] == {"read": 0, "kept": 0, "set_aside": 0, "published": 10_570, "agrees": False}
+
+
+def test_the_real_odsqa_is_drcd(shared, tmp_path):
+    facts = prepare_drcd(shared("odsqa", "ODSQA_textq_test-v1.1.json"), tmp_path / "out")["splits"]["test"]
+    assert facts["questions"] == {"read": 1_464, "kept": 1_464, "set_aside": 0} and np.isclose(facts["answer_in_letters"], 1)
+
+
+# ---- words found in a text, and answers timed by them
+
+
+def spans(words):
+    return tuple(Span(word, float(i), i + 1.0) for i, word in enumerate(words))
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "found"),
+    [
+        ("Ann, in Rome.", "ann in Rome", [(0, 3), (5, 7), (8, 12)]),
+        ("a a", "a a", [(0, 1), (2, 3)]),
+        ("在歐洲", "在 歐洲", [(0, 1), (1, 3)]),
+        ("Ann left Rome", "Ann Rome", None),
+        ("Ann", "Ann Rome", None),
+        ("İstanbul is", "is", None),
+        ("Ann", "", []),
+    ],
+)
+def test_places(text, words, found):
+    assert places(text, spans(words.split())) == found
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=8), st.data())
+def test_an_answer_of_whole_words_has_their_times(words, data):
+    first = data.draw(st.integers(0, len(words) - 1))
+    last = data.draw(st.integers(first, len(words) - 1))
+    start = len(" ".join([*words[:first], ""])) if first else 0
+    passage = Passage("p", "", 99.0, " ".join(words), "", "en", spans(words))
+    (answer,) = with_times((Answer(" ".join(words[first : last + 1]), char_start=start),), passage)
+    assert (answer.start, answer.end) == (first, last + 1)
+
+
+def test_no_times_without_an_offset_or_where_the_words_are_others():
+    passage = Passage("p", "", 9.0, "Ann left", "", "en", spans(["Bob", "left"]))
+    assert with_times((Answer("left", char_start=4), Answer("left")), passage) == (Answer("left", char_start=4), Answer("left"))
+
+
+@pytest.mark.parametrize("content", ["{", "[3]", '[["a", 1]]', '[["a", "x", 2]]', '[["a", 2, 1]]', '[["a", 0, NaN]]', "3"])
+def test_files_that_hold_no_words_are_named(tmp_path, content):
+    (tmp_path / "p.words.json").write_text(content)
+    with pytest.raises(InputError, match=r"p.words.json .*; write it anew or remove it"):
+        read_words(tmp_path / "p.words.json")

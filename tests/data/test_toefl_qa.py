@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,6 @@ from speechssl.data.records import load_corpus
 from speechssl.data.toefl_qa import prepare_toefl_qa, tidy
 from speechssl.errors import InputError
 
-REAL = Path(__file__).parents[3] / "shared" / "data" / "toefl_qa"
 STORY = ["hi ,  um  ,  i need help .", "it costs 25 $ .then you pay ."]
 
 
@@ -42,7 +40,8 @@ def found(report, split):
     return {f["what"]: (f["count"], f["done"]) for f in report["splits"][split]["found"]}
 
 
-# ---- what is read
+def set_aside(out):
+    return [json.loads(line) for line in (out / "set_aside.jsonl").read_text().splitlines()]
 
 
 def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_path):
@@ -67,54 +66,49 @@ def test_any_part_of_the_layout_will_do(source, tmp_path, below):
     assert report["splits"]["train"]["questions"]["read"] == (1 if below.endswith("1_1") else 3)
 
 
-def test_files_outside_a_split_are_taken_for_a_test(source, tmp_path):
+def test_files_outside_a_split(source, tmp_path):
     write(tmp_path / "loose", "tpo_3-lecture_1_1.txt")
-    report = prepare_toefl_qa(tmp_path / "loose", tmp_path / "out")
-    assert list(report["splits"]) == ["test"] and list(questions(tmp_path / "out", "test")) == ["tpo_3-lecture_1_1"]
+    report = prepare_toefl_qa(tmp_path / "loose", tmp_path / "test")
+    assert list(report["splits"]) == ["test"] and list(questions(tmp_path / "test", "test")) == ["tpo_3-lecture_1_1"]
     assert found(report, "test")["questions in no folder train, dev or test"] == (1, "taken for test")
+    write(source / "copies", "tpo_8-lecture_1_1")  # of no split, where others are of one
+    report = prepare_toefl_qa(tmp_path, tmp_path / "out")
+    assert [report["splits"][s]["questions"]["read"] for s in ("train", "dev", "test")] == [3] * 3
+    write(tmp_path / "out" / "dev", "tpo_9-lecture_1_1")  # in a corpus that was prepared there
+    assert prepare_toefl_qa(tmp_path, tmp_path / "out") == report
 
 
-def test_stories_that_are_told_differently_stay_apart(source, tmp_path):
-    write(source / "data" / "dev", "tpo_1-lecture_1_2", lines(["another  .", "with an end ."]))
-    write(source / "data" / "dev", "tpo_1-lecture_1_3", lines(["another."]))
+def test_quirks_are_kept_and_told(source, tmp_path):
+    dev, test = source / "data" / "dev", source / "data" / "test"
+    write(dev, "tpo_1-lecture_1_2", lines(["another  .", "with an end ."]))
+    write(dev, "tpo_1-lecture_1_3", lines(["another."]))
+    write(test, "tpo_2-lecture_1_1", lines(["so", ""], options=["a 1", "a 0", "b 0", "c 0"]).replace("\n", "\r\n") + "\n\n")
+    write(test, "tpo_2-lecture_1_2", lines(["so"], options=["a 1", "a 0", "b 0", "c 0"]))
+    write(test, "tpo_9-lecture_1_1", lines(["so"]).replace("sing", "sing caf\u00e9").encode("cp1252"))
+    write(test, "README", "of no matter")
     report = prepare_toefl_qa(source, tmp_path / "out")
     passages = {name: q.passage for name, q in questions(tmp_path / "out", "dev").items()}
     assert passages["tpo_1-lecture_1_2"] == "tpo_1-lecture_1-version-2" and passages["tpo_1-lecture_1_3"] == "tpo_1-lecture_1"
     assert found(report, "dev")["stories whose questions do not agree about their sentences"] == (1, "kept, a passage a version")
-
-
-def test_quirks_are_kept_and_told(source, tmp_path):
-    folder = source / "data" / "test"
-    write(folder, "tpo_2-lecture_1_1", lines(["so", ""], options=["a 1", "a 0", "b 0", "c 0"]).replace("\n", "\r\n") + "\n\n")
-    write(folder, "tpo_2-lecture_1_2", lines(["so"], options=["a 1", "a 0", "b 0", "c 0"]))
-    write(folder, "tpo_9-lecture_1_1", lines(["so"]).replace("sing", "sing caf\u00e9").encode("cp1252"))
-    write(folder, "README", "of no matter")
-    report = prepare_toefl_qa(source, tmp_path / "out")
-    told = found(report, "test")
-    assert told["sentences without a word"][0] == told["files that are not UTF-8"][0] == 1
-    assert (
-        told["questions of which an option is given twice"][0] == 2
-        and told["questions that are asked again of the same story"][0] == 1
-    )
-    assert told["stories that are told again under another name"][0] == 1
+    odd = {what: number for what, (number, _) in found(report, "test").items()}
+    del odd["questions with several right options"]
+    assert odd == {
+        "sentences without a word": 1,
+        "files that are not UTF-8": 1,
+        "stories that are told again under another name": 1,
+        "questions that are asked again of the same story": 1,
+        "questions of which an option is given twice": 2,
+    }
     assert questions(tmp_path / "out", "test")["tpo_9-lecture_1_1"].options[2] == "to sing café"
 
 
-def test_what_is_no_question_is_set_aside(source, tmp_path):
-    folder = source / "data" / "test"
-    write(folder, "tpo_2-lecture_1_1", lines(options=["a 0", "b 0", "c 0", "d 0"]))
-    write(folder, "tpo_2-lecture_1_2", lines(question=""))
-    write(folder, "tpo_1-lecture_1_1.txt", lines(["another ."]))
-    report = prepare_toefl_qa(source, tmp_path / "out")
-    aside = [json.loads(line) for line in (tmp_path / "out" / "set_aside.jsonl").read_text().splitlines()]
-    assert {(a["file"], a["reason"]) for a in aside} == {
-        ("tpo_2-lecture_1_1", "no option is marked as right"),
-        ("tpo_2-lecture_1_2", "the question has no words"),
-        ("tpo_1-lecture_1_1.txt", "there is another file of this question"),
-    }
-    assert report["splits"]["test"]["questions"] | {"published": 0} == {
-        "read": 6, "kept": 3, "set_aside": 3, "published": 0, "agrees": False
-    }  # fmt: skip
+def test_tabs_part_a_line_as_spaces_do(tmp_path):
+    tabbed = re.sub(" (?=[01]\n)", "\t", lines().replace("SENTENCE ", "SENTENCE\t").replace("OPTION ", "OPTION\t"))
+    write(tmp_path / "data/dev", "tpo_1-lecture_1_1", tabbed)
+    write(tmp_path / "data/test", "tpo_1-lecture_1_1")
+    prepare_toefl_qa(tmp_path / "data", tmp_path / "out")
+    dev, test = (questions(tmp_path / "out", split)["tpo_1-lecture_1_1"] for split in ("dev", "test"))
+    assert (dev.options, dev.correct) == (test.options, test.correct) == (("to ask", "to pay", "to sing", "to go"), (0,))
 
 
 @pytest.mark.parametrize(
@@ -134,6 +128,20 @@ def test_tidy(written, tidied):
 # ---- what is wrong
 
 
+def test_what_is_no_question_is_set_aside(source, tmp_path):
+    folder = source / "data" / "test"
+    write(folder, "tpo_2-lecture_1_1", lines(options=["a 0", "b 0", "c 0", "d 0"]))
+    write(folder, "tpo_2-lecture_1_2", lines(question=""))
+    write(folder, "tpo_1-lecture_1_1.txt", lines(["another ."]))
+    counts = prepare_toefl_qa(source, tmp_path / "out")["splits"]["test"]["questions"]
+    assert {(a["file"], a["reason"]) for a in set_aside(tmp_path / "out")} == {
+        ("tpo_2-lecture_1_1", "no option is marked as right"),
+        ("tpo_2-lecture_1_2", "the question has no words"),
+        ("tpo_1-lecture_1_1.txt", "there is another file of this question"),
+    }
+    assert (counts["read"], counts["kept"], counts["set_aside"]) == (6, 3, 3)
+
+
 BROKEN = [
     (lines()[:-3], "an option ends with 'go', not with 0 or 1", 7),
     (lines()[: lines().index("OPTION to go")], "it has 3 lines OPTION, not four", 6),
@@ -151,22 +159,14 @@ BROKEN = [
 def test_a_broken_file_is_set_aside_with_its_line_and_the_others_are_kept(source, tmp_path, text, reason, line):
     write(source / "data" / "dev", "tpo_1-lecture_1_1", text)
     report = prepare_toefl_qa(source, tmp_path / "out")
-    assert [json.loads(told) for told in (tmp_path / "out" / "set_aside.jsonl").read_text().splitlines()] == [
-        {
-            "split": "dev",
-            "kind": "questions",
-            "id": "tpo_1-lecture_1_1",
-            "reason": reason,
-            "file": "tpo_1-lecture_1_1",
-            "line": line,
-        }
-    ]
+    name = {"split": "dev", "kind": "questions", "id": "tpo_1-lecture_1_1", "file": "tpo_1-lecture_1_1"}
+    assert set_aside(tmp_path / "out") == [name | {"reason": reason, "line": line}]
     counts = report["splits"]["dev"]["questions"]
     assert (counts["read"], counts["kept"], counts["set_aside"]) == (3, 2, 1)
     assert f"1 set aside: {reason}" in described(report) and len(questions(tmp_path / "out", "dev")) == 2
 
 
-@pytest.mark.parametrize(("text", "reason", "line"), [*BROKEN, (lines(question=""), "the question has no words", 0)])
+@pytest.mark.parametrize(("text", "reason", "line"), [BROKEN[0], BROKEN[7], (lines(question=""), "the question has no words", 0)])
 def test_a_folder_in_which_nothing_can_be_used_is_refused_and_nothing_is_written(tmp_path, text, reason, line):
     write(tmp_path / "x" / "dev", "tpo_1-lecture_1_1", text)
     write(tmp_path / "x" / "dev", "tpo_1-lecture_1_2", lines(options=["a 0", "b 0", "c 0", "d 0"]))
@@ -174,20 +174,6 @@ def test_a_folder_in_which_nothing_can_be_used_is_refused_and_nothing_is_written
     with pytest.raises(InputError, match=re.escape(f"x holds no question of TOEFL-QA that can be used (of {where}: {reason})")):
         prepare_toefl_qa(tmp_path / "x", tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_folders_above_the_repository_are_searched_but_not_a_corpus_that_was_prepared_there(source, tmp_path):
-    write(source / "copies", "tpo_8-lecture_1_1")  # of no split
-    report = prepare_toefl_qa(tmp_path, tmp_path / "out")
-    assert (
-        report["corpus"] == "toefl-qa" and [report["splits"][s]["questions"]["read"] for s in ("train", "dev", "test")] == [3] * 3
-    )
-    write(tmp_path / "out" / "dev", "tpo_9-lecture_1_1")
-    assert prepare_toefl_qa(tmp_path, tmp_path / "out") == report
-    loose = prepare_toefl_qa(source / "copies" / "..", tmp_path / "other")
-    assert loose["splits"]["test"]["questions"]["read"] == 3
-    write(tmp_path / "alone" / "some" / "folder", "tpo_8-lecture_1_1")
-    assert list(prepare_toefl_qa(tmp_path / "alone", tmp_path / "third")["splits"]) == ["test"]
 
 
 def test_a_folder_of_something_else_is_told_what_was_expected(tmp_path):
@@ -202,9 +188,9 @@ def test_a_finished_folder_is_left_alone_and_not_mixed_up(source, tmp_path, caps
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")}
     assert prepare_toefl_qa(source, tmp_path / "out") == report
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")} == before
+    assert "is left as it is" in capsys.readouterr().err
     with pytest.raises(InputError, match="other settings"):
         prepare_toefl_qa(source, tmp_path / "out", Wanted(speak=True))
-    assert "is left as it is" in capsys.readouterr().err
     write(source / "data" / "dev", "tpo_7-lecture_1_1")
     with pytest.raises(InputError, match="other settings"):
         prepare_toefl_qa(source, tmp_path / "out")
@@ -224,25 +210,11 @@ def test_spoken_it_has_audio_everywhere(source, tmp_path):
 
 
 @pytest.mark.parametrize(("split", "stories", "asked", "several"), [("train", 150, 717, 101), ("dev", 24, 124, 16)])
-def test_the_real_files_give_the_published_counts(tmp_path, split, stories, asked, several):
-    if not (REAL / "data" / split).is_dir():
-        pytest.skip("the shared data folder is absent (toefl_qa)")
-    facts = prepare_toefl_qa(REAL / "data" / split, tmp_path / "out")["splits"][split]
+def test_the_real_files_give_the_published_counts(shared, tmp_path, split, stories, asked, several):
+    facts = prepare_toefl_qa(shared("toefl_qa", "data", split), tmp_path / "out")["splits"][split]
     assert facts["passages"] == {"read": stories, "kept": stories, "set_aside": 0, "published": stories, "agrees": True}
     assert facts["questions"] == {"read": asked, "kept": asked, "set_aside": 0, "published": asked, "agrees": True}
-    assert facts["found"] == [
-        {"what": "questions with several right options", "count": several, "done": f"all of them count (published {several})"}
-    ]
+    what, done = "questions with several right options", f"all of them count (published {several})"
+    assert facts["found"] == [{"what": what, "count": several, "done": done}]
     texts = [p.text for p in load_corpus(tmp_path / "out", split).passages.values()]
     assert not any(re.search(r"[\w'] [,.?!;:](?!\d)|  ", text) for text in texts)
-
-
-def test_tabs_part_a_line_as_spaces_do(tmp_path):
-    tabbed = (
-        lines().replace("SENTENCE ", "SENTENCE\t").replace("OPTION ", "OPTION\t").replace(" 0\n", "\t0\n").replace(" 1\n", "\t1\n")
-    )
-    write(tmp_path / "data/dev", "tpo_1-lecture_1_1", tabbed)
-    write(tmp_path / "data/test", "tpo_1-lecture_1_1")
-    prepare_toefl_qa(tmp_path / "data", tmp_path / "out")
-    dev, test = (questions(tmp_path / "out", split)["tpo_1-lecture_1_1"] for split in ("dev", "test"))
-    assert (dev.options, dev.correct) == (test.options, test.correct) == (("to ask", "to pay", "to sing", "to go"), (0,))
