@@ -169,7 +169,7 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
     if not path.is_file():  # a pipe would never end
         raise InputError(f"{path} is not a regular file; give the path of one recording")
     if not os.access(path, os.R_OK):
-        raise InputError(f"the audio file {path} may not be read; change its permissions")
+        raise InputError(f"the audio file {path} cannot be read; change its permissions")
     if path.stat().st_size == 0:
         raise InputError(f"the audio file {path} is empty (0 bytes); copy or download it again")
     try:

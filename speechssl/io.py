@@ -202,7 +202,7 @@ def stage(
                     raise InputError(f"{folder} was made from other inputs ({names} differ); choose another folder or delete it")
             elif any(folder.iterdir()):
                 remedy = "choose another folder or delete it"
-                raise InputError(f"{folder} is not empty and does not say what it was made from; {remedy}")
+                raise InputError(f"{folder} is not empty and has no card that names its inputs; {remedy}")
             else:
                 write_json(path, made_from)
         try:
@@ -232,7 +232,7 @@ def models_root() -> Path:
     that names no folder."""
     root = os.environ.get(MODELS)
     if root and not Path(root).is_dir():
-        raise InputError(f"{MODELS} is {root}, which is not a folder; correct the variable, or unset it")
+        raise InputError(f"the variable {MODELS} names {root}, which is not a folder; correct or unset it")
     return Path(root) if root else Path.home() / ".cache/speechssl/models"
 
 
@@ -256,7 +256,7 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
         return snapshot
     place = root / name
     raise InputError(
-        f"found no {what} at {name}: there is no such folder, nor {place}, and {snapshot}; fetch it where the hub can be reached "
+        f"found no {what} at {name}: there is no such folder, nor {place}, and {snapshot}; download it where there is a network "
         f"(`hf download {name} --local-dir {place}`), or give a folder with {FILES[what]}{otherwise}"
     )
 

@@ -86,7 +86,9 @@ def load_systems(
             return load_cascade(models / "text-qa", *load_recogniser(models, name.removeprefix("cascade-"), shared), bf16)
         folder = models / "speechbert"
         if (folder / "card.json").is_file() and read_json(folder / "card.json").get("options", {}).get("spans") is False:
-            raise InputError(f"{folder} has learnt no spans (--no-spans); train it without, or take it to `evaluate choice`")
+            raise InputError(
+                f"{folder} was trained with --no-spans and finds no answers; train it without, or use it in `evaluate choice`"
+            )
         # words begin and end where the CTC head finds them, or (a bound) where the manifest has them
         recogniser, made = (None, None) if name == "speechbert-aligned" else load_recogniser(models, "ctc", shared)
         return load_speechbert(folder, shared, recogniser, made, bf16)
@@ -125,7 +127,7 @@ def answer(
                 encoded.append(loaded.encode(None, samples))
             except ValueError as error:
                 where = source if isinstance(source, (str, Path)) else "the samples given"
-                raise InputError(f"{where} cannot be understood ({error}); give a longer recording") from error
+                raise InputError(f"{where} cannot be processed ({error}); give a longer recording") from error
         answers[loaded.name] = loaded.answer_all([(encoded[0], encoded[1])])[0]
     return answers
 

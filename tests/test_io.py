@@ -140,7 +140,7 @@ def test_a_refused_command_leaves_no_folder_that_would_refuse_the_mended_one(tmp
 
 def test_a_folder_that_does_not_say_what_it_holds_is_left_alone(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(InputError, match="not empty and does not say"), stage(tmp_path, {}):
+    with pytest.raises(InputError, match="not empty and has no card"), stage(tmp_path, {}):
         pytest.fail("it holds something else")
     assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
 

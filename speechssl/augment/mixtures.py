@@ -89,7 +89,7 @@ class FrozenDistorter:
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(f"{path}:{number} is not a row of frozen noise; give a manifest that freezing wrote") from error
         if not self._rows:
-            raise InputError(f"{path} holds no frozen noise; freeze it with a condition other than clean")
+            raise InputError(f"{path} contains no frozen noise; freeze it with a condition other than clean")
 
     @property
     def seed(self) -> int:
@@ -105,7 +105,7 @@ class FrozenDistorter:
         """Raises InputError for a condition that is not in the manifest, and for recordings that are missing or have changed."""
         rows = [row for (_, text), row in self._rows.items() if text == condition.text]
         if not rows and condition.name != "clean":
-            raise InputError(f"{self.manifest} holds no mixture of the condition {condition.text}; freeze it with this condition")
+            raise InputError(f"{self.manifest} has no mixture of the condition {condition.text}; freeze it with this condition")
         for source in [step["source"] for row in rows for step in row["steps"] if "source" in step]:
             for entry in source.get("files", ()):
                 self._piece(entry)
@@ -123,7 +123,7 @@ class FrozenDistorter:
             return samples
         if (row := self._rows.get((utterance_id, condition.text))) is None:
             mixture = f"the utterance {utterance_id} in the condition {condition.text}"
-            raise InputError(f"{self.manifest} holds no mixture of {mixture}; freeze it with both")
+            raise InputError(f"{self.manifest} has no mixture of {mixture}; freeze it with both")
         if row["samples"] != len(samples):
             counts = f"has {len(samples)} samples, not the {row['samples']} it was frozen with"
             raise InputError(f"the utterance {utterance_id} {counts} in {self.manifest}; delete that manifest and freeze it again")
@@ -143,7 +143,7 @@ class FrozenDistorter:
         if noise_hash(noise) != step["sha256"]:
             where = f"for the utterance {row['utterance']} in the condition {row['condition']}"
             raise InputError(
-                f"{self.manifest} was frozen with another noise {where} than is made here; delete it and freeze it again here"
+                f"{self.manifest} was frozen with another noise {where} than this version generates; delete it and freeze it again"
             )
         return noise
 
@@ -151,7 +151,7 @@ class FrozenDistorter:
         file = self.manifest.parent / entry["file"]
         if file not in self._checked:
             if not file.is_file():
-                raise InputError(f"the noise {file} of {self.manifest} does not exist; put it there")
+                raise InputError(f"the noise {file} of {self.manifest} does not exist; restore it")
             self._checked[file] = _file_hash(file)
         if self._checked[file] != entry["sha256"]:
             other = f"the noise {file} is not the one that {self.manifest} was frozen with"

@@ -148,7 +148,7 @@ class NoiseBank:
             name, folders = kind, folders or {}
         if name == "babble":
             if not voices:
-                raise InputError("babble needs voices; name recordings of other people with --voices")
+                raise InputError("babble noise needs voices; give recordings of other people with --voices")
             return cls(name, tuple(voices), seed)
         if name == "musan" or (name == "m" and "musan" in folders):
             folder = folders.get("musan", Path(kind))
@@ -181,7 +181,7 @@ class NoiseBank:
             draw = self._draw(rng, n)
             if np.any(draw.noise):
                 return draw
-        raise InputError(f"{self.files[0]} and its like are silent for the most part; give other noise recordings")
+        raise InputError(f"{self.files[0]} and similar recordings are mostly silent; give other noise recordings")
 
     def _draw(self, rng: np.random.Generator, n: int) -> Draw:
         if self.kind.startswith("coloured:"):  # 6 dB an octave is a factor of 2 in amplitude an octave

@@ -136,7 +136,7 @@ def _kept(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache:
 
 def _mapped(file: Path, edges: np.ndarray, card: Mapping[str, Any]) -> Library:
     if not file.is_file() or file.stat().st_size != 2 * edges[-1]:
-        raise InputError(f"{file.parent} does not hold the noise that its card names; delete the folder, it is made again")
+        raise InputError(f"{file.parent} does not match its card; delete the folder, and it is made again")
     return Library(np.memmap(file, np.int16, "r"), edges, card, file)
 
 
@@ -279,7 +279,7 @@ def parse_distortions(
         raise InputError(f"the probabilities {probability} and {double} of distortions must lie in [0, 1]; change them")
     for low, high in (snr, snr_end or snr):
         if not -100 <= low <= high <= 100:
-            raise InputError(f"the SNR range {low} to {high} dB is not one; give the lower number first, in [-100, 100]")
+            raise InputError(f"the SNR range {low} to {high} dB is not a range; give the lower number first, both in [-100, 100]")
     shares: dict[str, float] = {}
     for part in text.split("+"):
         name, colon, share = part.strip().partition(":")
@@ -311,7 +311,7 @@ def parse_distortions(
 
     def voices() -> Library:
         if "voices" not in sources:
-            raise InputError("babble needs voices; name a folder of recordings as the source voices=FOLDER")
+            raise InputError("babble noise needs voices; give a folder of recordings as voices=FOLDER with --noise")
         return recordings(sources["voices"], "voices")
 
     def made(name: str, share: float) -> Kind:

@@ -31,9 +31,9 @@ class Answer:
 
         engines = [name.partition("-")[2] for name in self.systems if name.startswith("cascade-")]
         if unknown := [name for name in self.systems if name != "dual" and not name.startswith("cascade-")]:
-            raise InputError(f"no system {unknown[0]} can be asked; give dual, cascade-ctc or both with --systems")
+            raise InputError(f"`speechssl answer` has no system {unknown[0]}; give dual, cascade-ctc or both with --systems")
         if len(engines) > 1:
-            raise InputError("one cascade can be asked at a time; give one of them with --systems")
+            raise InputError("`speechssl answer` runs one cascade at a time; give one of them with --systems")
         if self.clip:
             check_clip(self.clip)
             self.clip.parent.mkdir(parents=True, exist_ok=True)

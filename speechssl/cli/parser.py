@@ -254,7 +254,7 @@ def check_section(verb: str, config: type, section: Mapping[str, Any], where: st
         try:
             checked[name] = _converted(action, value)
         except argparse.ArgumentTypeError as error:
-            raise InputError(f"{where} has {value!r} for {name} ({error}); mend it") from error
+            raise InputError(f"{where} has {value!r} for {name} ({error}); correct it") from error
     return checked
 
 
@@ -283,6 +283,6 @@ def _sentence(message: str, verb: str) -> str:
     if found := re.fullmatch("the following arguments are required: (.*)", message):
         return f"`speechssl {verb}` needs {found[1]}; see `speechssl {verb} --help`"
     if found := re.fullmatch("unrecognized arguments: (.*)", message):
-        return f"`speechssl {verb}` does not know what to do with {found[1]}; see `speechssl {verb} --help`"
+        return f"`speechssl {verb}` has no argument {found[1]}; see `speechssl {verb} --help`"
     message = re.sub(r"^argument (--)?", lambda m: m[1] or "", message)
     return f"{message} (`speechssl {verb}`)"

@@ -111,7 +111,7 @@ class SpeechEncoder:
 
     def _check(self, layer: int) -> None:
         if not 0 <= operator.index(layer) <= self.layers:
-            raise InputError(f"{self.name} has the layers 0 to {self.layers}, not {layer}")
+            raise InputError(f"{self.name} has the layers 0 to {self.layers}, not {layer}; choose one of these")
 
     def wave(self, samples: np.ndarray) -> torch.Tensor:
         """What the model is given: (N,) float32, normalised where the encoder wants it. Raises ValueError for what is not finite
@@ -191,7 +191,9 @@ class TransformersEngine:
 
     def __init__(self, model: nn.Module, precision: str = "fp32", device: str = "cpu") -> None:
         if precision not in ("fp32", "bf16"):
-            raise InputError(f"a {model.config.model_type} encoder of this shape runs in fp32 or bf16, not in {precision}")
+            raise InputError(
+                f"a {model.config.model_type} encoder of this shape runs in fp32 or bf16, not in {precision}; choose one of these"
+            )
         self.device = torch.device(device)
         self.lock = threading.Lock()  # the hooks are on the one model that all threads use
         self.dtype = torch.float32 if precision == "fp32" else torch.bfloat16

@@ -97,7 +97,7 @@ class BatchedEngine:
 
     def __init__(self, model: Any, grid: FrameGrid, precision: str, device: str) -> None:
         if precision not in ("fp32", "bf16"):
-            raise InputError(f"on {device} an encoder runs in fp32 or bf16, not in {precision}")
+            raise InputError(f"on {device} encoders run in fp32 or bf16, not in {precision}; choose one of these")
         self.grid, self.device = grid, torch.device(device)
         self.dtype = torch.float32 if precision == "fp32" else torch.bfloat16
         self.group = model.config.feat_extract_norm == "group"

@@ -173,7 +173,9 @@ def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
     if isinstance(before, dict):
         model = _section(before, "model")
     if model.get("activation_fn", "gelu") != "gelu":
-        raise InputError(f"{where} has the activation {model['activation_fn']}, and only gelu is known; give another checkpoint")
+        raise InputError(
+            f"{where} has the activation {model['activation_fn']}, and only gelu is supported; give another checkpoint"
+        )
     layers = _convolutions(model.get("conv_feature_layers"))
     name = str(model.get("_name") or model.get("arch") or "")
     return Architecture(
@@ -206,15 +208,17 @@ def complete(stated: Architecture, state: Mapping[str, torch.Tensor], where: str
     """
     shapes = convolution_shapes(state, where)
     if stated.convolutions is not None and stated.convolutions != tuple((c, k) for c, _, k in shapes):
-        raise InputError(f"{where} has other convolutions than its settings say; fetch or make it again")
+        raise InputError(f"the convolutions of {where} do not match its settings; fetch or make it again")
     if stated.norm is None:
-        raise InputError(f"{where} has one convolution and does not say how it is normalised; give a checkpoint with its settings")
+        raise InputError(
+            f"{where} has one convolution and does not state how it is normalised; give a checkpoint with its settings"
+        )
     guesses = []
     if stated.strides is None:
         if tuple(k for _, _, k in shapes) != KERNELS:
             kernels = ", ".join(str(k) for _, _, k in shapes)
             raise InputError(
-                f"{where} does not say its strides, and its kernels ({kernels}) are unusual; say --strides to `speechssl convert`"
+                f"{where} does not state its strides, and its kernels ({kernels}) are unusual; use `speechssl convert --strides`"
             )
         stated, guesses = replace(stated, strides=STRIDES), ["strides 5 2 2 2 2 2 2"]
     if stated.heads is None:
@@ -223,7 +227,7 @@ def complete(stated: Architecture, state: Mapping[str, torch.Tensor], where: str
             stated = replace(stated, heads=constant.shape[1])
         elif width % HEAD_WIDTH:
             reason = f"{width} is no multiple of {HEAD_WIDTH}"
-            raise InputError(f"{where} does not say its heads, and {reason}; say --heads to `speechssl convert`")
+            raise InputError(f"{where} does not state its number of heads, and {reason}; give --heads to `speechssl convert`")
         else:
             stated = replace(stated, heads=width // HEAD_WIDTH)
         guesses.append(f"{stated.heads} heads")
@@ -247,7 +251,7 @@ def config_of(stated: Architecture, state: Mapping[str, torch.Tensor], where: st
     if len(strides) != len(shapes) or min(strides) < 1:
         raise InputError(f"{where} has {len(shapes)} convolutions, and {len(strides)} strides were given; give one for each")
     if heads < 1 or width % heads:
-        raise InputError(f"{where} is {width} wide, which {heads} heads cannot share; give --heads")
+        raise InputError(f"{where} has width {width}, which is no multiple of {heads} heads; give --heads")
     kind, relative = stated.model_type or "wav2vec2", {}
     if kind == "wavlm":
         buckets = shape(state, "encoder.layers.0.attention.rel_attn_embed.weight", where)[0]
@@ -428,7 +432,9 @@ def build(config: Any, state: Mapping[str, torch.Tensor], where: str) -> torch.n
     try:
         model.load_state_dict(copies, assign=True)
     except RuntimeError as error:
-        raise InputError(f"{where} has weights of other shapes than its first ones ({_words(error)}); fetch it again") from error
+        raise InputError(
+            f"{where} has weights whose shapes do not match its first ones ({_words(error)}); fetch it again"
+        ) from error
     return model.eval().requires_grad_(False)
 
 
@@ -454,7 +460,7 @@ def read_bundle(name: str) -> Weights:
 def read_file(path: Path) -> Weights:
     """A fairseq checkpoint or a torchaudio state dict, told apart by its names."""
     if path.suffix == ".safetensors":
-        raise InputError(f"{path} alone does not say what it is; give the folder that it lies in, with config.json")
+        raise InputError(f"{path} alone does not identify the model; give its folder, with config.json")
     content, settings = read_pt(path), None
     state: Any = content if isinstance(content, Mapping) else {}
     if isinstance(state.get("model"), Mapping):  # fairseq's
@@ -464,14 +470,14 @@ def read_file(path: Path) -> Weights:
     elif isinstance(state.get("state_dict"), Mapping):  # Lightning's
         state = state["state_dict"]
     if not state or not all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items()):
-        raise InputError(f"{path} holds no weights by name; give a fairseq checkpoint or a torchaudio state dict")
+        raise InputError(f"{path} contains no named weights; give a fairseq checkpoint or a torchaudio state dict")
     count, state = len(state), strip(state)
     if len(state) != count:
-        raise InputError(f"{path} holds more than one encoder; give a checkpoint with one")
+        raise InputError(f"{path} contains more than one encoder; give a checkpoint with one")
     kind = "torchaudio" if any(n.startswith(TRANSFORMER) for n in state) else "fairseq"
     if kind == "fairseq" and not any(".self_attn." in name for name in state):
         if any("feature_projection." in name for name in state):
-            raise InputError(f"{path} has Hugging Face's names; give the folder that it lies in, with config.json")
+            raise InputError(f"{path} has Hugging Face's names; give its folder, with config.json")
         raise InputError(f"{path} has neither torchaudio's nor fairseq's names ({some(state)}); give a HuBERT or a wav2vec 2.0")
     state, left_out = split_extras(state, kind)
     card_file, arguments = path.with_suffix(".card.json"), path.with_suffix(".json")
@@ -479,7 +485,7 @@ def read_file(path: Path) -> Weights:
         try:
             stated = architecture_of_fairseq(plain(settings), str(path))
         except RecursionError:
-            raise InputError(f"{path} has settings that hold themselves; fetch or make it again") from None
+            raise InputError(f"{path} has recursive settings; fetch or make it again") from None
         model_type = "hubert" if "label_embs_concat" in left_out else None
         stated, card = stated.over(Architecture(model_type=model_type)), read_json(card_file) if card_file.is_file() else {}
         return Weights(path.name, str(path), kind, state, left_out, stated, card)
@@ -489,7 +495,7 @@ def read_file(path: Path) -> Weights:
         stated = Architecture(**{name: card[name] for name in STATED_IN_CARD if name in card}).over(stated)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = _words(error)
-        raise InputError(f"{arguments} does not hold the arguments of wav2vec2_model ({reason}); mend or delete it") from error
+        raise InputError(f"{arguments} does not hold the arguments of wav2vec2_model ({reason}); correct or delete it") from error
     if any("attention.attention." in name for name in state):
         stated = replace(stated, model_type="wavlm")
     if "mask_generator.mask_embedding" not in state and MASK in card:

@@ -66,9 +66,9 @@ def convert(source: str | Path, out: Path, kind: str, given: Architecture = Arch
         made_from = there.get("made_from")
         weights = made_from.get("hash") if isinstance(made_from, dict) else None
         if weights != card["made_from"]["hash"] or any(there.get(key) != card[key] for key in SAME):
-            raise InputError(f"{out} is there already and is something else; choose another place or delete it")
+            raise InputError(f"{out} already exists and is something else; choose another place or delete it")
         if hash_weights(load_checkpoint(out).model) != weights:
-            raise InputError(f"{out} is there already and no longer holds the weights its card names; delete it and try again")
+            raise InputError(f"{out} already exists and no longer has the weights of its card; delete it and try again")
         return there
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.stem}-"))  # in the same file system
@@ -96,9 +96,9 @@ def _prove(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str)
     weights, read = checkpoint.model.state_dict(), again.model.state_dict()
     same = weights.keys() == read.keys() and all(torch.equal(weights[name], read[name]) for name in weights)
     if again.left_out or again.guesses or not same:
-        raise InputError(f"{source} did not come back from {kind} as it was, so nothing is written; report this as a bug")
+        raise InputError(f"converting {source} to {kind} changed its weights, so nothing was written; report this as a bug")
     if again.normalise != checkpoint.normalise:
-        raise InputError(f"{source} came back from {kind} with another normalisation, so nothing is written; report this as a bug")
+        raise InputError(f"converting {source} to {kind} changed its normalisation, so nothing was written; report this as a bug")
     samples = np.random.default_rng(0).standard_normal(SECONDS * SAMPLE_RATE)
     wave = torch.from_numpy((0.1 * samples).astype(np.float32))
     wave = (wave - wave.mean()) / wave.std(correction=0) if checkpoint.normalise else wave
@@ -106,7 +106,9 @@ def _prove(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str)
     errors = relative_errors(_native_layers(written, again, wave), expected)
     worst = int(np.argmax(errors))  # NaN is the worst
     if not errors[worst] <= TOLERANCE:
-        raise InputError(f"layer {worst} of {source} changes by {errors[worst]:.1e} in {kind}, so nothing is written; report this")
+        raise InputError(
+            f"layer {worst} of {source} differs by {errors[worst]:.1e} in {kind}, so nothing was written; report this as a bug"
+        )
     return errors
 
 
@@ -141,15 +143,15 @@ def _check_place(out: Path, kind: str) -> dict[str, Any] | None:
     if kind not in KINDS:
         raise InputError(f"there is no format {kind}; choose from {', '.join(KINDS)}")
     if kind != "huggingface" and out.suffix not in (".pt", ".pth"):
-        raise InputError(f"{out} would be a file of {kind}; let its name end in .pt")
+        raise InputError(f"{kind} is written to a file; give {out} a name that ends in .pt")
     card = _card_path(out, kind)
     if out.exists():
         there = read_json(card) if card.is_file() else None
         if not isinstance(there, dict):
-            raise InputError(f"{out} is there already and does not say what it is; choose another place or delete it")
+            raise InputError(f"{out} already exists and has no card; choose another place or delete it")
         return there
     if kind != "huggingface" and (beside := [p for p in (card, out.with_suffix(".json")) if p.exists()]):
-        raise InputError(f"{beside[0]} lies where the settings of {out} would; choose another name or delete it")
+        raise InputError(f"{beside[0]} is where the settings of {out} would be written; choose another name or delete it")
     return None
 
 

@@ -207,8 +207,8 @@ def check_known(model: Any, name: str = "the encoder") -> None:
     """Raises InputError on an architecture that cannot be trained here, for whoever wants to know before any work."""
     if not is_known(model.config):
         raise InputError(
-            f"{name} is a {model.config.model_type} model, but no plain HuBERT or wav2vec 2.0 (GELU, no adapters, no batch norm), "
-            "which alone can be trained here; go on from another"
+            f"{name} is a {model.config.model_type} model, not a plain HuBERT or wav2vec 2.0 (GELU, no adapters, no batch norm), "
+            "and only these can be trained; start from another"
         )
 
 

@@ -171,7 +171,9 @@ def _load_huggingface(name: str | Path, given: Architecture) -> Checkpoint:
     folder = checkpoint_folder(local, "speech encoder", OTHERWISE)
     source = str(folder)
     if given != Architecture():
-        raise InputError(f"{source} is a Hugging Face model, whose config.json says strides, heads and norms; give none of them")
+        raise InputError(
+            f"{source} is a Hugging Face model, whose config.json states strides, heads and norms; leave these options out"
+        )
     try:
         config = AutoConfig.from_pretrained(source)
     except (OSError, ValueError, KeyError) as error:
@@ -207,7 +209,9 @@ def _load_weights(source: str, config: Any) -> tuple[torch.nn.Module, tuple[str,
         raise InputError(f"the checkpoint {source} lacks {len(keys)} weights ({some(keys)}); fetch or make it again")
     left_out = sorted(info["unexpected_keys"])
     if rest := [key for key in left_out if not is_extra(key)]:
-        raise InputError(f"the checkpoint {source} has {len(rest)} weights that its config has not ({some(rest)}); mend its config")
+        raise InputError(
+            f"the checkpoint {source} has {len(rest)} weights that its config does not describe ({some(rest)}); correct its config"
+        )
     if MASK in info["missing_keys"]:
         torch.nn.init.zeros_(getattr(model, MASK))
     model = getattr(model, "encoder", model) if config.model_type == "whisper" else model  # without its decoder
@@ -225,11 +229,11 @@ def _normalises(source: str, config: Any) -> tuple[bool, tuple[str, ...]]:
         extractor = AutoFeatureExtractor.from_pretrained(source)
     except OSError as error:
         if (Path(source) / "preprocessor_config.json").is_file():
-            raise InputError(f"cannot read {source}/preprocessor_config.json ({first_line(error)}); mend it") from error
+            raise InputError(f"cannot read {source}/preprocessor_config.json ({first_line(error)}); correct it") from error
         known = getattr(config, "feat_extract_norm", "layer") == "layer"  # data2vec has no other
         return known, (f"input {'' if known else 'not '}normalised",)
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"cannot read the preprocessor_config.json of {source} ({first_line(error)}); mend it") from error
+        raise InputError(f"cannot read the preprocessor_config.json of {source} ({first_line(error)}); correct it") from error
     if extractor.sampling_rate != SAMPLE_RATE:
-        raise InputError(f"{source} wants audio at {extractor.sampling_rate} Hz; encoders here take {SAMPLE_RATE} Hz")
+        raise InputError(f"{source} expects audio at {extractor.sampling_rate} Hz; give an encoder for {SAMPLE_RATE} Hz")
     return bool(getattr(extractor, "do_normalize", True)), ()

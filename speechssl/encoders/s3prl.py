@@ -101,7 +101,7 @@ def apply_effects_tensor(tensor: torch.Tensor, sample_rate: int, effects: Effect
 def _by_sox(samples: np.ndarray, rate: int, effect: Sequence[str]) -> np.ndarray:
     """(C, N) with one effect of the program sox, which keeps rate and channels."""
     if shutil.which("sox") is None:
-        raise InputError(f"s3prl wants the effect {effect[0]}, which needs the program sox; install it")
+        raise InputError(f"s3prl uses the effect {effect[0]}, which needs the program sox; install it")
     raw = ["-t", "f32", "-r", str(rate), "-c", str(len(samples)), "-"]
     done = subprocess.run(["sox", *raw, *raw, *effect], input=samples.T.astype("<f4").tobytes(), capture_output=True)
     if done.returncode:
@@ -211,7 +211,7 @@ def _grid(name: str, upstream: nn.Module) -> FrameGrid:
     grid = FrameGrid(SAMPLE_RATE, hop, first - (count(first) - 1) * hop)
     lengths = (first - 1, first, first + hop - 1, first + hop, first + 3 * hop + hop // 3, first + 30 * hop - 1)
     if grid.receptive < 0 or any(grid.frames(n) != count(n) for n in lengths):
-        raise InputError(f"{name} does not give frames at one steady rate; choose an upstream that does")
+        raise InputError(f"{name} does not have a constant frame rate; choose an upstream that does")
     return grid
 
 
@@ -229,7 +229,7 @@ def _upstream(name: str, entry: str, path: str) -> nn.Module:
     if takes_path and not path:
         raise InputError(f"the upstream {entry} needs a checkpoint; write {PREFIX}{entry}@PATH")
     if path and not takes_path:
-        raise InputError(f"the upstream {entry} fetches its own checkpoint; write {PREFIX}{entry}, without {path}")
+        raise InputError(f"the upstream {entry} downloads its own checkpoint; write {PREFIX}{entry}, without {path}")
     if path:
         _check(entry, path)
     try:
@@ -248,7 +248,7 @@ def _check(entry: str, path: str) -> None:
         return
     kind = load_checkpoint(path).model.config.model_type  # type: ignore[union-attr]
     if entry != f"hf_{kind}_custom":
-        raise InputError(f"{path} is a {kind} model, which the upstream {entry} would misread; give it another")
+        raise InputError(f"{path} is a {kind} model, which the upstream {entry} would misread; give a checkpoint of its own kind")
     try:
         Wav2Vec2FeatureExtractor.from_pretrained(path)
     except (OSError, ValueError) as error:

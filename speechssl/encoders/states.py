@@ -152,7 +152,9 @@ def cache_states(
         cached = CachedStates.load(folder)
         tell_set_aside(cached.failed, "hidden states")
         if not cached.rows:
-            raise InputError(f"none of the {len(recordings)} recordings for {folder} could be read; mend them or the manifest")
+            raise InputError(
+                f"none of the {len(recordings)} recordings for {folder} could be read; fix them or correct the manifest"
+            )
     return cached
 
 

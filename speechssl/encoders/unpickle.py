@@ -124,7 +124,7 @@ def _restricted(path: Path) -> types.ModuleType:
                 return OrderedDict
             if INERT.fullmatch(full):
                 return type(re.sub(r"\W", "_", name), (Inert,), {})
-            raise InputError(f"{path} asks for {full}, which no checkpoint of an encoder needs; do not trust this file")
+            raise InputError(f"{path} would execute {full}, which no checkpoint of an encoder needs; do not trust this file")
 
     restricted = types.ModuleType("restricted")
     restricted.Unpickler = Unpickler  # type: ignore[attr-defined]

@@ -45,6 +45,8 @@ class Qa:
 
     Writes predictions and results.jsonl.
 
+    Writes predictions and results.jsonl.
+
     Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc, cascade-ctc-NAME, cascade-pocketsphinx, cascade-MODEL
     (of Hugging Face), speechbert, speechbert-aligned (words segmented by the manifest's times, an upper bound).
     Without audio: text (text QA on the reference text, the topline), cascade-given (on the corpus's own transcripts),

@@ -72,7 +72,7 @@ def auxiliary_losses(
     Raises InputError for one that needs distorted speech, or a start, without it, and for layers that the encoder has not.
     """
     if (distil or adversary) and distort is None:
-        raise InputError("a clean teacher and a domain classifier need distorted speech; give --distort, such as m+g+r")
+        raise InputError("--distil and --domain-adversary need distorted speech; give --distort, such as m+g+r")
     layers = encoder.config.num_hidden_layers
 
     def checked(chosen: Sequence[int]) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ def auxiliary_losses(
     found: list[nn.Module] = []
     if distil:
         if not start:
-            raise InputError("the clean teacher is the encoder that training starts from; name one with --start")
+            raise InputError("--distil compares with the encoder that training starts from; give one with --start")
         teacher = load_checkpoint(start).model
         found.append(CleanTeacher(teacher, checked(distil.layers or range(layers + 1)), distil.weight))
     if adversary and distort:

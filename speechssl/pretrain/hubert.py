@@ -143,7 +143,7 @@ def restore_label_head(model: Any, start: str, codebook: str) -> bool:
             )
         except (OSError, SafetensorError, KeyError, IndexError, RuntimeError) as error:
             why = " ".join(str(error).split())  # torch takes several lines
-            raise InputError(f"cannot read the label head {path} ({why}); delete it and a new one is made") from error
+            raise InputError(f"cannot read the label head {path} ({why}); delete it, and a new one is made") from error
     if is_main():
         tqdm.write(message, file=sys.stderr)
     return False

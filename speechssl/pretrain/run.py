@@ -212,7 +212,7 @@ def _hubert_encoder(options: HubertOptions) -> tuple[HubertModel, bool]:
     checkpoint = load_checkpoint(options.start)
     if not isinstance(checkpoint.model, HubertModel):
         kind = checkpoint.model.config.model_type
-        raise InputError(f"{options.start} is a {kind} encoder; this training goes on from HuBERT encoders")
+        raise InputError(f"{options.start} is a {kind} encoder; start this training from a HuBERT")
     check_known(checkpoint.model, options.start)
     return checkpoint.model.train().requires_grad_(True), checkpoint.normalise
 
@@ -310,7 +310,9 @@ def hubert_preset(size: str, teacher: str | None = None) -> HubertOptions:
     number = 1 if first else len(chosen.iterations)
     iteration = chosen.iterations[number - 1]
     if first and iteration.teacher != "mfcc":
-        raise InputError(f"HuBERT {size} learns from another HuBERT; name one with --teacher, such as facebook/hubert-base-ls960")
+        raise InputError(
+            f"HuBERT {size} needs another HuBERT as teacher; give one with --teacher, such as facebook/hubert-base-ls960"
+        )
     return HubertOptions(
         chosen.options(number),
         teacher=teacher or "mfcc",
@@ -350,7 +352,7 @@ def continued_preset(start: str, teacher: str | None = None) -> Options:
     if isinstance(model, Wav2Vec2Model):
         return Wav2Vec2Options(CONTINUED)
     if not isinstance(model, HubertModel):
-        raise InputError(f"{start} is a {model.config.model_type} encoder; this training goes on from a HuBERT or a wav2vec 2.0")
+        raise InputError(f"{start} is a {model.config.model_type} encoder; start this training from a HuBERT or a wav2vec 2.0")
     layer = model.config.num_hidden_layers if teacher is None else 0 if teacher == "mfcc" else load_encoder(teacher).layers
     mask = MaskOptions(0.65, 10, visible_weight=1.0)
     width = min(HUBERT.values(), key=lambda size: abs(size.config().hidden_size - model.config.hidden_size)).width
@@ -362,14 +364,14 @@ def with_options(preset: Options, given: Mapping[str, Any]) -> Options:
     contrastive = isinstance(preset, Wav2Vec2Options)
     if stray := _asked(HUBERT_ONLY if contrastive else WAV2VEC2_ONLY, given):
         kind, what = "wav2vec 2.0" if contrastive else "HuBERT", given.get("start") or "what is trained"
-        raise InputError(f"{_flags(stray)} would change nothing, for {what} is a {kind}; leave out what is of the other kind")
+        raise InputError(f"{_flags(stray)} would have no effect, since {what} is a {kind}; leave out options of the other kind")
     refuse_lonely(given)
     if isinstance(preset, HubertOptions):  # a codebook says what it was fitted on and is not fitted again; MFCCs have no layers
         codebook, teacher = given.get("codebook"), given.get("teacher", preset.teacher)
         if codebook and (stray := _asked(("layer", "smooth", "clusters", "share", "budget", "starts"), given)):
-            raise InputError(f"{_flags(stray)} would change nothing, for the codebook {codebook} says what it is of; leave it out")
+            raise InputError(f"{_flags(stray)} would have no effect, since the codebook {codebook} determines it; leave it out")
         if teacher == "mfcc" and (stray := _asked(("layer", "smooth", "precision"), given)):
-            raise InputError(f"{_flags(stray)} would change nothing with MFCCs; name an encoder with --teacher, or leave it out")
+            raise InputError(f"{_flags(stray)} would have no effect with MFCCs; give an encoder with --teacher, or leave it out")
     values = {NAMES.get(name, name): value for name, value in given.items()}
     made = replace(preset, **_fields_of(preset, values))
     made = replace(made, training=replace(made.training, **_fields_of(made.training, values)))
@@ -389,7 +391,7 @@ def refuse_lonely(given: Mapping[str, Any], rules: Mapping[str, Iterable[str]] =
     """rules: an option -> those that mean nothing without it. Raises InputError for the latter alone."""
     for needed, names in rules.items():
         if not _asked((needed,), given) and (stray := _asked(names, given)):
-            raise InputError(f"{_flags(stray)} would change nothing without {_flags([needed])}; give that too, or neither")
+            raise InputError(f"{_flags(stray)} would have no effect without {_flags([needed])}; give both or neither")
 
 
 def _asked(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:

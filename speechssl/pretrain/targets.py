@@ -75,7 +75,7 @@ def material(source: Path, recordings: int | None = None, reference: bool = True
     if not any(source.glob("*/passages.jsonl")):
         found = some(list_recordings(source))
         if not found:
-            raise InputError(f"{recordings} recordings of {source} are none to train on; give more")
+            raise InputError(f"there are no recordings to train on in {recordings} of {source}; give more")
         return Material(tuple(Reading(r.id, r.path, r.path, None) for r in found), hash_contents(found), {"corpus": source.name})
     data = load_corpus(source, "train")
     path = source / "train" / "reference.jsonl"
@@ -202,7 +202,9 @@ def write_targets(
     tell_set_aside(dict(sorted(failed.items())), "targets")
     used = len(np.unique(np.concatenate(labels[:50])))
     if used < min(5, codebook.size):  # a broken pipeline, and a model that would train to perfection on nothing
-        raise InputError(f"the targets of the first passages use only {used} clusters of {codebook.size}; look at the features")
+        raise InputError(
+            f"the targets of the first passages use only {used} of {codebook.size} clusters; check the features of the teacher"
+        )
     _save(out / "labels.npy", np.concatenate(labels))
     _save(out / "bounds.npy", np.cumsum([0] + [len(x) for x in labels]))
     write_json(out / "card.json", made_from | {"frame_rate": grid.frame_rate, "card": codebook.card})
@@ -230,4 +232,4 @@ def _save(path: Path, array: np.ndarray) -> None:
 
 def _check_clusters(clusters: int) -> None:
     if clusters > MOST:
-        raise InputError(f"{clusters} clusters are more than targets can name; give at most {MOST} with --clusters")
+        raise InputError(f"{clusters} clusters are too many; give at most {MOST} with --clusters")

@@ -73,9 +73,7 @@ class GumbelQuantiser(nn.Module):
     def __init__(self, features: int, codebooks: int = 2, entries: int = 320, width: int = 256) -> None:
         super().__init__()
         if width % codebooks:
-            raise InputError(
-                f"{codebooks} codebooks cannot share a width of {width}; give a width that is a multiple of {codebooks}"
-            )
+            raise InputError(f"a width of {width} is no multiple of {codebooks} codebooks; give a multiple of {codebooks}")
         self.codebooks, self.entries = codebooks, entries
         self.weight_proj = nn.Linear(features, codebooks * entries)
         self.codevectors = nn.Parameter(torch.rand(1, codebooks * entries, width // codebooks))
@@ -254,7 +252,7 @@ class ContrastiveBatches:
         mask = cut_to_same(rng, batch["mask"].numpy())
         hidden = int(mask[0].sum())
         if hidden < 2:
-            raise InputError(f"a crop hides {hidden} frames, too few to tell one from others; give a longer --crop-seconds")
+            raise InputError(f"a crop has {hidden} masked frames, too few for the contrastive loss; give a longer --crop-seconds")
         kept = {name: value for name, value in batch.items() if name not in ("labels", "mask")}
         return kept | {
             "mask": torch.from_numpy(mask),
@@ -303,9 +301,7 @@ def load_pretraining(source: str | Path, options: ContrastiveOptions | None = No
     encoder = checkpoint.model
     if not isinstance(encoder, Wav2Vec2Model) or encoder.adapter is not None:
         kind: Any = encoder.config
-        raise InputError(
-            f"{source} is a {kind.model_type} encoder; contrastive pre-training goes on from plain wav2vec 2.0 encoders"
-        )
+        raise InputError(f"{source} is a {kind.model_type} encoder; start contrastive pre-training from a plain wav2vec 2.0")
     heads = _heads(source, checkpoint)
     options = options or (_options(heads.config) if heads else ContrastiveOptions())
     model = Wav2Vec2Pretraining(encoder.train().requires_grad_(True), options, checkpoint.normalise)

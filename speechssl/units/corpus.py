@@ -249,7 +249,7 @@ def extract_corpus(
     """
     out = maker.out
     if processes() > 1:
-        raise InputError(f"units are extracted by one process, not by {processes()}; start it without torchrun, with --workers")
+        raise InputError(f"units are extracted by one process, not by {processes()}; start it without torchrun and give --workers")
     if share is not None:
         number, count = share
         if not 1 <= number <= count:
@@ -366,7 +366,9 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
     if len(failed) == len(recordings):
         for path in (out / "card.json", *(shard.path(out) for shard in shards)):
             path.unlink(missing_ok=True)
-        raise InputError(f"none of the {len(failed)} recordings gives units; {out / 'failed.jsonl'} says why")
+        raise InputError(
+            f"no units could be extracted from the {len(failed)} recordings; see the reasons in {out / 'failed.jsonl'}"
+        )
     card = {
         "what": "units",
         "made_from": maker.extractor.card | source,

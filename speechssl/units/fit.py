@@ -48,7 +48,7 @@ def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Cod
     if encoder == "mfcc":
         check_mfcc(options.precision, options.device)
         if options.layer != FitOptions.layer:
-            raise InputError(f"mfcc has no layers, so none that is number {options.layer}; leave out --layer")
+            raise InputError(f"mfcc has no layer {options.layer}; leave out --layer")
     workers = options.workers or len(os.sched_getaffinity(0))
     with single_threaded(workers) as pool:
         torch.set_num_threads(1)  # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
@@ -80,7 +80,7 @@ def draw(recordings: Sequence[Item], seed: int, share: float | None = None, coun
     voices. Raises InputError where both are given, or a share is not above 0 and at most 1.
     """
     if share is not None and count is not None:
-        raise InputError("--share and --recordings both say how many recordings are drawn; give one of them")
+        raise InputError("--share and --recordings exclude each other; give one of them")
     if share is not None and not 0 < share <= 1:
         raise InputError(f"a share of {share:g} of the recordings cannot be drawn; give one above 0 and at most 1")
     total = len(recordings)

@@ -122,7 +122,7 @@ def _rows(span: tuple[float, float], seconds: float) -> list[tuple[float, float]
     """The span in rows of equal length."""
     start, end = max(span[0], 0.0), min(span[1], seconds)
     if not (math.isfinite(start) and math.isfinite(end)) or end <= start:
-        raise InputError(f"[{span[0]:g}, {span[1]:g}) s holds nothing of a recording of {seconds:.2f} s; change --span")
+        raise InputError(f"[{span[0]:g}, {span[1]:g}) s is outside a recording of {seconds:.2f} s; change --span")
     count = math.ceil((end - start) / ROW_SECONDS - 1e-9)
     if count > ROWS:
         raise InputError(f"{end - start:.1f} s are too long for a picture; name at most {ROWS * ROW_SECONDS:g} s with --span")
@@ -253,9 +253,9 @@ def inspect_units(
     if options.split is not None and not is_corpus:
         raise InputError(f"{source} is not a prepared corpus and has no split {options.split}; leave out --split")
     if options.picture is None and (options.recording is not None or options.span is not None):
-        raise InputError("--recording and --span say what is drawn; name the file to draw with --picture, or leave them out")
+        raise InputError("--recording and --span need --picture; give the file to draw to, or leave them out")
     if options.pairs == 1:
-        raise InputError("1 pair of questions is too few to compare; give --pairs 2 or more, or 0")
+        raise InputError("one pair of questions is too few for a comparison; give --pairs 2 or more, or 0")
     conditions, distorter = _conditions(options), Distorter(options.seed, snr_over=options.snr_over)
     for condition in conditions:
         distorter.check(condition)
@@ -287,7 +287,7 @@ def inspect_units(
 def _conditions(options: InspectOptions) -> list[Condition]:
     found = [parse_condition(f"{options.noise}@{snr:g}") for snr in options.snrs]
     if any(c.name != "noise" or c.kind == "babble" for c in found):
-        raise InputError(f"{options.noise} is not a noise that has an SNR by itself; give gaussian, pink, or a recording or folder")
+        raise InputError(f"the noise {options.noise} cannot be added at an SNR; give gaussian, pink, or a recording or folder")
     return found
 
 
@@ -303,9 +303,13 @@ def _items(source: Path, corpus: Corpus | None, options: InspectOptions) -> list
     if not found:
         raise InputError(f"{source / (options.split or SPLIT)} has no passages; name a split that has some with --split")
     if known and not any(item.phones for item in found):
-        raise InputError(f"{options.alignment} has no recording of {source} (its first id is {next(iter(known))}); match the ids")
+        raise InputError(
+            f"{options.alignment} has no recording of {source} (its first id is {next(iter(known))}); make the ids match"
+        )
     if options.recording is not None and options.recording not in [item.id for item in found[: options.recordings]]:
-        raise InputError(f"{source} has no recording {options.recording} (its first is {found[0].id}); name another to draw")
+        raise InputError(
+            f"{source} has no recording {options.recording} (its first is {found[0].id}); give another with --recording"
+        )
     return found[: options.recordings]
 
 
@@ -362,7 +366,7 @@ def _measured(
     if options.picture:
         wanted = [item for item in items if options.recording in (None, item.id)]
         if not wanted:
-            raise InputError(f"the recording {options.recording} was set aside; name another to draw")
+            raise InputError(f"the recording {options.recording} was set aside; give another with --recording")
         item, samples = wanted[0], read_audio(wanted[0].path)
         draw_units(options.picture, samples, found[item.id], units.grid, item.phones, item.id, options.span)
         _note(f"{options.picture}: the units of {item.id}")
@@ -415,7 +419,9 @@ def _same_text(source: Path, corpus: Corpus | None, units: Units | None, options
     minisqa = corpus is not None and options.pairs != 0 and card.is_file() and read_json(card).get("corpus") == "minisqa"
     if corpus is None or not minisqa:
         if options.pairs or (units is None and options.pairs != 0):
-            raise InputError(f"{source} is not a MiniSQA corpus, whose questions can be spoken in pairs; leave out --pairs")
+            raise InputError(
+                f"{source} is not a MiniSQA corpus, and only its questions can be synthesised in pairs; leave out --pairs"
+            )
         return {}
     try:
         pairs = options.pairs or PAIRS

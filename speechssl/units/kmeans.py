@@ -210,19 +210,19 @@ def _read(path: Path) -> Codebook:
         raise InputError(f"cannot read the codebook {path} ({error}); fit it again with `speechssl units fit`") from error
     codebook = Codebook(centroids, read_json(path.with_suffix(".card.json")), str(path))
     if codebook.card.get("hash") != codebook.hash:
-        raise InputError(f"{path} is not the codebook its card describes; fit it again with `speechssl units fit`")
+        raise InputError(f"{path} does not match its card; fit it again with `speechssl units fit`")
     return codebook
 
 
 def check_out(path: Path) -> None:
     """Raises InputError where no codebook could be written by this name: to be known before hours of work, and nothing is made."""
     if path.suffix != SUFFIX:
-        raise InputError(f"{path} is no name for a codebook, whose card goes beside it; end it in {SUFFIX}")
+        raise InputError(f"the name of the codebook {path} must end in {SUFFIX}; rename it")
     if path.is_dir():
         raise InputError(f"{path} is a folder, not a codebook to write; name a file in it")
     folder = next(p for p in path.absolute().parents if p.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{path} cannot be written, as {folder} is no folder that can be written; name another file")
+        raise InputError(f"{path} cannot be written, because {folder} is not a writable folder; choose another place")
 
 
 def made_before(out: Path, wanted: dict[str, Any]) -> Codebook | None:

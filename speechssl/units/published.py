@@ -52,13 +52,15 @@ def import_codebook(path: Path, out: Path, encoder: str, layer: int) -> Codebook
     """
     check_out(out)
     if encoder == "mfcc":
-        raise InputError(f"fairseq's MFCCs are scaled differently from those here, so {path} would not fit mfcc; fit a codebook")
+        raise InputError(
+            f"fairseq's MFCCs are scaled differently from those here, so {path} does not fit mfcc; use `speechssl units fit`"
+        )
     centroids, made = read_centroids(path)
     model = load_encoder(encoder)
     card = encoder_features(model, layer, 1).card
     if centroids.shape[1] != model.width:
         width = f"{centroids.shape[1]} dimensions, the layers of {encoder} {model.width}"
-        raise InputError(f"the centroids of {path} have {width}; name the encoder that it was fitted on")
+        raise InputError(f"the centroids of {path} have {width}; give the encoder that it was fitted on")
     codebook = Codebook(centroids, card | {"imported": made, "versions": versions()}, str(out))
     there = made_before(out, card | {"imported": made, "K": codebook.size, "hash": codebook.hash})
     if there is None:

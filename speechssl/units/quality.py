@@ -47,7 +47,7 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
     named = {p: p.relative_to(path).with_suffix("").as_posix() if path.is_dir() else p.stem for p in files}
     grids = {name: p for p, name in named.items() if p.suffix.lower() == ".textgrid" and p.is_file()}
     if not grids:
-        raise InputError(f"{path} holds no alignment; give a .jsonl, a .TextGrid or a folder of TextGrids")
+        raise InputError(f"{path} contains no alignment; give a .jsonl, a .TextGrid or a folder of TextGrids")
     return usable(((name, partial(read_textgrid, grid)) for name, grid in grids.items()), str(path))
 
 
@@ -74,7 +74,7 @@ def _of_lines(path: Path) -> Iterator[tuple[str, Callable[[], list[Phone]]]]:
             name, phones = str(values["id"]), [(str(n), float(a), float(b)) for n, a, b in values["phones"]]
         except (KeyError, TypeError, ValueError) as error:
             shape = '{"id": ..., "phones": [[name, start, end], ...]}'
-            raise InputError(f"{where} is not {shape} ({error!r}); mend the line") from error
+            raise InputError(f"{where} is not {shape} ({error!r}); correct the line") from error
         if name in lines:
             raise InputError(f"{where} has the id {name}, as line {lines[name]} has; give each recording one line")
         lines[name] = number
@@ -86,7 +86,7 @@ def read_textgrid(path: Path) -> list[Phone]:
     tiers = dict(read_tiers(path))
     phones = [name for name in tiers if TIERS.search(name)] or (list(tiers) if len(tiers) == 1 else [])
     if len(phones) != 1:
-        raise InputError(f"{path} has the interval tiers {', '.join(tiers) or 'none'}; give it one that is named phones")
+        raise InputError(f"{path} has the interval tiers {', '.join(tiers) or 'none'}; name one of them phones")
     return checked(tiers[phones[0]], str(path))
 
 
@@ -99,7 +99,7 @@ def checked(phones: Sequence[Phone], where: str) -> list[Phone]:
     at = 0.0
     for name, start, end in phones:
         if not (math.isfinite(start) and math.isfinite(end)) or end < start or start < at - OVERLAP - 1e-6:
-            raise InputError(f"{where}: the phone {name} has the times [{start}, {end}) s after {at} s; times must go forward")
+            raise InputError(f"{where}: the phone {name} has the times [{start}, {end}) s after {at} s; phones must be in order")
         if end <= max(start, at):
             continue
         if start > at + 1e-6:

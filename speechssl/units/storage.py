@@ -139,7 +139,7 @@ def _arrays(column: pa.ChunkedArray) -> Iterator[np.ndarray]:
 def units_card(folder: Path) -> dict[str, Any]:
     """The card of a finished unit corpus. Raises InputError where there is none."""
     if not (folder / "card.json").is_file():
-        raise InputError(f"{folder} holds no finished units (no card.json); extract them with `speechssl units extract`")
+        raise InputError(f"{folder} has no finished units (no card.json); extract them with `speechssl units extract`")
     card = read_json(folder / "card.json")
     if not isinstance(card, dict) or not isinstance(card.get("parts"), list):
         raise InputError(f"{folder / 'card.json'} is not the card of units; extract them again with `speechssl units extract`")

@@ -104,7 +104,7 @@ def test_a_manifest_moves_with_its_noise(manifest: Path, texts: list[str], tmp_p
     (tmp_path / "street").rename(tmp_path / "old")
     new.mkdir()
     moved = manifest.rename(new / manifest.name)
-    with pytest.raises(InputError, match="does not exist; put it there"):
+    with pytest.raises(InputError, match="does not exist; restore it"):
         FrozenDistorter(moved).check(condition)
     (tmp_path / "old").rename(new / "street")
     np.testing.assert_array_equal(FrozenDistorter(moved).apply(speech("u1"), condition, "u1"), expected)
@@ -153,7 +153,7 @@ def test_nothing_is_written_where_noise_is_missing(distorter: Distorter, tmp_pat
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "holds no frozen noise"),
+        ("", "contains no frozen noise"),
         ("{", ":1 is not a row"),
         ('{"utterance": "u1"}', ":1 is not a row"),
         ("[]", ":1 is not a row"),

@@ -97,7 +97,7 @@ def bitten(path):
     [
         (lambda f: (f / "model.safetensors").write_bytes(b""), "cannot read the weights .* train or fetch the model again"),
         (lambda f: cut(f / "model.safetensors"), "cannot read the weights .*model.safetensors.* train or fetch the model again"),
-        (lambda f: bitten(f / "model.safetensors"), "is not the file its card describes"),
+        (lambda f: bitten(f / "model.safetensors"), "does not match its card"),
         (lambda f: rewrite(f, lambda t: {n: v for n, v in t.items() if "layer.1.attention.self.query" not in n}),
          r"does not fit its config: 2 weights .*missing .*layer.1.attention.self.query"),
         (lambda f: rewrite(f, lambda t: t | {"encoder.pooler.extra": torch.zeros(3)}),

@@ -79,7 +79,7 @@ def test_the_encoder_gives_batches_to_it_and_long_recordings_in_pieces():
 
 
 def test_int8_is_refused():
-    with pytest.raises(InputError, match="on cpu an encoder runs in fp32 or bf16, not in int8"):
+    with pytest.raises(InputError, match="on cpu encoders run in fp32 or bf16, not in int8"):
         engine("int8")
 
 

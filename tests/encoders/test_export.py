@@ -221,7 +221,7 @@ def test_wavlm_is_written_for_hugging_face(made, tmp_path):
 def test_what_is_there_is_not_overwritten(made, tmp_path):
     path = tmp_path / "x.pt"
     path.write_bytes(b"mine")
-    with pytest.raises(InputError, match="is there already and does not say what it is"):
+    with pytest.raises(InputError, match="already exists and has no card"):
         convert(made(), path, "fairseq")
     assert path.read_bytes() == b"mine" and len(list(tmp_path.iterdir())) == 1
 
@@ -229,7 +229,7 @@ def test_what_is_there_is_not_overwritten(made, tmp_path):
 @pytest.mark.parametrize("name", ["x.json", "x.card.json"])
 def test_what_lies_where_the_settings_would_is_not_overwritten(made, tmp_path, name):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(InputError, match=f"{name} lies where"):
+    with pytest.raises(InputError, match=f"{name} is where"):
         convert(made(), tmp_path / "x.pt", "torchaudio")
     assert [p.name for p in tmp_path.iterdir()] == [name]
 
@@ -253,7 +253,7 @@ def test_a_changed_file_is_not_taken_for_what_its_card_says(made, tmp_path):
     content = torch.load(path, weights_only=True)
     content["model"]["encoder.layers.0.fc1.bias"][0] += 1
     torch.save(content, path)
-    with pytest.raises(InputError, match="no longer holds the weights"):
+    with pytest.raises(InputError, match="no longer has the weights"):
         convert(made(), path, "fairseq")
 
 
@@ -262,7 +262,7 @@ def test_a_proof_that_fails_leaves_nothing(made, tmp_path, kind, monkeypatch):
     from speechssl.encoders import export as exporting
 
     monkeypatch.setattr(exporting, "relative_errors", lambda *_: [0.0, float("nan"), 0.0])
-    with pytest.raises(InputError, match="changes by nan"):
+    with pytest.raises(InputError, match="differs by nan"):
         convert(made(), out_of(kind, tmp_path), kind)
     assert not list(tmp_path.iterdir())
 
@@ -277,7 +277,7 @@ def test_a_writer_that_spoils_a_weight_is_caught(made, tmp_path, kind, monkeypat
         return state | {name: state[name] * 1.0001}
 
     monkeypatch.setattr(exporting, "rename", spoiled)
-    with pytest.raises(InputError, match="did not come back"):
+    with pytest.raises(InputError, match="changed its weights"):
         convert(made(), out_of(kind, tmp_path), kind)
     assert not list(tmp_path.iterdir())
 
@@ -292,7 +292,7 @@ def test_a_place_of_another_kind_is_refused(made, tmp_path, out, kind, message):
 
 
 def test_a_hugging_face_folder_says_its_own_strides(made, tmp_path):
-    with pytest.raises(InputError, match=r"config\.json says strides"):
+    with pytest.raises(InputError, match=r"config\.json states strides"):
         convert(made(), tmp_path / "x.pt", "fairseq", Architecture(heads=4))
 
 
@@ -325,9 +325,9 @@ def test_the_verb_takes_what_the_file_does_not_say(made, tmp_path, capsys):
     )
     command = ["convert", str(path), str(tmp_path / "hf"), "--to", "huggingface"]
     assert main(command) == 2
-    assert "say --strides" in capsys.readouterr().err
+    assert "convert --strides" in capsys.readouterr().err
     assert main([*command, "--strides", "5", "8", "4"]) == 2
-    assert "say --heads" in capsys.readouterr().err
+    assert "give --heads" in capsys.readouterr().err
     assert main([*command, "--strides", "5", "8", "4", "--heads", "2", "--post-norm"]) == 0
     assert "taken: input normalised" in capsys.readouterr().err
     expected, found = load_encoder(made("Hubert", "few convolutions")), load_encoder(tmp_path / "hf")

@@ -225,7 +225,7 @@ def test_an_upstream_without_one_frame_rate_is_refused(monkeypatch):
 
     known = upstreams()
     monkeypatch.setattr("speechssl.encoders.s3prl.upstreams", lambda: known | {"uneven": Uneven, "mixed": Mixed})
-    with pytest.raises(InputError, match="does not give frames at one steady rate"):
+    with pytest.raises(InputError, match="does not have a constant frame rate"):
         load_s3prl("s3prl:uneven")
     with pytest.raises(InputError, match="differ in width or frame rate"):
         load_s3prl("s3prl:mixed")

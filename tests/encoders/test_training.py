@@ -201,5 +201,5 @@ def test_a_step_of_the_optimiser_is_that_of_transformers():
 
 def test_other_architectures_are_refused():
     model = transformers.WavLMModel(transformers.WavLMConfig(**SIZES | FRONT))
-    with pytest.raises(InputError, match="the encoder is a .* model, but no plain HuBERT"):
+    with pytest.raises(InputError, match="the encoder is a .* model, not a plain HuBERT"):
         training_states(model, torch.randn(1, 4_000))

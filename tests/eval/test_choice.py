@@ -278,7 +278,7 @@ def test_two_conditions_of_one_name_are_refused(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--units", "u"], "u/train holds no finished units"),
+        (["--units", "u"], "u/train has no finished units"),
         (["--encoder", "e"], "--encoder is that of audio words; give --speechbert"),
         (["--random-units", "0.1"], "--random-units is for units; give --units"),
         (["--speechbert", "s", "--text-encoder", "bert"], "whose text encoder is SpeechBERT's"),

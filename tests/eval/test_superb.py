@@ -188,9 +188,9 @@ def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
     for wrong, printed in (
         (["--dat", "binary"], "give --distort"),
         (["--dat", "binary", "--distort", "g"], "give --finetune"),
-        (["--upstream-rate", "0.2"], "--upstream-rate would change nothing without --finetune"),
-        (["--finetune", "--dat-weight", "1"], "--dat-weight would change nothing without --dat"),
-        (["--finetune", "--distorted", "1"], "--distorted would change nothing without --distort"),
+        (["--upstream-rate", "0.2"], "--upstream-rate would have no effect without --finetune"),
+        (["--finetune", "--dat-weight", "1"], "--dat-weight would have no effect without --dat"),
+        (["--finetune", "--distorted", "1"], "--distorted would have no effect without --distort"),
     ):
         assert main([*common, *wrong]) == 2
         assert printed in capsys.readouterr().err

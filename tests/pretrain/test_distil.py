@@ -152,12 +152,12 @@ def test_by_default_all_layers_are_taught_and_the_last_is_judged(folder):
 
 @pytest.mark.parametrize("options", [{"distil": DistilOptions()}, {"adversary": AdversaryOptions()}])
 def test_both_need_distorted_speech(folder, options):
-    with pytest.raises(InputError, match=r"a clean teacher and a domain classifier need distorted speech; give --distort"):
+    with pytest.raises(InputError, match=r"--distil and --domain-adversary need distorted speech; give --distort"):
         added(folder, distort=None, **options)
 
 
 def test_a_teacher_needs_a_start(folder):
-    with pytest.raises(InputError, match="the clean teacher is the encoder that training starts from; name one with --start"):
+    with pytest.raises(InputError, match="--distil compares with the encoder that training starts from; give one with --start"):
         added(folder, start=None, distil=DistilOptions())
 
 

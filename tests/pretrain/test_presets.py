@@ -1,4 +1,4 @@
-"""Presets: the published sizes and settings, the options that replace them, and errors for options that would change nothing."""
+"""Presets: the published sizes and settings, the options that replace them, and errors for options that would have no effect."""
 
 import json
 from dataclasses import FrozenInstanceError, asdict, replace
@@ -190,7 +190,7 @@ def test_hubert_has_the_settings_of_its_size_and_iteration(size, teacher):
 
 
 def test_large_learns_from_another_hubert():
-    with pytest.raises(InputError, match="large learns from another HuBERT; name one with --teacher"):
+    with pytest.raises(InputError, match="large needs another HuBERT as teacher; give one with --teacher"):
         hubert_preset("large")
     assert hubert_preset("large", "facebook/hubert-base-ls960").layer == 9
 
@@ -238,7 +238,7 @@ def test_going_on_with_wav2vec2_keeps_its_heads(wav2vec2):
 
 def test_going_on_with_another_kind_is_refused(tmp_path):
     WavLMModel(WavLMConfig(**TINY)).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="is a wavlm encoder; this training goes on from a HuBERT or a wav2vec 2.0"):
+    with pytest.raises(InputError, match="is a wavlm encoder; start this training from a HuBERT or a wav2vec 2.0"):
         continued_preset(str(tmp_path))
 
 
@@ -262,7 +262,7 @@ def test_what_is_typed_of_a_quantiser_replaces_that_of_the_size_or_of_the_start(
         assert with_options(preset, typed | {"start": wav2vec2}).contrastive == replace(HEADS, **wanted)
 
 
-# ---- what would change nothing
+# ---- what would have no effect
 
 OF_HUBERT = {"teacher": "mfcc", "layer": 0, "smooth": 3, "clusters": 100, "codebook": "b", "precision": "bf16", "reference": False}
 OF_HUBERT |= {"share": 0.5, "budget": 9, "starts": 1, "visible_weight": 0.0, "projection": 128, "save_bf16": True}
@@ -271,13 +271,13 @@ OF_HUBERT |= {"share": 0.5, "budget": 9, "starts": 1, "visible_weight": 0.0, "pr
 @pytest.mark.parametrize("name", OF_HUBERT)
 def test_what_is_of_hubert_is_refused_for_wav2vec2(name):
     flag = "--no-reference" if name == "reference" else f"--{name.replace('_', '-')}"
-    with pytest.raises(InputError, match=f"^{flag} would change nothing, for w2v2 is a wav2vec 2.0; leave out"):
+    with pytest.raises(InputError, match=f"^{flag} would have no effect, since w2v2 is a wav2vec 2.0; leave out"):
         with_options(wav2vec2_preset("small"), {"start": "w2v2", name: OF_HUBERT[name]})
 
 
 @pytest.mark.parametrize("name", ["codebooks", "entries", "diversity", "negatives"])
 def test_what_is_of_wav2vec2_is_refused_for_hubert(name):
-    with pytest.raises(InputError, match=f"^--{name} would change nothing, for what is trained is a HuBERT; leave out"):
+    with pytest.raises(InputError, match=f"^--{name} would have no effect, since what is trained is a HuBERT; leave out"):
         with_options(hubert_preset("small"), {name: 2})
 
 
@@ -289,10 +289,10 @@ def test_a_switch_that_is_off_asks_for_nothing():
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ({"snr": [5.0, 10.0], "double": 0.2}, "--snr and --double would change nothing without --distort"),
-        ({"domain_adversary": "binary", "start": "s"}, "--domain-adversary would change nothing without --distort"),
-        ({"distort": "g", "distil": 1.0}, "--distil would change nothing without --start"),
-        ({"distort": "g", "start": "s", "distil_layers": [0]}, "--distil-layers would change nothing without --distil"),
+        ({"snr": [5.0, 10.0], "double": 0.2}, "--snr and --double would have no effect without --distort"),
+        ({"domain_adversary": "binary", "start": "s"}, "--domain-adversary would have no effect without --distort"),
+        ({"distort": "g", "distil": 1.0}, "--distil would have no effect without --start"),
+        ({"distort": "g", "start": "s", "distil_layers": [0]}, "--distil-layers would have no effect without --distil"),
         (
             {"distort": "g", "domain_adversary_weight": 0.0},
             "--domain-adversary-weight would .* without --domain-adversary",
@@ -312,8 +312,8 @@ def test_what_means_nothing_alone_is_refused(preset, typed, said):
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ({"layer": 5}, "--layer would change nothing with MFCCs; name an encoder with --teacher"),
-        ({"teacher": "mfcc", "smooth": 3}, "--smooth would change nothing with MFCCs"),
+        ({"layer": 5}, "--layer would have no effect with MFCCs; give an encoder with --teacher"),
+        ({"teacher": "mfcc", "smooth": 3}, "--smooth would have no effect with MFCCs"),
         ({"teacher": "t", "codebook": "b.safetensors", "clusters": 7, "layer": 3}, "--layer and --clusters .* b.safetensors says"),
         ({"teacher": "t", "codebook": "b.safetensors", "share": 1.0, "starts": 3}, "--share and --starts .* b.safetensors says"),
     ],
@@ -357,7 +357,7 @@ def test_one_command_goes_on_with_a_wav2vec2(mini_corpus, wav2vec2, tmp_path):
 def test_what_is_of_the_other_kind_leaves_nothing_behind(mini_corpus, wav2vec2, tmp_path, capsys):
     corpus, out = str(mini_corpus()), tmp_path / "runs/out"
     assert main(["pretrain", "continue", corpus, str(out), "--start", wav2vec2, *NOISY, "--clusters", "100"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith("speechssl: --clusters would change nothing")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("speechssl: --clusters would have no effect")
     assert not out.parent.exists()
 
 

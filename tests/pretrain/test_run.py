@@ -313,7 +313,7 @@ def test_the_quantiser_hears_the_clean_signal_and_the_context_the_distorted(wav2
 
 
 def test_a_hubert_is_no_start_of_a_wav2vec2(hubert, mini_corpus, tmp_path):
-    with pytest.raises(InputError, match="is a hubert encoder; contrastive pre-training goes on from plain wav2vec 2.0"):
+    with pytest.raises(InputError, match="is a hubert encoder; start contrastive pre-training from a plain wav2vec 2.0"):
         pretrain(mini_corpus(), tmp_path / "out", wav2vec2_options(hubert))
     assert not (tmp_path / "out").exists()
 
@@ -367,7 +367,7 @@ def test_a_start_that_is_no_hubert_or_is_not_there_is_refused(first, tmp_path, t
 
 def test_a_start_that_cannot_be_trained_is_said_before_targets_are_made(first, tmp_path, hubert_folder, monkeypatch):
     monkeypatch.setattr(iteration, "make_targets", lambda *_: pytest.fail("targets were made"))
-    with pytest.raises(InputError, match=" is a hubert model, but no plain HuBERT .* go on from another"):
+    with pytest.raises(InputError, match=" is a hubert model, not a plain HuBERT .* start from another"):
         pretrain(first[0], tmp_path / "next", options(start=str(hubert_folder("layer", hidden_act="relu"))))
     assert not (tmp_path / "next").exists()
 

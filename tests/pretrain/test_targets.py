@@ -280,7 +280,7 @@ def test_labels_that_are_nearly_all_the_same_are_refused(mini_corpus, tmp_path):
     root = mini_corpus()
     pack(root, tmp_path / "packed")
     few = Codebook(np.r_[BOOK.centroids[2:6], np.full((4, 1), 9, np.float32)], {})
-    with pytest.raises(InputError, match="use only 4 clusters of 8; look at the features"):
+    with pytest.raises(InputError, match="use only 4 of 8 clusters; check the features"):
         write(root, tmp_path / "targets", book=few)
     assert not (tmp_path / "targets").exists()
     write(root, tmp_path / "targets", book=Codebook(BOOK.centroids[2:6], {}))
@@ -290,7 +290,7 @@ def test_more_clusters_than_targets_can_name_are_refused(mini_corpus, tmp_path):
     many = Codebook(np.linspace(-1, 1, 32_768, dtype=np.float32)[:, None], {})
     root = mini_corpus()
     pack(root, tmp_path / "packed")
-    with pytest.raises(InputError, match="32768 clusters are more than targets can name; give at most 32767"):
+    with pytest.raises(InputError, match="32768 clusters are too many; give at most 32767"):
         write(root, tmp_path / "targets", book=many)
     with pytest.raises(InputError, match="32768 clusters"):
         fit_targets(teachers(root), of(features), 32_768)
@@ -341,7 +341,7 @@ def test_a_folder_of_recordings_is_material_too(tmp_path):
     assert len(found.readings) == 2 and all(r.path == r.audio for r in found.readings)
     write_flac(found.readings[0].path, np.zeros(16_000))
     assert material(tmp_path / "voices", recordings=2).hash != found.hash
-    with pytest.raises(InputError, match="0 recordings of .*voices are none to train on; give more"):
+    with pytest.raises(InputError, match="no recordings to train on in 0 of .*voices; give more"):
         material(tmp_path / "voices", recordings=0)
 
 

@@ -173,7 +173,7 @@ def test_what_has_no_data_is_left_out(tmp_path: Path):
     only_examples = page(tmp_path, [], [example()])
     assert 'id="listening"' in only_examples and 'id="results"' not in only_examples
     assert 'class="all"' not in only_examples and '<p class="prose summary">' not in only_examples
-    with pytest.raises(InputError, match="nothing to write"):
+    with pytest.raises(InputError, match="nothing to report"):
         page(tmp_path, [])
 
 

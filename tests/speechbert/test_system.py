@@ -103,5 +103,5 @@ def test_another_kind_of_reader_is_refused(trained, encoder):
 
 def test_a_model_that_has_learnt_no_spans_is_not_asked_for_any(corpus, features, recogniser, options, encoder, tmp_path):
     train_speechbert(corpus, features, tmp_path / "speechbert", replace(options(1, 1, 1), spans=False), recogniser, "r")
-    with pytest.raises(InputError, match="has learnt no spans"):
+    with pytest.raises(InputError, match="was trained with --no-spans"):
         load_systems(tmp_path, ["speechbert-aligned"], encoder=SharedEncoder(encoder))

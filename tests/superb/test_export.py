@@ -126,7 +126,7 @@ def test_a_place_that_is_something_else_is_left_alone(exported, hubert_folder, t
         with pytest.raises(InputError, match="is there already and is no export of an encoder"):
             export_upstream(hubert_folder("layer"), place)
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
-    with pytest.raises(InputError, match="is there already and is something else"):
+    with pytest.raises(InputError, match="already exists and is something else"):
         export_upstream(hubert_folder("group"), exported[0])
 
 

@@ -311,7 +311,7 @@ def test_nothing_but_damage_is_an_error_that_leaves_the_reasons(extractor, tmp_p
     (tmp_path / "audio").mkdir()
     for i in range(3):
         (tmp_path / f"audio/{i}.wav").write_bytes(b"no")
-    with pytest.raises(InputError, match=r"none of the 3 recordings gives units; .*failed\.jsonl says why"):
+    with pytest.raises(InputError, match=r"no units could be extracted from the 3 recordings; .*failed\.jsonl"):
         extract(extractor, tmp_path / "audio", tmp_path / "units")
     assert list(contents(tmp_path / "units")) == ["failed.jsonl"]
 

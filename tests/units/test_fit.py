@@ -128,7 +128,7 @@ def test_how_many_recordings_are_drawn(total, options, drawn):
     [
         ({"share": 0.0}, "a share of 0 of the recordings cannot be drawn"),
         ({"share": 1.5}, "a share of 1.5 of the recordings cannot be drawn"),
-        ({"share": 0.5, "recordings": 3}, "--share and --recordings both say how many"),
+        ({"share": 0.5, "recordings": 3}, "--share and --recordings exclude each other"),
     ],
 )
 def test_shares_that_cannot_be_drawn_are_refused(folder, tmp_path, options, message):
@@ -420,6 +420,6 @@ def test_a_codebook_of_another_encoder_is_refused(voices, old, changed, tmp_path
 
 
 def test_a_name_that_is_none_for_a_codebook_is_refused_before_any_work(voices, old, tmp_path):
-    with pytest.raises(InputError, match=r"is no name for a codebook, whose card goes beside it; end it in \.safetensors"):
+    with pytest.raises(InputError, match=r"must end in \.safetensors"):
         carried(voices, old, "nowhere", tmp_path / "new")
     assert json.loads(old[1].with_suffix(".card.json").read_text())["K"] == 4

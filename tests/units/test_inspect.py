@@ -199,13 +199,13 @@ def test_the_first_recordings_alone(folder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"noise": "reverb", "snrs": (1.0,)}, "not a noise that has an SNR"),
-        ({"noise": "babble"}, "not a noise that has an SNR"),
+        ({"noise": "reverb", "snrs": (1.0,)}, "cannot be added at an SNR"),
+        ({"noise": "babble"}, "cannot be added at an SNR"),
         ({"noise": "nothing.wav"}, "there is no noise nothing.wav"),
         ({"pairs": 4}, "is not a MiniSQA corpus"),
         ({"split": "dev"}, "is not a prepared corpus and has no split dev"),
-        ({"span": (0.0, 1.0)}, "name the file to draw with --picture"),
-        ({"recording": "r0"}, "name the file to draw with --picture"),
+        ({"span": (0.0, 1.0)}, "need --picture; give the file"),
+        ({"recording": "r0"}, "need --picture; give the file"),
         ({"precision": "int8"}, "mfcc is computed in fp32, not in int8"),
         ({"device": "cuda"}, "mfcc is computed on the CPU, not on cuda"),
     ],
@@ -323,7 +323,7 @@ def test_a_long_recording_takes_rows_and_a_very_long_one_a_span(tmp_path, monkey
 
 @pytest.mark.parametrize("span", [(3.0, 4.0), (1.0, 1.0), (1.5, 1.0), (0.0, float("nan"))])
 def test_a_span_must_hold_something(tmp_path, span):
-    with pytest.raises(InputError, match="holds nothing of a recording of 1.99 s; change --span"):
+    with pytest.raises(InputError, match="is outside a recording of 1.99 s; change --span"):
         draw_units(tmp_path / "a.png", SAMPLES, RUNS, GRID, span=span)
 
 

@@ -237,14 +237,14 @@ def test_tampered_centroids_are_refused(saved):
     centroids = load_file(path)["centroids"]
     centroids[2, 1] += 1e-4
     save_file({"centroids": centroids}, path)
-    with pytest.raises(InputError, match="book.safetensors is not the codebook its card describes; fit it again"):
+    with pytest.raises(InputError, match="book.safetensors does not match its card; fit it again"):
         load_codebook(path)
 
 
 def test_a_card_without_a_hash_is_refused(saved):
     _, path = saved
     path.with_suffix(".card.json").write_text(json.dumps(CARD))
-    with pytest.raises(InputError, match="not the codebook its card describes"):
+    with pytest.raises(InputError, match="does not match its card"):
         load_codebook(path)
 
 
@@ -267,9 +267,9 @@ def test_a_name_that_cannot_be_written_is_refused_before_anything_is_made(tmp_pa
     (tmp_path / "file").write_text("")
     (tmp_path / "folder.safetensors").mkdir()
     for name, said in (
-        ("km.4", "km.4 is no name for a codebook, .*; end it in .safetensors"),
+        ("km.4", "km.4 must end in .safetensors"),
         ("folder.safetensors", "is a folder, not a codebook to write; name a file in it"),
-        ("file/new/km.safetensors", "as .*file is no folder that can be written"),
+        ("file/new/km.safetensors", "because .*file is not a writable folder"),
     ):
         with pytest.raises(InputError, match=said):
             check_out(tmp_path / name)

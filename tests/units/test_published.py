@@ -146,7 +146,7 @@ def test_an_imported_codebook_gives_scikit_learns_units(tmp_path, encoder, huber
 
 def test_another_width_or_layer_is_refused(tmp_path, hubert_folder):
     joblib.dump(KMeans(2, n_init=1).fit(FRAMES[:, :7]), tmp_path / "km.bin")
-    with pytest.raises(InputError, match="have 7 dimensions, the layers of .* 32; name the encoder"):
+    with pytest.raises(InputError, match="have 7 dimensions, the layers of .* 32; give the encoder"):
         import_codebook(tmp_path / "km.bin", tmp_path / "units.safetensors", str(hubert_folder("layer")), 1)
     joblib.dump(fitted(), tmp_path / "km.bin")
     with pytest.raises(InputError, match="has the layers 0 to 2, not 22"):
@@ -162,7 +162,7 @@ def test_an_imported_codebook_is_written_once_and_no_other_is_overwritten(tmp_pa
     assert import_codebook(tmp_path / "km.bin", out, name, 1).hash == first.hash and out.stat().st_mtime_ns == written
     with pytest.raises(InputError, match=r"was made from other inputs \(layer differ\)"):
         import_codebook(tmp_path / "km.bin", out, name, 2)
-    with pytest.raises(InputError, match=r"end it in .safetensors"):
+    with pytest.raises(InputError, match=r"must end in .safetensors"):
         import_codebook(tmp_path / "km.bin", tmp_path / "km.4", name, 1)
 
 

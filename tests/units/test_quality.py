@@ -318,7 +318,7 @@ def test_a_recording_that_cannot_be_used_is_set_aside(tmp_path, capsys):
     (tmp_path / "none.TextGrid").write_text("")
     assert read_alignment(tmp_path) == {"good": PHONES}
     told = capsys.readouterr().err
-    assert "set aside bad: " in told and "times must go forward" in told and "2 recordings set aside" in told
+    assert "set aside bad: " in told and "phones must be in order" in told and "2 recordings set aside" in told
 
 
 @pytest.mark.parametrize(
@@ -329,11 +329,11 @@ def test_a_recording_that_cannot_be_used_is_set_aside(tmp_path, capsys):
         ('{"id": "x", "phones": [["a", 0]]}', "a.jsonl:1 is not"),
         ('{"id": "x", "phones": [["a", "b", 1]]}', "a.jsonl:1 is not"),
         ('{"id": "x", "phones": []}', "a.jsonl:1 has no phones"),
-        ('{"id": "x", "phones": [["a", 0, 1], ["b", 0.5, 2]]}', "times must go forward"),
+        ('{"id": "x", "phones": [["a", 0, 1], ["b", 0.5, 2]]}', "phones must be in order"),
         ('{"id": "x", "phones": [["a", 1, 1]]}', "a.jsonl:1 has no phones"),
-        ('{"id": "x", "phones": [["a", 1, 0.5]]}', "times must go forward"),
+        ('{"id": "x", "phones": [["a", 1, 0.5]]}', "phones must be in order"),
         ('{"id": "x", "phones": [["a", 0, 1]]}\n{"id": "x", "phones": [["b", 0, 1]]}', "a.jsonl:2 has the id x, as line 1 has"),
-        ('{"id": "x", "phones": [["a", 0, NaN]]}', "times must go forward"),
+        ('{"id": "x", "phones": [["a", 0, NaN]]}', "phones must be in order"),
         ("{", "is not JSON"),
     ],
 )
@@ -354,14 +354,14 @@ def test_a_bad_textgrid_is_named(tmp_path, content):
 
 def test_the_tier_of_phones_must_be_clear(tmp_path):
     (tmp_path / "a.TextGrid").write_text(LONG.replace("NAME - phones", "lines"))
-    with pytest.raises(InputError, match="has the interval tiers words, lines; give it one that is named phones"):
+    with pytest.raises(InputError, match="has the interval tiers words, lines; name one of them phones"):
         read_alignment(tmp_path / "a.TextGrid")
 
 
 def test_what_is_no_alignment_is_named(tmp_path):
-    with pytest.raises(InputError, match="holds no alignment"):
+    with pytest.raises(InputError, match="contains no alignment"):
         read_alignment(tmp_path)
-    with pytest.raises(InputError, match="holds no alignment"):
+    with pytest.raises(InputError, match="contains no alignment"):
         read_alignment(tmp_path / "none.TextGrid")
     with pytest.raises(InputError, match="cannot read the manifest"):
         read_alignment(tmp_path / "none.jsonl")
