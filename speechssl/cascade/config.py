@@ -45,7 +45,7 @@ class TrainCtc:
         from speechssl.encoders.load import load_encoder
 
         if self.layer != "all" and not self.layer.isdecimal():
-            raise InputError(f"--layer {self.layer} is no layer; give a whole number from 0, or all")
+            raise InputError(f"--layer {self.layer} is not a layer; give a whole number from 0, or all")
         options = replace(self.head, layer=None if self.layer == "all" else int(self.layer))
         train_ctc(self.corpus, load_encoder(self.encoder), self.out, options, self.split)
         print(f"{self.out}: CTC head")

@@ -368,5 +368,5 @@ class CtcRecogniser:
                 raise ValueError("its contents are not those the card was written for")
         except (OSError, SafetensorError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
-            raise InputError(f"{weights} does not hold the weights of its card ({reason}); restore it or train again") from error
+            raise InputError(f"{weights} does not have the weights of its card ({reason}); restore it or train again") from error
         return recogniser

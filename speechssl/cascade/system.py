@@ -103,7 +103,7 @@ def parse_rate(name: str) -> float:
         percent = math.nan
     if not 0 < percent <= 100 * MOST:
         raise InputError(
-            f"{name!r} names no word error rate; write {SIMULATED}@30 for 30 %, with a number above 0 and at most {100 * MOST:g}"
+            f"{name!r} has no word error rate; write {SIMULATED}@30 for 30 %, with a number above 0 and at most {100 * MOST:g}"
         )
     return percent / 100
 
@@ -170,7 +170,7 @@ def load_simulated(folder: Path, errors: Path, name: str, bf16: bool = False, se
     """folder: of text QA. errors: of `evaluate confusions`. name: `cascade-simulated@30` for a word error rate of 30 %."""
     wer = parse_rate(name)
     if not errors.is_file():
-        raise InputError(f"{errors} is not there, which {name} makes its errors with; fit it with `speechssl evaluate confusions`")
+        raise InputError(f"{name} needs {errors}, which does not exist; fit it with `speechssl evaluate confusions`")
     codec, reader, card = _load_text_qa(folder, bf16)
     card |= {"reads": f"text with {name.removeprefix('cascade-')}", "errors": hash_files([errors]), "seed": seed}
     confusions, name = read_confusions(errors), f"{SIMULATED}@{100 * wer:g}"

@@ -176,7 +176,7 @@ def unit_source(units: Path, corpus: Path) -> tuple[dict[str, Any], int, FrameGr
     try:
         source = dict(card["made_from"]), int(card["K"]), FrameGrid(**card["grid"]), tuple(card["codebooks"])
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{units / 'card.json'} does not say what made the units; extract them again") from error
+        raise InputError(f"{units / 'card.json'} does not record what made the units; extract them again") from error
     if source[0].get("corpus") != data_hash(corpus, units.name):
         raise InputError(f"the units in {units} were made from another corpus; extract them again")
     return source

@@ -119,7 +119,7 @@ def load_model(
     except (OSError, SafetensorError) as error:
         raise InputError(f"cannot read the weights {path} ({error}); train or fetch the model again") from error
     if card.get("weights") != weights:
-        raise InputError(f"{path} is not the file its card describes; train or fetch the model again")
+        raise InputError(f"{path} does not match its card; train or fetch the model again")
     try:
         rows, width = config.pop("symbols")
         shape = config.pop("subwords", None)

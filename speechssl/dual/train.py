@@ -79,7 +79,7 @@ def check_same_units(start: Path, card: Mapping[str, Any], source: Mapping[str, 
     of_data = ("corpus", "split", "passages")
     same = all(before.get(name) == source.get(name) for name in {*before, *source}.difference(of_data))
     if before.get("codebook") not in codebooks[1:] and not same:
-        raise InputError(f"the reader {start} was trained on other units; start from one of these units, or from none")
+        raise InputError(f"the reader {start} was trained on other units; start from one trained on these, or leave out --start")
 
 
 def layout_of(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
@@ -102,7 +102,9 @@ def fit_spans(
 ) -> None:
     """Fit a span model on examples and save it. Raises InputError where there are none, or as `fit_reader` does."""
     if not examples:
-        raise InputError(f"the split {options.split} has no answerable question that can be used; there is nothing to train on")
+        raise InputError(
+            f"the split {options.split} has no answerable question to train on; choose another split or prepare the corpus again"
+        )
     cut = sum(len(e.question) > layout.question for e in examples)
     if cut and is_main():
         tqdm.write(f"{cut} of {len(examples)} questions lose what is beyond {layout.question} tokens (--question)", file=sys.stderr)

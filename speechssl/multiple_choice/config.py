@@ -77,15 +77,15 @@ class Train:
             other = (self.options.text_encoder, self.source, self.assignment) != ("minilm", "text", "most-frequent")
             if self.units or self.options.noise or self.start or other:
                 raise InputError(
-                    "--units, --assignment, --random-units, --source, --start and --text-encoder are not for audio words, whose "
-                    "text encoder is SpeechBERT's; leave them out, or --speechbert"
+                    "--units, --assignment, --random-units, --source, --start and --text-encoder do not apply to audio words; the "
+                    "text encoder is SpeechBERT's; leave them out, or leave out --speechbert"
                 )
             if not (self.encoder and self.recogniser):
                 raise InputError("--speechbert needs the --encoder it was trained on and a --recogniser that segments words")
         elif self.recogniser is not None:
             raise InputError("--recogniser segments the words of SpeechBERT; give --speechbert as well, or leave it out")
         elif self.encoder is not None:
-            raise InputError("--encoder is that of audio words; give --speechbert as well, or leave it out")
+            raise InputError("--encoder is for audio words; give --speechbert as well, or leave it out")
         elif self.units is None and self.options.noise:
             raise InputError("--random-units is for units; give --units as well, or leave it out")
 

@@ -137,7 +137,7 @@ def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) 
 def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -> Examples:
     """One example a question, of its words; and the questions left out: id -> why. Raises InputError for an unknown source."""
     if source not in SOURCES:
-        raise InputError(f"there is no source {source!r} of what is written; choose one of {', '.join(SOURCES)}")
+        raise InputError(f"there is no source {source!r} of words; choose one of {', '.join(SOURCES)}")
 
     def tokens(question: Question) -> Choice | str:
         made = text_choice(codec, question, data.passages[question.passage], source)

@@ -83,7 +83,7 @@ class WrittenChoice:
             choice = text_choice(self.codec, question, passage, self.source)
             if choice is None:
                 kind, other = ("text", "cascade-ctc or units") if self.source == "text" else ("transcript", "text")
-                raise InputError(f"passage {passage.id} has no {kind}, which {self.name} reads; evaluate {other} on this corpus")
+                raise InputError(f"passage {passage.id} has no {kind}, which {self.name} needs; evaluate {other} on this corpus")
             choices.append(choice)
         return self.reader.score_many(choices)
 

@@ -59,7 +59,9 @@ def train_choice_units(
         if start:
             before = read_json(start / "card.json").get("units")
             if not isinstance(before, dict) or before.get("codebook") not in codebooks:
-                raise InputError(f"the reader {start} was trained on other units; start from one of these units, or from none")
+                raise InputError(
+                    f"the reader {start} was trained on other units; start from one trained on these, or leave out --start"
+                )
             model = _start_from(start, options)
         else:
             model = _with_head(*unit_encoder(options.text_encoder, symbols, assignment, options.training.seed), options)
@@ -162,7 +164,7 @@ def _fit(
     card: dict[str, Any],
 ) -> None:
     if not examples:
-        raise InputError("the train split has no multiple-choice question that can be used; there is nothing to train on")
+        raise InputError("the train split has no usable multiple-choice question; prepare the corpus with some")
     batches = ChoiceBatches(examples, layout, options.batch, options.windows, options.training.seed, options.noise)
     card |= {"combine": options.combine, "examples": len(examples)}
     fit_reader(model, batches, layout, options, out, card, "--asked")

@@ -214,7 +214,7 @@ def load_weights(folder: Path) -> tuple[WordEncoder, SpanModel, Layout, dict[str
     card = read_json(folder / "card.json")
     words = card.get("words") if isinstance(card, dict) else None
     if not isinstance(words, dict) or card.get("what") != WHAT:
-        raise InputError(f"{folder} does not hold SpeechBERT; give the folder of `speechssl train speechbert`")
+        raise InputError(f"{folder} is not a SpeechBERT; give the folder of `speechssl train speechbert`")
     reader, layout, card = load_reader(folder)
     reader.embedding = CodeEmbedding(reader.embedding)
     path, width = folder / WORDS, reader.embedding.embedding_dim
@@ -228,5 +228,5 @@ def load_weights(folder: Path) -> tuple[WordEncoder, SpanModel, Layout, dict[str
         encoder.load_state_dict(dequantise(packed))
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:160]
-        raise InputError(f"{path} does not hold the word encoder of its card ({reason}); train or fetch it again") from error
+        raise InputError(f"{path} does not have the word encoder of its card ({reason}); train or fetch it again") from error
     return encoder.eval().requires_grad_(False), reader, layout, card

@@ -110,7 +110,7 @@ def speechbert_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> 
     """What the SpeechBERT in `folder` makes audio words of. Raises InputError where that is of another encoder."""
     made = card.get("features")
     if not isinstance(made, dict):
-        raise InputError(f"the card of {folder} does not say which features it was trained on; train it again")
+        raise InputError(f"the card of {folder} does not record the features it was trained on; train it again")
     layer, smooth = int(made.get("layer", 0)), int(made.get("smooth", 1))
     mfcc = made.get("encoder") == "mfcc"
     found = load_features("mfcc", 0, smooth) if mfcc else encoder_features(encoder, layer, smooth)

@@ -79,7 +79,7 @@ def text_model(options: QaOptions, start: Path | None) -> tuple[SpanModel, Tenso
             raise InputError(f"{start} has no tokenizer.json; --start takes a folder of `speechssl train text-qa`")
         model, _, made = load_reader(start)
         if model.subwords is not None:
-            raise InputError(f"{start} reads sub-word units, which speech has not; --start takes one of --subwords none")
+            raise InputError(f"{start} reads sub-word units, which speech does not have; give one trained with --subwords none")
         tokenizer = load_tokenizer(start, model.embedding.num_embeddings)
         embeddings = model.embedding.weight.detach().clone()
         encoder, head = model.encoder.train().requires_grad_(True), model.head
@@ -139,7 +139,7 @@ def train_speechbert(
         word_pieces = [known[text] for text in table.texts]
         numbers = np.flatnonzero([len(ids) > 0 for ids in word_pieces])
         if not len(numbers):
-            raise InputError("no audio word of the corpus has a text that the tokeniser knows; there is nothing to learn from")
+            raise InputError("the tokeniser knows no text of an audio word of the corpus; check the language of the text encoder")
         torch.manual_seed(options.words.seed)
         encoder = WordEncoder(table.features.shape[1], embeddings.shape[1], options.word_width).fit_scale(table)
 
@@ -188,7 +188,7 @@ def transfer_speechbert(
     words, reader, layout, card = load_weights(speechbert)
     before = speechbert_features(speechbert, encoder, card)
     if before.encoder == "mfcc":
-        raise InputError(f"{speechbert} is made of MFCCs and no encoder; it serves every encoder as it is")
+        raise InputError(f"{speechbert} reads MFCCs and needs no transfer; use it as it is")
     if before.grid != other.grid or words.features != other.width or before.layer > other.layers:
         remedy = "train SpeechBERT for it with `speechssl train speechbert`"
         raise InputError(f"{other.name} has other frames than {encoder.name}, or no layer {before.layer} of their width; {remedy}")
@@ -206,7 +206,7 @@ def transfer_speechbert(
         with main_first():
             table, new = (encode_corpus(data, f, None, out / "features" / n) for f, n in ((before, "old"), (after, "new")))
         if alone := sorted(table.sequences.keys() ^ new.sequences.keys()):
-            raise InputError(f"{alone[0]} of {where} gives audio words with one encoder only; take it out of the corpus")
+            raise InputError(f"{alone[0]} of {where} has audio words with one of the encoders only; remove it from the corpus")
         codes = words.codes_of(table)
         torch.manual_seed(options.training.seed)
         model = CodeRegression(words.fit_scale(new).requires_grad_(True).train())

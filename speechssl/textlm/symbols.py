@@ -119,7 +119,7 @@ def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     """
     counts = Counter(c for text in texts for c in text.lower() if not c.isspace())
     if not counts:
-        raise InputError("nothing is written in the train split to take characters from; leave --characters out")
+        raise InputError("the train split has no text to take characters from; leave out --characters")
     listed = [UNKNOWN, MASK, *(c for c, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))), *SPECIALS_OF_CHARACTERS]
     core = Tokenizer(models.WordLevel({token: i for i, token in enumerate(listed)}, unk_token=UNKNOWN))
     core.normalizer = normalizers.Lowercase()

@@ -184,5 +184,5 @@ def test_damaged_models_are_named(model, tmp_path, name, value):
     path = tmp_path / "confusions.json"
     write_confusions(path, model, {})
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
-    with pytest.raises(InputError, match=r"confusions\.json does not hold a model"):
+    with pytest.raises(InputError, match=r"confusions\.json is not a model"):
         read_confusions(path)

@@ -61,7 +61,7 @@ def test_the_rate_is_in_the_name(name, wer):
     ],
 )
 def test_other_names_are_refused(name):
-    with pytest.raises(InputError, match="names no word error rate"):
+    with pytest.raises(InputError, match="has no word error rate"):
         parse_rate(name)
 
 
@@ -97,7 +97,7 @@ def test_errors_of_mandarin_are_for_all_that_is_mandarin(language):
 
 
 def test_errors_that_were_not_fitted_are_asked_for():
-    with pytest.raises(InputError, match=r"confusions\.json is not there, .* fit it with"):
+    with pytest.raises(InputError, match=r"confusions\.json, which does not exist; fit it with"):
         load_systems(model_folder("minisqa-en-robust"), ["cascade-simulated@30"])
 
 

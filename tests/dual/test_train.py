@@ -111,7 +111,7 @@ def test_units_whose_card_does_not_say_what_made_them_are_refused(corpus, tmp_pa
     card = json.loads(path.read_text())
     del card[name]
     path.write_text(json.dumps(card))
-    with pytest.raises(InputError, match="does not say what made the units; extract them again"):
+    with pytest.raises(InputError, match="does not record what made the units; extract them again"):
         dual(corpus, tmp_path)
     assert not (tmp_path / "dual").exists()
 
@@ -132,7 +132,9 @@ def test_a_reader_goes_on_with_units_that_were_carried_over_from_its_own_and_wit
     assert found["units"]["codebook"] == "carried" and found["start"] == load_reader(start)[2]["weights"]
     for names in (("carried",), ("carried", "c")):
         rewrite_made_from(tmp_path, names)
-        with pytest.raises(InputError, match="start was trained on other units; start from one of these units, or from none"):
+        with pytest.raises(
+            InputError, match="start was trained on other units; start from one trained on these, or leave out --start"
+        ):
             dual_from(start, corpus, tmp_path, f"other-{len(names)}")
 
 

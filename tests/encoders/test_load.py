@@ -377,7 +377,7 @@ def test_a_data2vec_of_fairseq_is_named_by_its_keys(base, tmp_path):
 def test_two_encoders_in_one_file_are_refused(base, tmp_path):
     state = renamed(base, "fairseq")
     torch.save(state | {f"w2v_model.{name}": tensor for name, tensor in state.items()}, tmp_path / "x.pt")
-    with pytest.raises(InputError, match="holds more than one encoder"):
+    with pytest.raises(InputError, match="contains more than one encoder"):
         load_encoder(tmp_path / "x.pt")
 
 

@@ -250,7 +250,7 @@ def test_a_text_only_corpus_is_refused_to_ears_and_read_by_the_others(tmp_path):
 
     text, given = (WrittenChoice(name, s, Codec(), Reads(), {"s": s}) for name, s in (("text", "text"), ("cascade-given", "given")))
     assert values(run([text], corpus, tmp_path / "out"))["text", "clean", None, "accuracy"] == (pytest.approx(100 / 3), 3)
-    with pytest.raises(InputError, match="has no transcript, which cascade-given reads; evaluate text"):
+    with pytest.raises(InputError, match="has no transcript, which cascade-given needs; evaluate text"):
         run([given], corpus, tmp_path / "out")
 
 
@@ -279,11 +279,11 @@ def test_two_conditions_of_one_name_are_refused(corpus, tmp_path):
     ("flags", "said"),
     [
         (["--units", "u"], "u/train has no finished units"),
-        (["--encoder", "e"], "--encoder is that of audio words; give --speechbert"),
+        (["--encoder", "e"], "--encoder is for audio words; give --speechbert"),
         (["--random-units", "0.1"], "--random-units is for units; give --units"),
         (["--speechbert", "s", "--text-encoder", "bert"], "whose text encoder is SpeechBERT's"),
         (["--speechbert", "s"], "needs the --encoder it was trained on and a --recogniser"),
-        (["--speechbert", "s", "--units", "u"], "are not for audio words"),
+        (["--speechbert", "s", "--units", "u"], "do not apply to audio words"),
         (["--recogniser", "r"], "segments the words of SpeechBERT; give --speechbert"),
     ],
 )

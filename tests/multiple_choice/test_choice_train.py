@@ -147,7 +147,7 @@ def test_what_is_not_written_is_left_out_and_said(corpus, tmp_path, capsys):
 
 
 def test_a_corpus_without_options_is_one_sentence(mini_corpus, corpus, tmp_path):
-    with pytest.raises(InputError, match="no multiple-choice question that can be used"):
+    with pytest.raises(InputError, match="no usable multiple-choice question"):
         train_choice_text(mini_corpus_elsewhere(mini_corpus, corpus), tmp_path / "out", options())
     assert not (tmp_path / "out").exists()
 

@@ -97,7 +97,7 @@ def test_weights_of_another_training_are_refused(trained, encoder):
 def test_another_kind_of_reader_is_refused(trained, encoder):
     card = json.loads((trained / "card.json").read_text())
     (trained / "card.json").write_text(json.dumps(card | {"what": "DUAL reader"}))
-    with pytest.raises(InputError, match="does not hold SpeechBERT"):
+    with pytest.raises(InputError, match="is not a SpeechBERT"):
         load_speechbert(trained, encoder)
 
 

@@ -22,7 +22,7 @@ def test_tokens_are_characters_from_the_commonest_and_the_specials_follow(tmp_pa
 
 
 def test_nothing_written_is_refused():
-    with pytest.raises(InputError, match="leave --characters out"):
+    with pytest.raises(InputError, match="leave out --characters"):
         character_tokenizer(["", "  "])
 
 
