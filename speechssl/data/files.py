@@ -213,7 +213,7 @@ def unpacked(source: Path, out: Path, archives: Sequence[Path] | None = None) ->
     """The folders to look into: the source, and one below `out` for the archives in it that do not lie unpacked beside themselves.
 
     archives: those of them that are wanted, None for all. One that an earlier run unpacked is left alone. Raises InputError for
-    one that is cut off or damaged.
+    one that is truncated or damaged.
     """
     for path in archives_in(source) if archives is None else archives:
         folder, made_from = out / "unpacked" / path.relative_to(source), {"bytes": path.stat().st_size}
@@ -247,7 +247,9 @@ def _members(path: Path) -> Iterator[Iterator[tuple[PurePosixPath, IO[bytes]]]]:
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # the disk, not the archive
             raise
-        raise InputError(f"{path} is cut off or damaged ({first_line(error)}); download it again, or unpack it by hand") from error
+        raise InputError(
+            f"{path} is truncated or damaged ({first_line(error)}); download it again, or unpack it by hand"
+        ) from error
 
 
 def _is_wanted(name: str) -> bool:

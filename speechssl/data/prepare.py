@@ -301,7 +301,7 @@ def check_used(splits: Mapping[str, SplitRecords], report: PrepareReport, source
     if any(reason.startswith("empty") for reason in reasons):
         return
     why = "; ".join(f"{number:,} x {reason}" for reason, number in reasons.most_common(3)) or "its files are empty"
-    raise InputError(f"{source} holds no question of {report.corpus} that can be used ({why}); give the published files")
+    raise InputError(f"{source} has no usable question of {report.corpus} ({why}); give the published files")
 
 
 def write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:

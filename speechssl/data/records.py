@@ -150,11 +150,11 @@ def read_records(path: Path, kind: type[R]) -> Iterator[tuple[int, R]]:
             try:
                 values["answers"] = tuple(_answer(**answer) for answer in values.get("answers", ()))
             except (TypeError, ValueError) as error:
-                raise InputError(f"{path}:{number}: an answer of this question is malformed ({error}); mend it") from error
+                raise InputError(f"{path}:{number}: an answer of this question is malformed ({error}); correct it") from error
             for name in ("options", "option_audio"):
                 texts = values.get(name, [])
                 if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-                    raise InputError(f"{path}:{number}: the {name} of this question are not a list of texts; mend the line")
+                    raise InputError(f"{path}:{number}: the {name} of this question are not a list of texts; correct the line")
                 values[name] = tuple(texts)
             right = values.get("correct")  # none, one, or a list
             values["correct"] = () if right is None else tuple(right) if isinstance(right, list) else (right,)
@@ -170,7 +170,7 @@ def read_records(path: Path, kind: type[R]) -> Iterator[tuple[int, R]]:
             if not math.isfinite(record.seconds) or record.seconds < 0 or (record.audio != "" and record.seconds == 0):
                 raise ValueError(f"seconds is {record.seconds}")
         except (TypeError, ValueError) as error:
-            raise InputError(f"{path}:{number} is not a {kind.__name__} record ({error}); mend the line") from error
+            raise InputError(f"{path}:{number} is not a {kind.__name__} record ({error}); correct the line") from error
         yield number, record
 
 
@@ -244,13 +244,13 @@ def _by_id(root: Path, path: Path, kind: type[R], passages: Mapping[str, Passage
 
 def _check_question(question: Question, passages: Mapping[str, Passage], place: str) -> None:
     if (passage := passages.get(question.passage)) is None:
-        raise InputError(f"{place} asks about the passage {question.passage}, which is not in passages.jsonl")
+        raise InputError(f"{place} refers to the passage {question.passage}, which is not in passages.jsonl; correct the line")
     options = len(question.options)
     if any(right not in range(options) for right in question.correct):
         shown = question.correct[0] if len(question.correct) == 1 else list(question.correct)
-        raise InputError(f"{place}: correct is {shown!r}, but there are {options} options; mend the line")
+        raise InputError(f"{place}: correct is {shown!r}, but there are {options} options; correct the line")
     if question.option_audio and len(question.option_audio) != options:
-        raise InputError(f"{place} has {len(question.option_audio)} option_audio for {options} options; mend the line")
+        raise InputError(f"{place} has {len(question.option_audio)} option_audio for {options} options; correct the line")
     for answer in question.answers:
         if answer.start is None or answer.end is None:
             continue
@@ -281,7 +281,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             values = json.loads(line)
         except ValueError as error:
-            raise InputError(f"{path}:{number} is not JSON ({error}); mend or remove the line") from error
+            raise InputError(f"{path}:{number} is not JSON ({error}); correct or remove the line") from error
         if not isinstance(values, dict):
             raise InputError(f"{path}:{number} is not a JSON object; every line of a manifest is one record")
         yield number, values

@@ -50,7 +50,7 @@ def list_recordings(source: Path | str, split: str | None = None, passages: int 
         for q in data.questions:
             found += [Recording(i, source / audio) for i, audio in zip(q.option_ids, q.option_audio, strict=False)]
     elif passages is not None:
-        raise InputError(f"{source} has no passages to count where no split is named; name one with --split")
+        raise InputError(f"{source} has no passages to count without a split; give one with --split")
     elif source.is_dir():
         found = _of_folder(source)
     elif not source.exists():
@@ -63,9 +63,11 @@ def list_recordings(source: Path | str, split: str | None = None, passages: int 
         found = [Recording(printable(source.stem), source)]
     else:
         known = ", ".join((".jsonl", *LISTS, *SUFFIXES))
-        raise InputError(f"{source} is neither a manifest nor audio by its name; give a folder or a file that ends in {known}")
+        raise InputError(
+            f"{source} has a name that is neither a manifest's nor an audio file's; give a folder or a file that ends in {known}"
+        )
     if not found:
-        raise InputError(f"{source / (split or '')} holds no recordings; give a corpus, manifest or folder that has some")
+        raise InputError(f"{source / (split or '')} has no recordings; give a corpus, manifest or folder that has some")
     places: dict[str, str] = {}
     for r in found:
         place = f"{r.path}" + (f" (line {r.line})" if r.line else "")
@@ -88,7 +90,7 @@ def _stem(name: str) -> str:
 def _of_folder(folder: Path) -> list[Recording]:
     """What is named like audio, however deep: links are followed, once; hidden files and pipes are passed over."""
     if splits := sorted(p.parent.name for p in folder.glob("*/passages.jsonl")):
-        raise InputError(f"{folder} is a prepared corpus; say which split of it with --split {' or '.join(splits)}")
+        raise InputError(f"{folder} is a prepared corpus; choose a split of it with --split {' or '.join(splits)}")
 
     def unreadable(error: OSError) -> None:
         raise InputError(
@@ -138,5 +140,5 @@ def _of_list(path: Path) -> Iterator[Recording]:
     elif table and len(names) > 1 and [len(cells) > 1 for _, cells in numbered] == [False] + [True] * (len(names) - 1):
         number, name = names[0]  # one column where all other lines have more: a root, unless it is a recording by its name
         if Path(name).suffix.lower() not in SUFFIXES:
-            raise InputError(f"the root {name} in line {number} of {path} does not exist; mend line {number}")
+            raise InputError(f"the root {name} in line {number} of {path} does not exist; correct line {number}")
     yield from (Recording(_stem(Path(name).as_posix()), root / name, line=n) for n, name in names)

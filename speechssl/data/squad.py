@@ -374,13 +374,13 @@ def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) 
     chinese, letters = (sum(len(pattern.findall(text)) for text in texts) for pattern in (CHINESE, LETTER))
     if language != "zh" and 2 * chinese > letters:
         raise InputError(
-            f"{path} is mostly in Chinese characters, which the rules of {language!r} do not fit; use `speechssl prepare drcd`, "
-            "or say --language zh"
+            f"{path} is mostly in Chinese characters, but the language is {language!r}; use `speechssl prepare drcd`, "
+            "or give --language zh"
         )
     if language == "zh" and 10 * chinese < letters:
         raise InputError(
-            f"{path} has hardly a Chinese character, which the rules of 'zh' are for; use `speechssl prepare squad`, "
-            "or say --language en"
+            f"{path} has hardly any Chinese characters, but the language is 'zh'; use `speechssl prepare squad`, "
+            "or give --language en"
         )
 
 
@@ -420,9 +420,9 @@ def read_words(path: Path) -> tuple[Span, ...]:
     try:
         words = tuple(Span(str(text), float(start), float(end)) for text, start, end in json.loads(path.read_text("utf-8-sig")))
     except (OSError, ValueError, TypeError) as error:
-        raise InputError(f'{path} is not a list of ["word", start, end] ({error}); write it anew or remove it') from error
+        raise InputError(f'{path} is not a list of ["word", start, end] ({error}); correct or remove the file') from error
     if any(not (math.isfinite(w.end) and 0 <= w.start < w.end) for w in words):
-        raise InputError(f"{path} has a word that does not end after it starts; write it anew or remove it")
+        raise InputError(f"{path} has a word that does not end after it starts; correct or remove the file")
     return words
 
 

@@ -64,9 +64,7 @@ def prepare_toefl_qa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict
     if not any(records.questions for records in by_split.values()):
         one = report.aside[0]
         where = f"{one['split']}/{one['file']}" + (f", line {one['line']}" if one.get("line") else "")
-        raise InputError(
-            f"{source} holds no question of {NAME} that can be used (of {where}: {one['reason']}); get the files again"
-        )
+        raise InputError(f"{source} has no usable question of {NAME} ({where}: {one['reason']}); download the files again")
     command = f"speechssl prepare toefl-qa {source} {out}" + f" --speak --seed {wanted.seed}" * wanted.speak
     command += "" if wanted.passages is None else f" --passages {wanted.passages}"
     hashes = {split: hash_files(paths) for split, paths in files.items()}
@@ -98,7 +96,7 @@ def _find(source: Path, report: PrepareReport) -> dict[str, list[Path]]:
         found["test"] += loose
     some = {split: paths for split, paths in found.items() if paths}
     if not some:
-        raise InputError(f"{source} holds no questions of {NAME}; expected is {LAYOUT}")
+        raise InputError(f"{source} has no questions of {NAME}; expected {LAYOUT}")
     return some
 
 

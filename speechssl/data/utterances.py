@@ -116,7 +116,7 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
         for number, values in read_lines(path):
             utterance = _utterance(root, values, place := f"{path}:{number}")
             if utterance.id in seen:
-                raise InputError(f"{place}: the id {utterance.id} is that of {seen[utterance.id]} too; make ids unique")
+                raise InputError(f"{place}: the id {utterance.id} is also that of {seen[utterance.id]}; make ids unique")
             seen[utterance.id] = place
             found.append(utterance)
         splits[split] = tuple(found)
@@ -165,7 +165,7 @@ def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
     found = []
     for number, values in read_lines(path):
         if set(values) != {"first", "second", "same"} or not isinstance(values["same"], bool):
-            raise InputError(f'{path}:{number} is not a trial ({{"first": id, "second": id, "same": true}}); mend the line')
+            raise InputError(f'{path}:{number} is not a trial ({{"first": id, "second": id, "same": true}}); correct the line')
         if unknown := [values[key] for key in ("first", "second") if values[key] not in known]:
             raise InputError(f"{path}:{number} names {unknown[0]!r}, which is not in {split}.jsonl; correct the id")
         found.append(Trial(**values))
@@ -186,9 +186,9 @@ def _task(root: Path, wanted: str | None) -> str:
         return wanted
     card = read_json(root / "card.json")
     if not isinstance(card, dict) or not isinstance(card.get("task"), str):
-        raise InputError(f'{root / "card.json"} does not say of which task the set is; write it as "task"')
+        raise InputError(f'{root / "card.json"} does not state the task of the set; add it as "task"')
     if wanted not in (None, card["task"]):
-        raise InputError(f"{root} is a set of the task {card['task']}, not of {wanted}; name the set of {wanted}")
+        raise InputError(f"{root} is a set of the task {card['task']}, not of {wanted}; give a set of {wanted}")
     return str(card["task"])
 
 
@@ -225,5 +225,5 @@ def _utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:
             if not isinstance(turn.speaker, str) or not 0 <= turn.start < turn.end:
                 raise ValueError(f"a turn of {turn.speaker!r} lasts from {turn.start} to {turn.end} s")
     except (TypeError, ValueError, KeyError) as error:
-        raise InputError(f"{place} is not an utterance ({error}); mend the line") from error
+        raise InputError(f"{place} is not an utterance ({error}); correct the line") from error
     return u

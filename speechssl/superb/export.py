@@ -213,15 +213,15 @@ def export_upstream(encoder: str | Path, out: Path) -> dict[str, Any]:
     """
     name = str(encoder)
     if name in SPECTRAL:
-        raise InputError(f"{name} has no weights to hand over; s3prl computes such features itself: run it there with -u {name}")
+        raise InputError(f"{name} has no weights to export; s3prl computes such features itself: run it there with -u {name}")
     if name.startswith(PREFIX):
         upstream, _, path = name.removeprefix(PREFIX).partition("@")
         given = f"-u {upstream} -k {path}" if path else f"-u {upstream}"
-        raise InputError(f"{name} is s3prl's already; run it there with {given}")
+        raise InputError(f"{name} is an upstream of s3prl; run it there with {given}")
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         found = read_json(out / "card.json") if (out / "card.json").is_file() else None
         if not isinstance(found, dict) or found.get("what") != KIND:
-            raise InputError(f"{out} is there already and is no export of an encoder; choose another folder or delete it")
+            raise InputError(f"{out} already exists and is not an export of an encoder; choose another folder or delete it")
         convert(encoder, out / "encoder", "huggingface")
         _write_texts(out, found)
         return found

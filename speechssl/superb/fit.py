@@ -164,7 +164,7 @@ class Trainer:
         for name, usable in (("train", train), ("dev", dev)):
             if not usable:
                 path = run.task.data.root / f"{name}.jsonl"
-                raise InputError(f"no recording of {path} could be read; mend them or prepare the set again")
+                raise InputError(f"no recording of {path} could be read; fix them or prepare the set again")
         if run.settings.balanced:
             weights = run.task.weights(train)  # type: ignore[attr-defined]
             batches = weighted_batches(train, run.settings.batch, run.seed, weights)
@@ -269,7 +269,7 @@ def predictions(
 
 
 def unreadable(utterances: Sequence[Utterance]) -> str:
-    return f"the recordings {', '.join(u.id for u in utterances)} cannot be read; mend them or remove their lines"
+    return f"the recordings {', '.join(u.id for u in utterances)} cannot be read; fix them or remove their lines"
 
 
 def on_device(batch: Batch, device: str) -> Batch:

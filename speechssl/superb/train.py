@@ -109,7 +109,7 @@ def load_head(folder: Path | str, task: Task, encoder: Mapping[str, Any], which:
     if not isinstance(card, dict) or card.get("kind") != KIND or not NEEDED <= set(card):
         raise InputError(f"{path} is not the card of a head; give the folder that training wrote")
     if card["encoder"] != dict(encoder):
-        raise InputError(f"{path} was trained on another encoder (or its other precision); load that one or train again")
+        raise InputError(f"{path} was trained on another encoder (or with another precision); load that one or train again")
     if card["task"] != task_card(task):
         raise InputError(f"{path} was trained for another set than {task.data.root}, or another head; give its own, or train again")
     with own_generator():
@@ -121,7 +121,7 @@ def load_head(folder: Path | str, task: Task, encoder: Mapping[str, Any], which:
     except (OSError, SafetensorError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InputError(
-            f"{weights} does not hold the weights of its card ({reason}); delete the folder and train again"
+            f"{weights} does not have the weights of its card ({reason}); delete the folder and train again"
         ) from error
     upstream = Path(folder) / card["upstreams"][which] if card.get("upstreams") else None
     return TrainedHead(task, head.eval(), card, which, upstream)
@@ -274,8 +274,8 @@ def parallel_training(workers: int, what: str) -> Iterator[TrainRuns]:
             return [future.result() for future in [pool.submit(_train_in_worker, run, steps) for run in runs]]
         except BrokenProcessPool as error:
             raise InputError(
-                f"a process that trained {runs[0].folder.parent} was killed, perhaps for want of memory; "
-                f"the same command goes on, with fewer --workers where memory is short"
+                f"a process that trained {runs[0].folder.parent} was killed, perhaps because memory was short; "
+                f"run the same command again, with fewer --workers if memory is short"
             ) from error
 
     try:

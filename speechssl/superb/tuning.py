@@ -72,9 +72,9 @@ class Tuning:
 
     def __post_init__(self) -> None:
         if self.adversary and self.distort is None:
-            raise InputError("--dat tells distorted from clean speech; give --distort, such as m+g+r")
+            raise InputError("--dat needs distorted speech; give --distort, such as m+g+r")
         if self.adversary and self.rate is None:
-            raise InputError("--dat trains the upstream to mislead a domain classifier; give --finetune")
+            raise InputError("--dat trains the encoder; give --finetune as well")
 
     @property
     def name(self) -> str:
@@ -122,7 +122,7 @@ class TuningTrainer(Trainer):
                 models["head"].load_state_dict(load_file(path))
             except (OSError, SafetensorError, RuntimeError) as error:
                 reason = " ".join(str(error).split())
-                raise InputError(f"{path} holds no head to start from ({reason}); train it first, or leave --heads out") from error
+                raise InputError(f"{path} has no head to start from ({reason}); train it first, or leave out --heads") from error
         self.upstream: Any = load_checkpoint(tuning.source).model
         check_known(self.upstream, tuning.source)
         if tuning.adversary and tuning.distort:
@@ -202,7 +202,7 @@ class TuningTrainer(Trainer):
             try:
                 return self.loader.encoder.wave(samples), domain
             except ValueError as error:
-                raise InputError(f"{path} cannot be trained on ({error}); mend it or remove its line") from error
+                raise InputError(f"{path} cannot be trained on ({error}); correct it or remove its line") from error
 
         return Waves(utterances, [self.loader.pool.submit(one, u, key) for u, key in zip(utterances, keys, strict=True)])
 

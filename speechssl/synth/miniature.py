@@ -379,7 +379,7 @@ def make_miniature(out: Path, settings: Settings) -> bool:
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         if (out / "README.md").is_file() and (out / "README.md").read_text(encoding="utf-8") == readme:
             return False
-        raise InputError(f"{out} is there and not this miniature; choose another folder or delete it")
+        raise InputError(f"{out} exists and is not this miniature; choose another folder or delete it")
     language, write = CORPORA[name]
     content = {
         split: list(invent(language, split, count, settings.seed, settings.questions)) for split, count in settings.passages.items()

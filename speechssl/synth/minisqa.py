@@ -111,7 +111,7 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
     out = Path(out)
     speakers(settings.language, SPLITS[0])
     if sorted(settings.passages) != sorted(SPLITS):
-        raise InputError(f"passages are given for {', '.join(settings.passages)}; give their number for {', '.join(SPLITS)}")
+        raise InputError(f"the numbers of passages are for {', '.join(settings.passages)}; give them for {', '.join(SPLITS)}")
     if min(settings.passages.values()) < 0 or settings.questions < 1 or not 0 <= settings.unanswerable <= 1:
         raise InputError(f"cannot make `{settings.command}`; give counts from 0, at least one question, and a share from 0 to 1")
     wanted = {"corpus": "minisqa", "version": VERSION, "settings": asdict(settings)}

@@ -251,7 +251,7 @@ def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[Draw]]:
     for split, matches in phrases.items():
         if len(matches) < sizes[split]:
             raise InputError(
-                f"{len(documents)} documents hold {len(matches)} queries for {split}, not {sizes[split]}; ask for more documents"
+                f"{len(documents)} documents contain {len(matches)} queries for {split}, not {sizes[split]}; give more documents"
             )
         key = f"minisuperb/qbe/{split}/{seed}"
         rng = Random(key)

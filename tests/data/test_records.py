@@ -158,7 +158,7 @@ def test_a_damaged_passage(corpus: Path, changes: dict[str, Any], what: str) -> 
     ("changes", "what"),
     [
         ({"id": "q1"}, "the id q1 occurs twice"),
-        ({"passage": "p9"}, "asks about the passage p9"),
+        ({"passage": "p9"}, "refers to the passage p9"),
         ({"passage": None}, "passage is None"),
         ({"audio": "audio/gone.flac"}, "which does not exist"),
         ({"answers": [{"text": "x", "start": 3.0, "end": 4.2}]}, "lies outside its passage p2"),

@@ -145,7 +145,7 @@ def test_the_manifests_of_fairseq(tmp_path, root):
 def test_a_root_that_is_not_here_is_named(tmp_path):
     path = tmp_path / "train.tsv"
     path.write_text("\n/data/LibriSpeech\n84/1.flac\t16000\n84/2.flac\t48000\n")
-    with pytest.raises(InputError, match=r"the root /data/LibriSpeech in line 2 of .*train\.tsv does not exist; mend line 2"):
+    with pytest.raises(InputError, match=r"the root /data/LibriSpeech in line 2 of .*train\.tsv does not exist; correct line 2"):
         list_recordings(path)
     path.write_text("a.flac\nb.flac\t3\n")  # a path, though one that may not exist
     assert ids(path) == ["a", "b"]
@@ -212,9 +212,9 @@ def test_one_file_is_a_source_too(folder):
     ("source", "options", "said"),
     [
         ("nowhere", {}, "does not exist"),
-        ("empty", {}, "holds no recordings"),
-        ("empty.txt", {}, "holds no recordings"),
-        ("text.pdf", {}, "neither a manifest nor audio"),
+        ("empty", {}, "has no recordings"),
+        ("empty.txt", {}, "has no recordings"),
+        ("text.pdf", {}, "neither a manifest's nor an audio"),
         ("bytes.txt", {}, "cannot read the manifest"),
         ("empty", {"passages": 3}, "--split"),
         ("empty", {"split": "train"}, "not a split of a prepared corpus"),

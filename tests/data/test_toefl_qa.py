@@ -171,14 +171,14 @@ def test_a_folder_in_which_nothing_can_be_used_is_refused_and_nothing_is_written
     write(tmp_path / "x" / "dev", "tpo_1-lecture_1_1", text)
     write(tmp_path / "x" / "dev", "tpo_1-lecture_1_2", lines(options=["a 0", "b 0", "c 0", "d 0"]))
     where = "dev/tpo_1-lecture_1_1" + f", line {line}" * bool(line)
-    with pytest.raises(InputError, match=re.escape(f"x holds no question of TOEFL-QA that can be used (of {where}: {reason})")):
+    with pytest.raises(InputError, match=re.escape(f"x has no usable question of TOEFL-QA ({where}: {reason})")):
         prepare_toefl_qa(tmp_path / "x", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_of_something_else_is_told_what_was_expected(tmp_path):
     write(tmp_path / "x" / "train", "story.txt")
-    for source, why in ((tmp_path / "x", "holds no questions of TOEFL-QA; expected is"), (tmp_path / "absent", "does not exist")):
+    for source, why in ((tmp_path / "x", "has no questions of TOEFL-QA; expected"), (tmp_path / "absent", "does not exist")):
         with pytest.raises(InputError, match=why + r".* data/\{train,dev,test\}"):
             prepare_toefl_qa(source, tmp_path / "out")
 

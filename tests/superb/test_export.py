@@ -107,9 +107,9 @@ def test_s3prls_own_upstream_is_named_where_it_reads_the_encoder(hubert_folder, 
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        ("fbank", "fbank has no weights to hand over; .* -u fbank"),
+        ("fbank", "fbank has no weights to export; .* -u fbank"),
         ("mfcc", "mfcc has no weights"),
-        ("s3prl:wavlm_base", "s3prl's already; run it there with -u wavlm_base$"),
+        ("s3prl:wavlm_base", "is an upstream of s3prl; run it there with -u wavlm_base$"),
         ("s3prl:hubert_custom@x.pt", "run it there with -u hubert_custom -k x.pt"),
         ("nowhere", "found no speech encoder at nowhere"),
     ],
@@ -123,7 +123,7 @@ def test_what_cannot_be_handed_over_is_one_sentence_and_leaves_nothing(encoder, 
 def test_a_place_that_is_something_else_is_left_alone(exported, hubert_folder, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     for place in (tmp_path, tmp_path / "notes.txt"):
-        with pytest.raises(InputError, match="is there already and is no export of an encoder"):
+        with pytest.raises(InputError, match="already exists and is not an export of an encoder"):
             export_upstream(hubert_folder("layer"), place)
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
     with pytest.raises(InputError, match="already exists and is something else"):

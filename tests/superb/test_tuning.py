@@ -192,7 +192,7 @@ def test_training_starts_from_heads_on_clean_speech(run, tmp_path):
     wanted = load_file(tmp_path / "clean" / "ks" / "seed-0" / "head.safetensors")
     assert same(dict(after.trainer().head.state_dict()), wanted)
     assert after.tuning.card["heads"] and "heads" not in first.tuning.card
-    with pytest.raises(InputError, match=r"ks/seed-0/head.safetensors holds no head to start from"):
+    with pytest.raises(InputError, match=r"ks/seed-0/head.safetensors has no head to start from"):
         run("none", rate=0.1, heads=tmp_path / "nothing").trainer()
 
 

@@ -143,7 +143,7 @@ def test_bad_requests_are_one_sentence_and_leave_nothing(made: dict[str, Path], 
         make_miniature(tmp_path / "out", Settings("nmsqa", {"train": 0, "dev": 1, "test": 1}))
     (tmp_path / "mine.txt").write_text("mine")
     for place in (tmp_path, tmp_path / "mine.txt", made["nmsqa"]):
-        with pytest.raises(InputError, match="is there and not this miniature; choose another folder or delete it"):
+        with pytest.raises(InputError, match="exists and is not this miniature; choose another folder or delete it"):
             make_miniature(place, Settings("toefl-qa", FEW, 2))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.txt"]
 

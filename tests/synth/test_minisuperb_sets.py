@@ -145,7 +145,7 @@ def test_queries_of_dev_and_test_have_no_word_in_common():
 
 
 def test_too_few_documents_are_refused():
-    with pytest.raises(InputError, match="8 documents hold .* queries for dev, not 100; ask for more documents"):
+    with pytest.raises(InputError, match="8 documents contain .* queries for dev, not 100; give more documents"):
         search.plan_queries({DOCUMENTS: 8, "dev": 100, "test": 1}, 0)
 
 

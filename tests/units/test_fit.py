@@ -213,7 +213,7 @@ def test_what_cannot_be_fitted_is_one_sentence(folder, hubert_folder, tmp_path, 
         fit_units(folder, name, out, FitOptions(layer=9))
     with pytest.raises(InputError, match="does not exist"):
         fit_units(tmp_path / "nothing", "mfcc", out, FitOptions())
-    with pytest.raises(InputError, match="holds no recordings"):
+    with pytest.raises(InputError, match="has no recordings"):
         (tmp_path / "empty").mkdir()
         fit_units(tmp_path / "empty", "mfcc", out, FitOptions())
     with pytest.raises(InputError, match="dev is not a split"):

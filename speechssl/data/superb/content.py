@@ -249,6 +249,6 @@ def _read_quesst14(order: Order) -> dict[str, Prepared]:
             if fields[0] == "LEXEME" and len(fields) > 5 and fields[5] in matches and fields[1] in known:
                 matches[fields[5]].add(fields[1])  # LEXEME document channel start duration query
         if not any(matches.values()):
-            raise InputError(f"{truth} says of no query which documents hold it; {order.layout}")
+            raise InputError(f"{truth} has no query with documents that contain it; {order.layout}")
         splits[split] = [replace(query, matches=tuple(sorted(matches[query.id]))) for query in splits[split]]
     return {"qbe": Prepared("qbe", splits)}

@@ -133,7 +133,7 @@ def check_counts(order: Order, found: Mapping[str, int], expected: Mapping[str, 
     lost = f", where {missing[0]} is missing" if missing else ""
     problem = f"{order.source} has {', '.join(wrong)} as published{lost}"
     if not order.any_count:
-        raise InputError(f"{problem}; unpack {order.corpus} again, or give --any-count to take what is there")
+        raise InputError(f"{problem}; unpack {order.corpus} again, or give --any-count to use it as it is")
     tqdm.write(f"warning: {problem}", file=sys.stderr)
 
 
@@ -176,7 +176,7 @@ def read_fields(path: Path, least: int, separator: str | None = None) -> Iterato
             continue
         fields = line.strip().split(separator)
         if len(fields) < least:
-            raise InputError(f"{path}:{number} has {len(fields)} fields where {least} belong; unpack the corpus again")
+            raise InputError(f"{path}:{number} has {len(fields)} fields instead of {least}; unpack the corpus again")
         yield f"{path}:{number}", fields
 
 
@@ -204,7 +204,7 @@ def number_of(text: str, place: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"{place} has {text!r} where a number belongs; make the file again") from None
+        raise InputError(f"{place} has {text!r} instead of a number; make the file again") from None
 
 
 def wavs(folder: Path) -> list[Path]:

@@ -94,9 +94,9 @@ class Diarisation:
     def __post_init__(self) -> None:
         for split, found in self.data.splits.items():
             if not any(u.turns for u in found):
-                raise InputError(f"nobody speaks in {self.data.root / split}.jsonl; write who speaks when as turns")
+                raise InputError(f"{self.data.root / split}.jsonl has no speech; add the turns of its speakers")
         if self.median < 1 or self.median % 2 == 0:
-            raise InputError(f"a median filter of {self.median} frames has no middle; give an odd number")
+            raise InputError(f"a median filter of {self.median} frames is even; give an odd number")
 
     @cached_property
     def _outputs(self) -> int:
@@ -127,7 +127,7 @@ class Diarisation:
         errors = self._errors(split, predicted)
         total = sum(errors, Errors())
         if not total.speech:
-            raise InputError(f"a collar of {self.collar} s leaves no speech of {self.data.root / split}.jsonl; give a smaller one")
+            raise InputError(f"a collar of {self.collar} s leaves no speech in {self.data.root / split}.jsonl; give a smaller one")
         measure = Measure.fixed("der", 100 * total.rate, len(errors))
         parts = {"miss": total.missed, "false_alarm": total.false_alarms, "confusion": total.confused}
         percent = {name: 100 * seconds / total.speech for name, seconds in parts.items()}

@@ -238,7 +238,7 @@ class Enhancement:
         check_sources(self.data, self.sources)
         if self.grid.hop % self.stft.hop:
             raise InputError(
-                f"{self.data.root} is enhanced in steps of {self.stft.hop} samples, of which the encoder's hop of "
+                f"{self.data.root} is enhanced in steps of {self.stft.hop} samples, and the encoder's hop of "
                 f"{self.grid.hop} is no multiple; leave the task out"
             )
 

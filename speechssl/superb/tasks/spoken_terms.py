@@ -67,7 +67,7 @@ class SpokenTerms:
                         f"{path}, query {query.id}, matches {min(unknown)!r}, which is not in {DOCUMENTS}.jsonl; correct the id"
                     )
             if not any(query.matches for query in queries):
-                raise InputError(f"{path} has no query with matches; name the documents that hold each as its matches")
+                raise InputError(f"{path} has no query with matches; list the documents that contain each query as its matches")
 
     def choose_layer(self, states_of: StatesOf, layers: int, workers: int = 2) -> tuple[int, list[float]]:
         """The best layer on dev (of equals the first), and the MTWV of every layer in percent. layers: S.
@@ -117,7 +117,7 @@ class SpokenTerms:
         columns = [i for i, d in enumerate(documents) if d.id in frames]
         if not columns:
             path = self.data.root / f"{DOCUMENTS}.jsonl"
-            raise InputError(f"no recording of {path} could be read; mend them or prepare the set again")
+            raise InputError(f"no recording of {path} could be read; fix them or prepare the set again")
         found = np.full((len(layers), len(queries), len(documents)), -np.inf)
         rows = [i for i, q in enumerate(queries) if q.id in frames]
         found[np.ix_(range(len(layers)), rows, columns)] = 0

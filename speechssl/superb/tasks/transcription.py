@@ -297,7 +297,7 @@ def _check(data: UtteranceSet, what: str, has: Callable[[Utterance], bool]) -> N
     """Raises InputError for a split of which no utterance has what the task asks for."""
     for split, utterances in data.splits.items():
         if not any(map(has, utterances)):
-            raise InputError(f'{data.root / split}.jsonl has no "{what}", which {data.task} asks for; add it to its lines')
+            raise InputError(f'{data.root / split}.jsonl has no "{what}", which {data.task} needs; add it to its lines')
 
 
 # ---- measures

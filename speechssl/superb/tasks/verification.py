@@ -127,7 +127,7 @@ class Verification:
         """Number of every speaker of the training data."""
         path, train = self.data.root / "train.jsonl", self.data.splits["train"]
         if nameless := [u.id for u in train if not u.speaker]:
-            raise InputError(f"{path}, utterance {nameless[0]}, has no speaker; say in every line who speaks")
+            raise InputError(f"{path}, utterance {nameless[0]}, has no speaker; add one to every line")
         names = sorted({u.speaker for u in train})
         if len(names) < 2:
             raise InputError(f"{path} has one speaker only ({names[0]}); add recordings of others")

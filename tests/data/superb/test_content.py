@@ -232,7 +232,7 @@ def test_another_ground_truth_is_one_sentence(quesst14, tmp_path, say):
     with pytest.raises(InputError, match=r"1 documents and not 2 as published, where .*Audio/quesst14_00003.wav is missing"):
         prepare_quesst14(quesst14, tmp_path / "out")
     truth = quesst14 / "scoring/groundtruth_quesst14_eval/quesst14_eval.rttm"  # the one document that held the test query is gone
-    with pytest.raises(InputError, match=r"quesst14_eval.rttm says of no query which documents hold it; give the folder"):
+    with pytest.raises(InputError, match=r"quesst14_eval.rttm has no query with documents that contain it; give the folder"):
         prepare_quesst14(quesst14, tmp_path / "out", any_count=True)
     truth.unlink()
     with pytest.raises(InputError, match=r"quesst14_eval.rttm does not exist; give the folder"):

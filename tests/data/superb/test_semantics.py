@@ -115,7 +115,7 @@ def test_another_snips_is_one_sentence(snips, tmp_path, say):
     with pytest.raises(InputError, match=r"all.iob.snips.txt:1 has 2 words and 1 tags; prepare Audio SNIPS again"):
         prepare_audio_snips(snips, tmp_path / "out")
     say(snips / "all.iob.snips.txt", "Ivy-snips-train-7 BOS PLAY JAZZ EOS")
-    with pytest.raises(InputError, match=r"all.iob.snips.txt:1 has 1 fields where 2 belong"):
+    with pytest.raises(InputError, match=r"all.iob.snips.txt:1 has 1 fields instead of 2"):
         prepare_audio_snips(snips, tmp_path / "out")
     (snips / "all.iob.snips.txt").unlink()
     with pytest.raises(InputError, match=r"all.iob.snips.txt does not exist; give the folder SNIPS"):

@@ -94,7 +94,7 @@ def test_damaged_tables_are_named(tmp_path, say):
     say(tmp_path / "short.txt", "a b", "", "c")
     (tmp_path / "latin.txt").write_bytes(b"\xff\xfe\xff")
     for name, message in (
-        ("short.txt", "short.txt:3 has 1 fields where 2 belong"),
+        ("short.txt", "short.txt:3 has 1 fields instead of 2"),
         ("none.txt", "cannot read .*none.txt"),
         ("latin.txt", "cannot read .*latin.txt"),
     ):

@@ -88,7 +88,7 @@ def test_another_voxceleb1_is_one_sentence(voxceleb1, tmp_path, say):
         prepare_voxceleb1(voxceleb1, tmp_path / "out", ["asv"])
     assert prepare_voxceleb1(voxceleb1, tmp_path / "part", any_count=True)["asv"]["sizes"]["train"] == 3
     say(voxceleb1 / "veri_test.txt", "1 id10270/va/00001.wav id10270/vb/00001.wav")
-    with pytest.raises(InputError, match="does not give test of asv trials of one speaker and of two"):
+    with pytest.raises(InputError, match="does not have both kinds of asv trials for test"):
         prepare_voxceleb1(voxceleb1, tmp_path / "out", ["asv"], any_count=True)
     say(voxceleb1 / "iden_split.txt", "4 id10001/va/00001.wav")
     with pytest.raises(InputError, match=r"iden_split.txt:1 has the split '4', which is not 1, 2 or 3"):
@@ -192,12 +192,12 @@ def test_another_libri2mix_is_one_sentence(libri2mix, kaldi, tmp_path):
 @pytest.mark.parametrize(
     ("file", "line", "message"),
     [
-        ("rttm", "SPEAKER 8-2-3_9-5-6 1 soon 1 <NA> <NA> 8 <NA>", r"rttm:1 has 'soon' where a number belongs"),
+        ("rttm", "SPEAKER 8-2-3_9-5-6 1 soon 1 <NA> <NA> 8 <NA>", r"rttm:1 has 'soon' instead of a number"),
         ("rttm", "SPEAKER 8-2-3_9-5-6 1 1 -1 <NA> <NA> 8 <NA>", r"rttm:1 has a turn from 1.0 to 0.0 s"),
-        ("rttm", "SPEAKER other 1 0 1 <NA> <NA> 8 <NA>", r"dev says of nobody that they speak in 8-2-3_9-5-6"),
-        ("wav.scp", "8-2-3_9-5-6 sox x.wav -t wav - |", r"wav.scp:1 is a command and not a recording"),
-        ("wav.scp", "8-2-3_9-5-6", r"wav.scp:1 has 1 fields where 2 belong"),
-        ("segments", "who 8-2-3_9-5-6 0 1", r"segments:1 names who, whom utt2spk does not know"),
+        ("rttm", "SPEAKER other 1 0 1 <NA> <NA> 8 <NA>", r"dev has no speaker in 8-2-3_9-5-6"),
+        ("wav.scp", "8-2-3_9-5-6 sox x.wav -t wav - |", r"wav.scp:1 is a command, not a recording"),
+        ("wav.scp", "8-2-3_9-5-6", r"wav.scp:1 has 1 fields instead of 2"),
+        ("segments", "who 8-2-3_9-5-6 0 1", r"segments:1 names who, which utt2spk does not have"),
     ],
 )
 def test_damage_of_turns_is_one_sentence(libri2mix, kaldi, tmp_path, say, file, line, message):

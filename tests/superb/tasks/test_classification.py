@@ -101,7 +101,7 @@ def test_other_inputs_and_damage_are_refused(labelled, encoder, hubert_folder, t
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    with pytest.raises(InputError, match="does not hold the weights of its card"):
+    with pytest.raises(InputError, match="does not have the weights of its card"):
         load_head(tmp_path / "head", made.task, encoder_card(encoder))
     (tmp_path / "head/card.json").write_text("{}")
     with pytest.raises(InputError, match="not the card of a head"):

@@ -209,9 +209,9 @@ def test_threshold_and_filter_are_chosen_on_dev():
 @pytest.mark.parametrize(
     ("changes", "sizes", "message"),
     [
-        ({"dev": (Utterance("x", "x.flac", 1.0),)}, {}, r"nobody speaks in .*dev.jsonl; write who speaks when as turns$"),
-        ({}, {"median": 4}, r"a median filter of 4 frames has no middle; give an odd number$"),
-        ({}, {"collar": 60.0}, r"a collar of 60.0 s leaves no speech of .*test.jsonl; give a smaller one$"),
+        ({"dev": (Utterance("x", "x.flac", 1.0),)}, {}, r"dev.jsonl has no speech; add the turns of its speakers$"),
+        ({}, {"median": 4}, r"a median filter of 4 frames is even; give an odd number$"),
+        ({}, {"collar": 60.0}, r"a collar of 60.0 s leaves no speech in .*test.jsonl; give a smaller one$"),
     ],
 )
 def test_what_cannot_be_a_task(changes, sizes, message):

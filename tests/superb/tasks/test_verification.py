@@ -166,7 +166,7 @@ def test_speakers_are_drawn_where_there_are_enough(made):
         (utterances("a", 1, 5), r"train.jsonl has one speaker only \(a0\); add recordings of others$"),
         (
             (*utterances("a", 2, 2), Utterance("x", "x.flac", 1.0)),
-            r"train.jsonl, utterance x, has no speaker; say in every line who",
+            r"train.jsonl, utterance x, has no speaker; add one to every line",
         ),
     ],
 )
