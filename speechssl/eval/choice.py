@@ -73,7 +73,7 @@ def evaluate_choice(
     """
     if not corpus.choices:
         raise InputError(
-            f"{corpus.root / corpus.split} has no question with options and right ones among them; give a multiple-choice corpus"
+            f"{corpus.root / corpus.split} has no question with options and a right one; give a multiple-choice corpus"
         )
     check_conditions(conditions, distorter)
     check_names(systems, out)
@@ -94,7 +94,9 @@ def evaluate_choice(
         for system in some:
             file = prediction_path(out, system, condition)
             if file.is_file() and read_json(file).get("what") != "choice":
-                raise InputError(f"{file} holds answers that are spans, from `evaluate qa`; evaluate choices into another folder")
+                raise InputError(
+                    f"{file} has answers that are spans, from `evaluate qa`; choose another folder for multiple choice"
+                )
         made = predict_missing(
             some,
             corpus,

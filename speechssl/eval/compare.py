@@ -92,15 +92,13 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
         paths = sorted(folder.glob("scores/*/*.jsonl"))
         if not paths and (below := sorted({p.parents[2] for p in folder.glob("**/scores/*/*.jsonl")})):
             names = " ".join(map(str, below))
-            raise InputError(f"{folder} holds no scores of questions itself; name those below it that do: {names}")
+            raise InputError(f"{folder} has no scores of questions itself; give its subfolders that have: {names}")
         if not paths:
-            raise InputError(
-                f"{folder} holds no scores of questions; give the command that evaluated into it again (its answers are kept)"
-            )
+            raise InputError(f"{folder} has no scores of questions; run the evaluation into it again (its answers are kept)")
         found += map(_read_scores, paths)
     if missing := [s for s in systems if s not in {f.system for f in found}]:
         known = ", ".join(dict.fromkeys(f.system for f in found))
-        raise InputError(f"there are no scores of the system {missing[0]!r}; there are {known}")
+        raise InputError(f"there are no scores of the system {missing[0]!r}; choose from {known}")
     found = [f for f in found if not systems or f.system in systems]
     of_system: dict[tuple[str, str, Where], list[Path]] = {}
     for f in found:
@@ -118,7 +116,7 @@ def _read_scores(path: Path) -> Scores:
     lines, card = read_lines(path), read_json(path.with_suffix(".card.json"))
     wanted = ("corpus", "split", "data", "condition")
     if not isinstance(card, dict) or any(not isinstance(card.get(name), str) for name in wanted):
-        raise InputError(f"{path.with_suffix('.card.json')} does not say what was scored ({', '.join(wanted)}); evaluate again")
+        raise InputError(f"{path.with_suffix('.card.json')} does not record what was scored ({', '.join(wanted)}); evaluate again")
     if card.get("lines") not in (None, hash_bytes(path.read_bytes())):
         raise InputError(f"{path} was changed after it was written; evaluate again")
     for line in lines:
@@ -199,7 +197,7 @@ def compare(
         by_corpus.setdefault(scores.corpus, []).append(scores)
     compared = [c for some in by_corpus.values() if (c := _compare_corpus(some, metric, common, seed, resamples))]
     if not compared:
-        raise InputError(f"nothing that was evaluated has {metric or 'a score'}; choose another --metric ({', '.join(METRICS)})")
+        raise InputError(f"no result has {metric or 'a score'}; choose another --metric ({', '.join(METRICS)})")
     return compared
 
 

@@ -407,7 +407,7 @@ class Superb:
         adversary = adversary_options(o.dat, "dat", values)
         if not (o.finetune or o.distort or adversary):
             if o.heads:
-                raise InputError("--heads are a start for --finetune and --distort; give one of them")
+                raise InputError("--heads needs --finetune or --distort; give one of them as well")
             return None
         distort = None
         if o.distort:

@@ -196,7 +196,7 @@ def freeze_mixtures(
         lengths = {name: n for name, n in zip(recordings, found, strict=True) if not isinstance(n, str)}
         if not lengths:
             why = found[0] if found else "there are none"
-            raise InputError(f"none of the {len(found)} recordings can be read ({why}); mend them")
+            raise InputError(f"none of the {len(found)} recordings can be read ({why}); fix them")
         freeze(conditions, lengths, distorter, path)
         write_json(card, {"what": "frozen noise", "made_from": made_from, "hash": hash_files([path]), "seed": distorter.seed})
     frozen = FrozenDistorter(path)

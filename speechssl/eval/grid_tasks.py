@@ -68,7 +68,7 @@ class TestedEncoder:
         """Raises InputError where the encoder comes alone."""
         if self.models is None:
             needs = f"give a folder with {NEEDS[task]} in it"
-            raise InputError(f"the encoder {self.name} comes alone, and the task {task} needs more; {needs}")
+            raise InputError(f"the encoder {self.name} is not enough for the task {task}; {needs}")
         return self.models
 
     def check(self, tasks: Iterable[str], settings: Iterable[Setting] = ()) -> None:
@@ -110,7 +110,7 @@ def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Settin
     for condition in [s.condition for s in settings if s.group == "unseen"]:
         if known := noises & {name for step in (condition.steps or (condition,)) for name in step.short.split("+")}:
             raise InputError(
-                f"{encoder} was trained on the noise {min(known)}, as its card says; name it with --seen instead of --unseen"
+                f"{encoder} was trained on the noise {min(known)}, according to its card; give it with --seen instead of --unseen"
             )
 
 
@@ -227,7 +227,7 @@ def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
     asked about. Raises InputError where no question has an answer with times.
     """
     if not any(a.start is not None for q in corpus.answerable for a in q.answers):
-        raise InputError(f"{corpus.root / corpus.split} has no question whose answer has times; leave the task {system.name} out")
+        raise InputError(f"{corpus.root / corpus.split} has no question whose answer has times; leave out the task {system.name}")
     data, passages, last = data_hash(corpus.root, corpus.split), asked_passages(corpus), threading.local()
     records: list[Passage | Question] = [*passages, *corpus.answerable]
 

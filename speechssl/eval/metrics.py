@@ -117,7 +117,7 @@ def word_error_rate(references: Sequence[str], hypotheses: Sequence[str], langua
         raise InputError(f"there are {len(references)} references and {len(hypotheses)} hypotheses; give one for every utterance")
     wanted = [tokens(text, language) for text in references]
     if not any(wanted):
-        raise InputError("the references have no words to count errors against; check the texts and their language")
+        raise InputError("the references have no words; check the texts and their language")
     found = [tokens(text, language) for text in hypotheses]
     result = jiwer.process_words([" ".join(w) for w in wanted], [" ".join(f) for f in found])
     edits = []  # a stretch of substitutions has as many reference as hypothesis words

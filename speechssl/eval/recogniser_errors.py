@@ -40,13 +40,13 @@ def fit_on_corpus(
     """
     where = corpus / split
     if "test" in split:  # verified_test, too
-        raise InputError(f"errors are not fitted on {where}, which systems are tested on; give --split dev")
+        raise InputError(f"errors cannot be fitted on {where}, the test data of the systems; give --split dev")
     data, parsed = first_passages(load_corpus(corpus, split), passages), parse_condition(condition)
     distorter = Distorter(seed, snr_over=snr_over)
     every: list[Passage | Question] = [*data.passages.values(), *data.questions]
     records = {r.id: r for r in every if r.text}
     if engine == GIVEN and not any(r.transcript for r in every):
-        raise InputError(f"{where} has no transcripts, of which --asr given would take the errors; name a recogniser with --asr")
+        raise InputError(f"{where} has no transcripts, which --asr given needs; give a recogniser with --asr")
     if engine != GIVEN and not any(r.audio for r in every):
         raise InputError(f"{where} has no recordings for {engine}; prepare the corpus with --speak, or give another corpus")
     recogniser: Recogniser | None = None

@@ -50,7 +50,7 @@ class ResultFile:
         """Its contents. Raises InputError where they are not what was written."""
         contents = read_json(self.path)
         if not isinstance(contents, dict) or contents.get("hash") != hash_json({k: v for k, v in contents.items() if k != "hash"}):
-            raise InputError(f"{self.path} does not hold the scores that were written into it")
+            raise InputError(f"{self.path} was changed after it was written; delete it and evaluate again")
         return contents
 
     def write(self, values: Mapping[str, Any], failed: Mapping[str, str]) -> None:
@@ -164,7 +164,7 @@ def evaluate_files(
         if found.failed and not found.features:
             reason = next(iter(found.failed.values()))
             which = f"none of the {len(found.failed)} recordings could be encoded"
-            error = error or InputError(f"{file.label}: {which} ({reason}); mend them")
+            error = error or InputError(f"{file.label}: {which} ({reason}); fix them")
             continue
         file.write(score(file, found.features), found.failed)
     if error:
@@ -180,7 +180,7 @@ def check_conditions(found: Sequence[Any], distorter: Distorter) -> None:
     labels = [one.label for one in found]
     if twins := [label for i, label in enumerate(labels) if label in labels[:i]]:
         raise InputError(
-            f"two conditions are both called {twins[0]!r}; rename a noise file, or evaluate them one by one into two folders"
+            f"two conditions have the name {twins[0]!r}; rename a noise file, or evaluate them separately into two folders"
         )
     for one in found:
         distorter.check(getattr(one, "condition", one))

@@ -242,7 +242,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the scores {path} ({error}); evaluate again") from error
     if not lines or not all(isinstance(line, dict) and isinstance(line.get("id"), str) for line in lines):
-        raise InputError(f"{path} does not hold scores, a line a question; evaluate again")
+        raise InputError(f"{path} is not a file of scores, one line a question; evaluate again")
     if len({line["id"] for line in lines}) < len(lines):
         raise InputError(f"{path} scores a question twice; evaluate again")
     return lines

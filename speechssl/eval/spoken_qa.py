@@ -90,13 +90,13 @@ def run_evaluation(
     data = first_passages(load_corpus(corpus, split), passages)
     transcripts = [*(p.transcript for p in data.passages.values()), *(q.transcript for q in data.questions)]
     if "cascade-given" in systems and not any(transcripts):
-        raise InputError(f"{corpus / split} has no transcripts that cascade-given could read; take the system text")
+        raise InputError(f"{corpus / split} has no transcripts for cascade-given; use the system text")
     if any(name.startswith(SIMULATED) for name in systems):
         path = confusions_path(folder, errors)
         card = confusions_card(path) if path.is_file() else {}  # a file that is missing is reported where it is read
         if card.get("data") == data_hash(corpus, split):
             raise InputError(
-                f"{path} was fitted on {corpus / split} itself, which is to be evaluated; fit errors on another split "
+                f"{path} was fitted on {corpus / split} itself, which is the evaluation data; fit errors on another split "
                 "(`speechssl evaluate confusions`) and give them with --errors"
             )
     loaded = load_systems(folder, list(systems), bf16, errors=errors, seed=seed)
@@ -118,10 +118,10 @@ def evaluate(
 ) -> list[Row]:
     """Fill in the predictions that are missing and return the rows of all of them. Raises InputError without questions."""
     if not corpus.answerable:
-        raise InputError(f"{corpus.root / corpus.split} has no answerable question; there is nothing to evaluate")
+        raise InputError(f"{corpus.root / corpus.split} has no answerable question to evaluate; choose another split or corpus")
     if not any(s.needs_audio for s in systems) and all(c.name != "clean" for c in conditions):
         names = ", ".join(s.name for s in systems)
-        raise InputError(f"{names} read what is written, which noise does not change; evaluate them in the condition clean")
+        raise InputError(f"{names} read text, which noise does not change; evaluate them under the condition clean")
     check_names(systems, out)
     check_conditions(conditions, distorter)
     asked: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
@@ -266,7 +266,7 @@ def check_names(systems: Sequence[Named], out: Path) -> None:
             if theirs != mine and not same_folder:
                 made = f"the recogniser {theirs}" if theirs else "that of the models"
                 raise InputError(
-                    f"{path} was made with {made}, and {mine or 'that of the models'} would be called {system.name} as well; "
+                    f"{path} was made with {made}, and {mine or 'that of the models'} would have the same name {system.name}; "
                     "evaluate it into another folder"
                 )
 
@@ -413,7 +413,7 @@ def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
     known = {q.id for q in data.questions}
     if unknown := [name for name in found if name not in known]:
         raise InputError(
-            f"{file} answers {unknown[0]}, which {data.root / data.split} does not ask; name the corpus and its --split"
+            f"{file} has the question {unknown[0]}, which is not in {data.root / data.split}; give its corpus and --split"
         )
 
     def is_answer(text: Any, start: Any, end: Any) -> bool:

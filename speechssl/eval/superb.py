@@ -238,7 +238,7 @@ def check_tuning(plan: Plan) -> None:
     if plan.precision == "int8":
         raise InputError("no encoder trains in int8; choose --precision fp32 or bf16")
     if spectral := [where for where in plan.encoders.values() if where in SPECTRAL]:
-        raise InputError(f"{spectral[0]} has no weights, and nothing to train; name an encoder without --finetune and --distort")
+        raise InputError(f"{spectral[0]} has no weights to train; give an encoder, or leave out --finetune and --distort")
 
 
 def check_tunable(tasks: Iterable[str]) -> None:

@@ -59,7 +59,7 @@ def build_report(
     Raises InputError when there is nothing to show, or when an example has no length.
     """
     if not (rows or examples or breakdowns or tables):
-        raise InputError(f"there is nothing to write into {out}; give at least one result, example or table")
+        raise InputError(f"there is nothing to report in {out}; give at least one result, example or table")
     named = [p.system for e in examples for p in e.predictions] + [b["system"] for b in breakdowns]
     superb = of_superb(rows, artefacts or Artefacts())
     grid, others = of_grid(row for row in rows if not superb.shows(row))
@@ -133,7 +133,7 @@ def write_report(
     choices = bool(stored) and all("choices" in predictions for predictions in stored)  # options have no place in a recording
     if corpus is None and not choices and not of_grid(rows)[0] and not of_superb(rows, artefacts):
         raise InputError(
-            f"{out / 'results.jsonl'} holds neither SUPERB nor a robustness grid; name the corpus of the questions as well"
+            f"{out / 'results.jsonl'} has neither SUPERB nor a robustness grid; give the corpus of the questions as well"
         )
     examples: list[Example] = []
     bars: list[Breakdown] = []
@@ -166,7 +166,7 @@ def _read_predictions(out: Path, corpus: Path, split: str, conditions: Sequence[
             found[condition] = {path.parent.name: read_json(path) for path in paths}
     if not found:
         wanted = ", ".join(conditions)
-        raise InputError(f"{out / 'predictions'} holds none of the conditions {wanted}; run `speechssl evaluate` first")
+        raise InputError(f"{out / 'predictions'} has none of the conditions {wanted}; run `speechssl evaluate` first")
     hashed = data_hash(corpus, split)
     if any(p.get("data") != hashed for answers in found.values() for p in answers.values()):
         raise InputError(

@@ -230,7 +230,7 @@ def test_recognisers_of_one_name_do_not_share_a_folder(corpus, tmp_path):
 
 def test_answers_that_are_spans_are_not_overwritten(corpus, tmp_path):
     write_json(tmp_path / "out/predictions/ears/clean.json", {"answers": {}})
-    with pytest.raises(InputError, match="evaluate choices into another folder"):
+    with pytest.raises(InputError, match="choose another folder for multiple choice"):
         run([Ears()], corpus, tmp_path / "out")
 
 
@@ -271,7 +271,7 @@ def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corp
 
 
 def test_two_conditions_of_one_name_are_refused(corpus, tmp_path):
-    with pytest.raises(InputError, match="two conditions are both called"):
+    with pytest.raises(InputError, match="two conditions have the name"):
         run([Ears()], corpus, tmp_path / "out", ("pink@5", "pink@5"))
 
 

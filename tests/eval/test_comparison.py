@@ -266,7 +266,7 @@ def test_systems_without_the_metric_stand_aside(tmp_path):
     (c,) = compare(read_results([tmp_path]), "set_accuracy")
     assert c.get("choice-units", CLEAN).value == 0.5 and not analyses(c, CLEAN)
     assert c.aside == ("a",) and "Left out, for they have none: choice-units." in run_comparison([tmp_path], tmp_path / "out")
-    with pytest.raises(InputError, match="nothing that was evaluated has em"):
+    with pytest.raises(InputError, match="no result has em"):
         compare(read_results([tmp_path]), "em")
 
 
@@ -290,10 +290,10 @@ def test_folders_of_one_name_are_told_apart_and_a_folder_counts_once(tmp_path):
 
 
 def test_folders_without_scores_are_named(tmp_path):
-    with pytest.raises(InputError, match="holds no scores of questions; give the command that evaluated into it again"):
+    with pytest.raises(InputError, match="has no scores of questions; run the evaluation into it again"):
         read_results([tmp_path])
     write(tmp_path / "dev", "dual", scored(0.5, 0))
-    with pytest.raises(InputError, match="itself; name those below it that do: .*dev"):
+    with pytest.raises(InputError, match="itself; give its subfolders that have: .*dev"):
         read_results([tmp_path])
 
 
@@ -303,8 +303,8 @@ def test_folders_without_scores_are_named(tmp_path):
         (lambda p: p.write_text(p.read_text() + "{"), "cannot read the scores"),
         (lambda p: p.write_text(p.read_text().replace("person", "place")), "was changed after it was written"),
         (lambda p: p.with_name("clean.card.json").unlink(), r"clean\.card\.json as JSON"),
-        (lambda p: p.with_name("clean.card.json").write_text('{"corpus": "x"}'), "does not say what was scored"),
-        (lambda p: p.with_name("clean.card.json").write_text("[]"), "does not say what was scored"),
+        (lambda p: p.with_name("clean.card.json").write_text('{"corpus": "x"}'), "does not record what was scored"),
+        (lambda p: p.with_name("clean.card.json").write_text("[]"), "does not record what was scored"),
         (lambda p: write(p.parents[2], "a", [line(0, 1.5)]), r"no score in \[0, 1\] for the question q0"),
         (lambda p: write(p.parents[2], "a", [{"id": "q0", "ff1": 1}]), "has no passage"),
     ],
@@ -318,7 +318,7 @@ def test_damaged_scores_are_named(tmp_path, damage, said):
 def test_pairs_and_systems_that_are_not_there_are_named(tmp_path):
     write(tmp_path, "a", scored(0.5, 0))
     write(tmp_path, "b", scored(0.5, 1))
-    with pytest.raises(InputError, match="no scores of the system 'c'; there are a, b"):
+    with pytest.raises(InputError, match="no scores of the system 'c'; choose from a, b"):
         read_results([tmp_path], ["c"])
     with pytest.raises(InputError, match="a and c were not scored in one condition"):
         paired_tests(compare(read_results([tmp_path])), [("a", "c")])

@@ -135,7 +135,7 @@ def test_nothing_heard_is_an_error_and_leaves_nothing(tmp_path):
 
 
 def test_conditions_of_one_name_and_noise_that_is_not_there_are_refused(tmp_path):
-    with pytest.raises(InputError, match="both called 'seen-pink 5 dB'"):
+    with pytest.raises(InputError, match="have the name 'seen-pink 5 dB'"):
         check_conditions([CLEAN, NOISY[0], NOISY[0]], Distorter())
     with pytest.raises(InputError, match=r"nowhere\.wav"):
         check_conditions([Setting("unseen", parse_condition(f"{tmp_path}/nowhere.wav@5"))], Distorter())

@@ -57,7 +57,7 @@ def test_transcripts_of_the_corpus_will_do(corpus, tmp_path):
 
 @pytest.mark.parametrize("split", ["test-wer44", "verified_test"])
 def test_the_test_split_is_kept(corpus, tmp_path, split):
-    with pytest.raises(InputError, match="not fitted on .*test.* give --split dev"):
+    with pytest.raises(InputError, match="cannot be fitted on .*test.* give --split dev"):
         fit_on_corpus(corpus, tmp_path / "out", "minisqa-en-robust", split=split)
     assert not (tmp_path / "out").exists()
 
@@ -65,7 +65,7 @@ def test_the_test_split_is_kept(corpus, tmp_path, split):
 def test_recognised_texts_are_needed(corpus, tmp_path):
     path = corpus / "dev/passages.jsonl"
     path.write_text(path.read_text().replace('"transcript": "a red goat sails", ', ""))
-    with pytest.raises(InputError, match="dev has no transcripts, of which --asr given .* name a recogniser with --asr$"):
+    with pytest.raises(InputError, match="dev has no transcripts, which --asr given needs; give a recogniser with --asr$"):
         fit_on_corpus(corpus, tmp_path, "none", "given")
 
 

@@ -130,7 +130,7 @@ def test_an_encoder_alone_has_no_reader(hubert_folder, tmp_path):
     subject = load_tested("bare", str(hubert_folder("layer")))
     assert subject.models is None
     for task in ("units", "dual", "cascade-ctc"):
-        with pytest.raises(InputError, match=f"the encoder bare comes alone, and the task {task}"):
+        with pytest.raises(InputError, match=f"the encoder bare is not enough for the task {task}"):
             run_robustness(tmp_path / "out", Plan({"bare": str(hubert_folder("layer"))}, {task: tmp_path}, ("pink@5",)))
     assert not (tmp_path / "out" / "scores").exists()
 
@@ -251,7 +251,7 @@ def test_another_split_is_judged_beside_the_test_split_and_shares_its_heads(tmp_
         ({"encoders": {"a/b": "x"}}, "cannot name a folder"),
         ({"encoders": {"a": "no-such-encoder"}}, "no-such-encoder"),
         ({"seen": (), "unseen": ()}, "has no noise"),
-        ({"seen": ("pink", "pink")}, "both called 'seen-pink 10 dB'"),
+        ({"seen": ("pink", "pink")}, "have the name 'seen-pink 10 dB'"),
     ],
 )
 def test_bad_plans_are_refused_before_anything_is_made(tmp_path, plan, change, said):
@@ -281,7 +281,7 @@ def test_a_report_of_questions_alone_asks_for_their_corpus(tmp_path, plan):
     run_robustness(out, plan, makers(tmp_path / "audio"))
     lines = (out / "results.jsonl").read_text().splitlines(keepends=True)
     (out / "results.jsonl").write_text("".join(line for line in lines if '"clean"' in line))
-    with pytest.raises(InputError, match="neither SUPERB nor a robustness grid; name the corpus"):
+    with pytest.raises(InputError, match="neither SUPERB nor a robustness grid; give the corpus"):
         write_report(out, None, "test", 2, ["clean"], 0, [])
 
 

@@ -49,7 +49,7 @@ def test_the_table_says_where_snrs_are_over_the_whole_signal(corpus: Path, tmp_p
 
 def test_a_corpus_without_transcripts_is_one_sentence(corpus: Path, tmp_path: Path) -> None:
     write(corpus, Passage("p", "", 0.0, "anna lost a silver lantern", "", "en"))
-    with pytest.raises(InputError, match="has no transcripts that cascade-given could read; take the system text"):
+    with pytest.raises(InputError, match="has no transcripts for cascade-given; use the system text"):
         run_evaluation(corpus, tmp_path / "out", "minisqa-en-robust", ["cascade-given"], ["clean"])
     assert not (tmp_path / "out").exists()
 

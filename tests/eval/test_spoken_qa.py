@@ -130,7 +130,7 @@ def test_what_reads_needs_no_audio_and_is_scored_by_text_in_clean_speech_alone(c
     }
     assert json.loads((tmp_path / "out/predictions/text/clean.json").read_text())["answers"]["q0"]["start"] is None
     write_report(tmp_path / "out", _with_rows(tmp_path / "out", corpus, [Reads()]), "test", 3, ["clean"], 0, ())
-    with pytest.raises(InputError, match="text read what is written, which noise does not change"):
+    with pytest.raises(InputError, match="text read text, which noise does not change"):
         run([Reads()], corpus, tmp_path / "out", ["pink@5"])
     with pytest.raises(InputError, match="is text only; prepare the corpus with --speak"):
         run([Oracle()], corpus, tmp_path / "other")
@@ -240,7 +240,7 @@ def test_other_audio_under_a_noises_name_is_heard_anew(corpus, tmp_path):
     run([first], corpus, tmp_path / "out", [f"{tmp_path}/a/hum.flac@5"])
     run([second], corpus, tmp_path / "out", [f"{tmp_path}/b/hum.flac@5"])
     assert first.heard and second.heard
-    with pytest.raises(InputError, match="both called 'hum 5 dB'"):
+    with pytest.raises(InputError, match="have the name 'hum 5 dB'"):
         run([Oracle()], corpus, tmp_path / "out", [f"{tmp_path}/{f}/hum.flac@5" for f in "ab"])
 
 

@@ -46,7 +46,7 @@ def test_a_folder_of_models_is_known_from_an_encoder_alone(models):
     whole.check(MAKERS)
     alone.check(["ks", "asr"])
     for task, needs in (("units", "units.safetensors"), ("dual", "dual/"), ("cascade-ctc", "text-qa/"), ("speechbert", "ctc/")):
-        with pytest.raises(InputError, match=f"the encoder b comes alone, and the task {task} needs more; give .*{needs} in it"):
+        with pytest.raises(InputError, match=f"the encoder b is not enough for the task {task}; give .*{needs} in it"):
             alone.check(["ks", task])
 
 
@@ -57,7 +57,7 @@ def test_what_an_encoder_was_trained_on_is_not_unseen(models, condition):
     for where in (models, models / "encoder"):
         subject = load_tested("after", str(where))
         subject.check(["ks"], [Setting("seen", parse_condition(condition)), Setting("unseen", parse_condition("pink@5"))])
-        with pytest.raises(InputError, match="after was trained on the noise .*, as its card says; name it with --seen"):
+        with pytest.raises(InputError, match="after was trained on the noise .*, according to its card; give it with --seen"):
             subject.check(["ks"], [Setting("unseen", parse_condition(condition))])
     (models / "encoder/card.json").write_text(json.dumps({"options": {"distort": None}}))
     load_tested("before", str(models)).check(["ks"], [Setting("unseen", parse_condition(condition))])

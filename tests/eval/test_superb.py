@@ -159,8 +159,8 @@ def test_heads_trained_on_distorted_speech_are_evaluated_as_any(plan, tmp_path, 
         ({}, "qbe.* cannot be trained with --finetune or --distort"),
         ({"augment": ("pink",)}, "give one of them"),
         ({"precision": "int8"}, "no encoder trains in int8"),
-        ({"encoders": {"fbank": "fbank"}}, "fbank has no weights, and nothing to train"),
-        ({"unseen": ("gaussian",)}, "was trained on the noise g.*; name it with --seen"),
+        ({"encoders": {"fbank": "fbank"}}, "fbank has no weights to train"),
+        ({"unseen": ("gaussian",)}, "was trained on the noise g.*; give it with --seen"),
     ],
 )
 def test_what_cannot_be_tuned_is_reported_first(plan, tmp_path, changes, message):

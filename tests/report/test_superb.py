@@ -445,7 +445,7 @@ def test_names_are_escaped(tmp_path: Path):
 
 def test_a_folder_with_nothing_of_it_says_so(tmp_path: Path):
     append_rows(tmp_path / "results.jsonl", [Row("ks", "a", "clean", None, "acc", 50.0, None, None, 9, 0, "c")])
-    with pytest.raises(InputError, match="holds neither SUPERB nor a robustness grid; name the corpus"):
+    with pytest.raises(InputError, match="has neither SUPERB nor a robustness grid; give the corpus"):
         write_report(tmp_path, None, "test", 2, ["clean"], 0, [])
     put(tmp_path / "heads" / "a" / "ks" / "seed-0" / "card.json", {"layer_weights": [0.5, 0.5]})
     write_report(tmp_path, None, "test", 2, ["clean"], 0, [])
