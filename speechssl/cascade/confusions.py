@@ -215,7 +215,7 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
     rates = counted(pairs, language)
     if not rates.wer or not counts:
         raise InputError(
-            f"there is no error in {len(pairs)} recognised texts of {counts.total()} words; give more, or a recogniser that errs"
+            f"there is no error in {len(pairs)} recognised texts of {counts.total()} words; give more, or another recogniser"
         )
     words = {w: Word(n, deleted[w], dict(sorted(taken.get(w, {}).items()))) for w, n in sorted(counts.items())}
     model = Confusions(language, words, dict(sorted(inserted.items())), dict(sorted(vocabulary.items())), tuple(distances), rates)
@@ -290,7 +290,7 @@ def read_confusions(path: Path | str) -> Confusions:
             raise ValueError("its calibration is out of order")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{path} does not hold a model of a recogniser's errors ({error}); fit one with `speechssl evaluate confusions`"
+            f"{path} is not a model of a recogniser's errors ({error}); fit one with `speechssl evaluate confusions`"
         ) from error
     return model
 

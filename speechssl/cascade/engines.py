@@ -86,7 +86,7 @@ class _Ctc:
             self._grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
         except AttributeError as error:
             raise InputError(
-                f"{source} ({config.model_type}) does not state the convolutions that word times are counted in; "
+                f"{source} ({config.model_type}) does not state its convolutions, which word times need; "
                 "give a CTC model of the wav2vec 2.0 family"
             ) from error
         between = getattr(tokenizer, "word_delimiter_token", None)
@@ -143,7 +143,7 @@ def _load(loader: Any, source: Path | str, what: str, **options: Any) -> Any:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise InputError(
             f"cannot load the {what} of {source} ({reason}); give the path of a folder with the whole checkpoint "
-            "(config.json, model.safetensors, preprocessor_config.json, tokenizer files), or a name the hub knows"
+            "(config.json, model.safetensors, preprocessor_config.json, tokenizer files), or a hub id (OWNER/NAME)"
         ) from error
 
 
@@ -158,7 +158,7 @@ def _model(loader: Any, source: str, device: str) -> Any:
 def _extractor(source: str) -> Any:
     extractor = _load(AutoFeatureExtractor, source, "feature extractor")
     if extractor.sampling_rate != SAMPLE_RATE:
-        raise InputError(f"{source} wants audio at {extractor.sampling_rate} Hz; give a model for {SAMPLE_RATE} Hz")
+        raise InputError(f"{source} expects audio at {extractor.sampling_rate} Hz; give a model for {SAMPLE_RATE} Hz")
     return extractor
 
 

@@ -537,7 +537,7 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
     if not root.is_dir():
         raise InputError(f"{source} does not exist; {LAYOUT}")
     if not find_files([root], only) and (only or not archives_in(root)):
-        raise InputError(f"{source} holds no table of NMSQA; {LAYOUT}")
+        raise InputError(f"{source} has no table of NMSQA; {LAYOUT}")
     made_from = stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)
     with prepare.output_folder(out, "nmsqa", source, made_from=made_from, **wanted.settings) as finished:
         if finished is not None:
@@ -545,7 +545,7 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
         roots = [root] if only else unpacked(root, out)
         tables = find_files(roots, only)
         if not tables:
-            raise InputError(f"{source} holds no table of NMSQA, nor do its archives; {LAYOUT}")
+            raise InputError(f"{source} has no table of NMSQA, and neither do its archives; {LAYOUT}")
         report = PrepareReport("nmsqa", PUBLISHED, wanted.passages, prepare.is_invented(root))
         # the splits whose tables can be read; the others are reported
         splits: list[Split] = []
@@ -573,6 +573,6 @@ def _check_common(splits: Iterable[Split], source: Path) -> None:
         for name in (*(n for p in split.passages.values() for n in p.names), *map(split.question_recording, split.rows)):
             if name in split.common and owner.setdefault(name, split.name) != split.name:
                 raise InputError(
-                    f"{split.recordings[name]} may be of {owner[name]} or of {split.name}; put the recordings of each split of "
+                    f"{split.recordings[name]} may belong to {owner[name]} or to {split.name}; put the recordings of each split of "
                     f"{source} in a folder that is named after it, such as {split.name}_audios"
                 )

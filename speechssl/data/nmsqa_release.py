@@ -332,7 +332,7 @@ def _take(files: Files, path: Path) -> None:
             if name in path.stem and name not in files.objects:
                 files.objects[name] = load_json(path)
                 if not isinstance(files.objects[name], dict):
-                    raise InputError(f"{path} is no JSON object; download it again")
+                    raise InputError(f"{path} is not a JSON object; download it again")
         if path.stem.endswith(("v1.1", "v2.0")):
             files.squad.append(path)
 

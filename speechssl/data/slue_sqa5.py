@@ -315,7 +315,7 @@ def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dic
         raise InputError(f"{source} does not exist; {LAYOUT}")
     packed = [source] if source.suffix == ".zip" else [path for path in archives_in(source) if "sqa" in path.name]
     if not (root.is_dir() and find_tables([root], only)) and (only or not packed):
-        raise InputError(f"{source} holds no table of SLUE-SQA-5; {LAYOUT}")
+        raise InputError(f"{source} has no table of SLUE-SQA-5; {LAYOUT}")
     made_from = stamp(root, ".parquet", ".tsv", *ARCHIVES) if root.is_dir() else {"bytes": root.stat().st_size}
     with prepare.output_folder(out, "slue-sqa5", source, made_from=made_from, **wanted.settings) as finished:
         if finished is not None:
@@ -323,7 +323,7 @@ def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dic
         roots = [root] if only else unpacked(root if root.is_dir() else root.parent, out, packed)
         tables = find_tables(roots, only)
         if not tables:
-            raise InputError(f"{source} holds no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
+            raise InputError(f"{source} has no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
         report = PrepareReport("slue-sqa5", PUBLISHED, wanted.passages, prepare.is_invented(source))
         found, by_split = Found(roots), dict[str, SplitRecords]()
         for split in [_read(name, paths, report, wanted.speak) for name, paths in tables.items()]:

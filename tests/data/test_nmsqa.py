@@ -421,9 +421,7 @@ def test_without_a_column_of_answers_a_split_is_set_aside_and_nothing_else_is_re
     report = prepare_nmsqa(dev, tmp_path / "both")
     assert mini.Found(report, "test").aside(nmsqa.NO_ANSWERS) == 4 and report["splits"]["dev"]["questions"]["kept"] == 4
     (dev / "test.parquet").rename(dev / "dev.parquet")
-    with pytest.raises(
-        InputError, match=r"holds no question of nmsqa that can be used \(4 x its answers are missing from the source\)"
-    ):
+    with pytest.raises(InputError, match=r"has no usable question of nmsqa \(4 x its answers are missing from the source\)"):
         prepare_nmsqa(dev, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -617,7 +615,7 @@ def test_the_original_release_with_squads_texts_and_times_in_the_passage(tmp_pat
 
 def test_a_folder_without_tables_says_what_was_expected(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"empty holds no table of NMSQA; give the folder .*parquet"):
+    with pytest.raises(InputError, match=r"empty has no table of NMSQA; give the folder .*parquet"):
         prepare_nmsqa(tmp_path / "empty", tmp_path / "out")
     with pytest.raises(InputError, match=r"gone does not exist; give"):
         prepare_nmsqa(tmp_path / "gone", tmp_path / "out")
@@ -630,7 +628,7 @@ def test_a_folder_without_tables_says_what_was_expected(tmp_path):
         ("dev.parquet", b"PAR1 and then nothing", r"dev.parquet is not a whole Parquet file \("),
         ("dev-answer-span.csv", b"hash,start\n\xff\xfe,1\n", r"dev-answer-span.csv as CSV \("),
         ("dev_segment_id.json", b"{", r"dev_segment_id.json is not whole JSON \("),
-        ("dev_audios.tar.gz", b"no archive", r"dev_audios.tar.gz is cut off or damaged \("),
+        ("dev_audios.tar.gz", b"no archive", r"dev_audios.tar.gz is truncated or damaged \("),
     ],
 )
 def test_damage_is_one_sentence_and_leaves_nothing(dev, tmp_path, name, content, message):
@@ -655,7 +653,7 @@ def test_two_tables_of_a_split_are_refused(dev, tmp_path):
 def test_recordings_that_may_be_of_two_splits_are_refused(dev, tmp_path):
     mini.write_table(dev / "train.parquet", [mini.row(0)])
     (dev / "dev_audios").rename(dev / "audio")
-    with pytest.raises(InputError, match=r"may be of train or of dev; put the recordings of each split"):
+    with pytest.raises(InputError, match=r"may belong to train or to dev; put the recordings of each split"):
         prepare_nmsqa(dev, tmp_path / "out")
     (dev / "audio").rename(dev / "dev_audios")  # of dev by its name: train is text only
     _, corpus = prepared(dev, tmp_path)

@@ -329,9 +329,9 @@ def test_another_folder_is_one_sentence(tmp_path, source):
 def test_chinese_is_not_taken_for_english_nor_english_for_chinese(tmp_path, squad_json):
     chinese = squad_json(tmp_path / "dev.json", ("在歐洲 the EU", [("1", "歐洲在哪裡？", [("歐洲", 1)])]))
     english = squad_json(tmp_path / "test.json", ("The EU (歐盟) lies in Europe.", [("1", "Where is it?", [("Europe", 20)])]))
-    with pytest.raises(InputError, match="dev.json is mostly in Chinese char.*`speechssl prepare drcd`, or say --language zh$"):
+    with pytest.raises(InputError, match="dev.json is mostly in Chinese char.*`speechssl prepare drcd`, or give --language zh$"):
         prepare_squad(chinese, tmp_path / "out")
-    with pytest.raises(InputError, match=r"test.json has hardly a Chinese.*`speechssl prepare squad`, or say --language en$"):
+    with pytest.raises(InputError, match=r"test.json has hardly any Chinese.*`speechssl prepare squad`, or give --language en$"):
         prepare_drcd(english, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     prepare_squad(chinese, tmp_path / "zh", language="zh")
@@ -343,7 +343,7 @@ def test_chinese_is_not_taken_for_english_nor_english_for_chinese(tmp_path, squa
 def test_what_holds_no_question_that_can_be_used_is_refused(tmp_path, squad_json):
     for some in ((), (("", []),)):
         squad_json(tmp_path / "in/dev-v1.1.json", *some)
-        with pytest.raises(InputError, match=r"in holds no question of squad that can be used \(its files are empty\)"):
+        with pytest.raises(InputError, match=r"in has no usable question of squad \(its files are empty\)"):
             prepare_squad(tmp_path / "in", tmp_path / "out")
         assert not (tmp_path / "out").exists()
     squad_json(tmp_path / "in/dev-v1.1.json", (TEXT, []))  # passages without any question are a corpus
@@ -398,5 +398,5 @@ def test_no_times_without_an_offset_or_where_the_words_are_others():
 @pytest.mark.parametrize("content", ["{", "[3]", '[["a", 1]]', '[["a", "x", 2]]', '[["a", 2, 1]]', '[["a", 0, NaN]]', "3"])
 def test_files_that_hold_no_words_are_named(tmp_path, content):
     (tmp_path / "p.words.json").write_text(content)
-    with pytest.raises(InputError, match=r"p.words.json .*; write it anew or remove it"):
+    with pytest.raises(InputError, match=r"p.words.json .*; correct or remove the file"):
         read_words(tmp_path / "p.words.json")

@@ -123,7 +123,9 @@ def _verification(
     every = {"dev": dev_trials(dev), "test": tried}
     for split, found in every.items():
         if {trial.same for trial in found} != {True, False}:
-            raise InputError(f"{order.source} does not give {split} of asv trials of one speaker and of two; take more of it")
+            raise InputError(
+                f"{order.source} does not have both kinds of asv trials for {split}, of one speaker and of two; use more of it"
+            )
     return Prepared("asv", {"train": train, "dev": dev, "test": test}, every)
 
 
@@ -210,7 +212,7 @@ def _diarized(folder: Path) -> Iterator[Utterance]:
     if (folder / "wav.scp").is_file():
         for place, (name, *rest) in read_fields(folder / "wav.scp", 2):
             if rest[-1].endswith("|"):
-                raise InputError(f"{place} is a command and not a recording; write the mixtures to files and name those")
+                raise InputError(f"{place} is a command, not a recording; write the mixtures to files and name those")
             recordings[name] = folder / " ".join(rest)
     elif (folder / "wav").is_dir():
         recordings = {path.stem: path for path in wavs(folder / "wav")}
@@ -223,7 +225,7 @@ def _diarized(folder: Path) -> Iterator[Utterance]:
         turns.setdefault(name, []).append(Turn(speaker, start, end))
     for name, path in recordings.items():
         if name not in turns:
-            raise InputError(f"{folder} says of nobody that they speak in {name}; run prepare_diarization.py again")
+            raise InputError(f"{folder} has no speaker in {name}; run prepare_diarization.py again")
         yield Utterance(name, str(path), 0.0, turns=tuple(sorted(turns[name], key=lambda turn: (turn.start, turn.speaker))))
 
 
@@ -238,7 +240,7 @@ def _turns(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
     speakers = {name: speaker for _, (name, speaker, *_) in read_fields(folder / "utt2spk", 2)}
     for place, (name, recording, begin, end, *_) in read_fields(folder / "segments", 4):
         if name not in speakers:
-            raise InputError(f"{place} names {name}, whom utt2spk does not know; run prepare_diarization.py again")
+            raise InputError(f"{place} names {name}, which utt2spk does not have; run prepare_diarization.py again")
         yield place, recording, speakers[name], number_of(begin, place), number_of(end, place)
 
 
