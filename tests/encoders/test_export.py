@@ -284,7 +284,7 @@ def test_a_writer_that_spoils_a_weight_is_caught(made, tmp_path, kind, monkeypat
 
 @pytest.mark.parametrize(
     ("out", "kind", "message"),
-    [("x", "fairseq", "ends in .pt"), ("x.bin", "torchaudio", "end in .pt"), ("x", "onnx", "no format onnx")],
+    [("x", "fairseq", "ends in .pt"), ("x.bin", "torchaudio", "ends in .pt"), ("x", "onnx", "no format onnx")],
 )
 def test_a_place_of_another_kind_is_refused(made, tmp_path, out, kind, message):
     with pytest.raises(InputError, match=message):
