@@ -1,11 +1,11 @@
-# What the recipes of published spoken-QA corpora have in common; their run.sh, which set CONFIG, EXP and SOURCE, source it.
+# Functions for the recipes of published spoken-QA corpora; their run.sh sets CONFIG, EXP and SOURCE and sources this file.
 type -P speechssl > /dev/null \
   || { echo "speechssl: the command is not on the PATH; run \`make .venv/ready\` and \`source .venv/bin/activate\` first" >&2; exit 2; }
 stage() { echo "== $1"; }
 with() { echo "--config $CONFIG --stage $1"; }
 setting() { python recipes/settings.py "$CONFIG" "$1"; }
 
-# The corpus as it is published: SOURCE, or the invented miniature where the configuration wants one.
+# The published corpus: SOURCE, or the invented miniature if the configuration asks for one.
 published() { # NAME
   if [ -n "$SOURCE" ]; then
     return
@@ -19,49 +19,49 @@ published() { # NAME
   fi
 }
 
-# Whether the corpus has a split: any part of a corpus will do, and what is not there is left out and named.
+# Whether the corpus has a split; missing splits are left out and named.
 has() { # SPLIT
   [ -d "$EXP/corpus/$1" ] || { echo "left out: $SOURCE has no $1"; false; }
 }
 
-# The splits to be judged: those of the configuration, or, where the corpus has none of them, whatever it has but train.
+# The splits to evaluate: those of the configuration, or, if the corpus has none of them, all it has except train.
 splits() {
   local split there=
   for split in $(setting splits); do [ ! -d "$EXP/corpus/$split" ] || there=yes; done
   if [ -n "$there" ]; then setting splits; else (cd "$EXP/corpus" && ls -d */) | sed -n '/^train/d; s,/,,p'; fi
 }
 
-# Whether there is a split to train on. Where there is none, the small readers that the package carries answer in the place of those
-# that would be trained, if the configuration names them (shipped, or stand-in), and it is said.
+# Whether there is a split to train on. If not, the shipped small readers replace those that would be trained, if the configuration
+# names them (shipped, or stand-in), and the run prints that.
 trains() { # WHAT
   [ ! -d "$EXP/corpus/train" ] || return 0
   local instead
   instead=$(setting stand-in)
   instead=${instead:-$(setting shipped)}
   if [ -z "$instead" ]; then
-    echo "speechssl: $SOURCE has no train, which $CONFIG trains on; put it there, or try what there is with" \
+    echo "speechssl: $SOURCE has no train, which $CONFIG trains on; add it, or try the splits that it has with" \
       "${CONFIG%/*}/smoke.yaml" >&2
     exit 2
   fi
-  echo "left out: $SOURCE has no train, so $1 is not trained; that of $instead answers as it is, which knows synthetic English only"
+  echo "left out: $SOURCE has no train, so $1 is not trained; that of $instead is used, which was trained on synthetic English only"
   return 1
 }
 
-# Whether the words of the training passages have times: SpeechBERT and the recogniser that cuts its words learn from these.
+# Whether the words of the training passages have times, which SpeechBERT and the recogniser that segments its words need.
 aligned() {
   grep -qm1 '"words": \[\[' "$EXP/corpus/train/passages.jsonl" 2> /dev/null && return
-  echo "left out: SpeechBERT, for no word of the training passages has a time"
+  echo "left out: SpeechBERT, since no word of the training passages has a time"
   return 1
 }
 
-# Parts of a shipped set, into a folder of models that lacks them.
+# Copies parts of a shipped set into a folder of models that lacks them.
 borrow() { # SET FOLDER PART ...
   local from
   from=$(python recipes/models.py "$1")
   for part in "${@:3}"; do [ -e "$2/$part" ] || cp -r "$from/$part" "$2/$part"; done
 }
 
-# A folder of models with the encoder of the recipe in it, and with all that a shipped set has where the configuration names one.
+# Makes a folder of models with the encoder of the recipe, and with the parts of a shipped set if the configuration names one.
 models() { # FOLDER
   mkdir -p "$1"
   local shipped

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make demo`: a new test set is spoken, three systems answer it in clean and noisy speech, a page compares them. Nothing is trained.
+# `make demo`: synthesises a new test set, evaluates three systems on it in clean and noisy speech, and writes a page. Nothing is trained.
 set -euo pipefail
 # Another test set, with other people, values and voices in other places: SEED=2 make demo (goes to exp/demo-2). PASSAGES=100 make demo
 # makes a larger one (exp/demo-100-passages).

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Chooses DUAL's stages, the noise in its units and its steps on short windows, on the development passages of MiniSQA, whose voices,
-# passages and values are neither training's nor the test's. Run from the repository root, after stages 1 to 4 of run.sh.
+# passages and values occur neither in training nor in the test. Run from the repository root, after stages 1 to 4 of run.sh.
 #   bash recipes/minisqa/choose.sh EXP              trains every arm, evaluates them on dev, prints one table
 #   bash recipes/minisqa/choose.sh EXP ARM ...      trains these arms and no others, so that several such commands can run at a time
 #   bash recipes/minisqa/choose.sh EXP arms         prints the names of all arms
 #   bash recipes/minisqa/choose.sh EXP table        evaluates what is trained, prints the table
-# An arm is one-SHORT, two-SHORT-NOISE (goes on from one-SHORT), three-SHORT-NOISE (goes on from that two) or single-SHORT-NOISE; SHORT:
-# steps on short windows; NOISE: share of the units replaced. What is done is skipped, what was killed goes on.
+# An arm is one-SHORT, two-SHORT-NOISE (starts from one-SHORT), three-SHORT-NOISE (starts from that two) or single-SHORT-NOISE; SHORT:
+# steps on short windows; NOISE: share of the units replaced. Finished work is skipped; a killed run continues.
 # Environment:
 #   MODELS=FOLDER           has encoder/, units.safetensors and its card; default: EXP/models
 #   CONDITIONS="pink@10"    of dev, beside clean, as `speechssl evaluate qa` writes them
@@ -20,7 +20,7 @@ OUT=$EXP/choose
 setting() { python recipes/settings.py "$CONFIG" "$1"; }
 with() { echo "--config $CONFIG --stage $1"; }
 
-arms() { # an order in which every arm comes after the one that it goes on from
+arms() { # in an order in which every arm comes after the one it starts from
   local short noise kind
   for short in $(setting short-steps); do
     echo "one-$short"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # MiniSQA from nothing to the table: corpus, encoder, units, DUAL, cascade, evaluation, report.
-# Run from the repository root. Every stage skips what is done and goes on where it was killed.
+# Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/minisqa/run.sh                      the published run (5 to 6 hours of 2 cores, no GPU needed)
-#   bash recipes/minisqa/run.sh recipes/minisqa/smoke.yaml exp/smoke     the same in a few minutes, good for nothing else
+#   bash recipes/minisqa/run.sh recipes/minisqa/smoke.yaml exp/smoke     the same in a few minutes, only to show that it runs
 set -euo pipefail
 CONFIG=${1:-recipes/minisqa/base.yaml}
 EXP=${2:-exp/minisqa}
@@ -31,7 +31,7 @@ inspect iteration-1 "$EXP/hubert-1/encoder" "$EXP/units-iteration-1.safetensors"
 inspect shipped "$MODELS/encoder" "$MODELS/units.safetensors"
 speechssl units extract "$EXP/corpus" "$MODELS/encoder" "$MODELS/units.safetensors" "$EXP/units" $(with extract)
 
-stage "5 DUAL: a text BERT learns to answer from units; then, shorter, the five ways of giving units to it"
+stage "5 DUAL: a text BERT is trained to answer from units; then, shorter, the five ways of giving units to it"
 dual() { speechssl train dual "$EXP/corpus" "$EXP/units" "$1" "${@:2}"; }
 dual "$EXP/dual-1" $(with dual-1)
 dual "$EXP/dual-2" --start "$EXP/dual-1" $(with dual-2)

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # ODSQA (Mandarin): text QA on transcripts with and without pinyin, the cascade, DUAL, and English -> Chinese without Chinese questions.
-# Run from the repository root. Every stage skips what is done and goes on where it was killed.
+# Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/odsqa/run.sh recipes/odsqa/base.yaml exp/odsqa /data/ODSQA        the published settings (a GPU; see README.md)
 #   bash recipes/odsqa/run.sh recipes/odsqa/minisqa-zh.yaml exp/minisqa-zh         the same on synthetic Mandarin (hours of 2 cores)
 #   bash recipes/odsqa/run.sh recipes/odsqa/smoke.yaml exp/odsqa-smoke             every stage on almost nothing (some minutes)
 #   bash recipes/odsqa/run.sh recipes/odsqa/smoke.yaml exp/odsqa-slice /data/ODSQA  and its readers on a slice of ODSQA, or any part
 # Environment:
-#   ENGLISH=FOLDER          a prepared English corpus for the zero-shot reader, in the place of MiniSQA in English; base.yaml needs one:
+#   ENGLISH=FOLDER          a prepared English corpus for the zero-shot reader, instead of MiniSQA in English; base.yaml needs one:
 #                           speechssl prepare squad SQUAD FOLDER
-#   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/google-bert/bert-base-chinese, where the hub cannot be reached
+#   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/google-bert/bert-base-chinese, if the hub cannot be reached
 set -euo pipefail
 CONFIG=${1:-recipes/odsqa/minisqa-zh.yaml}
 EXP=${2:-exp/odsqa}
@@ -22,12 +22,12 @@ if [ -n "$(setting synthetic)" ]; then
   speechssl prepare minisqa "$EXP/corpus" $(with corpus)
   if [ -n "$SOURCE" ]; then
     speechssl prepare odsqa "$SOURCE" "$EXP/odsqa" $(with odsqa)
-    echo "$CONFIG trains on synthetic Mandarin (MiniSQA) alone; on ODSQA its readers are judged as they are, across corpora"
+    echo "$CONFIG trains on synthetic Mandarin (MiniSQA) only; on ODSQA its readers are evaluated across corpora"
   fi
 elif [ -n "$SOURCE" ]; then
   speechssl prepare odsqa "$SOURCE" "$EXP/corpus" $(with corpus)
   if [ ! -d "$EXP/corpus/$TRAIN" ]; then
-    echo "speechssl: $SOURCE has no $TRAIN, which $CONFIG trains on; put it there, or judge what there is with readers of the" \
+    echo "speechssl: $SOURCE has no $TRAIN, which $CONFIG trains on; add it, or evaluate the tests with readers of the" \
       "synthetic corpus: recipes/odsqa/smoke.yaml or minisqa-zh.yaml" >&2
     exit 2
   fi
@@ -42,7 +42,7 @@ if [ -z "$english" ] && [ -n "$(setting synthetic)" ]; then
   speechssl prepare minisqa "$english" $(with corpus-en)
 fi
 
-stage "2 text QA on what is written: characters alone, and with their pinyin; English questions only"
+stage "2 text QA: characters alone, and with their pinyin; English questions only"
 for reader in $READERS; do mkdir -p "$EXP/models/$reader"; done
 speechssl train text-qa "$EXP/corpus" "$EXP/models/plain/text-qa" --split "$TRAIN" --subwords none $(with text-qa)
 speechssl train text-qa "$EXP/corpus" "$EXP/models/pinyin/text-qa" --split "$TRAIN" --subwords pinyin $(with text-qa)
@@ -61,12 +61,12 @@ if [ -n "$english" ]; then
   fi
 else
   READERS="plain pinyin"
-  echo "left out: ENGLISH names no prepared English corpus, so there is no zero-shot reader"
+  echo "left out: the zero-shot reader, which needs a prepared English corpus in ENGLISH"
 fi
 
 stage "3 encoder and units: HuBERT, k-means"
 if [ -n "$(setting listen)" ]; then
-  if [ -n "$(setting pretrain)" ]; then # an encoder that goes on with Mandarin
+  if [ -n "$(setting pretrain)" ]; then # continue an encoder on Mandarin
     from=$(python recipes/models.py "$(setting pretrain)")
     speechssl pretrain hubert "$EXP/corpus" "$EXP/hubert" --teacher "$from/encoder" --start "$from/encoder" $(with hubert)
     [ -e "$EXP/encoder" ] || ln -s hubert/encoder "$EXP/encoder"
@@ -76,10 +76,10 @@ if [ -n "$(setting listen)" ]; then
   speechssl units fit "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/units.safetensors" --split "$TRAIN" $(with units)
   speechssl units extract "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/units.safetensors" "$EXP/units" --split "$TRAIN" $(with extract)
 
-  stage "4 DUAL: a text encoder learns to answer from units"
+  stage "4 DUAL: a text encoder is trained to answer from units"
   speechssl train dual "$EXP/corpus" "$EXP/units" "$EXP/models/plain/dual" --split "$TRAIN" $(with dual)
 
-  stage "5 a CTC head that writes characters, for the cascade (unless the configuration names other recognisers) and to cut audio words"
+  stage "5 a CTC head on characters, for the cascade (unless the configuration names other recognisers) and to segment audio words"
   if [[ " $(setting cascades) " == *" cascade-ctc "* ]] || [ -n "$(setting speechbert)" ]; then
     speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/ctc" --split "$TRAIN" $(with ctc)
     for reader in $READERS; do [ -e "$EXP/models/$reader/ctc" ] || ln -s ../plain/ctc "$EXP/models/$reader/ctc"; done
@@ -91,33 +91,33 @@ if [ -n "$(setting listen)" ]; then
       --recogniser "$EXP/models/plain/ctc" --start "$EXP/models/plain/text-qa" $(with speechbert)
   fi
 else
-  echo "left out: $CONFIG does not listen; stages 4 to 6 need recordings"
+  echo "left out: stages 4 to 6, which need recordings (listen: true in $CONFIG)"
 fi
 
 stage "7 evaluation, split by split and reader by reader: EXP/SPLIT/READER"
 audible() { [ -n "$(setting listen)" ] && ! grep -q '"audio": ""' "$1/passages.jsonl" "$1/questions.jsonl"; }
-judge() { # CORPUS SPLIT SYSTEM THAT READS ...
-  audible "$1/$2" || echo "left out: systems that listen, for $2 is text only (or $CONFIG does not listen)"
+evaluate() { # CORPUS SPLIT SYSTEM THAT READS ...
+  audible "$1/$2" || echo "left out: systems that need audio, since $2 is text only (or $CONFIG has no listen: true)"
   for reader in $READERS; do
-    heard=$(! audible "$1/$2" || setting cascades)
-    [ "$reader" != plain ] || ! audible "$1/$2" || heard="dual $([ ! -d "$EXP/models/plain/speechbert" ] || echo speechbert) $heard"
-    speechssl evaluate qa "$1" "$EXP/$2/$reader" --models "$EXP/models/$reader" --split "$2" --systems $heard "${@:3}" $(with evaluate)
+    spoken=$(! audible "$1/$2" || setting cascades)
+    [ "$reader" != plain ] || ! audible "$1/$2" || spoken="dual $([ ! -d "$EXP/models/plain/speechbert" ] || echo speechbert) $spoken"
+    speechssl evaluate qa "$1" "$EXP/$2/$reader" --models "$EXP/models/$reader" --split "$2" --systems $spoken "${@:3}" $(with evaluate)
     speechssl report "$EXP/$2/$reader" "$1" --split "$2" $(with report)
   done
 }
-judged=
+evaluated=
 for split in $(setting splits); do
   if [ ! -d "$EXP/corpus/$split" ]; then
     echo "left out: $SOURCE has no $split"
     continue
   fi
-  judge "$EXP/corpus" "$split" $(setting written)
-  judged="$judged $split"
+  evaluate "$EXP/corpus" "$split" $(setting written)
+  evaluated="$evaluated $split"
 done
 if [ -d "$EXP/odsqa" ]; then # beside the synthetic corpus
   for split in $(cd "$EXP/odsqa" && ls -d */ | tr -d /); do
-    judge "$EXP/odsqa" "$split" cascade-given
-    judged="$judged $split"
+    evaluate "$EXP/odsqa" "$split" cascade-given
+    evaluated="$evaluated $split"
   done
 fi
 
@@ -133,5 +133,5 @@ else
   echo "left out: $CONFIG simulates no errors"
 fi
 
-stage "9 tables: all readers; errors that are simulated"
-python recipes/odsqa/tables.py "$EXP" $judged
+stage "9 tables: all readers; simulated errors"
+python recipes/odsqa/tables.py "$EXP" $evaluated

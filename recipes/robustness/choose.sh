@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Choose the settings of continual noisy pre-training on dev splits, in the noise `dev`, which is neither training's nor the test's:
+# Choose the settings of continual noisy pre-training on dev splits, in the noise `dev`, which is used neither in training nor in the test:
 # arms that differ from `base` in one setting each (choose.yaml), trained on 1.7 h, and one table that names the best of them by the
 # criterion that README.md and choose.py state. No test data and no test noise is read.
-# Run from the repository root. What is done is skipped; a killed training goes on from its checkpoint.
-#   bash recipes/robustness/choose.sh EXP                  all of it, one arm after another
+# Run from the repository root. Finished work is skipped; a killed training continues from its checkpoint.
+#   bash recipes/robustness/choose.sh EXP                  everything, one arm after another
 #   bash recipes/robustness/choose.sh EXP data             the corpus and the spoken sets alone
 #   bash recipes/robustness/choose.sh EXP train ARM...     pre-training and units of these arms (default: all)
 #   bash recipes/robustness/choose.sh EXP evaluate ARM...  their scores; heads are trained here, on clean speech
 #   bash recipes/robustness/choose.sh EXP ARM...           train and evaluate these; several such commands may run at once, after `data`
 #   bash recipes/robustness/choose.sh EXP table            the table of all arms that have been evaluated
-# Arms: those of choose.yaml, and `start`, the encoder that all of them go on from, which is evaluated only.
-# A GPU is taken where there is one; with CUDA_VISIBLE_DEVICES= the CPU alone.
+# Arms: those of choose.yaml, and `start`, the encoder that all of them start from, which is only evaluated.
+# A GPU is used if there is one; CUDA_VISIBLE_DEVICES= uses the CPU.
 # Environment:
 #   STEPS=3000       of every arm but steps-third and steps-double (6000)
 #   SEED=1           of sets, trainings, heads and noise (0)
 #   WORKERS=8        threads of `evaluate` (2)
-#   CORPUS=FOLDER    a MiniSQA corpus; default: that of recipes/minisqa, made here where it is missing
+#   CORPUS=FOLDER    a MiniSQA corpus; default: that of recipes/minisqa, made here if it is missing
 #   EVAL_TASKS=dual  the tasks of `evaluate` beside units, where time is short: of ks ic sid style dual (all)
-#   TASKS=FOLDER     the spoken sets of `prepare minisuperb`; default: EXP/tasks, made here where they are missing
-#   START=FOLDER     the models that training goes on from (exp/minisqa/models, of recipes/minisqa)
+#   TASKS=FOLDER     the spoken sets of `prepare minisuperb`; default: EXP/tasks, made here if they are missing
+#   START=FOLDER     the models to start from (exp/minisqa/models, of recipes/minisqa)
 #   CONFIG=FILE      default: recipes/robustness/choose.yaml
 set -euo pipefail
 EXP=${1:?the folder of the experiment comes first: choose.sh EXP [data|train|evaluate|table] [ARM...]}

@@ -5,7 +5,7 @@
 #   bash recipes/robustness/downstream.sh recipes/robustness/base.yaml exp/robustness
 #   JOBS=8 DEVICE=cuda bash recipes/robustness/downstream.sh ...       eight arms side by side, on a GPU
 # Environment: SEED, UNSEEN and MUSAN as in run.sh, and
-#   START=exp/minisqa/models               the models that training goes on from
+#   START=exp/minisqa/models               the models to start from
 #   JOBS=1   DEVICE=auto   WORKERS=2        arms at a time; of each: where it runs, and threads that read and distort
 #   WEIGHTS="0.1 0.3 1"                     the weights of the classifier that dev chooses from
 #   MODES="reversal alternating"            and its modes

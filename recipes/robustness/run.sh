@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Encoders for noisy speech: the shipped HuBERT goes on training on distorted speech, with and without a domain adversary, and on
-# more data; then all of them are evaluated in every task and noise. Beside them models of tasks that are trained on distorted speech, with
+# Encoders for noisy speech: continual pre-training of HuBERT on distorted speech, with and without a domain adversary, and on
+# more data; then evaluation in every task and noise. Beside them task models that are trained on distorted speech, with
 # and without domain-adversarial training (DAT).
-# Run from the repository root. Every stage skips what is done and goes on where it was killed.
+# Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/robustness/run.sh                             the published run (hours of 2 cores, see README.md; no GPU needed)
-#   bash recipes/robustness/run.sh recipes/robustness/smoke.yaml exp/robustness-smoke    the same in minutes, good for nothing else
+#   bash recipes/robustness/run.sh recipes/robustness/smoke.yaml exp/robustness-smoke    the same in minutes, only to show that it runs
 # Environment:
 #   SEED=1                      of sets, trainings, heads and noise; any but 0 goes to exp/robustness-SEED
-#   UNSEEN="kitchen.wav bus/"   recordings of real noise that no training hears, files or folders, beside the generated ones
+#   UNSEEN="kitchen.wav bus/"   recordings of real noise that no training uses, files or folders, beside the generated ones
 #   FSDD=FOLDER                 the Free Spoken Digit Dataset, for stage 5
-#   CORPUS=FOLDER               a MiniSQA corpus; default: that of recipes/minisqa, made here where it is missing
-#   MUSAN=FOLDER                MUSAN, in the place of its generated stand-in
-#   START=FOLDER                the models that it goes on from (exp/minisqa/models, of recipes/minisqa; the smoke run: what ships)
+#   CORPUS=FOLDER               a MiniSQA corpus; default: that of recipes/minisqa, made here if it is missing
+#   MUSAN=FOLDER                MUSAN, instead of its generated stand-in
+#   START=FOLDER                the models to start from (exp/minisqa/models, of recipes/minisqa; the smoke run: what ships)
 set -euo pipefail
 CONFIG=${1:-recipes/robustness/base.yaml}
 SEED=${SEED:-0}
@@ -32,7 +32,7 @@ speechssl prepare minisuperb "$EXP/tasks" --seed "$SEED" $(with sets)
 export START=${START:-exp/minisqa/models}
 READERS=$(python recipes/models.py "$START")
 
-stage "2 continual pre-training: hear distorted speech, predict the units of the clean signal"
+stage "2 continual pre-training: predict the units of the clean signal from distorted speech"
 for name in "${TRAININGS[@]}"; do
   speechssl pretrain continue "$CORPUS" "$EXP/$name" --start "$START/encoder" --codebook "$START/units.safetensors" \
     --seed "$SEED" ${MUSAN:+--noise "musan=$MUSAN"} $(with "$name")
@@ -55,7 +55,7 @@ for name in baseline "${TRAININGS[@]}"; do
   speechssl train ctc "$CORPUS" "$models/encoder" "$models/ctc" --seed "$SEED" $(with ctc)
 done
 
-stage "4 the grid: encoders x tasks x noises x SNR, all hearing the same mixtures; classifier heads are trained on clean speech"
+stage "4 the grid: encoders x tasks x noises x SNR, all with the same mixtures; classifier heads are trained on clean speech"
 grid() {
   speechssl evaluate robustness "$1" --encoders "${ENCODERS[@]}" --tasks "${@:3}" --seen m+g+r --unseen held-out ${UNSEEN[@]:-} \
     --seed "$SEED" ${MUSAN:+--noise "musan=$MUSAN"} $(with "$2")
@@ -69,7 +69,7 @@ if [ -n "${FSDD:-}" ]; then
   grid "$EXP/fsdd" fsdd "ks=$EXP/fsdd/ks" "sid=$EXP/fsdd/sid"
   speechssl report "$EXP/fsdd"
 else
-  echo "left out: FSDD names no folder of the Free Spoken Digit Dataset"
+  echo "left out: real voices, which need the Free Spoken Digit Dataset in FSDD"
 fi
 
 stage "6 labelled distorted speech: heads, encoders trained with them, and domain-adversarial training (downstream.sh)"
@@ -79,9 +79,9 @@ stage "7 report: $EXP/report.html, and the tables of README.md"
 speechssl report "$EXP"
 python recipes/robustness/tables.py "$EXP"
 
-stage "8 what ships: $EXP/minisqa-en-robust, to be copied to speechssl/models/"
+stage "8 the shipped models: $EXP/minisqa-en-robust, to be copied to speechssl/models/"
 if [ "$START" = minisqa-en-robust ]; then
-  echo "left out: $START ships already"
+  echo "left out: $START is already a shipped set"
 else
   python recipes/robustness/ship.py "$EXP/models/continual-more" "$START/ctc" "$CORPUS" "$EXP/minisqa-en-robust"
   for condition in clean pink@20 pink@10 pink@5 pink@0 reverb; do

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# SLUE-SQA-5: real speech on both sides; DUAL, cascades with two recognisers, SpeechBERT, and the topline on the text, by frame-F1.
-# Run from the repository root. Every stage skips what is done and goes on where it was killed.
+# SLUE-SQA-5: questions and documents of real speech; DUAL, cascades with two recognisers, SpeechBERT, and the topline on the text, by frame-F1.
+# Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/slue_sqa5/run.sh recipes/slue_sqa5/base.yaml exp/slue_sqa5 /data/slue-phase-2      the published settings (a GPU)
 #   bash recipes/slue_sqa5/run.sh recipes/slue_sqa5/smoke.yaml exp/slue_sqa5-smoke      on an invented miniature, two minutes
 # Environment:
 #   LIBRISPEECH=FOLDER      train-clean-100, which the codebook is fitted on (else on the fine-tuning documents, a deviation)
-#   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/facebook/hubert-large-ll60k and so on, where the hub cannot be reached
+#   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/facebook/hubert-large-ll60k and so on, if the hub cannot be reached
 set -euo pipefail
 CONFIG=${1:-recipes/slue_sqa5/base.yaml}
 EXP=${2:-exp/slue_sqa5}
@@ -34,7 +34,7 @@ else
   borrow "$(setting stand-in)" "$MODELS" units.safetensors units.card.json dual text-qa
 fi
 
-stage "5 SpeechBERT: audio words, cut by a CTC head on the same encoder"
+stage "5 SpeechBERT: audio words, segmented by a CTC head on the same encoder"
 if [ -n "$(setting stand-in)" ]; then
   borrow "$(setting stand-in)" "$MODELS" ctc speechbert
 elif aligned; then

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# How fast, how exact, how long: speechssl beside transformers, torchaudio, s3prl and scikit-learn, all in one process.
-# Run from the repository root, on an otherwise idle machine: ratios stand more noise than times, but not any amount.
+# Speed and exactness of speechssl, transformers, torchaudio, s3prl and scikit-learn, all in one process.
+# Run from the repository root, on an otherwise idle machine: ratios are more robust to other load than times, but not to any load.
 #   bash recipes/speed/run.sh                                           the published run (about 30 minutes of 2 cores)
-#   bash recipes/speed/run.sh recipes/speed/smoke.yaml exp/speed-smoke  the same in a minute, good for nothing else
+#   bash recipes/speed/run.sh recipes/speed/smoke.yaml exp/speed-smoke  the same in a minute, only to show that it runs
 set -euo pipefail
 CONFIG=${1:-recipes/speed/base.yaml}
 EXP=${2:-exp/speed}

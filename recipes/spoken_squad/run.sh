@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Spoken-SQuAD: text QA on the transcripts that the corpus comes with, at three word error rates, and how much of it they allow.
-# Run from the repository root. Every stage skips what is done and goes on where it was killed.
+# Spoken-SQuAD: text QA on the transcripts of the corpus, at three word error rates, and the ceiling that they allow.
+# Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/spoken_squad/run.sh recipes/spoken_squad/base.yaml exp/spoken_squad /data/Spoken-SQuAD     the published settings
 #   bash recipes/spoken_squad/run.sh recipes/spoken_squad/smoke.yaml exp/spoken_squad-smoke      on an invented miniature, a minute
 # Environment:
-#   TEXT_QA=FOLDER          a reader of `speechssl train text-qa` in the place of stage 2, where only tests are there
-#   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/google-bert/bert-base-uncased, where the hub cannot be reached
+#   TEXT_QA=FOLDER          a reader of `speechssl train text-qa` instead of stage 2, if there are only tests
+#   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/google-bert/bert-base-uncased, if the hub cannot be reached
 set -euo pipefail
 CONFIG=${1:-recipes/spoken_squad/base.yaml}
 EXP=${2:-exp/spoken_squad}
 SOURCE=${3:-}
 . recipes/spoken_qa.sh
 
-stage "1 corpus: transcripts, questions, and (with dev-v1.1.json of SQuAD beside them) the text; recordings where they are there"
+stage "1 corpus: transcripts, questions, and (with dev-v1.1.json of SQuAD beside them) the text; recordings if there are any"
 published spoken-squad
 speechssl prepare spoken-squad "$SOURCE" "$EXP/corpus" $(with corpus)
 
@@ -26,7 +26,7 @@ else
   borrow "$(setting stand-in)" "$EXP/models" text-qa
 fi
 
-stage "3 evaluation on every test set that is there: EXP/SPLIT"
+stage "3 evaluation on every test set: EXP/SPLIT"
 topline=$(find "$SOURCE" -name dev-v1.1.json) # SQuAD's own text of the tests, which is not in the release
 for split in $(splits); do
   has "$split" || continue

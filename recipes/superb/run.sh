@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SUPERB: small heads on frozen encoders, from hidden states that are computed once; clean and in noise.
-# Run from the repository root. Every stage skips what is done and goes on where it was killed.
+# Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/superb/run.sh                                       the synthetic benchmark (see README.md; no GPU, no download)
-#   bash recipes/superb/run.sh recipes/superb/smoke.yaml exp/superb-smoke    the same in minutes, good for nothing else
+#   bash recipes/superb/run.sh recipes/superb/smoke.yaml exp/superb-smoke    the same in minutes, only to show that it runs
 # Environment:
 #   SEED=1                      of synthetic sets, heads and noise; any but 0 goes to exp/superb-SEED
 #   UNSEEN="kitchen.wav"        recordings of real noise that no training used, beside the generated ones
 #   FSDD=FOLDER                 the Free Spoken Digit Dataset, for stage 3
 #   LIBRISPEECH SPEECH_COMMANDS QUESST14 VOXCELEB1 LIBRI2MIX FLUENT_COMMANDS AUDIO_SNIPS IEMOCAP VOICEBANK_DEMAND
-#                               folders of the published sets, for stage 4; any of them (data/*/README.md says how they must look)
+#                               folders of the published sets, for stage 4; any of them (data/*/README.md has their layout)
 #   LEXICON DIARIZATION LM      files of phones (or no pr), turns of Libri2Mix (or no sd), LibriSpeech's 4-gram.arpa.gz for asr
 set -euo pipefail
 CONFIG=${1:-recipes/superb/base.yaml}
@@ -30,7 +30,7 @@ if [ -n "${FSDD:-}" ]; then
   speechssl superb run --out "$EXP/fsdd" --data "$EXP/fsdd/data" --seeds "$SEED" --unseen held-out ${UNSEEN:-} $(with fsdd)
   speechssl report "$EXP/fsdd"
 else
-  echo "left out: FSDD names no folder of the Free Spoken Digit Dataset"
+  echo "left out: real voices, which need the Free Spoken Digit Dataset in FSDD"
 fi
 
 stage "4 the published sets, with the published settings"

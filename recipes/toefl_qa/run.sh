@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # TOEFL-QA: listening comprehension by multiple choice, on units, in the cascade and by SpeechBERT.
-# Its audio was never published, so it is spoken.
-# Run from the repository root. Every stage skips what is done and goes on where it was killed.
+# Its audio was never published, so it is synthesised.
+# Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/toefl_qa/run.sh recipes/toefl_qa/base.yaml exp/toefl_qa /data/TOEFL-QA      large models, trained on its train split
 #   bash recipes/toefl_qa/run.sh recipes/toefl_qa/smoke.yaml exp/toefl_qa-smoke              shipped ones on an invented miniature
 #   bash recipes/toefl_qa/run.sh recipes/toefl_qa/smoke.yaml exp/toefl_qa-slice /data/TOEFL-QA
 # Environment:
-#   LIBRISPEECH=FOLDER      train-clean-100, which the codebook is fitted on (else on the stories as they are spoken)
-#   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/facebook/hubert-large-ll60k and so on, where the hub cannot be reached
+#   LIBRISPEECH=FOLDER      train-clean-100, which the codebook is fitted on (else on the synthesised stories)
+#   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/facebook/hubert-large-ll60k and so on, if the hub cannot be reached
 set -euo pipefail
 CONFIG=${1:-recipes/toefl_qa/base.yaml}
 EXP=${2:-exp/toefl_qa}
@@ -15,7 +15,7 @@ SOURCE=${3:-}
 MODELS=$EXP/models
 . recipes/spoken_qa.sh
 
-stage "1 corpus: stories, questions and options, spoken by espeak-ng"
+stage "1 corpus: stories, questions and options, synthesised by espeak-ng"
 published toefl-qa
 speechssl prepare toefl-qa "$SOURCE" "$EXP/corpus" --speak $(with corpus)
 
@@ -38,7 +38,7 @@ if [ -d "$EXP/corpus/train" ]; then
   stage "5 a recogniser: a CTC head on the same encoder, trained on the stories"
   speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$MODELS/$(setting recogniser)" $(with ctc)
 
-  stage "6 SpeechBERT: audio words and masked words of the stories, then multiple choice; a CTC head cuts the words"
+  stage "6 SpeechBERT: audio words and masked words of the stories, then multiple choice; a CTC head segments the words"
   speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$EXP/speechbert" --recogniser "$MODELS/ctc" --no-spans $(with speechbert)
   [ -L "$MODELS/speechbert" ] || rm -rf "$MODELS/speechbert" # that of a shipped set, which knows other words
   ln -sfn ../speechbert "$MODELS/speechbert"
@@ -47,7 +47,7 @@ if [ -d "$EXP/corpus/train" ]; then
   systems=
 else
   systems="--systems chance longest-option"
-  echo "left out: $SOURCE has no train, so nothing learns to choose; chance and the longest option are all that is judged"
+  echo "left out: $SOURCE has no train, so nothing is trained; only chance and the longest option are evaluated"
 fi
 
 stage "7 evaluation: EXP/SPLIT; chance and the longest option beside the systems"

@@ -53,7 +53,7 @@ def test_without_a_training_set_the_shipped_reader_answers_and_it_is_said(tmp_pa
         path.unlink()
     done = published.run("spoken_squad", "recipes/spoken_squad/smoke.yaml", str(tmp_path / "smoke"), str(corpus))
     assert done.returncode == 0, done.stderr[-3000:]
-    assert f"left out: {corpus} has no train, so text QA is not trained; that of minisqa-en-robust answers as it is" in done.stdout
+    assert f"left out: {corpus} has no train, so text QA is not trained; that of minisqa-en-robust is used" in done.stdout
     (shipped,) = (model_folder("minisqa-en-robust") / "text-qa").glob("model.safetensors")
     assert (tmp_path / "smoke/models/text-qa/model.safetensors").read_bytes() == shipped.read_bytes()
     assert read_rows(tmp_path / "smoke/test/results.jsonl")
