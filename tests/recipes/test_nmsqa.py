@@ -50,7 +50,7 @@ def test_without_the_corpus_it_says_what_to_give(tmp_path: Path) -> None:
 
 
 @published.speaks
-def test_smoke_run_judges_both_systems_and_the_topline(tmp_path: Path, quick: str) -> None:
+def test_smoke_run_evaluates_both_systems_and_the_topline(tmp_path: Path, quick: str) -> None:
     published.smoke("nmsqa", tmp_path, quick)
     rows = {(r.system, r.metric, r.condition): r.value for r in read_rows(tmp_path / "dev/results.jsonl")}
     for condition in ("clean", "pink"):

@@ -241,10 +241,10 @@ def check_downstream(out: Path, said: str) -> None:
     chosen = [line.split() for line in (out / "chosen.txt").read_text().splitlines()]
     names = {name for _, name, *_ in chosen}
     assert [what for what, *_ in chosen] == ["dat", "dat", "both"] and names <= tried
-    judged = {path.parent.name for path in out.glob("*/results.jsonl")}
-    assert judged == {"clean", "continual", "distorted-head", "distorted", *names, f"both-{chosen[-1][1]}"}
+    evaluated = {path.parent.name for path in out.glob("*/results.jsonl")}
+    assert evaluated == {"clean", "continual", "distorted-head", "distorted", *names, f"both-{chosen[-1][1]}"}
     assert all(any(out.glob(f"{arm}/heads/*/ks/seed-0/card.json")) for arm in tried)
-    for arm in judged:
+    for arm in evaluated:
         rows = read_rows(out / arm / "results.jsonl")
         assert {(r.condition, r.snr_db) for r in rows if r.metric in ("acc", "wer")} == CONDITIONS
     printed = [line for line in said.splitlines() if line.startswith("| ") and "(`" in line]

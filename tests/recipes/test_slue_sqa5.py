@@ -1,4 +1,4 @@
-"""The SLUE-SQA-5 recipe on almost nothing: codebook, DUAL and text QA are made from nothing and judged on every split."""
+"""The SLUE-SQA-5 recipe on almost nothing: codebook, DUAL and text QA are made from nothing and evaluated on every split."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_without_the_corpus_it_says_what_to_give(tmp_path: Path) -> None:
 
 
 @published.speaks
-def test_smoke_run_trains_all_parts_and_judges_every_split(tmp_path: Path, quick: str) -> None:
+def test_smoke_run_trains_all_parts_and_evaluates_every_split(tmp_path: Path, quick: str) -> None:
     published.smoke("slue_sqa5", tmp_path, quick)
     assert read_json(tmp_path / "models/units.card.json")["K"] == 20
     assert {read_json(tmp_path / f"models/{part}/card.json")["training"]["steps"] for part in ("dual", "text-qa")} == {2}

@@ -57,7 +57,7 @@ def start(exp: Path, environment: dict[str, str], log: Path) -> subprocess.Popen
 
 
 @pytest.mark.skipif(not find_spec("pesq") or not find_spec("espeakng_loader"), reason='needs pip install "speechssl[synth,superb]"')
-def test_smoke_run_survives_a_kill_in_the_caching_and_judges_every_task(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_smoke_run_survives_a_kill_in_the_caching_and_evaluates_every_task(tmp_path: Path, environment: dict[str, str]) -> None:
     exp, log = tmp_path / "exp", tmp_path / "log"
     running, began = start(exp, environment, log), time.monotonic()
     while not any(exp.glob("features/robust/*/shard-*.safetensors")):
