@@ -158,10 +158,10 @@ pip install "speechssl[s3prl]" pandas
 FLUENT_COMMANDS=/data/fluent_speech_commands_dataset bash run.sh ic
 ```
 
-`run.sh` trains and tests one head a task with s3prl 0.4.18 and SUPERB's published settings, which `configs/` holds: s3prl's package
-leaves its own config files out. It runs s3prl through `python -m speechssl.encoders.s3prl_upstream`, which registers the upstream
-`speechssl` and puts in place what current torch, torchaudio and huggingface_hub no longer have. `OVERRIDE` changes settings, such
-as the learning rate of a sweep: `OVERRIDE="config.optimizer.lr=1.0e-3"`, with another `EXP` each.
+`run.sh` trains and tests one head a task with s3prl 0.4.18 and SUPERB's published settings. They are in `configs/`, since s3prl's
+package leaves out its config files. It runs s3prl through `python -m speechssl.encoders.s3prl_upstream`, which registers the upstream
+`speechssl` and restores what current torch, torchaudio and huggingface_hub no longer have. `OVERRIDE` changes settings, such as
+the learning rate in a sweep: `OVERRIDE="config.optimizer.lr=1.0e-3"`, each with another `EXP`.
 
 | task | s3prl's expert | settings | set | also needs |
 |---|---|---|---|---|
@@ -169,13 +169,13 @@ as the learning rate of a sweep: `OVERRIDE="config.optimizer.lr=1.0e-3"`, with a
 
 "clone": s3prl's repository in `S3PRL`, for files that its package leaves out. ASV trims silence with the program `sox` and runs on
 a GPU only. SID and ASV keep lists of files inside s3prl's own folder: delete them there when the set moves. SE and SS are s3prl's
-second versions (`_stft2`). KS, IC and ER are run by speechssl's own tests; the others stand or fall with s3prl's code.
+second versions (`_stft2`). speechssl's tests run KS, IC and ER; the other tasks rely on s3prl's code untested.
 
 {native}"""
 
-SAME = """The upstream `{upstream}` of s3prl reads the folder, too: `-u {upstream} -k encoder`, or
-`S3PRLUpstream("{upstream}", path_or_url="encoder")`. It pads a batch before encoding it, so that with a group norm an
-utterance depends on the rest of its batch; `speechssl` encodes every utterance by itself.
+SAME = """s3prl's own upstream `{upstream}` reads the folder, too: `-u {upstream} -k encoder`, or
+`S3PRLUpstream("{upstream}", path_or_url="encoder")`. It pads a batch before encoding it, so with a group norm an
+utterance depends on the rest of its batch; `speechssl` encodes every utterance separately.
 """
 OTHER = """s3prl has no upstream of its own that reads this architecture: use `speechssl`.
 """
@@ -193,7 +193,7 @@ def readme(card: Mapping[str, Any]) -> str:
         **facts,
         name=card["made_from"]["name"],
         hash=card["made_from"]["hash"],
-        normalised="normalised" if facts["normalise"] else "as it is",
+        normalised="normalised" if facts["normalise"] else "not normalised",
         rows="\n".join(rows),
         native=SAME.format(upstream=native[0]) if native else OTHER,
     )
