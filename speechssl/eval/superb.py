@@ -221,7 +221,7 @@ def run_superb(out: Path, plan: Plan) -> str:
             ends = "" if first.low is None else f" [{first.low:.2f}, {first.high:.2f}]"
             tqdm.write(f"{encoder.name}: {task} ({ABOUT[task]}) {first.metric} {first.value:.2f}{ends}", file=sys.stderr)
     if not plan.test:
-        return "heads are trained; their dev scores stand in heads/*/*/*/card.json, and no test recording was read"
+        return "heads are trained; their dev scores are in heads/*/*/*/card.json, and the test set was not used"
     tables = superb_tables(read_rows(out / "results.jsonl"), [f"{name}{suffix}" for name in plan.encoders], plan.at)
     note = [sentence for sentence in (snr_note(plan.snr_over),) if sentence]
     write_text(out / "superb.md", "\n\n".join([*(table.markdown for table in tables), *note]) + "\n")

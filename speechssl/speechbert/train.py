@@ -121,7 +121,7 @@ def train_speechbert(
         check_positions(reader.encoder, layout, options.qa.text_encoder)
         data = first_passages(load_corpus(corpus, options.qa.split), options.passages)
         where = data.root / data.split
-        nothing = f"{where} has no answerable question that can be used; without any, learn words alone (--no-spans)"
+        nothing = f"{where} has no usable answerable question; without any, train the word encoder only (--no-spans)"
         if options.spans and not data.answerable:
             raise InputError(nothing)
         with main_first():

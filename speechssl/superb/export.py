@@ -159,9 +159,9 @@ FLUENT_COMMANDS=/data/fluent_speech_commands_dataset bash run.sh ic
 ```
 
 `run.sh` trains and tests one head a task with s3prl 0.4.18 and SUPERB's published settings. They are in `configs/`, since s3prl's
-package leaves out its config files. It runs s3prl through `python -m speechssl.encoders.s3prl_upstream`, which registers the upstream
-`speechssl` and restores what current torch, torchaudio and huggingface_hub no longer have. `OVERRIDE` changes settings, such as
-the learning rate in a sweep: `OVERRIDE="config.optimizer.lr=1.0e-3"`, each with another `EXP`.
+package leaves out its config files. It runs s3prl through `python -m speechssl.encoders.s3prl_upstream`, which registers the
+upstream `speechssl` and restores what current torch, torchaudio and huggingface_hub no longer have. `OVERRIDE` changes settings,
+such as the learning rate in a sweep: `OVERRIDE="config.optimizer.lr=1.0e-3"`, each with another `EXP`.
 
 | task | s3prl's expert | settings | set | also needs |
 |---|---|---|---|---|

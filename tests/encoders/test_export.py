@@ -329,7 +329,7 @@ def test_the_verb_takes_what_the_file_does_not_say(made, tmp_path, capsys):
     assert main([*command, "--strides", "5", "8", "4"]) == 2
     assert "give --heads" in capsys.readouterr().err
     assert main([*command, "--strides", "5", "8", "4", "--heads", "2", "--post-norm"]) == 0
-    assert "taken: input normalised" in capsys.readouterr().err
+    assert "assumed: input normalised" in capsys.readouterr().err
     expected, found = load_encoder(made("Hubert", "few convolutions")), load_encoder(tmp_path / "hf")
     assert (found.hash, found.grid, found.normalise) == (expected.hash, expected.grid, expected.normalise)
     assert torch.equal(found.hidden_states(noise()), expected.hidden_states(noise()))

@@ -68,7 +68,7 @@ def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(base, large, fakes, tm
         message = capsys.readouterr().err
         assert (
             "left out 2 weights of no encoder (final_proj.bias, final_proj.weight)" in message
-            and "base.pt does not say" not in message
+            and "base.pt does not state" not in message
         )
 
 
@@ -160,7 +160,7 @@ def test_guesses_are_reported(base, large, tmp_path, capsys, kind):
         message = capsys.readouterr().err
         assert (
             message.count("\n") == 1
-            and f"x.pt does not say all of itself; taken: strides 5 2 2 2 2 2 2, 2 heads, layer norm {words}" in message
+            and f"x.pt does not state all settings; assumed: strides 5 2 2 2 2 2 2, 2 heads, layer norm {words}" in message
         )
         assert ("mask embedding of zeros" in message) == (kind == "torchaudio")
         assert checkpoint.model.config.conv_stride == (5, 2, 2, 2, 2, 2, 2)
@@ -260,7 +260,7 @@ def test_torchaudios_wavlm_is_transformers(tmp_path, capsys, norm):
     original.load_state_dict(imported.state_dict())
     torch.save(original.state_dict(), tmp_path / "x.pt")
     encoder = load_encoder(tmp_path / "x.pt")
-    assert "positions told apart up to 800 frames" in capsys.readouterr().err
+    assert "relative positions up to 800 frames" in capsys.readouterr().err
     samples = noise(400 + 48 * 320)
     wave = torch.from_numpy(samples)
     wave = (wave - wave.mean()) / torch.sqrt(wave.var(correction=0) + 1e-7) if encoder.normalise else wave
@@ -461,7 +461,7 @@ def test_the_extractor_speaks_wherever_its_file_is(base, tmp_path, capsys):
     """A processor (transformers 5) keeps it in processor_config.json."""
     base.save_pretrained(tmp_path)
     load_checkpoint(tmp_path)
-    assert "taken: input not normalised" in capsys.readouterr().err
+    assert "assumed: input not normalised" in capsys.readouterr().err
     extractor = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "do_normalize": True, "sampling_rate": 16_000}
     (tmp_path / "processor_config.json").write_text(json.dumps({"feature_extractor": extractor}))
     assert load_checkpoint(tmp_path).normalise is True and "taken" not in capsys.readouterr().err
