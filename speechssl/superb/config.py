@@ -10,7 +10,7 @@ from speechssl.config import CHECKPOINTS, argument
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """export an encoder for s3prl's own runner of SUPERB of SUPERB
+    """export an encoder for s3prl's own runner of SUPERB
 
     OUT gets the encoder in Hugging Face's format (verified as `speechssl convert` does), the published settings of every task of
     SUPERB as s3prl's config files, run.sh with the command lines, a README and a card. Finished work is kept.
