@@ -57,7 +57,7 @@ class Draw:
     text: str  # "": nothing but faint background noise
     voice: Voice
     labels: dict[str, str] = field(default_factory=dict)
-    seconds: float = 0.0  # the recording is at least so long, what is said anywhere in it
+    seconds: float = 0.0  # the recording is at least so long, the speech anywhere in it
     tilt: float = 0.0  # of the spectrum: more is brighter
     gain: float = 0.0  # dB
     seed: int = 0  # of where it lies in the recording, and of the noise

@@ -13,10 +13,6 @@ from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 from speechssl.augment import Distorter, NoiseBank, parse_condition
 from speechssl.augment.noise import noise_files, replay
 from speechssl.errors import InputError
-from speechssl.signal import active_level
-
-ROOT = Path(__file__).parents[2]
-DATA = ROOT.parent / "shared" / "data"
 
 
 def steady(n: int = SAMPLE_RATE, seed: int = 0, level: float = 0.05) -> np.ndarray:
@@ -26,13 +22,6 @@ def steady(n: int = SAMPLE_RATE, seed: int = 0, level: float = 0.05) -> np.ndarr
 
 def rms_db(samples: np.ndarray) -> float:
     return float(10 * np.log10(np.mean(np.square(samples, dtype=np.float64))))
-
-
-def real(*parts: str) -> Path:
-    path = DATA.joinpath(*parts)
-    if not path.exists():
-        pytest.skip(f"the shared data folder is absent ({'/'.join(parts)})")
-    return path
 
 
 def test_folder_of_recordings(tmp_path: Path) -> None:
@@ -81,27 +70,6 @@ def test_babble_without_voices_is_refused_early(voices: tuple[Path, ...]) -> Non
     Distorter(0, voices).check(parse_condition("babble@5"))
 
 
-def test_bad_recording_is_named(tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "silent.wav", np.zeros(SAMPLE_RATE), SAMPLE_RATE)
-    with pytest.raises(InputError, match=r"silent\.wav is silent"):
-        Distorter().apply(steady(), parse_condition(f"{tmp_path / 'silent.wav'}@5"), "u1")
-
-
-def test_kitchen_noise_over_real_speech() -> None:
-    speech = 0.1 * read_audio(real("fsdd", "recordings", "3_jackson_0.wav"))
-    kitchen = real("noise", "kitchen.wav")
-    added = Distorter().apply(speech, parse_condition(f"{kitchen}@5"), "3_jackson_0").astype(np.float64) - speech
-    assert active_level(speech) - rms_db(added) == pytest.approx(5, abs=0.1)
-
-
-def test_babble_of_real_voices() -> None:
-    folder = real("fsdd", "recordings")
-    voices = tuple(folder / f"3_{who}_0.wav" for who in ("george", "jackson", "lucas", "nicolas"))
-    speech = read_audio(folder / "7_theo_0.wav")
-    mixture = Distorter(0, voices).apply(speech, parse_condition("babble@0"), "7_theo_0")
-    assert len(mixture) == len(speech) and 0.2 < np.corrcoef(mixture, speech)[0, 1] < 0.95
-
-
 def test_a_manifest_and_a_named_folder(tmp_path: Path) -> None:
     for i in range(3):
         write_flac(tmp_path / "n" / f"{i}.flac", steady(8000, i))
@@ -134,12 +102,7 @@ def test_a_draw_is_replayed_from_its_pieces(tmp_path: Path, voices: tuple[Path, 
             np.testing.assert_array_equal(replay(draw.pieces, 8000), draw.noise)
 
 
-def test_stereo_noise_at_another_rate(tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "s.wav", np.stack([steady(44_100), steady(44_100, 1)], 1), 44_100)
-    assert NoiseBank.of(str(tmp_path / "s.wav")).sample("u1", 20_000).shape == (20_000,)
-
-
-@pytest.mark.parametrize("samples", [np.full(16_000, np.nan, np.float32), np.ones(10, np.float32)], ids=["nan", "short"])
+@pytest.mark.parametrize("samples", [np.full(16_000, np.nan, np.float32), np.ones(10, np.float32), np.zeros(16_000)], ids=len)
 def test_unusable_recordings_are_named(tmp_path: Path, samples: np.ndarray) -> None:
     soundfile.write(tmp_path / "bad.wav", samples, SAMPLE_RATE, subtype="FLOAT")
     with pytest.raises(InputError, match=r"bad\.wav"):

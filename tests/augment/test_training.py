@@ -90,11 +90,6 @@ def test_bad_files_are_set_aside_and_named(files: list[Path], capsys: pytest.Cap
         recorded(bad, "street")
 
 
-def test_stereo_at_another_rate(tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "s.wav", np.stack([noise(0, 44_100), noise(1, 44_100)], 1), 44_100)
-    assert recorded([tmp_path / "s.wav"], "street").edges.tolist() == [0, SAMPLE_RATE]
-
-
 def test_a_large_set_gives_a_stretch_of_each_file(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "HOURS", 1.5 / 3600)
     monkeypatch.setattr(training, "LEAST", 0.1)

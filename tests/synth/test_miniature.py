@@ -42,8 +42,8 @@ def loudness(samples: np.ndarray, start: float, end: float) -> float:
 
 def test_every_tree_says_that_it_is_invented(made: dict[str, Path]) -> None:
     for name, root in made.items():
-        said = (root / "README.md").read_text()
-        assert said.startswith(f"# Not {name}: an invented miniature") and f"prepare miniature {name} OUT" in said
+        text = (root / "README.md").read_text()
+        assert text.startswith(f"# Not {name}: an invented miniature") and f"prepare miniature {name} OUT" in text
 
 
 @pytest.mark.parametrize("split", ["train", "dev", "test"])
@@ -161,8 +161,8 @@ def test_what_is_prepared_from_a_miniature_says_that_it_is_invented(
         == 0
     )
     assert main(["prepare", name, str(tmp_path / "tree"), str(tmp_path / "corpus")]) == 0
-    note, said = synthetic_note(tmp_path / "corpus"), capsys.readouterr()
+    note, printed = synthetic_note(tmp_path / "corpus"), capsys.readouterr()
     assert note.startswith("Synthetic speech: an invented miniature" if name in SPOKEN else "An invented miniature.")
     assert ("its recordings spoken by espeak-ng" in note) == (name in SPOKEN)
-    assert f"{name}, an invented miniature of it, to which published counts do not apply:" in said.out
-    assert "DIFFERENT" not in said.out and "; published" not in said.out and ": 0passage" not in said.err
+    assert f"{name}, an invented miniature of it, to which published counts do not apply:" in printed.out
+    assert "DIFFERENT" not in printed.out and "; published" not in printed.out and ": 0passage" not in printed.err

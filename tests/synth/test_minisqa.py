@@ -452,17 +452,18 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("calls", [9, 33])
-def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(corpora, tmp_path, monkeypatch, calls):
-    root, real, left = tmp_path / "corpus", speech.speak, iter(range(calls))
+@pytest.mark.parametrize(("name", "calls"), [("speak", 9), ("speak", 33), ("write_lines", 2)])
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(corpora, tmp_path, monkeypatch, name, calls):
+    """While it speaks, or with the manifest of passages written and that of questions not."""
+    root, real, left = tmp_path / "corpus", getattr(speech, name), iter(range(calls))
 
-    def dying(text, voice):
+    def dying(*arguments):
         if next(left, None) is None:
             raise Killed
-        return real(text, voice)
+        return real(*arguments)
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(speech, "speak", dying)
+        patched.setattr(speech, name, dying)
         prepare(root, corpus_settings(reference=True))
     assert not (root / "card.json").exists()
     prepare(root, corpus_settings(reference=True))
@@ -488,21 +489,6 @@ def test_passages_that_were_done_are_not_spoken_again(corpora, tmp_path, monkeyp
         with pytest.raises(Killed):
             prepare(root, corpus_settings(reference=True))
         assert done == ["x", 2]
-    prepare(root, corpus_settings(reference=True))
-    assert contents(root) == contents(corpora["en"])
-
-
-def test_a_run_killed_while_writing_manifests_goes_on(corpora, tmp_path, monkeypatch):
-    root, real = tmp_path / "corpus", speech.write_lines
-
-    def dying(path, records):
-        if path.name == "questions.jsonl":
-            raise Killed
-        real(path, records)
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(speech, "write_lines", dying)
-        prepare(root, corpus_settings(reference=True))
     prepare(root, corpus_settings(reference=True))
     assert contents(root) == contents(corpora["en"])
 

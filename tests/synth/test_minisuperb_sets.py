@@ -1,4 +1,4 @@
-"""What MiniSUPERB says of its recordings is what is in them: phones, slots, matches, turns, sources, SNRs, trials."""
+"""The labels of MiniSUPERB are those of its recordings: phones, slots, matches, turns, sources, SNRs, trials."""
 
 import re
 from collections import Counter

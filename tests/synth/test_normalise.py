@@ -5,7 +5,7 @@ import pytest
 from speechssl.synth.normalise import cardinal, mandarin, mandarin_digits, normalise, ordinal, plural, year
 
 
-def said(text, language):
+def spoken_text(text, language):
     return " ".join(f"{w.spoken}{w.pause}" for w in normalise(text, language) if w.spoken)
 
 
@@ -89,7 +89,7 @@ def test_mandarin_numbers(digits, words):
     ],
 )
 def test_english(written, spoken):
-    assert said(written, "en") == spoken
+    assert spoken_text(written, "en") == spoken
 
 
 @pytest.mark.parametrize(

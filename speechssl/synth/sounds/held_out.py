@@ -12,7 +12,7 @@ from scipy import signal
 from speechssl.audio import SAMPLE_RATE
 from speechssl.synth.sounds.shapes import Family, attack_decay, on_and_off, phase, poisson, strikes, tilted, unit, wander
 
-CROWD = (10, 26)  # people: above the seven of what training hears
+CROWD = (10, 26)  # people: more than the seven of training
 
 
 def droplets(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -79,7 +79,7 @@ def printer(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def birdsong(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Birds: short phrases of fast whistled glides and trills, each bird with its own phrase, said again and again."""
+    """Birds: short phrases of fast whistled glides and trills, each bird with its own phrase, repeated."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 5)):
         song = np.concatenate([_syllable(rng) for _ in range(rng.integers(2, 7))])
