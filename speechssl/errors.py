@@ -42,8 +42,8 @@ def tell_set_aside(failed: Mapping[str, str], what: str, item: str = "recording"
     if not is_main():
         return
     alike: dict[str, list[str]] = {}
-    for name, reason in failed.items():
-        alike.setdefault(_without_names(reason, name), []).append(name)
+    for name, reason in failed.items():  # without the item, other items, files and numbers: words that hold a digit or a slash
+        alike.setdefault(re.sub(r"\S*[\d/]\S*", "*", reason.replace(name, "*")), []).append(name)
     for names in alike.values():
         if len(names) > FEW:
             tqdm.write(f"set aside {len(names)}, such as {names[0]}: {failed[names[0]]}", file=sys.stderr)
@@ -52,11 +52,6 @@ def tell_set_aside(failed: Mapping[str, str], what: str, item: str = "recording"
                 tqdm.write(f"set aside {name}: {failed[name]}", file=sys.stderr)
     if failed:
         tqdm.write(f"{what}: {len(failed)} {item}{'s' * (len(failed) > 1)} set aside", file=sys.stderr)
-
-
-def _without_names(reason: str, name: str) -> str:
-    """What is left of a reason without the item, other items, files and numbers: words that hold a digit or a slash."""
-    return re.sub(r"\S*[\d/]\S*", "*", reason.replace(name, "*"))
 
 
 def first_line(error: Exception) -> str:

@@ -118,7 +118,13 @@ def answer(
     if names is None:
         raise InputError(f"there is no system {system!r}; choose dual, cascade or both")
     sources = (question, passage)
-    recordings = [_samples(source) for source in (passage, question)][::-1]
+    recordings = []
+    for source in (passage, question):
+        if isinstance(source, np.ndarray):
+            check_audio(source, SAMPLE_RATE, "the array given")
+            recordings.insert(0, source.astype(np.float32, copy=False))
+        else:
+            recordings.insert(0, read_audio(source))
     answers = {}
     for loaded in load_systems(model_folder(models), names):
         encoded = []
@@ -130,13 +136,6 @@ def answer(
                 raise InputError(f"{where} cannot be processed ({error}); give a longer recording") from error
         answers[loaded.name] = loaded.answer_all([(encoded[0], encoded[1])])[0]
     return answers
-
-
-def _samples(source: Path | str | np.ndarray) -> np.ndarray:
-    if not isinstance(source, np.ndarray):
-        return read_audio(source)
-    check_audio(source, SAMPLE_RATE, "the array given")
-    return source.astype(np.float32, copy=False)
 
 
 def describe(models: Path | str = DEFAULT, asr: str = "ctc") -> str:

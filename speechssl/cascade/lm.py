@@ -1,4 +1,4 @@
-"""N-gram language models of words: probabilities with back-off, training from texts, and ARPA files.
+"""N-gram language models of words: probabilities with back-off, training from texts, and reading of ARPA files.
 
 The model is interpolated Kneser-Ney with one discount an order (Chen and Goodman 1999, section 2.7): closed under the words of the
 training texts and `<unk>`, which stands for every other. Logarithms are to the base 10 throughout, as in ARPA files and in KenLM,
@@ -15,18 +15,15 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from speechssl.errors import InputError
-from speechssl.io import replacing
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 SPECIAL = (BEGIN, END, UNKNOWN)
@@ -101,22 +98,6 @@ class NgramModel:
             backed_off += float(self.ngrams[len(history) - 1].backoffs[row])
         return backed_off + float(self.ngrams[0].log_probs[word])
 
-    def sentence_log_prob(self, words: Sequence[str]) -> float:
-        """log10 of the probability of a whole sentence, its end included."""
-        context, total = self.start, 0.0
-        for number in [*map(self.number, words), self.numbers[END]]:
-            total += self.log_prob(context, number)
-            context = self.after(context, number)
-        return total
-
-    def perplexity(self, texts: Iterable[str]) -> float:
-        """Of a word or an end of a sentence. Raises ValueError for no texts."""
-        sentences = [text.split() for text in texts]
-        if not sentences:
-            raise ValueError("there is no text to be perplexed at")
-        total = sum(map(self.sentence_log_prob, sentences))
-        return math.pow(10.0, -total / sum(len(sentence) + 1 for sentence in sentences))
-
 
 def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
     """A model of sentences, their words separated by white space. order: N; the published one of LibriSpeech is 4.
@@ -190,36 +171,11 @@ def read_arpa(path: Path | str) -> NgramModel:
     """
     path = Path(path)
     try:
-        with _opened(path, "r") as file:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             return _parse(line for line in file if line.strip())
     except (OSError, EOFError, zlib.error, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path} is not a whole ARPA language model ({reason}); fetch or write it again") from error
-
-
-def write_arpa(model: NgramModel, path: Path | str) -> None:
-    """Compressed where the name ends in .gz."""
-    with replacing(path) as temporary, _opened(temporary, "w") as file:
-        file.write("\\data\\\n")
-        file.writelines(f"ngram {n}={len(ngrams.keys)}\n" for n, ngrams in enumerate(model.ngrams, 1))
-        for n in range(1, model.order + 1):
-            file.write(f"\n\\{n}-grams:\n")
-            ngrams = model.ngrams[n - 1]
-            for name, log_prob, backoff in zip(_names(model, n), ngrams.log_probs.tolist(), ngrams.backoffs.tolist(), strict=True):
-                file.write(f"{log_prob:.7g}\t{name}" + (f"\t{backoff:.7g}\n" if n < model.order else "\n"))
-        file.write("\n\\end\\\n")
-
-
-def _opened(path: Path, mode: str) -> Any:
-    return gzip.open(path, f"{mode}t", encoding="utf-8") if path.suffix == ".gz" else path.open(mode, encoding="utf-8")
-
-
-def _names(model: NgramModel, n: int) -> list[str]:
-    """The words of every n-gram of this length, by row."""
-    if n == 1:
-        return list(model.words)
-    shorter, size = _names(model, n - 1), len(model.words)
-    return [f"{shorter[key // size]} {model.words[key % size]}" for key in model.ngrams[n - 1].keys.tolist()]
 
 
 def _parse(lines: Iterator[str]) -> NgramModel:

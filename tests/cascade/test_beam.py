@@ -150,6 +150,6 @@ def test_six_seconds_of_speech_are_decoded_in_a_fraction_of_them():
     model = train_ngram([" ".join(row) for row in words[rng.integers(0, 2000, (1000, 8))]])
     text = " ".join(words[rng.integers(0, 2000, 25)])
     decoder, log_probs = BeamDecoder(model, ENGLISH, BeamOptions(beam=20)), spelt_out(text, ENGLISH, sure=0.7)
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert decoder.decode(log_probs) == text
-    assert time.perf_counter() - begun < 5
+    assert time.process_time() - begun < 5

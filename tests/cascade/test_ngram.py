@@ -1,7 +1,6 @@
 """N-gram models: probabilities that add up, on any texts; what training learns; and ARPA files, whole and damaged."""
 
 import gzip
-import itertools
 import math
 import random
 
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.cascade.lm import BEGIN, NEVER, UNKNOWN, read_arpa, train_ngram, write_arpa
+from speechssl.cascade.lm import BEGIN, END, NEVER, UNKNOWN, read_arpa, train_ngram
 from speechssl.errors import InputError
 
 TEXTS = ["turn on the light", "turn off the light", "turn on the radio", "the light is on", "on"]
@@ -18,6 +17,15 @@ TEXTS = ["turn on the light", "turn off the light", "turn on the radio", "the li
 
 def total(model, context):
     return sum(10 ** model.log_prob(context, i) for i, word in enumerate(model.words) if word != BEGIN)
+
+
+def sentence(model, words):
+    """log10 of the probability of a whole sentence, its end included."""
+    context, found = model.start, 0.0
+    for number in [*map(model.number, words), model.numbers[END]]:
+        found += model.log_prob(context, number)
+        context = model.after(context, number)
+    return found
 
 
 texts = st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=6).map(" ".join), min_size=1, max_size=6)
@@ -53,19 +61,11 @@ def test_a_bigram_by_hand():
 def test_more_context_perplexes_less():
     rng = random.Random(0)
     verbs, things = ["turn on", "switch off", "put out"], ["light", "radio", "fire", "heating"]
-    told = [f"{rng.choice(verbs)} the {rng.choice(things)} in the {rng.choice(['hall', 'kitchen'])}" for _ in range(60)]
-    perplexities = [train_ngram(told[:40], n).perplexity(told[40:]) for n in (1, 2, 3, 4)]
+    told = [f"{rng.choice(verbs)} the {rng.choice(things)} in the {rng.choice(['hall', 'kitchen'])}".split() for _ in range(60)]
+    count = sum(len(words) + 1 for words in told[40:])
+    models = [train_ngram([" ".join(words) for words in told[:40]], n) for n in (1, 2, 3, 4)]
+    perplexities = [10 ** (-sum(sentence(model, words) for words in told[40:]) / count) for model in models]
     assert perplexities[0] > perplexities[1] > perplexities[2] * 0.99 and perplexities[3] < 4 < perplexities[0]
-
-
-def test_sentences_are_scored_word_by_word_and_unknown_words_have_a_probability():
-    model = train_ngram(TEXTS, 3)
-    context, wanted = model.start, 0.0
-    for word in ["turn", "up", "the", "</s>"]:
-        wanted += model.log_prob(context[-2:], model.number(word))
-        context = (*context, model.number(word))
-    assert model.sentence_log_prob(["turn", "up", "the"]) == pytest.approx(wanted)
-    assert model.number("up") == model.numbers[UNKNOWN]
 
 
 def test_contexts_keep_the_last_words():
@@ -80,26 +80,12 @@ def test_texts_without_words_are_refused(sentences):
         train_ngram(sentences)
 
 
-def test_an_order_of_0_and_no_texts_to_judge_are_refused():
+def test_an_order_of_0_is_refused():
     with pytest.raises(ValueError, match="at least 1"):
         train_ngram(TEXTS, 0)
-    with pytest.raises(ValueError, match="no text"):
-        train_ngram(TEXTS).perplexity([])
 
 
 # -- ARPA files
-
-
-@pytest.mark.parametrize("name", ["lm.arpa", "lm.arpa.gz"])
-@pytest.mark.parametrize("order", [1, 2, 4])
-def test_what_is_written_is_read(tmp_path, name, order):
-    model = train_ngram(TEXTS, order)
-    write_arpa(model, tmp_path / name)
-    again = read_arpa(tmp_path / name)
-    assert again.words == model.words and again.order == order
-    for context in itertools.product(range(len(model.words)), repeat=min(order - 1, 2)):
-        for word in range(len(model.words)):
-            assert again.log_prob(context, word) == pytest.approx(model.log_prob(context, word), abs=1e-5)
 
 
 HAND = """\\data\\
@@ -134,9 +120,9 @@ def hand(tmp_path):
 
 def test_a_file_by_hand_with_spaces_and_any_order_of_lines(hand):
     model = read_arpa(hand("a comment\n\n" + HAND))
-    assert model.sentence_log_prob(["HELLO", "WORLD"]) == pytest.approx(-0.1 - 0.25 - 0.2)
-    assert model.sentence_log_prob(["WORLD"]) == pytest.approx(-0.5 - 0.9 - 0.2)  # backed off
-    assert model.sentence_log_prob(["BYE"]) == pytest.approx(-0.5 - 2 - 1)
+    assert sentence(model, ["HELLO", "WORLD"]) == pytest.approx(-0.1 - 0.25 - 0.2)
+    assert sentence(model, ["WORLD"]) == pytest.approx(-0.5 - 0.9 - 0.2)  # backed off
+    assert sentence(model, ["BYE"]) == pytest.approx(-0.5 - 2 - 1)
 
 
 def test_a_model_without_unknown_words_gets_one_that_never_occurs(hand):
@@ -180,31 +166,26 @@ def test_longer_ngrams_need_the_shorter_ones(hand):
 
 def test_empty_sections_are_read(hand):
     text = HAND.replace("ngram 2=3", "ngram 2=3\nngram 3=0").replace("\\end\\", "\\3-grams:\n\\end\\")
-    assert read_arpa(hand(text)).sentence_log_prob(["HELLO", "WORLD"]) == pytest.approx(-0.55)
+    assert sentence(read_arpa(hand(text)), ["HELLO", "WORLD"]) == pytest.approx(-0.55)
 
 
 def test_a_missing_cut_or_foreign_file_is_named(tmp_path):
     whole = gzip.compress(HAND.encode())
     (tmp_path / "cut.arpa.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "plain.arpa.gz").write_text(HAND)
+    (tmp_path / "whole.arpa.gz").write_bytes(whole)
+    assert read_arpa(tmp_path / "whole.arpa.gz").order == 2
     (tmp_path / "binary.arpa").write_bytes(np.random.default_rng(0).bytes(999))
     for name in ("none.arpa", "cut.arpa.gz", "plain.arpa.gz", "binary.arpa"):
         with pytest.raises(InputError, match=name):
             read_arpa(tmp_path / name)
 
 
-def test_nothing_half_written_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr("speechssl.cascade.lm._names", lambda model, n: (_ for _ in ()).throw(OSError(28, "full")))
-    with pytest.raises(OSError, match="full"):
-        write_arpa(train_ngram(TEXTS), tmp_path / "lm.arpa")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("order", range(1, 7))
 def test_sentences_may_be_shorter_than_the_order(order):
     model = train_ngram(["on"], order)
     assert total(model, model.start) == pytest.approx(1, abs=1e-5)
-    assert model.sentence_log_prob(["on"]) > model.sentence_log_prob(["off"])
+    assert sentence(model, ["on"]) > sentence(model, ["off"])
 
 
 def test_a_unigram_is_the_share_of_its_word():
