@@ -10,28 +10,19 @@ from safetensors.torch import save_file
 
 from speechssl.int8 import SCALE, dequantise, load_quantised, quantise
 
-
-@given(
-    arrays(
-        np.float32, st.tuples(st.integers(1, 6), st.integers(1, 9)), elements=st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
-    )
+matrices = arrays(
+    np.float32, st.tuples(st.integers(1, 6), st.integers(1, 9)), elements=st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
 )
-def test_a_weight_is_off_by_at_most_a_254th_of_its_rows_largest(values):
+
+
+@given(matrices)
+def test_a_weight_is_off_by_at_most_a_254th_of_its_rows_largest_and_packs_again_to_the_same_bits(values):
     matrix = torch.from_numpy(values)
     packed = quantise({"w": matrix})
     assert packed["w"].dtype == torch.int8 and packed["w" + SCALE].shape == (len(matrix),)
     largest = matrix.abs().amax(1, keepdim=True)
     error = (dequantise(packed)["w"] - matrix).abs()
     assert (error <= largest * (1 / 254 + 1e-6) + 1e-14).all()
-
-
-@given(
-    arrays(
-        np.float32, st.tuples(st.integers(1, 6), st.integers(1, 9)), elements=st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
-    )
-)
-def test_packing_again_gives_the_same_bits(values):
-    packed = quantise({"w": torch.from_numpy(values)})
     again = quantise(dequantise(packed))
     assert torch.equal(again["w"], packed["w"]) and torch.equal(again["w" + SCALE], packed["w" + SCALE])
 

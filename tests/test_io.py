@@ -76,13 +76,6 @@ def test_json_comes_back_as_it_was(tmp_path_factory, value):
     assert read_json(path) == value
 
 
-def test_json_files_do_not_depend_on_the_order_of_keys(tmp_path):
-    write_json(tmp_path / "a.json", {"b": 1, "a": "语"})
-    write_json(tmp_path / "b.json", {"a": "语", "b": 1})
-    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
-    assert "语" in (tmp_path / "a.json").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("content", [None, b"", b"{", b"\xff\xfe"])
 def test_what_is_not_json_is_named(tmp_path, content):
     path = tmp_path / "card.json"
@@ -92,24 +85,19 @@ def test_what_is_not_json_is_named(tmp_path, content):
         read_json(path)
 
 
-def test_hashes_keep_the_borders_of_their_parts():
-    assert hash_bytes(b"ab", b"c") != hash_bytes(b"a", b"bc") != hash_bytes(b"abc")
-    assert hash_bytes(b"ab", b"c") == hash_bytes(b"ab", b"c")
-    assert len(hash_bytes()) == len(hash_bytes(b"x")) == 16
-
-
-def test_a_hash_of_files_is_of_contents_in_order(tmp_path):
+def test_json_files_do_not_depend_on_the_order_of_keys_and_hashes_tell_contents_apart(tmp_path):
+    write_json(tmp_path / "a.json", {"b": 1, "a": "语"})
+    write_json(tmp_path / "b.json", {"a": "语", "b": 1})
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+    assert "语" in (tmp_path / "a.json").read_text(encoding="utf-8")
+    assert hash_bytes(b"ab", b"c") != hash_bytes(b"a", b"bc") != hash_bytes(b"abc")  # the borders of the parts count
+    assert hash_bytes(b"ab", b"c") == hash_bytes(b"ab", b"c") and len(hash_bytes()) == len(hash_bytes(b"x")) == 16
     for name, text in (("a", "1"), ("b", "2"), ("c", "1")):
         write_text(tmp_path / name, text)
     a, b, c = (Path(tmp_path / name) for name in "abc")
-    assert hash_files([a, b]) == hash_files([c, b]) != hash_files([b, a])
-    assert hash_files([a]) != hash_files([a, c])
-
-
-def test_a_hash_of_json_is_of_the_value():
+    assert hash_files([a, b]) == hash_files([c, b]) != hash_files([b, a]) and hash_files([a]) != hash_files([a, c])
     assert hash_json({"a": 1, "b": [2, 3]}) == hash_json({"b": [2, 3], "a": 1})
-    assert hash_json({"a": 1}) != hash_json({"a": "1"})
-    assert hash_json([1, 2]) != hash_json([2, 1])
+    assert hash_json({"a": 1}) != hash_json({"a": "1"}) and hash_json([1, 2]) != hash_json([2, 1])
 
 
 def test_a_folder_belongs_to_what_it_was_first_made_from(tmp_path):
@@ -189,18 +177,11 @@ def test_a_folder_is_taken_before_all_else(tmp_path: Path, monkeypatch: pytest.M
     assert checkpoint_folder(NAME, "speech encoder") == Path(NAME)
 
 
-@pytest.mark.parametrize("place", [NAME, "tiny-hubert"])
-def test_models_are_found_with_and_without_their_owner(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_are_found_with_and_without_their_owner_whose_folder_comes_first(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv(MODELS, str(tmp_path))
-    there = folder(tmp_path / place)
-    assert checkpoint_folder(NAME, "text encoder") == there
-
-
-def test_the_folder_of_the_owner_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(MODELS, str(tmp_path))
-    folder(tmp_path / "tiny-hubert")
-    owned = folder(tmp_path / NAME)
-    assert checkpoint_folder(NAME, "text encoder") == owned
+    for place in ("tiny-hubert", NAME):
+        there = folder(tmp_path / place)
+        assert checkpoint_folder(NAME, "text encoder") == there
 
 
 @pytest.mark.parametrize("what", ["speech encoder", "text encoder", "recogniser"])
@@ -214,7 +195,7 @@ def test_offline_one_sentence_says_at_once_what_was_wanted_where(
     assert time.monotonic() - began < 5
     said = str(caught.value)
     assert said.startswith(f"found no {what} at {NAME}: ") and "HF_HUB_OFFLINE is set" in said and "config.json" in said
-    assert f"hf download {NAME} --local-dir MODELS/{NAME}" in said and f"point {MODELS} at MODELS" in said
+    assert f"hf download {NAME} --local-dir {Path.home() / '.cache/speechssl/models' / NAME}" in said
     assert "\n" not in said and ". " not in said
     monkeypatch.setenv(MODELS, str(tmp_path))
     with pytest.raises(InputError, match=f"hf download {NAME} --local-dir {tmp_path}/{NAME}"):
@@ -331,7 +312,7 @@ def test_the_hub_gives_one_format_and_its_cache_serves_without_it(hub: tuple[Ask
     assert Path(ask(NAME).stdout.strip()) == there
     other = ask("someone/else")
     assert time.monotonic() - began < 15
-    assert "the hub cannot be reached" in other.stderr and "--local-dir MODELS/someone/else" in other.stderr
+    assert "the hub cannot be reached" in other.stderr and "speechssl/models/someone/else" in other.stderr
     assert "Retrying" not in other.stderr
 
 

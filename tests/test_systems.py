@@ -57,24 +57,22 @@ def test_missing_parts_are_named(models: Path, damage: str, system: str, said: s
         load_systems(models, [system])
 
 
-def test_a_set_without_a_recogniser_says_how_to_train_one(models: Path):
+def test_parts_that_are_missing_or_do_not_belong_together_are_refused(models: Path):
+    def change(name: str, **values) -> None:
+        card = models / name
+        card.write_text(json.dumps(json.loads(card.read_text()) | values))
+
+    with pytest.raises(InputError, match="choose dual, speechbert, cascade-ctc"):
+        load_systems(models, ["duel"])
     shutil.rmtree(models / "ctc")
     with pytest.raises(InputError, match="has no ctc/; train one"):
         load_systems(models, ["cascade-ctc"])
-
-
-def test_a_codebook_of_another_encoder_is_refused_by_file(models: Path):
-    card = models / "units.card.json"
-    card.write_text(json.dumps(json.loads(card.read_text()) | {"encoder": "0123456789abcdef"}))
+    for units in ({"codebook": "other"}, None):
+        change("dual/card.json", units=units)
+        with pytest.raises(InputError, match="trained on other units"):
+            load_systems(models, ["dual"])
+    change("units.card.json", encoder="0123456789abcdef")
     with pytest.raises(InputError, match=r"units\.safetensors was fitted on encoder 0123456789abcdef"):
-        load_systems(models, ["dual"])
-
-
-@pytest.mark.parametrize("units", [{"codebook": "other"}, None])
-def test_a_reader_of_other_units_is_refused(models: Path, units):
-    card = models / "dual/card.json"
-    card.write_text(json.dumps(json.loads(card.read_text()) | {"units": units}))
-    with pytest.raises(InputError, match="trained on other units"):
         load_systems(models, ["dual"])
 
 
@@ -108,11 +106,6 @@ def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(
     assert given.encode(replace(asked, transcript=""), None).text == "what did anna lose"
     with pytest.raises(ValueError, match="reads the text of a corpus"):
         text.encode(None, np.zeros(16_000, np.float32))
-
-
-def test_an_unknown_system_names_the_known():
-    with pytest.raises(InputError, match="choose dual, speechbert, cascade-ctc"):
-        load_systems(model_folder(), ["duel"])
 
 
 def test_one_array_is_encoded_once(encoder):

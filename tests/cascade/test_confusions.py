@@ -104,9 +104,12 @@ def test_what_is_said_follows_the_words_and_the_same_seed_says_the_same(words, w
     assert edits == model.simulate(words, wer, "p", seed)
 
 
-def test_the_seed_and_the_name_of_a_text_decide(model, references):
+def test_the_seed_and_the_name_of_a_text_decide_and_rates_out_of_range_are_refused(model, references):
     words = spelt_words(references[0], "en")
     assert model.simulate(words, 0.3, "p", 0) != model.simulate(words, 0.3, "p", 1) != model.simulate(words, 0.3, "q", 1)
+    for wer in (0.0, -0.1, 0.81, float("nan")):
+        with pytest.raises(InputError, match="cannot be simulated"):
+            model.simulate(["the"], wer, "p")
 
 
 def test_chinese_errs_by_character():
@@ -137,25 +140,13 @@ def test_a_chinese_character_that_the_fit_has_not_seen_is_taken_for_one_that_sou
     assert set(said) == {"工", "公"} and said.count("公") > 100
 
 
-@pytest.mark.parametrize("wer", [0.0, -0.1, 0.81, float("nan")])
-def test_rates_out_of_range_are_refused(model, wer):
-    with pytest.raises(InputError, match="cannot be simulated"):
-        model.simulate(["the"], wer, "p")
-
-
-def test_a_recogniser_without_errors_gives_no_model():
+def test_fits_of_nothing_of_deletions_alone_and_of_an_empty_reference():
     with pytest.raises(InputError, match="no error in 1 recognised texts"):
         fit_confusions([("the boat", "the boat")], "en")
-
-
-def test_a_recogniser_that_only_deletes_gives_one_that_does():
+    assert fit_confusions([("", "uh"), ("barmin", "armin")], "en").inserted == {"uh": 1}
     model = fit_confusions([("a red boat", "")], "en")
     said = [w for i in range(50) for w, _ in model.simulate(["red", "boat"], 0.4, f"p{i}")]
     assert set(said) == {"red", "boat"} and len(said) == pytest.approx(60, abs=12)
-
-
-def test_an_empty_reference_only_adds_insertions():
-    assert fit_confusions([("", "uh"), ("barmin", "armin")], "en").inserted == {"uh": 1}
 
 
 def test_a_model_survives_the_disk(model, tmp_path):

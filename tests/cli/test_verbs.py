@@ -130,17 +130,14 @@ def training(config: Any) -> TrainingOptions:
         ("train choice c o", BERT),
     ],
 )
-def test_adamw_is_by_default_that_of_the_source(verb: str, adam: Adam) -> None:
+def test_adamw_and_the_longest_answer_are_by_default_those_of_the_source(verb: str, adam: Adam) -> None:
     made = training(parse_arguments(verb.split()))
     assert Adam(made.adam_betas, made.adam_epsilon, made.weight_decay) == adam
+    longest = {"dual": 275, "text-qa": 30, "speechbert": 30}.get(verb.split()[1])
+    assert longest is None or parse_arguments(verb.split()).qa.answer == longest
     given = [*verb.split(), "--adam-betas", "0.8", "0.9", "--adam-epsilon", "1e-3", "--weight-decay", "0.5"]
     made = training(parse_arguments(given))
     assert (made.adam_betas, made.adam_epsilon, made.weight_decay) == ((0.8, 0.9), 1e-3, 0.5)
-
-
-@pytest.mark.parametrize(("verb", "longest"), [("dual c u o", 275), ("text-qa c o", 30), ("speechbert c e o", 30)])
-def test_the_longest_answer_is_by_default_that_of_the_source(verb: str, longest: int) -> None:
-    assert parse_arguments(["train", *verb.split()]).qa.answer == longest
 
 
 @pytest.mark.slow
@@ -245,19 +242,13 @@ def test_a_corpus_is_made_and_reported(tmp_path: Path, capsys: Any) -> None:
     assert json.loads((tmp_path / "out/set_aside.jsonl").read_text())["id"] == "q"
 
 
-@pytest.mark.parametrize("verb", ["odsqa", "spoken-squad", "heysquad", "squad", "drcd"])
+@pytest.mark.parametrize("verb", [*(f"prepare {name}" for name in ("odsqa", "spoken-squad", "heysquad", "squad", "drcd")), *SETS])
 def test_another_folder_than_that_of_a_corpus_is_one_sentence(verb: str, tmp_path: Path, capsys: Any) -> None:
-    assert main(["prepare", verb, str(tmp_path), str(tmp_path / "out")]) == 2
-    text = capsys.readouterr().err
-    assert "has no file of this corpus; give " in text and text.count("\n") == 1 and not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("verb", SETS)
-def test_another_folder_than_that_of_a_set_is_one_sentence(verb: str, tmp_path: Path, capsys: Any) -> None:
     needed = {"prepare librispeech": ["--tasks", "asr"], "prepare libri2mix": ["--tasks", "ss"]}.get(verb, [])
     assert main([*verb.split(), str(tmp_path), str(tmp_path / "out"), *needed]) == 2
     text = capsys.readouterr().err
-    assert "does not exist; give the folder" in text and text.count("\n") == 1 and not (tmp_path / "out").exists()
+    assert ("does not exist; give the folder" if verb in SETS else "has no file of this corpus; give ") in text
+    assert text.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
 def test_a_part_of_a_set_is_taken_with_a_warning(tmp_path: Path, capsys: Any) -> None:
