@@ -56,7 +56,7 @@ LAMP = {"object": "lamp"}
         ("dev", {"labels": {}}, r"dev.jsonl, utterance dev-0, has no label; give every line at least one"),
         ("dev", {"labels": None}, r"dev.jsonl, utterance dev-0, has no label; give every line at least one"),
         ("dev", {"labels": LAMP | {"action": 1}}, r"dev.jsonl:1 is not an utterance \(a label is not text\)"),
-        ("dev", {"id": "train-2"}, r"dev.jsonl:1: the id train-2 is that of .*train.jsonl:3 too"),
+        ("dev", {"id": "train-2"}, r"dev.jsonl:1: the id train-2 is also that of .*train.jsonl:3"),
         ("dev", {"audio": "audio/none.flac"}, r"dev.jsonl:1 names .*none.flac, which does not exist"),
         ("dev", {"seconds": 0}, r"dev.jsonl:1 is not an utterance \(seconds is 0\)"),
         ("dev", {"seconds": "long"}, r"dev.jsonl:1 is not an utterance"),
