@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+from contextlib import contextmanager
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: an unknown name fails at once
@@ -90,6 +91,44 @@ def mini_corpus(tmp_path):
             (root / "train" / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
         (root / "card.json").write_text(json.dumps({"manifests": "0123"}))
         return root
+
+    return make
+
+
+@pytest.fixture
+def save_units(tmp_path):
+    """A function (units of recordings, what made them) -> writes them to `units/train` as `units extract` does, 6 in number."""
+    from speechssl.io import hash_bytes, write_json
+    from speechssl.units.storage import Part, Utterance, encode, part_name
+
+    def make(units, made):
+        (tmp_path / "units/train").mkdir(parents=True)
+        content = encode(Part([Utterance(name, 1.0, runs, "") for name, runs in units.items()], {}))
+        (tmp_path / "units/train" / part_name(0)).write_bytes(content)
+        card = {"made_from": made, "K": 6, "grid": {"sample_rate": 16_000, "hop": 320, "receptive": 400}, "codebooks": ["b"]}
+        parts = [{"file": part_name(0), "hash": hash_bytes(content)}]
+        write_json(tmp_path / "units/train/card.json", card | {"parts": parts})
+        return tmp_path / "units"
+
+    return make
+
+
+@pytest.fixture
+def dies_at(monkeypatch):
+    """A context (class of batches, step) that ends as if training was killed when the batch of the step is made."""
+
+    @contextmanager
+    def make(batches, step):
+        call = batches.__call__
+
+        def dying(self, at):
+            if at >= step:
+                raise KeyboardInterrupt
+            return call(self, at)
+
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(batches, "__call__", dying)
+            yield
 
     return make
 

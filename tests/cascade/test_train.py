@@ -43,20 +43,10 @@ def test_a_head_is_trained_once_and_fits_its_encoder(corpus, encoder, tmp_path):
     assert isinstance(CtcRecogniser.load(tmp_path / "ctc", encoder), CtcRecogniser)
 
 
-def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(corpus, encoder, tmp_path, monkeypatch):
-    class Killed(BaseException):
-        pass
-
-    call, five = CropBatches.__call__, TrainingOptions(5, 1e-2, 1, save_every=2, log_every=1, bf16=False)
-
-    def dying(self, step):
-        if step == 3:
-            raise Killed
-        return call(self, step)
-
+def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(corpus, encoder, tmp_path, dies_at):
+    five = TrainingOptions(5, 1e-2, 1, save_every=2, log_every=1, bf16=False)
     train_ctc(corpus, encoder, tmp_path / "whole", options(training=five))
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(CropBatches, "__call__", dying)
+    with dies_at(CropBatches, 3):
         train_ctc(corpus, encoder, tmp_path / "killed", options(training=five))
     assert not (tmp_path / "killed/card.json").exists() and (tmp_path / "killed/checkpoints/checkpoint-2").is_dir()
     train_ctc(corpus, encoder, tmp_path / "killed", options(training=five))

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,13 +13,11 @@ from speechssl.cascade.train import train_text
 from speechssl.config import TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus
 from speechssl.dual import train
-from speechssl.dual.data import unit_examples
+from speechssl.dual.data import ExampleBatches, unit_examples
 from speechssl.dual.model import load_reader
 from speechssl.dual.train import QaOptions, train_dual
 from speechssl.errors import InputError
-from speechssl.io import hash_bytes, write_json
 from speechssl.timing import FrameGrid, RunLength
-from speechssl.units.storage import Part, Utterance, encode, part_name
 
 GRID = FrameGrid(16_000, 320, 400)
 K = 6
@@ -31,7 +29,7 @@ def options(**changes):
 
 
 @pytest.fixture
-def corpus(mini_corpus, tmp_path, text_encoder, tokenizer, monkeypatch):
+def corpus(mini_corpus, save_units, text_encoder, tokenizer, monkeypatch):
     """A corpus with answers and words, its units, and a tiny text encoder in the place of a pre-trained one."""
     root = mini_corpus((16_000, 24_123, 20_000))
     words = [["lost", 0.0, 0.3], ["silver", 0.3, 0.6]]
@@ -41,8 +39,7 @@ def corpus(mini_corpus, tmp_path, text_encoder, tokenizer, monkeypatch):
     rng, data = np.random.default_rng(0), load_corpus(root, "train")
     frames = {r.id: GRID.frames(round(r.seconds * 16_000)) for r in (*data.passages.values(), *data.questions)}
     units = {name: RunLength.of_frames(np.repeat(rng.integers(0, K, 200), 3)[:count]) for name, count in frames.items()}
-    made = {"codebook": "b", "corpus": data_hash(root, "train")}
-    save_units(tmp_path / "units/train", units, made)
+    save_units(units, {"codebook": "b", "corpus": data_hash(root, "train")})
     for module in (train, cascade_train):
         monkeypatch.setattr(module, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
     return root
@@ -52,14 +49,6 @@ def change(path, function):
     """Rewrite every record of a manifest."""
     lines = path.read_text().splitlines()
     path.write_text("".join(json.dumps(function(json.loads(line))) + "\n" for line in lines))
-
-
-def save_units(folder, units, made):
-    folder.mkdir(parents=True)
-    content = encode(Part([Utterance(name, 1.0, runs, "") for name, runs in units.items()], {}))
-    (folder / part_name(0)).write_bytes(content)
-    card = {"made_from": made, "K": K, "grid": asdict(GRID), "codebooks": ["b"]}
-    write_json(folder / "card.json", card | {"parts": [{"file": part_name(0), "hash": hash_bytes(content)}]})
 
 
 def dual(corpus, tmp_path, out="dual", assignment="most-frequent", **changes):
@@ -152,25 +141,15 @@ def dual_from(start, corpus, tmp_path, out):
     return tmp_path / out
 
 
-def test_a_killed_run_ends_with_the_same_bytes(corpus, tmp_path, monkeypatch):
+def test_a_killed_run_ends_with_the_same_bytes(corpus, tmp_path, dies_at):
     training = TrainingOptions(steps=4, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False)
     whole = dual(corpus, tmp_path, "whole", training=training)
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(train.ExampleBatches, "__call__", killing(train.ExampleBatches.__call__))
+    with dies_at(ExampleBatches, 3):  # the loader is a step ahead
         dual(corpus, tmp_path, "killed", training=training)
     assert list((tmp_path / "killed/checkpoints").glob("checkpoint-*"))
     killed = dual(corpus, tmp_path, "killed", training=training)
     for name in ("model.safetensors", "config.json", "made_from.json"):
         assert (whole / name).read_bytes() == (killed / name).read_bytes()
-
-
-def killing(call):
-    def batch(self, step):
-        if step >= 3:  # the loader is a step ahead
-            raise KeyboardInterrupt
-        return call(self, step)
-
-    return batch
 
 
 def test_text_qa_keeps_its_tokeniser_beside_the_model(corpus, tmp_path):

@@ -14,8 +14,8 @@ from speechssl.dual.data import Layout, windows
 from speechssl.dual.model import SpanModel, save_reader
 from speechssl.errors import InputError
 from speechssl.io import write_json
-from speechssl.multiple_choice import train as choice_train
 from speechssl.multiple_choice.data import (
+    ChoiceBatches,
     by_likeness,
     choice_recordings,
     code_examples,
@@ -112,24 +112,14 @@ def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     assert spoken.hearer.count == count and not (out / "codes.safetensors").exists()
 
 
-def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(spoken, start, tmp_path, monkeypatch):
-    call = choice_train.ChoiceBatches.__call__
-
-    def killing(self, step):
-        if step >= 3:
-            raise KeyboardInterrupt
-        return call(self, step)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(choice_train.ChoiceBatches, "__call__", killing)
+def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(spoken, start, tmp_path, dies_at):
+    with dies_at(ChoiceBatches, 3):
         train_choice_speechbert(spoken.root, tmp_path / "killed", spoken.hearer, start, options(4))
-    count = spoken.hearer.count
-    kept = (tmp_path / "killed/codes.safetensors").read_bytes()
+    count, kept = spoken.hearer.count, (tmp_path / "killed/codes.safetensors").read_bytes()
     train_choice_speechbert(spoken.root, tmp_path / "killed", spoken.hearer, start, options(4))
     assert spoken.hearer.count == count
     (tmp_path / "whole").mkdir()
-    made = json.loads((tmp_path / "killed/made_from.json").read_text())
-    write_json(tmp_path / "whole/made_from.json", made)
+    (tmp_path / "whole/made_from.json").write_bytes((tmp_path / "killed/made_from.json").read_bytes())
     (tmp_path / "whole/codes.safetensors").write_bytes(kept)
     train_choice_speechbert(spoken.root, tmp_path / "whole", spoken.hearer, start, options(4))
     assert (tmp_path / "whole/model.safetensors").read_bytes() == (tmp_path / "killed/model.safetensors").read_bytes()

@@ -13,9 +13,9 @@ from speechssl.audio import read_audio
 from speechssl.cascade import train as qa_train
 from speechssl.cascade.train import train_text
 from speechssl.data.records import data_hash, load_corpus
+from speechssl.dual.data import ExampleBatches
 from speechssl.errors import InputError
-from speechssl.speechbert import train
-from speechssl.speechbert.data import encode_corpus, known_words, recognised
+from speechssl.speechbert.data import MaskedBatches, WordBatches, encode_corpus, known_words, recognised
 from speechssl.speechbert.model import load_weights
 from speechssl.speechbert.train import text_model, train_speechbert
 from speechssl.units.features import load_features
@@ -41,24 +41,12 @@ def test_all_three_stages_are_run_once_and_the_card_says_of_what(corpus, feature
     assert before == {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
 
 
-@pytest.mark.parametrize("stage", ["words", "masked", "spans"])
-def test_a_killed_run_goes_on_to_the_same_weights(corpus, features, recogniser, options, tmp_path, monkeypatch, stage):
+@pytest.mark.parametrize(("stage", "batches"), [("words", WordBatches), ("masked", MaskedBatches), ("spans", ExampleBatches)])
+def test_a_killed_run_goes_on_to_the_same_weights(corpus, features, recogniser, options, tmp_path, dies_at, stage, batches):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     train_speechbert(corpus, features, whole, options(), recogniser, "r")
-    fit = train.fit
-
-    def dying(model, batch, training, folder):
-        def until(step):
-            if folder.name == stage and step == 3:
-                raise KeyboardInterrupt
-            return batch(step)
-
-        return fit(model, until, training, folder)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(train, "fit", dying)
-        with pytest.raises(KeyboardInterrupt):
-            train_speechbert(corpus, features, killed, options(), recogniser, "r")
+    with dies_at(batches, 3):
+        train_speechbert(corpus, features, killed, options(), recogniser, "r")
     assert (killed / "checkpoints" / stage / "checkpoint-2").is_dir() and not (killed / "card.json").exists()
     train_speechbert(corpus, features, killed, options(), recogniser, "r")
     wanted, found = weights(whole), weights(killed)
@@ -104,8 +92,6 @@ def test_a_start_that_is_no_reader_of_words_is_refused(corpus, features, options
 
 
 def test_a_window_that_does_not_fit_is_refused_before_anything_is_heard(corpus, features, options, tmp_path):
-    from dataclasses import replace
-
     long = replace(options(), qa=replace(options().qa, window=200))
     with pytest.raises(InputError, match="does not fit into the 256 positions"):
         train_speechbert(corpus, features, tmp_path / "out", long)
@@ -148,7 +134,7 @@ def test_recordings_are_cut_twice_and_what_cannot_be_read_is_set_aside(corpus, f
 
 def test_words_alone_can_be_learnt_of_a_corpus_without_questions_that_have_answers(corpus, features, options, tmp_path):
     (corpus / "train/questions.jsonl").write_text("")
-    with pytest.raises(InputError, match=r"no answerable question .*--no-spans"):
+    with pytest.raises(InputError, match=r"no usable answerable question .*--no-spans"):
         train_speechbert(
             corpus, SimpleNamespace(card=features.card), tmp_path / "spans", options(1, 1, 1)
         )  # before anything is heard

@@ -13,6 +13,7 @@ from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.speechbert import train as transfer
 from speechssl.speechbert.config import TransferOptions
+from speechssl.speechbert.data import WordBatches
 from speechssl.speechbert.model import load_weights
 from speechssl.speechbert.system import load_speechbert
 from speechssl.speechbert.train import train_speechbert, transfer_speechbert
@@ -73,23 +74,11 @@ def test_it_takes_the_other_encoder_and_no_longer_the_first(corpus, encoder, oth
         load_speechbert(tmp_path / "out", encoder)
 
 
-def test_a_killed_run_goes_on_to_the_same_weights(corpus, encoder, other, speechbert, tmp_path, monkeypatch):
+def test_a_killed_run_goes_on_to_the_same_weights(corpus, encoder, other, speechbert, tmp_path, dies_at):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     transfer_speechbert(corpus, encoder, speechbert, other, whole, options_of(4))
-    fit = transfer.fit
-
-    def dying(model, batch, *rest):
-        def until(step):
-            if step == 3:
-                raise KeyboardInterrupt
-            return batch(step)
-
-        return fit(model, until, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(transfer, "fit", dying)
-        with pytest.raises(KeyboardInterrupt):
-            transfer_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
+    with dies_at(WordBatches, 3):
+        transfer_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
     assert not (killed / "card.json").exists()
     transfer_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
     wanted, found = weights(whole), weights(killed)
@@ -141,15 +130,7 @@ def test_what_one_encoder_alone_could_encode_is_named(corpus, encoder, other, sp
 
 
 def test_from_the_command_line(corpus, hubert_folder, other_folder, speechbert, tmp_path, capsys):
-    line = [
-        "train",
-        "transfer-speechbert",
-        str(corpus),
-        str(hubert_folder("layer")),
-        str(speechbert),
-        str(other_folder),
-        str(tmp_path / "out"),
-    ]
-    assert main([*line, "--steps", "3", "--batch", "8"]) == 0
+    line = ["train", "transfer-speechbert", corpus, hubert_folder("layer"), speechbert, other_folder, tmp_path / "out"]
+    assert main([*map(str, line), "--steps", "3", "--batch", "8"]) == 0
     assert "SpeechBERT, transferred by" in capsys.readouterr().out
     assert load_weights(tmp_path / "out")[3]["transferred"]["options"]["training"]["steps"] == 3
