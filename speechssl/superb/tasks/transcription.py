@@ -129,6 +129,17 @@ def log_probabilities(head: nn.Module, batch: Batch) -> list[Tensor]:
 # ---- tasks
 
 
+def ctc_loss(task: Phones | Speech | SlotFilling, head: nn.Module, batch: Batch) -> Tensor:
+    targets = [task.vocabulary.numbers(task.symbols(u)) for u in batch.utterances]
+    return head.loss(batch.states, batch.lengths, targets)  # type: ignore[no-any-return, operator]
+
+
+def recurrent_head(task: Speech | SlotFilling, states: int, width: int) -> TranscriptionHead:
+    sizes = {"lstm_width": task.lstm_width, "lstm_layers": task.lstm_layers, "dropout": task.dropout}
+    shape = HeadShape(width, len(task.vocabulary), projection=task.projection, **sizes)  # type: ignore[arg-type]
+    return TranscriptionHead(states, shape, task.masks)
+
+
 @dataclass(frozen=True)
 class Phones:
     """Phone recognition: a linear head. Raises InputError where a split has no phones."""
@@ -143,16 +154,17 @@ class Phones:
     def __post_init__(self) -> None:
         _check(self.data, "phones", lambda u: bool(u.phones.split()))
 
+    def symbols(self, utterance: Utterance) -> list[str]:
+        return utterance.phones.split()
+
     @cached_property
     def vocabulary(self) -> CtcVocabulary:
-        return CtcVocabulary.of_symbols(u.phones.split() for u in self.data.splits["train"])
+        return CtcVocabulary.of_symbols(map(self.symbols, self.data.splits["train"]))
 
     def build(self, states: int, width: int) -> TranscriptionHead:
         return TranscriptionHead(states, HeadShape(width, len(self.vocabulary), projection=self.projection, lstm_layers=0))
 
-    def loss(self, head: nn.Module, batch: Batch) -> Tensor:
-        targets = [self.vocabulary.numbers(u.phones.split()) for u in batch.utterances]
-        return head.loss(batch.states, batch.lengths, targets)  # type: ignore[no-any-return, operator]
+    loss = ctc_loss
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
         """Phones, separated by spaces."""
@@ -190,21 +202,18 @@ class Speech:
     def __post_init__(self) -> None:
         _check(self.data, "text", lambda u: bool(spelt(u.text)))
 
+    def symbols(self, utterance: Utterance) -> str:
+        return SEPARATOR.join(spelt(utterance.text).split())
+
     @cached_property
     def vocabulary(self) -> CtcVocabulary:
-        words = (word for u in self.data.splits["train"] for word in spelt(u.text).split())
-        return CtcVocabulary.of_symbols(words, SEPARATOR)
+        return CtcVocabulary.of_symbols(map(self.symbols, self.data.splits["train"]), SEPARATOR)
 
     @cached_property
     def _decoder(self) -> BeamDecoder | None:
         return None if self.language_model is None else BeamDecoder(self.language_model, self.vocabulary, self.beam)
 
-    def build(self, states: int, width: int) -> TranscriptionHead:
-        return TranscriptionHead(states, _recurrent(self, width), self.masks)
-
-    def loss(self, head: nn.Module, batch: Batch) -> Tensor:
-        targets = [self.vocabulary.numbers(spelt(u.text).replace(" ", SEPARATOR)) for u in batch.utterances]
-        return head.loss(batch.states, batch.lengths, targets)  # type: ignore[no-any-return, operator]
+    build, loss = recurrent_head, ctc_loss
 
     def predict(self, head: nn.Module, batch: Batch) -> list[dict[str, str]]:
         """`greedy`, and `lm` where there is a language model."""
@@ -248,21 +257,19 @@ class SlotFilling:
         for split, utterances in self.data.splits.items():
             for u in utterances:
                 try:
-                    slot_symbols(u.text, u.slots)
+                    self.symbols(u)
                 except ValueError as error:
                     place = f"{self.data.root / split}.jsonl, utterance {u.id}"
                     raise InputError(f"{place}: the slot {error}; correct the text or the slots") from error
 
+    def symbols(self, utterance: Utterance) -> list[str]:
+        return slot_symbols(utterance.text, utterance.slots)
+
     @cached_property
     def vocabulary(self) -> CtcVocabulary:
-        return CtcVocabulary.of_symbols((slot_symbols(u.text, u.slots) for u in self.data.splits["train"]), SEPARATOR)
+        return CtcVocabulary.of_symbols(map(self.symbols, self.data.splits["train"]), SEPARATOR)
 
-    def build(self, states: int, width: int) -> TranscriptionHead:
-        return TranscriptionHead(states, _recurrent(self, width), self.masks)
-
-    def loss(self, head: nn.Module, batch: Batch) -> Tensor:
-        targets = [self.vocabulary.numbers(slot_symbols(u.text, u.slots)) for u in batch.utterances]
-        return head.loss(batch.states, batch.lengths, targets)  # type: ignore[no-any-return, operator]
+    build, loss = recurrent_head, ctc_loss
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
         """Texts with their slots, as in "play B-artist madonna E-artist"."""
@@ -286,11 +293,6 @@ class SlotFilling:
 def train_language_model(data: UtteranceSet, order: int = 4) -> NgramModel:
     """Of the training texts of a set, spelt as `Speech` spells them; it has no other words."""
     return train_ngram((spelt(u.text) for u in data.splits["train"]), order)
-
-
-def _recurrent(task: Speech | SlotFilling, width: int) -> HeadShape:
-    sizes = {"lstm_width": task.lstm_width, "lstm_layers": task.lstm_layers, "dropout": task.dropout}
-    return HeadShape(width, len(task.vocabulary), projection=task.projection, **sizes)  # type: ignore[arg-type]
 
 
 def _check(data: UtteranceSet, what: str, has: Callable[[Utterance], bool]) -> None:

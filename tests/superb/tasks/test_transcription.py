@@ -31,7 +31,6 @@ from speechssl.superb.tasks.transcription import (
     slots_in,
     train_language_model,
 )
-from speechssl.text import spelt
 from speechssl.timing import FrameGrid
 
 GRID = FrameGrid(16_000, 320, 400)
@@ -139,9 +138,7 @@ def test_a_head_learns_its_targets(i):
     wide = {"masks": SpecAugment(2, 1, 2, 1, 2), "dropout": 0.1, "lstm_width": 64}
     task = replace(tasks()[i], projection=32, **(wide if i else {}))
     train, symbols = task.data.splits["train"], task.vocabulary.numbers
-    targets = [
-        u.phones.split() if i == 0 else spelt(u.text).replace(" ", "|") if i == 1 else slot_symbols(u.text, u.slots) for u in train
-    ]
+    targets = [task.symbols(u) for u in train]
     codes = torch.randn(len(task.vocabulary), 12, generator=torch.Generator().manual_seed(0))
     frames = [codes[symbols(one)].repeat_interleave(3, 0) for one in targets]
     summed = torch.nn.utils.rnn.pad_sequence(frames, batch_first=True)
