@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from pathlib import Path
 
 from speechssl.audio import read_audio
@@ -77,6 +76,6 @@ def fit_on_corpus(
         raise InputError(f"{where} has no record with both a reference text and a transcript; name another split")
     model = fit_confusions([(records[i].text, text) for i, text in texts.items()], next(iter(records.values())).language)
     write_confusions(path, model, card)
-    named = zip(astuple(model.rates), ("substituted", "deleted", "inserted"), strict=True)
+    named = zip(model.rates, ("substituted", "deleted", "inserted"), strict=True)
     mix = ", ".join(f"{100 * rate:.1f} % {name}" for rate, name in named)
     return f"{path}: {len(texts)} texts with a WER of {100 * model.rates.wer:.1f} % ({mix})"
