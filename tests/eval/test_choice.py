@@ -281,7 +281,7 @@ def test_two_conditions_of_one_name_are_refused(corpus, tmp_path):
         (["--units", "u"], "u/train has no finished units"),
         (["--encoder", "e"], "--encoder is for audio words; give --speechbert"),
         (["--random-units", "0.1"], "--random-units is for units; give --units"),
-        (["--speechbert", "s", "--text-encoder", "bert"], "whose text encoder is SpeechBERT's"),
+        (["--speechbert", "s", "--text-encoder", "bert"], "the text encoder is SpeechBERT's"),
         (["--speechbert", "s"], "needs the --encoder it was trained on and a --recogniser"),
         (["--speechbert", "s", "--units", "u"], "do not apply to audio words"),
         (["--recogniser", "r"], "segments the words of SpeechBERT; give --speechbert"),
