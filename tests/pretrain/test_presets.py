@@ -314,8 +314,14 @@ def test_what_means_nothing_alone_is_refused(preset, typed, said):
     [
         ({"layer": 5}, "--layer would have no effect with MFCCs; give an encoder with --teacher"),
         ({"teacher": "mfcc", "smooth": 3}, "--smooth would have no effect with MFCCs"),
-        ({"teacher": "t", "codebook": "b.safetensors", "clusters": 7, "layer": 3}, "--layer and --clusters .* b.safetensors determines it"),
-        ({"teacher": "t", "codebook": "b.safetensors", "share": 1.0, "starts": 3}, "--share and --starts .* b.safetensors determines it"),
+        (
+            {"teacher": "t", "codebook": "b.safetensors", "clusters": 7, "layer": 3},
+            "--layer and --clusters .* b.safetensors determines",
+        ),
+        (
+            {"teacher": "t", "codebook": "b.safetensors", "share": 1.0, "starts": 3},
+            "--share and --starts .* b.safetensors determines",
+        ),
     ],
 )
 def test_what_the_teacher_leaves_open_to_nobody_is_refused(typed, said):
