@@ -96,30 +96,17 @@ def hub(tmp_path):
 def files(tmp_path):
     """What is in slue-sqa5.zip."""
     root = tmp_path / "slue-sqa5"
-    question = ("question_id", "question_text", "normalized_question_text", "question_speaker_id")
-    document = ("document_id", "document_text", "normalized_document_text", "document_speaker_id")
-    names = [*question, *document, "split", "answer_spans"]
-    for split, name in (("fine-tune", "fine-tune"), ("dev", "dev"), ("test", "test"), ("verified-test", "verified-test")):
-        cells = [
-            f"q-{split}",
-            'Who said "nine"?',
-            "who said nine",
-            "q7",
-            "doc1",
-            '"Nine", lamps',
-            TEXT,
-            "d3",
-            split,
-            '[["nine", 0.1, 0.4], ["nine", 2.3, 2.6]]',
-        ]
-        quoted = f"{cells[0]}b\t" + "\t".join(cells[1:-1]) + '\t"[[""lamps"", 0.5, 0.9]]"'
+    names = [f"{kind}_{what}" for kind in ("question", "document") for what in ("id", "text", "speaker_id")]
+    names += ["normalized_question_text", "normalized_document_text", "split", "answer_spans"]
+    for split in ("fine-tune", "dev", "test", "verified-test"):
+        cells = [f"q-{split}", 'Who said "nine"?', "q7", "doc1", '"Nine", lamps', "d3", "who said nine", TEXT, split]
+        rows = [names, [*cells, '[["nine", 0.1, 0.4], ["nine", 2.3, 2.6]]']]
+        rows.append([f"q-{split}b", *cells[1:], '"[[""lamps"", 0.5, 0.9]]"'])
         root.mkdir(exist_ok=True)
-        (root / f"slue-sqa5_{name}.tsv").write_text(
-            "\n".join(["\t".join(names), "\t".join(cells), quoted]) + "\n", encoding="utf-8"
-        )
+        (root / f"slue-sqa5_{split}.tsv").write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
         if split == "verified-test":  # its recordings are those of test
-            split = "test"
-        (root / split / "word2time").mkdir(parents=True, exist_ok=True)
+            continue
+        (root / split / "word2time").mkdir(parents=True)
         lines = ["\t".join(map(str, t)) if t[1] else t[0] for t in TOKENS]
         (root / split / "word2time" / "doc1.txt").write_text("\n".join(lines), encoding="utf-8")
         write_clip(root / split / "document" / "doc1.wav", tone(), 0, 9, SAMPLE_RATE)
@@ -143,6 +130,7 @@ def test_recordings_in_parquet_are_written_once_each(hub, tmp_path):
     assert read_json(tmp_path / "out/card.json")["metric"] == "frame F1"
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(hub, tmp_path, monkeypatch, capsys):
     facts, corpus = prepared(hub, tmp_path)
     (tmp_path / "out/card.json").unlink()
@@ -153,12 +141,7 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(hub, tmp_path, mo
     assert written == ["question-squad-1.flac"] and again == facts and other.questions == corpus.questions
     assert prepare_slue_sqa5(hub, tmp_path / "out")["splits"]["dev"] == facts
     assert "it is left as it is" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_several_processes_make_the_same(hub, tmp_path):
-    facts, corpus = prepared(hub, tmp_path)
-    assert prepare_slue_sqa5(hub, tmp_path / "two", Wanted(workers=2))["splits"]["dev"] == facts
+    assert prepare_slue_sqa5(hub, tmp_path / "two", Wanted(workers=2))["splits"]["dev"] == facts  # in several processes, too
     assert load_corpus(tmp_path / "two", "dev").questions == corpus.questions
 
 
@@ -198,8 +181,11 @@ def test_without_recordings_a_split_is_text_only(files, tmp_path):
 def test_a_question_or_a_document_without_its_recording_is_set_aside(files, tmp_path):
     (files / "dev/question/q-dev.wav").unlink()
     (files / "test/document/doc1.wav").write_bytes(b"RIFF")
+    path = files / "slue-sqa5_dev.tsv"
+    path.write_text(path.read_text() + "q-cut\tWho\n")  # a line that is cut
     facts, corpus = prepared(files, tmp_path)
-    assert [q.id for q in corpus.questions] == ["q-devb"] and facts["set_aside"] == {prepare.NOT_FOUND: 1}
+    assert [q.id for q in corpus.questions] == ["q-devb"] and facts["questions"]["read"] == 3
+    assert facts["set_aside"] == {prepare.NOT_FOUND: 1, slue_sqa5.BROKEN: 1}
     report = read_json(tmp_path / "out/data_report.json")["splits"]["test"]
     assert report["questions"]["kept"] == 2 and remarks(report, prepare.NO_RECORDINGS) == 2  # test is text only
 
@@ -232,13 +218,6 @@ def test_bad_rows_are_counted(hub, tmp_path):
     assert facts["set_aside"] == {prepare.TWICE: 1, slue_sqa5.BLIND: 1, slue_sqa5.NAMELESS: 1}
     assert [a.start for a in corpus.questions[2].answers] == [None, None] and remarks(facts, slue_sqa5.OUTSIDE) == 3
     assert remarks(facts, prepare.EMPTY) == 1 and remarks(facts, prepare.RENAMED) == 1 and remarks(facts, prepare.REPEATED) == 2
-
-
-def test_a_line_that_is_cut_is_set_aside(files, tmp_path):
-    path = files / "slue-sqa5_dev.tsv"
-    path.write_text(path.read_text() + "q-cut\tWho\n")
-    facts, corpus = prepared(files, tmp_path)
-    assert len(corpus.questions) == 2 and facts["set_aside"] == {slue_sqa5.BROKEN: 1} and facts["questions"]["read"] == 3
 
 
 def test_a_blind_test_gives_way_to_one_with_answers(files, tmp_path):
@@ -298,7 +277,7 @@ def test_what_holds_no_question_that_can_be_used_is_refused(hub, tmp_path):
     with pytest.raises(InputError, match=r"has no usable question of slue-sqa5 \(3 x its answers are not in the source"):
         prepare_slue_sqa5(hub, tmp_path / "out")
     parquet.write_table(rows.slice(0, 0), table)
-    with pytest.raises(InputError, match=r"\(its files are empty\)"):
+    with pytest.raises(InputError, match=r"has no usable question of slue-sqa5 \(its files are empty\)"):
         prepare_slue_sqa5(hub, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
