@@ -16,47 +16,34 @@ from tqdm import tqdm
 
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.data import Transcript
-from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
+from speechssl.data.records import Corpus, first_passages, load_corpus
 from speechssl.errors import InputError
+from speechssl.eval.config import Choice
 from speechssl.eval.run import Encoding, check_conditions
 from speechssl.eval.scores import choice_lines
-from speechssl.eval.spoken_qa import check_names, keep_lines, predict_missing, prediction_path, rows_of
+from speechssl.eval.spoken_qa import check_names, find_recordings, keep_lines, predict_missing, prediction_path, rows_of
 from speechssl.eval.tables import results_table
 from speechssl.io import read_json
 from speechssl.multiple_choice.data import written
 from speechssl.multiple_choice.decode import chosen, longest_options, score_chance, score_choice
 from speechssl.multiple_choice.system import Baseline, ChoiceSystem, EncodedQuestion, WrittenChoice, load_choice_systems
 from speechssl.results import Row, append_rows, read_rows
-from speechssl.signal import ACTIVE, snr_note
+from speechssl.signal import snr_note
 
 CLEAN = parse_condition("clean")
 BATCH = 16  # questions whose options are scored together
 
 
-def run_choice(
-    corpus: Path,
-    out: Path,
-    models: str,
-    systems: Sequence[str],
-    conditions: Sequence[str],
-    split: str = "dev",
-    passages: int | None = None,
-    voices: Sequence[Path] = (),
-    seed: int = 0,
-    workers: int = 2,
-    bf16: bool = False,
-    snr_over: str = ACTIVE,
-) -> str:
-    """Evaluate, append the rows, and return the table of everything in `out`/results.jsonl."""
-    parsed = [parse_condition(c) for c in conditions]
-    data = first_passages(load_corpus(corpus, split), passages)
-    loaded = load_choice_systems(models, systems, bf16)
-    folder = Path(models)
+def run_choice(o: Choice) -> str:
+    """Evaluate, append the rows, and return the table of everything in `o.out`/results.jsonl."""
+    conditions = [parse_condition(c) for c in o.conditions]
+    data = first_passages(load_corpus(o.corpus, o.split), o.passages)
+    loaded, folder = load_choice_systems(o.models, o.systems, o.bf16), Path(o.models)
     name = f"{folder.parent.name}/{folder.name}".lstrip("/")
-    distorter = Distorter(seed, tuple(voices), snr_over=snr_over)
-    append_rows(out / "results.jsonl", evaluate_choice(loaded, data, parsed, out, distorter, workers, name))
-    note = snr_note(snr_over) if any(c.noisy for c in parsed) else ""
-    return "\n\n".join(filter(None, [results_table(read_rows(out / "results.jsonl")), note]))
+    distorter = Distorter(o.seed, o.voices, snr_over=o.snr_over)
+    append_rows(o.out / "results.jsonl", evaluate_choice(loaded, data, conditions, o.out, distorter, o.workers, name))
+    note = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
+    return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), note]))
 
 
 def evaluate_choice(
@@ -79,12 +66,16 @@ def evaluate_choice(
     check_names(systems, out)
     listening = [s for s in systems if not isinstance(s, (Baseline, WrittenChoice))]
     others = [s for s in systems if isinstance(s, (Baseline, WrittenChoice))]
-    recordings = _recordings(corpus)
-
-    def path(name: str) -> Path:
-        if isinstance(found := recordings[name], InputError):
-            raise found
-        return found
+    asked = {q.passage for q in corpus.choices}
+    recordings = find_recordings(corpus, [*(p for p in corpus.passages.values() if p.id in asked), *corpus.choices])
+    for question in corpus.choices:
+        if question.option_audio:
+            recordings |= {
+                name: corpus.root / audio for name, audio in zip(question.option_ids, question.option_audio, strict=True)
+            }
+        else:
+            why = f"the options of {question.id} are text only; prepare the corpus with --speak, or take systems that read (text)"
+            recordings |= dict.fromkeys(question.option_ids, InputError(why))
 
     def encoding(system: ChoiceSystem) -> Encoding[str] | None:
         return None if isinstance(system, (Baseline, WrittenChoice)) else Encoding(lambda _, samples: system.encode(None, samples))
@@ -102,7 +93,6 @@ def evaluate_choice(
             corpus,
             [q.id for q in corpus.choices],
             recordings,
-            path,
             encoding,
             lambda s, features, where=condition: _choose(s, corpus, features, where),  # type: ignore[misc]
             condition,
@@ -124,25 +114,6 @@ def evaluate_choice(
             rows += rows_of(scored, metrics, transcripts, corpus, condition, system, distorter.seed, encoder)
             keep_lines(out, choice_lines(scored, corpus, transcripts), predictions, corpus, condition, system)
     return rows
-
-
-def _recordings(corpus: Corpus) -> dict[str, Path | InputError]:
-    """Of all that is asked: name -> file, or why there is none."""
-    asked = {q.passage for q in corpus.choices}
-    found: dict[str, Path | InputError] = {}
-    records: list[Passage | Question] = [*(p for p in corpus.passages.values() if p.id in asked), *corpus.choices]
-    for record in records:
-        try:
-            found[record.id] = corpus.path(record)
-        except InputError as error:
-            found[record.id] = error
-    for question in corpus.choices:
-        if question.option_audio:
-            found |= {name: corpus.root / audio for name, audio in zip(question.option_ids, question.option_audio, strict=True)}
-        else:
-            why = f"the options of {question.id} are text only; prepare the corpus with --speak, or take systems that read (text)"
-            found |= dict.fromkeys(question.option_ids, InputError(why))
-    return found
 
 
 def _choose(system: ChoiceSystem, corpus: Corpus, features: Mapping[str, Any], condition: Condition) -> dict[str, Any]:

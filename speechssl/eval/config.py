@@ -10,14 +10,12 @@ from typing import Any, Literal
 from speechssl.config import (
     BF16,
     DEVICE,
-    PLAIN,
     SNR_OVER,
     Amount,
     Count,
     Precision,
     Share,
     SnrOver,
-    TrainingOptions,
     Weight,
     Whole,
     argument,
@@ -25,7 +23,6 @@ from speechssl.config import (
     group,
     noise_folders,
     option,
-    parse_named,
 )
 from speechssl.errors import InputError
 from speechssl.pretrain.config import DOMAINS, MODE, Labels, Mode, Schedule, adversary_options
@@ -77,8 +74,7 @@ class Qa:
     def run(self) -> None:
         from speechssl.eval.spoken_qa import run_evaluation
 
-        what = (self.corpus, self.out, self.models, self.systems, self.conditions, self.split)
-        print(run_evaluation(*what, self.passages, self.voices, self.seed, self.workers, self.bf16, self.errors, self.snr_over))
+        print(run_evaluation(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +107,7 @@ class Choice:
         from speechssl.eval.published import published_choice
 
         published = published_choice(self.corpus, self.split)
-        what = (self.corpus, self.out, self.models, self.systems, self.conditions, self.split)
-        print(run_choice(*what, self.passages, self.voices, self.seed, self.workers, self.bf16, self.snr_over))
+        print(run_choice(self))
         if published:
             print(f"\n{published}")
 
@@ -138,7 +133,7 @@ class Predictions:
     def run(self) -> None:
         from speechssl.eval.spoken_qa import import_predictions
 
-        print(import_predictions(self.corpus, self.out, self.file, self.name, self.split, self.condition, self.seed))
+        print(import_predictions(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,8 +164,7 @@ class Confusions:
     def run(self) -> None:
         from speechssl.eval.recogniser_errors import fit_on_corpus
 
-        what = (self.corpus, self.out, self.models, self.asr, self.split, self.passages, self.condition)
-        print(fit_on_corpus(*what, self.seed, self.workers, self.snr_over))
+        print(fit_on_corpus(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,28 +212,9 @@ class Robustness:
     workers: Count = option(2, "number of threads")
 
     def run(self) -> None:
-        from speechssl.cascade.config import CtcOptions
-        from speechssl.eval.grid_tasks import Setup
-        from speechssl.eval.robustness import Plan, run_robustness
-        from speechssl.superb.tasks.classification import ClassifierOptions
+        from speechssl.eval.robustness import run_robustness
 
-        training = TrainingOptions(self.asr_steps, 4e-3, 100, **vars(PLAIN))
-        asr = CtcOptions(training, None, self.asr_passages, longest=4.0, lstm_width=192)
-        heads = ClassifierOptions(steps=self.head_steps)
-        plan = Plan(
-            encoders=parse_named(self.encoders, "--encoders"),
-            tasks={task: Path(data) for task, data in parse_named(self.tasks, "--tasks").items()},
-            seen=self.seen,
-            unseen=self.unseen,
-            snrs=self.snr,
-            snr_over=self.snr_over,
-            voices=self.voices,
-            folders=noise_folders(self.noise),
-            at=self.at,
-            corrected=self.holm,
-            setup=Setup(self.split, self.passages, self.recordings, self.seed, self.workers, heads, asr, self.bf16),
-        )
-        print(run_robustness(self.out, plan))
+        print(run_robustness(self))
 
 
 @dataclass(frozen=True, kw_only=True)

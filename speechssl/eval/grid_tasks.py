@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from speechssl.encoders.load import load_encoder
 from speechssl.encoders.shared import SharedEncoder, shared_encoder
 from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.eval.config import Robustness
 from speechssl.eval.grid import GridTask, Item, Setting, first_items
 from speechssl.eval.metrics import word_error_rate
 from speechssl.eval.spoken_qa import answer_questions, asked_passages, score_questions, word_errors
@@ -259,57 +260,44 @@ def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
 # ---- making tasks ready
 
 
-@dataclass(frozen=True)
-class Setup:
-    """How the tasks are made ready, and how much of the data they are scored on is used (None: all)."""
-
-    split: str = TEST  # that tasks are scored on; heads are trained on train, whichever it is
-    passages: int | None = None  # the first so many, of spoken QA
-    recordings: int | None = None  # of every other task, drawn by the seed
-    seed: int = 0  # of noise, heads, draws of recordings and bootstrap
-    workers: int = 2  # threads
-    classifier: ClassifierOptions = ClassifierOptions()
-    asr: CtcOptions = CtcOptions(TrainingOptions(steps=1500, learning_rate=2e-3, warmup_steps=100, **vars(PLAIN)), layer=None)
-    bf16: bool = False  # the text encoders of spoken QA read in bfloat16
+Maker = Callable[[TestedEncoder, Path, Path, Robustness], list[GridTask]]  # encoder, data, out, options
 
 
-Maker = Callable[[TestedEncoder, Path, Path, Setup], list[GridTask]]  # encoder, data, out, setup
-
-
-def _classification(name: str, tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[GridTask]:
+def _classification(name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
     """data: a labelled set of this task. The head's learning rate is chosen on clean speech of its dev split."""
     labelled = load_labelled(data)
     if labelled.task != name:
         raise InputError(f"{data} is a set of the task {labelled.task}, not of {name}; name the set of {name}")
-    check_split(labelled, setup.split)
+    check_split(labelled, o.split)
     encoder: Any = tested.encoder
-    train_classifier(labelled, encoder, out, replace(setup.classifier, seed=setup.seed), workers=setup.workers)
-    return [load_classification(out, data, encoder, setup.split).limited(setup.recordings, setup.seed)]
+    train_classifier(labelled, encoder, out, ClassifierOptions(steps=o.head_steps, seed=o.seed), workers=o.workers)
+    return [load_classification(out, data, encoder, o.split).limited(o.recordings, o.seed)]
 
 
-def _asr(tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[GridTask]:
+def _asr(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
     """data: a prepared corpus of questions, whose words have times in the training data. A `ctc` of the models is used."""
     encoder: Any = tested.encoder
     if tested.models and (tested.models / "ctc").is_dir():
         out = tested.models / "ctc"
     else:
-        train_ctc(data, encoder, out, replace(setup.asr, training=replace(setup.asr.training, seed=setup.seed)))
-    return [load_recognition(out, data, encoder, setup.split).limited(setup.recordings, setup.seed)]
+        training = TrainingOptions(o.asr_steps, 4e-3, 100, seed=o.seed, **vars(PLAIN))
+        train_ctc(data, encoder, out, CtcOptions(training, None, o.asr_passages, longest=4.0, lstm_width=192))
+    return [load_recognition(out, data, encoder, o.split).limited(o.recordings, o.seed)]
 
 
-def _units(tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[GridTask]:
+def _units(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
     """data: a prepared corpus, a manifest, a folder or a file; no labels are needed."""
     encoder: Any = tested.encoder
     extractor = extractor_of(encoder, load_codebook(tested.models_for("units") / "units.safetensors"))
-    split = setup.split if any(data.glob("*/passages.jsonl")) else None
-    out = out if setup.split == TEST else out.with_name(f"{out.name}-{setup.split}")  # units of clean speech are kept there
-    return [units_task(extractor, data, out, split, setup.recordings, setup.seed, setup.workers)]
+    split = o.split if any(data.glob("*/passages.jsonl")) else None
+    out = out if o.split == TEST else out.with_name(f"{out.name}-{o.split}")  # units of clean speech are kept there
+    return [units_task(extractor, data, out, split, o.recordings, o.seed, o.workers)]
 
 
-def _question_answering(name: str, tested: TestedEncoder, data: Path, out: Path, setup: Setup) -> list[GridTask]:
+def _question_answering(name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
     """data: a prepared corpus of questions."""
-    corpus = first_passages(load_corpus(data, setup.split), setup.passages)
-    return qa_tasks(load_systems(tested.models_for(name), [name], setup.bf16, tested.encoder)[0], corpus)
+    corpus = first_passages(load_corpus(data, o.split), o.passages)
+    return qa_tasks(load_systems(tested.models_for(name), [name], o.bf16, tested.encoder)[0], corpus)
 
 
 MAKERS: Mapping[str, Maker] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter, parse_condition
@@ -12,50 +12,39 @@ from speechssl.cascade.system import load_recogniser
 from speechssl.data.records import Passage, Question, data_hash, first_passages, load_corpus
 from speechssl.encoders.shared import shared_encoder
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.eval.config import Confusions
 from speechssl.eval.run import Encoding, encode_recordings
 from speechssl.io import differing, model_folder
-from speechssl.signal import ACTIVE
 
 GIVEN = "given"  # the transcripts that the corpus brings along
 
 
-def fit_on_corpus(
-    corpus: Path,
-    out: Path,
-    models: str,
-    engine: str = "ctc",
-    split: str = "dev",
-    passages: int | None = None,
-    condition: str = "clean",
-    seed: int = 0,
-    workers: int = 2,
-    snr_over: str = ACTIVE,
-) -> str:
-    """Fit `out`/confusions.json on a recogniser's transcripts of passages and questions; returns its error rates, as a sentence.
+def fit_on_corpus(o: Confusions) -> str:
+    """Fit `o.out`/confusions.json on a recogniser's transcripts of passages and questions; returns its error rates, as a sentence.
 
-    engine: as of `load_recogniser`, or `given`. A model of the same recogniser, data and settings is left alone. Recordings that
-    cannot be read are set aside and reported. Raises InputError for a test split, recordings without reference texts, or a
-    recogniser that makes no errors.
+    A model of the same recogniser, data and settings is left alone. Recordings that cannot be read are set aside and reported.
+    Raises InputError for a test split, recordings without reference texts, or a recogniser that makes no errors.
     """
-    where = corpus / split
-    if "test" in split:  # verified_test, too
+    where = o.corpus / o.split
+    if "test" in o.split:  # verified_test, too
         raise InputError(f"errors cannot be fitted on {where}, the test data of the systems; give --split dev")
-    data, parsed = first_passages(load_corpus(corpus, split), passages), parse_condition(condition)
-    distorter = Distorter(seed, snr_over=snr_over)
+    data, parsed = first_passages(load_corpus(o.corpus, o.split), o.passages), parse_condition(o.condition)
+    distorter = Distorter(o.seed, snr_over=o.snr_over)
     every: list[Passage | Question] = [*data.passages.values(), *data.questions]
     records = {r.id: r for r in every if r.text}
-    if engine == GIVEN and not any(r.transcript for r in every):
+    if o.asr == GIVEN and not any(r.transcript for r in every):
         raise InputError(f"{where} has no transcripts, which --asr given needs; give a recogniser with --asr")
-    if engine != GIVEN and not any(r.audio for r in every):
-        raise InputError(f"{where} has no recordings for {engine}; prepare the corpus with --speak, or give another corpus")
+    if o.asr != GIVEN and not any(r.audio for r in every):
+        raise InputError(f"{where} has no recordings for {o.asr}; prepare the corpus with --speak, or give another corpus")
     recogniser: Recogniser | None = None
     made: object = GIVEN
-    if engine != GIVEN:
-        folder = model_folder(models)
-        recogniser, made = load_recogniser(folder, engine, shared_encoder(folder))
-    card = {"corpus": corpus.resolve().name, "split": split, "data": data_hash(corpus, split), "asr": engine, "recogniser": made}
-    card |= {"passages": len(data.passages), "condition": parsed.label, **distorter.card(parsed)}
-    path = out / "confusions.json"
+    if o.asr != GIVEN:
+        folder = model_folder(o.models)
+        recogniser, made = load_recogniser(folder, o.asr, shared_encoder(folder))
+    card: dict[str, Any] = {"corpus": o.corpus.resolve().name, "split": o.split, "data": data_hash(o.corpus, o.split)}
+    card |= {"asr": o.asr, "recogniser": made, "passages": len(data.passages)}
+    card |= {"condition": parsed.label, **distorter.card(parsed)}
+    path = o.out / "confusions.json"
     if path.is_file() and not differing(confusions_card(path), card):
         return f"{path} is there already"
     if recogniser is None:
@@ -66,10 +55,10 @@ def fit_on_corpus(
             records,
             lambda i: read_audio(data.path(records[i])),
             lambda samples, i: distorter.apply(samples, parsed, i),
-            {engine: Encoding(lambda _, samples: transcribe(samples).text)},  # type: ignore[arg-type]
-            workers,
+            {o.asr: Encoding(lambda _, samples: transcribe(samples).text)},  # type: ignore[arg-type]
+            o.workers,
             f"{recogniser.name} transcribes",
-        )[engine]
+        )[o.asr]
         tell_set_aside(found.failed, recogniser.name)
         texts = found.features
     if not texts:

@@ -14,21 +14,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from speechssl.augment import Distorter
+from speechssl.config import noise_folders, parse_named
 from speechssl.data.records import synthetic_note
 from speechssl.errors import InputError
+from speechssl.eval.config import Robustness
 from speechssl.eval.degradation import Grid, Task, against_cascade, degradation, gain, gather, rows_of
 from speechssl.eval.grid import GridTask, Setting, freeze_mixtures, name_utterances, run_grid, settings_of
-from speechssl.eval.grid_tasks import MAKERS, TEST, Maker, Setup, load_tested
+from speechssl.eval.grid_tasks import MAKERS, TEST, Maker, load_tested
 from speechssl.eval.run import check_conditions
 from speechssl.eval.tables import Table, condition_name, interval_text, markdown
 from speechssl.io import write_json, write_text
 from speechssl.results import LOWER_IS_BETTER, append_rows
-from speechssl.signal import ACTIVE, snr_note
+from speechssl.signal import snr_note
 from speechssl.stats import LEVEL, Estimate, holm, mean_of
 
 ON_DEV = (
@@ -37,73 +39,51 @@ ON_DEV = (
 )
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is compared on what.
-
-    encoders: name -> folder of models, encoder folder or hub id; the first is the baseline. tasks: name -> data.
-    seen, unseen: conditions as `parse_condition` reads them, those without an SNR at every one of `snrs` (dB).
-    """
-
-    encoders: Mapping[str, str]
-    tasks: Mapping[str, Path]
-    seen: tuple[str, ...] = ("m+g+r",)
-    unseen: tuple[str, ...] = ()
-    snrs: tuple[float, ...] = (20.0, 10.0, 5.0, 0.0)
-    voices: tuple[Path, ...] = ()  # for babble
-    folders: Mapping[str, Path] = field(default_factory=dict)  # of noises by name: musan, fsd50k, ...
-    snr_over: str = ACTIVE  # what of the speech an SNR is measured over, see `speech_level`
-    at: float = 5.0  # dB, the SNR of the lecture's table
-    corrected: bool = True  # stars by Holm's procedure
-    setup: Setup = Setup()
-
-
-def run_robustness(out: Path, plan: Plan, makers: Mapping[str, Maker] = MAKERS) -> str:
+def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
     """Train the missing heads, freeze the noise, fill the grid, write rows, `degradation.json` and `tables.md`. Returns the tables.
 
-    Heads go to `out`, and so does all else where the split is test; of another split it goes to the folder of its name in `out`.
+    Heads go to the folder `o.out`, and so does all else where the split is test; of another split it goes to a folder of its name.
 
     Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is trained where it can be known.
     """
-    setup, settings = plan.setup, settings_of(plan.seen, plan.unseen, plan.snrs)
+    encoders = parse_named(o.encoders, "--encoders")
+    data = {task: Path(where) for task, where in parse_named(o.tasks, "--tasks").items()}
+    settings = settings_of(o.seen, o.unseen, o.snr)
     if len(settings) == 1:
         raise InputError("the grid has no noise; name a condition with --seen or --unseen")
-    if not re.fullmatch(r"[\w-][\w.-]*", setup.split) or setup.split in ("heads", "scores"):
-        raise InputError(f"the split's name {setup.split!r} cannot name a folder; choose train, dev, test or another of the corpus")
-    if unknown := [task for task in plan.tasks if task not in makers]:
+    if not re.fullmatch(r"[\w-][\w.-]*", o.split) or o.split in ("heads", "scores"):
+        raise InputError(f"the split's name {o.split!r} cannot name a folder; choose train, dev, test or another of the corpus")
+    if unknown := [task for task in data if task not in makers]:
         raise InputError(f"there is no task {unknown[0]!r}; choose from {', '.join(sorted(makers))}")
-    if not plan.encoders or not plan.tasks:
-        raise InputError("the grid needs an encoder and a task; name them with --encoders and --tasks")
-    for name in plan.encoders:
-        if not name or name.startswith(".") or "/" in name or "\\" in name:
+    for name in encoders:
+        if name.startswith(".") or "/" in name or "\\" in name:
             raise InputError(f"the encoder's name {name!r} cannot name a folder; choose one without slashes")
-    for task, data in plan.tasks.items():
-        if not Path(data).exists():
-            raise InputError(f"the data {data} of the task {task} does not exist; check the path")
-    distorter = Distorter(setup.seed, plan.voices, plan.folders, plan.snr_over)
+    for task, where in data.items():
+        if not where.exists():
+            raise InputError(f"the data {where} of the task {task} does not exist; check the path")
+    distorter = Distorter(o.seed, o.voices, noise_folders(o.noise), o.snr_over)
     check_conditions(settings, distorter)
-    encoders = [load_tested(name, where) for name, where in plan.encoders.items()]
-    for tested in encoders:
-        tested.check(plan.tasks, settings)
+    under_test = [load_tested(name, where) for name, where in encoders.items()]
+    for tested in under_test:
+        tested.check(data, settings)
 
     trained: dict[str, list[GridTask]] = {}
-    for tested in encoders:
-        folder = out / "heads" / tested.name
-        made = [makers[name](tested, Path(data), folder / name, setup) for name, data in plan.tasks.items()]
+    for tested in under_test:
+        made = [makers[task](tested, where, o.out / "heads" / tested.name / task, o) for task, where in data.items()]
         trained[tested.name] = [task for some in made for task in some]
-    out = out if setup.split == TEST else out / setup.split
+    out = o.out if o.split == TEST else o.out / o.split
     utterances = name_utterances((task.name, task.items) for tasks in trained.values() for task in tasks)
     recordings = {name: item.path for item, name in utterances.items()}
-    mixtures = freeze_mixtures(distorter, recordings, [s.condition for s in settings], out / "noise.jsonl", setup.workers)
-    grid = gather(run_grid(trained, settings, out, mixtures, setup.workers), setup.seed)
+    mixtures = freeze_mixtures(distorter, recordings, [s.condition for s in settings], out / "noise.jsonl", o.workers)
+    grid = gather(run_grid(trained, settings, out, mixtures, o.workers), o.seed)
 
     append_rows(out / "results.jsonl", rows_of(grid), any_card=True)  # of a head that was made again
     values = degradation(grid) | {"dual_against_cascade": against_cascade(grid)}
-    spoken = [task for task, data in plan.tasks.items() if synthetic_note(data)]
+    spoken = [task for task, where in data.items() if synthetic_note(where)]
     synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""
-    notes = [ON_DEV if setup.split == "dev" else "", synthetic, snr_note(plan.snr_over)]
-    lecture = lecture_table(grid, plan.at, plan.corrected)
-    found = [lecture, *degradation_tables(values), *score_tables(grid, plan.at, plan.corrected)]
+    notes = [ON_DEV if o.split == "dev" else "", synthetic, snr_note(o.snr_over)]
+    lecture = lecture_table(grid, o.at, o.holm)
+    found = [lecture, *degradation_tables(values), *score_tables(grid, o.at, o.holm)]
     noted = [replace(t, note=" ".join(filter(None, [t.note, *notes]))) for t in found]
     tables = noted[1:]  # the lecture's stands in Markdown alone: its cells have several lines
     write_json(out / "degradation.json", values | {"tables": [t.values for t in tables]})

@@ -1,14 +1,10 @@
 """The evaluation loop, one for all: encode -> cache -> score.
 
-Systems (question answering, multiple choice, heads on an encoder, a recogniser) are evaluated under one condition at a time:
+`encode_recordings` reads and distorts every recording once, and lets every system encode it; `evaluate_files` finds which results
+are missing, encodes for them (mostly so; batches or a feature cache will do as well), scores them, and leaves a file for each. The
+promises:
 
-    encode_recordings    reads and distorts every recording once, and lets every system encode it
-    evaluate_files       finds which results are missing, encodes for them, scores them, and leaves a file for each
-
-Whoever evaluates says where a result lies and what it is made from (`ResultFile`), how the systems whose results are missing encode
-(mostly `encode_recordings`; batches or a feature cache will do as well), and how features become scores. The promises:
-
-- A result is one system under one condition, in one JSON file that is written whole or not at all; a killed run goes on with the
+- A result is one system under one condition, in one JSON file that is written whole or not at all; a killed run resumes with the
   next missing file.
 - A file is made again where its inputs have changed, where it is damaged, and where it lists recordings that failed, since they may
   have been mended.

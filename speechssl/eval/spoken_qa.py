@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from types import MappingProxyType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm import tqdm
@@ -25,13 +25,14 @@ from speechssl.cascade.system import SIMULATED
 from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus, synthetic_note
 from speechssl.data.voices import passage_units
 from speechssl.errors import InputError, tell_set_aside
+from speechssl.eval.config import Predictions, Qa
 from speechssl.eval.metrics import WordErrors, exact_match, frame_f1, overlap_score, token_f1, word_error_rate
 from speechssl.eval.run import Encoded, Encoding, ResultFile, check_conditions, encode_recordings, evaluate_files
 from speechssl.eval.scores import question_lines, write_lines
 from speechssl.eval.tables import results_table
 from speechssl.io import hash_files, hash_json, model_folder, read_json, write_json
 from speechssl.results import Row, append_rows, read_rows
-from speechssl.signal import ACTIVE, snr_note
+from speechssl.signal import snr_note
 from speechssl.stats import Interval, mean_interval, ratio_interval
 from speechssl.systems import confusions_path, load_systems
 from speechssl.text import error_metric
@@ -42,69 +43,36 @@ if TYPE_CHECKING:  # the report scores answers, and starts without torch
 
 BUCKETS = ((0.0, 0.5), (0.5, 1.0), (1.0, 2.0), (2.0, float("inf")))  # seconds; answers of NMSQA: median 1.1
 BATCH = 64  # questions that are answered together
+# A system has a name, by which its results are known, and a card, which says what made it; one that is not ours has no more.
 METRICS = ("ff1", "aos", "em", "f1")
 FIELDS = ("text", "start", "end")  # of an imported answer
-
-
-class Named(Protocol):
-    """A system, as far as its results are concerned."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def card(self) -> Mapping[str, Any]: ...
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A system that is known by its answers alone."""
-
-    name: str
-    card: Mapping[str, Any]
 
 
 # ---- the evaluation
 
 
-def run_evaluation(
-    corpus: Path,
-    out: Path,
-    models: str,
-    systems: Sequence[str],
-    conditions: Sequence[str],
-    split: str = "test",
-    passages: int | None = None,
-    voices: Sequence[Path] = (),
-    seed: int = 0,
-    workers: int = 2,
-    bf16: bool = False,
-    errors: Path | None = None,
-    snr_over: str = ACTIVE,
-) -> str:
-    """Evaluate, append the rows, and return the table of everything in `out`/results.jsonl.
-
-    errors: see `load_simulated`; snr_over: see `speech_level`.
-    """
-    parsed = [parse_condition(c) for c in conditions]
-    folder = model_folder(models)
-    data = first_passages(load_corpus(corpus, split), passages)
+def run_evaluation(o: Qa) -> str:
+    """Evaluate, append the rows, and return the table of everything in `o.out`/results.jsonl."""
+    conditions = [parse_condition(c) for c in o.conditions]
+    folder = model_folder(o.models)
+    data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     transcripts = [*(p.transcript for p in data.passages.values()), *(q.transcript for q in data.questions)]
-    if "cascade-given" in systems and not any(transcripts):
-        raise InputError(f"{corpus / split} has no transcripts for cascade-given; use the system text")
-    if any(name.startswith(SIMULATED) for name in systems):
-        path = confusions_path(folder, errors)
+    if "cascade-given" in o.systems and not any(transcripts):
+        raise InputError(f"{o.corpus / o.split} has no transcripts for cascade-given; use the system text")
+    if any(name.startswith(SIMULATED) for name in o.systems):
+        path = confusions_path(folder, o.errors)
         card = confusions_card(path) if path.is_file() else {}  # a file that is missing is reported where it is read
-        if card.get("data") == data_hash(corpus, split):
+        if card.get("data") == data_hash(o.corpus, o.split):
             raise InputError(
-                f"{path} was fitted on {corpus / split} itself, which is the evaluation data; fit errors on another split "
+                f"{path} was fitted on {o.corpus / o.split} itself, which is the evaluation data; fit errors on another split "
                 "(`speechssl evaluate confusions`) and give them with --errors"
             )
-    loaded = load_systems(folder, list(systems), bf16, errors=errors, seed=seed)
+    loaded = load_systems(folder, list(o.systems), o.bf16, errors=o.errors, seed=o.seed)
     name = folder.name if folder.parent.name == "models" else f"{folder.parent.name}/{folder.name}"
-    rows = evaluate(loaded, data, parsed, out, Distorter(seed, tuple(voices), snr_over=snr_over), workers, name)
-    append_rows(out / "results.jsonl", rows)
-    notes = [synthetic_note(corpus), snr_note(snr_over) if any(c.noisy for c in parsed) else ""]
-    return "\n\n".join(filter(None, [results_table(read_rows(out / "results.jsonl")), *notes]))
+    distorter = Distorter(o.seed, o.voices, snr_over=o.snr_over)
+    append_rows(o.out / "results.jsonl", evaluate(loaded, data, conditions, o.out, distorter, o.workers, name))
+    notes = [synthetic_note(o.corpus), snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""]
+    return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), *notes]))
 
 
 def evaluate(
@@ -125,7 +93,7 @@ def evaluate(
     check_names(systems, out)
     check_conditions(conditions, distorter)
     asked: list[Passage | Question] = [*asked_passages(corpus), *corpus.answerable]
-    records = {r.id: r for r in asked}
+    records, recordings = {r.id: r for r in asked}, find_recordings(corpus, asked)
     rows: list[Row] = []
     for condition in conditions:
         present = [s for s in systems if condition.name == "clean" or s.needs_audio]
@@ -133,8 +101,7 @@ def evaluate(
             present,
             corpus,
             [q.id for q in corpus.answerable],
-            records,
-            lambda i: corpus.path(records[i]),
+            recordings,
             lambda s: Encoding(lambda i, samples: s.encode(records[i], samples), s.needs_audio),
             lambda s, features, where=condition.label: answer_questions(s, corpus, features, where),  # type: ignore[misc]
             condition,
@@ -150,12 +117,22 @@ def evaluate(
     return rows
 
 
+def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> dict[str, Path | InputError]:
+    """By the id of a record its file, or why there is none."""
+    found: dict[str, Path | InputError] = {}
+    for record in records:
+        try:
+            found[record.id] = corpus.path(record)
+        except InputError as error:
+            found[record.id] = error
+    return found
+
+
 def predict_missing(
     systems: Sequence[Any],
     corpus: Corpus,
     questions: Sequence[str],
-    recordings: Iterable[str],
-    path: Callable[[str], Path],
+    recordings: Mapping[str, Path | InputError],
     encoding: Callable[[Any], Encoding[str] | None],
     answer: Callable[[Any, Mapping[str, Any]], dict[str, Any]],
     condition: Condition,
@@ -166,8 +143,8 @@ def predict_missing(
 ) -> list[tuple[Any, dict[str, Any]]]:
     """Every system with what its file in one condition holds, made where it is missing. Recordings that failed are reported.
 
-    questions: their ids. recordings: ids; path: of one, raises InputError where there is none. encoding: how a system encodes, None
-    where it needs nothing. answer: a system and its features by id -> its predictions. kind: what else a file says of itself.
+    questions: their ids. recordings: id -> file, or why there is none. encoding: how a system encodes, None where it needs nothing.
+    answer: a system and its features by id -> its predictions. kind: what else a file says of itself.
     """
     by_name = {s.name: s for s in systems}
     data = data_hash(corpus.root, corpus.split)
@@ -182,11 +159,16 @@ def predict_missing(
         for name, s in by_name.items()
     ]
 
+    def read(name: str) -> np.ndarray:
+        if isinstance(found := recordings[name], InputError):
+            raise found
+        return read_audio(found)
+
     def encode(missing: Sequence[ResultFile]) -> Mapping[str, Encoded[str]]:
         encodings = {file.system: how for file in missing if (how := encoding(by_name[file.system]))}
         return encode_recordings(
             recordings if encodings else [],
-            lambda i: read_audio(path(i)),
+            read,
             lambda samples, i: distorter.apply(samples, condition, i),
             encodings,
             workers,
@@ -230,11 +212,11 @@ def asked_passages(corpus: Corpus) -> list[Passage]:
 # ---- names of systems and their folders: a cascade is called by the last part of its recogniser's name, as others may be
 
 
-def prediction_path(out: Path, system: Named, condition: Condition) -> Path:
+def prediction_path(out: Path, system: Any, condition: Condition) -> Path:
     return out / "predictions" / system.name / f"{condition.label.replace(' ', '-')}.json"
 
 
-def recogniser_name(system: Named) -> str | None:
+def recogniser_name(system: Any) -> str | None:
     """The hub id or folder of the recogniser that a cascade is called by; None for any other system.
 
     A recogniser that is trained again stays in its folder: the name tells recognisers apart, not their weights.
@@ -243,12 +225,12 @@ def recogniser_name(system: Named) -> str | None:
     return full if isinstance(full, str) and system.name == f"cascade-{Path(full).name}" else None
 
 
-def check_names(systems: Sequence[Named], out: Path) -> None:
+def check_names(systems: Sequence[Any], out: Path) -> None:
     """Raises InputError where different systems would share a folder of predictions in `out`, now or with an earlier evaluation.
 
     Predictions that name no recogniser may be anybody's.
     """
-    first: dict[str, Named] = {}
+    first: dict[str, Any] = {}
     for system in systems:
         other = first.setdefault(system.name, system)
         if dict(other.card) != dict(system.card):
@@ -319,7 +301,7 @@ def rows_of(
     transcripts: Mapping[str, str],
     corpus: Corpus,
     condition: Condition,
-    system: Named,
+    system: Any,
     seed: int,
     encoder: str,
 ) -> list[Row]:
@@ -367,7 +349,7 @@ def keep_lines(
     predictions: Mapping[str, Any],
     corpus: Corpus,
     condition: Condition,
-    system: Named,
+    system: Any,
     **facts: str,
 ) -> None:
     """Write the lines that `compare` reads."""
@@ -379,31 +361,30 @@ def keep_lines(
 # ---- answers of a system that is not ours
 
 
-def import_predictions(corpus: Path, out: Path, file: Path, name: str, split: str, condition: str = "clean", seed: int = 0) -> str:
-    """Score the predictions of another system, append the rows, and return the table of everything in `out`/results.jsonl.
+def import_predictions(o: Predictions) -> str:
+    """Score the predictions of another system, append the rows, and return the table of everything in `o.out`/results.jsonl.
 
-    file: JSON with one value a question: a text (SQuAD's format), a pair [start, end] in seconds, or an object with `text`, `start`
-    and `end`, any of them left out; null or "" is no answer. condition: that in which they were made. Questions without a
-    prediction count as not answered. Raises InputError for a file that does not hold predictions, or one of a question that the
-    split does not ask.
+    The file is JSON with one value a question: a text (SQuAD's format), a pair [start, end] in seconds, or an object with `text`,
+    `start` and `end`, any of them left out; null or "" is no answer. Questions without a prediction count as not answered. Raises
+    InputError for a file that does not hold predictions, or one of a question that the split does not ask.
     """
-    if Path(name).name != name:  # a folder is called so
-        raise InputError(f"{name!r} cannot be the name of a system; give a --name without slashes")
-    data, where = load_corpus(corpus, split), parse_condition(condition)
-    answers = _imported_answers(file, data)
-    system = Imported(name, {"imported": hash_files([file])})
-    kept: dict[str, Any] = {"made_from": system.card["imported"], "data": data_hash(corpus, split), "seed": seed}
+    if Path(o.name).name != o.name:  # a folder is called so
+        raise InputError(f"{o.name!r} cannot be the name of a system; give a --name without slashes")
+    data, where = load_corpus(o.corpus, o.split), parse_condition(o.condition)
+    answers = _imported_answers(o.file, data)
+    system = SimpleNamespace(name=o.name, card={"imported": hash_files([o.file])})
+    kept: dict[str, Any] = {"made_from": system.card["imported"], "data": data_hash(o.corpus, o.split), "seed": o.seed}
     kept |= {"answers": answers, "transcripts": {}, "failed": {}}
-    path = prediction_path(out, system, where)
+    path = prediction_path(o.out, system, where)
     if path.is_file() and read_json(path).get("made_from") != kept["made_from"]:
-        raise InputError(f"{path} holds other predictions called {system.name}; give another --name or remove them")
+        raise InputError(f"{path} holds other predictions called {o.name}; give another --name or remove them")
     write_json(path, kept)
     scored = score_questions(kept, data)
-    append_rows(out / "results.jsonl", rows_of(scored, METRICS, {}, data, where, system, seed, ""))
-    keep_lines(out, question_lines(scored, data, {}), kept, data, where, system, encoder="")
+    append_rows(o.out / "results.jsonl", rows_of(scored, METRICS, {}, data, where, system, o.seed, ""))
+    keep_lines(o.out, question_lines(scored, data, {}), kept, data, where, system, encoder="")
     left = sum(q.id not in answers for q in data.answerable)
-    counts = f"{len(answers):,} answers of {name}; {left:,} questions have none and count as not answered\n"
-    return counts + results_table(read_rows(out / "results.jsonl"))
+    counts = f"{len(answers):,} answers of {o.name}; {left:,} questions have none and count as not answered\n"
+    return counts + results_table(read_rows(o.out / "results.jsonl"))
 
 
 def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:

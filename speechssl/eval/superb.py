@@ -428,7 +428,7 @@ def predict_test(
                     predicted[name] |= {u.id: x for u, x in zip(batch.utterances, found, strict=True)}
     torch.set_num_threads(before)
     known = {u.id for u in usable}
-    failed = dict(online.failed) if loader is None else {}
+    failed = dict(batches.failed) if isinstance(batches, OnlineLoader) else {}
     failed |= {u.id: "it could not be cached" for u in utterances if u.id not in known | set(failed)}
     tell_set_aside(failed, what)
     return {name: Encoded(found, failed) for name, found in predicted.items()}
@@ -527,7 +527,7 @@ def term_states(
 
     Clean documents and queries are in folders of their own, so that documents are computed once. audio: None for clean speech.
     """
-    options, paths = cache.options(False), {u.id: data.path(u) for split in splits for u in data.splits[split]}
+    options = cache.options(False)
     groups: list[tuple[str, ...]] = [(split,) for split in splits]
     hearing: Hears = Hearing()
     folder = None
@@ -535,6 +535,7 @@ def term_states(
         groups, hearing = [splits], _Through(audio, tuple(data.path(u) for split in splits for u in data.splits[split]))
         folder = cache.folder(data, splits, options, hearing)
     fits = [cache.fits(SpokenTerms.name, data, group, options, hearing) for group in groups]
+    paths = {u.id: data.path(u) for split in splits for u in data.splits[split]}
     cached = [cache.states(data, group, options, hearing) for group in groups] if cache.mode != "loop" and all(fits) else None
 
     def states_of(name: str) -> Tensor:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,8 +31,7 @@ from speechssl.superb.tasks.spoken_terms import SpokenTerms
 from speechssl.superb.train import LEADERBOARD, rungs
 
 
-@dataclass(frozen=True)
-class Timed:
+class Timed(NamedTuple):
     """A task, in seconds. steps: updates of the whole sweep."""
 
     task: str
@@ -40,14 +39,6 @@ class Timed:
     cached_step: float
     online_step: float
     caching: float  # its states, once
-
-    @property
-    def cached(self) -> float:
-        return self.caching + self.steps * self.cached_step
-
-    @property
-    def online(self) -> float:
-        return self.steps * self.online_step
 
 
 def compare_cached(out: Path, plan: Plan, turns: int) -> str:
@@ -64,28 +55,21 @@ def compare_cached(out: Path, plan: Plan, turns: int) -> str:
         cache.encoder.hidden_states(np.random.default_rng(0).standard_normal(32_000).astype(np.float32))  # the first call is slow
         for part in tqdm(parts, "timing", unit="task"):
             timed.append(_time_terms(cache, part) if part.task == QBE else _time_heads(cache, part, turns))
-    cached, online = sum(t.cached for t in timed), sum(t.online for t in timed)
-    ratios = [(t.task, t.online / t.cached) for t in timed] + ([("all", online / cached)] if len(timed) > 1 else [])
+    lines, every, ratios = [], [0.0, 0.0, 0.0], []
+    for t in timed:
+        cached, online = t.caching + t.steps * t.cached_step, t.steps * t.online_step
+        every = [a + b for a, b in zip(every, (t.caching, cached, online), strict=True)]
+        ratios.append((t.task, online / cached))
+        steps = (f"{t.steps:,}", f"{1000 * t.cached_step:.1f}", f"{1000 * t.online_step:.1f}")
+        lines.append((t.task, *steps, f"{t.caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}"))
+    caching, cached, online = every
+    lines.append(("all", "", "", "", f"{caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}"))
+    ratios += [("all", online / cached)] if len(timed) > 1 else []
     card = {"preset": plan.preset, "workers": plan.workers}
     rows = [Row(task, name, "clean", None, "ratio_cached", ratio, None, None, 1, 0, card) for task, ratio in ratios]
     append_rows(out / "results.jsonl", rows, any_card=True)
-    lines = [
-        (
-            t.task,
-            f"{t.steps:,}",
-            f"{1000 * t.cached_step:.1f}",
-            f"{1000 * t.online_step:.1f}",
-            f"{t.caching:.1f}",
-            f"{t.cached:.0f}",
-            f"{t.online:.0f}",
-            f"{t.online / t.cached:.1f}",
-        )
-        for t in timed
-    ]
-    caching = sum(t.caching for t in timed)
-    lines.append(("all", "", "", "", f"{caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}"))
-    steps = ("task", "updates", "ms a step, cached", "ms a step, encoder in the loop", "caching, s")
-    columns = (*steps, "all, cached, s", "all, in the loop, s", "ratio")
+    steps = ("updates", "ms a step, cached", "ms a step, encoder in the loop")
+    columns = ("task", *steps, "caching, s", "all, cached, s", "all, in the loop, s", "ratio")
     note = "Updates of a whole sweep of seven learning rates."
     return Table("Heads from the cache beside the encoder in the loop", columns, tuple(lines), note).text
 

@@ -20,6 +20,7 @@ from speechssl.eval.published import published_table
 from speechssl.eval.spoken_qa import by_length, score_questions
 from speechssl.eval.tables import Table, table_of
 from speechssl.io import read_json
+from speechssl.report.config import Report
 from speechssl.report.figures import arrange
 from speechssl.report.listening import Example, Prediction, encode_audio, envelope
 from speechssl.report.page import Section, write_page
@@ -90,23 +91,14 @@ def build_report(
 # ---- from the folder of an evaluation
 
 
-def write_report(
-    out: Path,
-    corpus: Path | None,
-    split: str,
-    count: int,
-    conditions: Sequence[str],
-    seed: int,
-    tables: Sequence[Path],
-    voices: Sequence[Path] = (),
-) -> None:
+def write_report(o: Report) -> None:
     """Write `out`/report.html from `out`/results.jsonl, `out`/predictions and `out`/degradation.json, and from
     `out`/heads and `out`/details where SUPERB was run.
 
-    corpus: of the questions; None for a folder that holds a robustness grid, SUPERB or multiple choice alone, which give nothing to
-    listen to.
-    seed: of the draw of examples and of the bootstrap. Raises InputError when they are not there or were made on other data.
+    Without a corpus the folder holds a robustness grid, SUPERB or multiple choice alone, which give nothing to listen to. Raises
+    InputError when these files are not there or were made on other data.
     """
+    out, corpus, split, seed = o.out, o.corpus, o.split, o.seed
     rows = read_rows(out / "results.jsonl")
     artefacts = read_artefacts(out, rows)
     printed = []
@@ -115,7 +107,7 @@ def write_report(
         if not isinstance(values, dict) or not isinstance(values.get("tables"), list):
             raise InputError(f"{path} is not what `speechssl evaluate robustness` writes; run it again")
         printed += [_as_table(path, t) for t in values["tables"]]
-    printed += [_as_table(path, read_json(path)) for path in tables]
+    printed += [_as_table(path, read_json(path)) for path in o.tables]
     synthetic = ""
     about = {  # where, when and with what the page was made
         "Machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
@@ -139,10 +131,10 @@ def write_report(
     bars: list[Breakdown] = []
     if corpus and not choices:
         data = load_corpus(corpus, split)
-        found = _read_predictions(out, corpus, split, conditions)
-        distorter = _distorter_of(out, found, voices)
+        found = _read_predictions(out, corpus, split, o.conditions)
+        distorter = _distorter_of(out, found, o.voices)
         for number, (condition, answers) in enumerate(found.items()):
-            share = count // len(found) + (number < count % len(found))
+            share = o.examples // len(found) + (number < o.examples % len(found))
             examples += _examples(data, condition, answers, share, distorter, seed)
         for system, predictions in found.get(parse_condition("clean"), {}).items():
             answered = [s for s in score_questions(predictions, data) if s.id in predictions["answers"]]

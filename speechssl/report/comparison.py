@@ -31,9 +31,10 @@ from speechssl.eval.compare_tables import Compilation, as_json, compile_corpus, 
 from speechssl.eval.published import published_table
 from speechssl.eval.tables import Table, condition_name, markdown
 from speechssl.io import write_json, write_text
+from speechssl.report.config import Compare
 from speechssl.report.figures import MUTED, Drawing, Series, arrange, metric_name, panels_in, svg_of
 from speechssl.report.page import Figure, Grid, Section, grid_of, write_page
-from speechssl.results import Row
+from speechssl.results import Row, counted_range
 from speechssl.stats import Estimate
 
 if TYPE_CHECKING:
@@ -50,42 +51,34 @@ NAMES = {"simulated": "Simulated errors", "recognisers": "Recognisers, clean spe
 APART = 8.0  # points of WER between conditions that are both named
 
 
-def run_comparison(
-    results: Sequence[Path],
-    out: Path,
-    metric: str = "",
-    pairs: Sequence[str] = (),
-    systems: Sequence[str] = (),
-    common: bool = False,
-    seed: int = 0,
-) -> str:
-    """Compare, write everything into `out`, and return the tables of scores and crossings, and of paired tests where they are few.
+def run_comparison(o: Compare) -> str:
+    """Compare, write everything into `o.out`, and return the tables of scores and crossings, and those of few paired tests.
 
-    pairs: "dual,cascade-ctc"; systems: only these. Raises InputError as `read_results`, `compare` and `paired_tests` do.
+    Raises InputError as `read_results`, `compare` and `paired_tests` do.
     """
-    if metric and metric not in METRICS:
-        raise InputError(f"there is no metric {metric!r}; choose one of {', '.join(METRICS)}")
-    parsed = []
-    for text in pairs:
+    if o.metric and o.metric not in METRICS:
+        raise InputError(f"there is no metric {o.metric!r}; choose one of {', '.join(METRICS)}")
+    pairs = []
+    for text in o.pairs:
         names = text.split(",")
         if len(names) != 2 or not all(names) or names[0] == names[1]:
             raise InputError(f"--pairs {text!r} is not a pair of systems; write dual,cascade-ctc")
-        parsed.append((names[0], names[1]))
-    compared = compare(read_results(results, systems), metric, common, seed)
-    found = [compile_corpus(c, t) for c, t in zip(compared, paired_tests(compared, parsed), strict=True)]
-    tables = [t for c in found for t in tables_of(c)]
-    corpora = [c.compared.corpus for c in found]
-    published = published_table(corpora) or published_table(["nmsqa dev", "nmsqa test"])
-    further = [published] if published else []
-    settings = {"results": [str(r) for r in results], "seed": seed, "common": common, "made_by": f"speechssl {__version__}"}
-    write_json(out / "compare.json", settings | {"corpora": [as_json(c) for c in found]})
-    write_text(out / "tables.md", markdown([*tables, *further]))
-    about = {"Results": ", ".join(map(str, results)), "Made by": f"speechssl {__version__}"}
-    write_comparison(out / "compare.html", found, further, about)
-    few = [t for t in tables if ": paired differences" in t.title and len(t.rows) <= FEW]
-    crossing = [t for t in tables if t.title.endswith("where the lines cross")]
-    shown_tables = [*(t for c in found for t in tables_of(c)[:1]), *few, *crossing]
-    return markdown(shown_tables) + f"\n{out / 'compare.html'}: open it in a browser; {out / 'tables.md'} has every table"
+        pairs.append((names[0], names[1]))
+    compared = compare(read_results(o.results, o.systems), o.metric, o.common, o.seed)
+    found = [compile_corpus(c, t) for c, t in zip(compared, paired_tests(compared, pairs), strict=True)]
+    tables = [tables_of(c) for c in found]
+    every = [t for some in tables for t in some]
+    published = published_table([c.compared.corpus for c in found]) or published_table(["nmsqa dev", "nmsqa test"])
+    further, version = [published] if published else [], f"speechssl {__version__}"
+    settings = {"results": [str(r) for r in o.results], "seed": o.seed, "common": o.common, "made_by": version}
+    write_json(o.out / "compare.json", settings | {"corpora": [as_json(c) for c in found]})
+    write_text(o.out / "tables.md", markdown([*every, *further]))
+    about = {"Results": ", ".join(map(str, o.results)), "Made by": version}
+    write_comparison(o.out / "compare.html", found, further, about)
+    few = [t for t in every if ": paired differences" in t.title and len(t.rows) <= FEW]
+    crossing = [t for t in every if t.title.endswith("where the lines cross")]
+    printed = markdown([*(t for some in tables for t in some[:1]), *few, *crossing])
+    return f"{printed}\n{o.out / 'compare.html'}: open it in a browser; {o.out / 'tables.md'} has every table"
 
 
 # ---- the page
@@ -93,7 +86,12 @@ def run_comparison(
 
 def write_comparison(out: Path, found: Sequence[Compilation], further: Sequence[Table], provenance: Mapping[str, str]) -> None:
     """further: tables to stand at the end. Written whole or not at all; the same input gives the same bytes."""
-    about = dict(provenance) | {f"Corpus {c.compared.corpus}": _about(c.compared) for c in found}
+    about = dict(provenance)
+    for c in (one.compared for one in found):
+        n, passages = next(iter(c.estimates.values())).n, len({line["passage"] for line in c.scores[0].lines.values()})
+        size = f"{counted_range([n], 'question')} about {counted_range([passages], 'passage')}"
+        made = c.card.get("synthetic") or "speech or text as the corpus has it"
+        about[f"Corpus {c.corpus}"] = f"{size}, {c.card.get('data')}; {made}"
     sections = [corpus_section(c, number) for number, c in enumerate(found)]
     spoken = " ".join(dict.fromkeys(note for c in found if (note := synthetic(c.compared))))
     write_page(out, TITLE, [*sections, Section(tables=further)], about, spoken)
@@ -127,17 +125,6 @@ def _grids(c: Compared) -> list[Grid]:
         lines = tuple(sorted(grid.lines, key=lambda line: order[line[0].system]))
         grids.append(replace(grid, name=f"{grid.name}, {c.corpus}", note=f"{grid.note} {synthetic(c)}".strip(), lines=lines))
     return grids
-
-
-def _about(c: Compared) -> str:
-    n = next(iter(c.estimates.values())).n
-    passages = len({line["passage"] for line in c.scores[0].lines.values()})
-    made = c.card.get("synthetic") or "speech or text as the corpus has it"
-    return f"{counted(n, 'question')} about {counted(passages, 'passage')}, {c.card.get('data')}; {made}"
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _summary(c: Compilation) -> str:
@@ -175,8 +162,13 @@ def crossing_figure(found: Sequence[Crossing], metric: str, errors: str, name: s
         for x in drawn:
             _draw_textless(ax, x.points, textless)
         for place, x in enumerate(drawn):
-            _draw_family(ax, x.points, series[x.family])
-            _draw_crossing(ax, x, series[x.family], 1.6 + 2.4 * place)
+            colour, foot = series[x.family].colour, 1.6 + 2.4 * place
+            _draw_family(ax, x, series[x.family])
+            if x.at is not None:  # at the foot, with its interval as far as it lies in the range
+                low, high = (100 * (end if end is not None else edge) for end, edge in ((x.low, x.low_wer), (x.high, x.high_wer)))
+                ax.plot([100 * x.at] * 2, [0, 200], color=colour, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+                ax.plot([low, high], [foot, foot], color=colour, linewidth=3, solid_capstyle="round")
+                ax.annotate(f"{100 * x.at:.1f} %", (high, foot), (6, -2.5), textcoords="offset points", fontsize=7.5, color=MUTED)
         highest = max(e.interval.percent.high for x in drawn for p in x.points for e in (p.cascade, p.textless))
         ax.set_xlim(-0.012 * far, far)
         ax.set_ylim(0, min(108.0, max(10.0, 10.0 * (int(highest * 1.04 / 10) + 1))))
@@ -189,6 +181,22 @@ def crossing_figure(found: Sequence[Crossing], metric: str, errors: str, name: s
         places = ", ".join(f"{wer:.1f}: {a:.1f} and {b:.1f}" for wer, a, b in values)
         parts.append(f"{labels[x.family]}: they cross at {crossing_text(x)}; {errors}, cascade and {x.textless}: {places}")
     return Drawing(svg, f"{metric_name(metric)} against the {errors}, in percent. {'. '.join(parts)}.")
+
+
+def _draw_family(ax: Axes, x: Crossing, series: Series) -> None:
+    """The scores of a cascade with their intervals, and the fitted curve."""
+    xs, ys = [100 * p.wer.value for p in x.points], [100 * p.cascade.value for p in x.points]
+    ax.plot(xs, falling(np.array(ys)), color=series.colour, linewidth=1.6)
+    named = -APART
+    for p, at, y in zip(x.points, xs, ys, strict=True):
+        _bars(ax, p.wer, p.cascade, series)
+        ax.plot([at], [y], marker=series.marker, color=series.colour, markersize=5.5)
+        name = condition_name(*p.condition)
+        if reads_reference(p.system):  # the place of simulated errors needs no name
+            name = "reference text" if p.wer.value == 0 else ""
+        if name and at - named >= APART:
+            named = at
+            ax.annotate(name, (at, y), (5, 5), textcoords="offset points", fontsize=7, color=MUTED)
 
 
 def _draw_textless(ax: Axes, points: Sequence[Point], series: Series) -> None:
@@ -204,34 +212,9 @@ def _draw_textless(ax: Axes, points: Sequence[Point], series: Series) -> None:
         _bars(ax, p.wer, p.textless, series, along=False)
 
 
-def _draw_family(ax: Axes, points: Sequence[Point], series: Series) -> None:
-    xs, ys = [100 * p.wer.value for p in points], [100 * p.cascade.value for p in points]
-    ax.plot(xs, falling(np.array(ys)), color=series.colour, linewidth=1.6)
-    named = -APART
-    for p, x, y in zip(points, xs, ys, strict=True):
-        _bars(ax, p.wer, p.cascade, series)
-        ax.plot([x], [y], marker=series.marker, color=series.colour, markersize=5.5)
-        name = condition_name(*p.condition)
-        if reads_reference(p.system):  # the place of simulated errors needs no name
-            name = "reference text" if p.wer.value == 0 else ""
-        if name and x - named >= APART:
-            named = x
-            ax.annotate(name, (x, y), (5, 5), textcoords="offset points", fontsize=7, color=MUTED)
-
-
 def _bars(ax: Axes, wer: Estimate, score: Estimate, series: Series, along: bool = True) -> None:
     x, y = wer.interval.percent, score.interval.percent
     style: dict[str, Any] = {"color": series.colour, "linewidth": 1.2, "alpha": 0.5, "solid_capstyle": "round"}
     ax.plot([x.value, x.value], [y.low, y.high], **style)
     if along:
         ax.plot([x.low, x.high], [y.value, y.value], **style)
-
-
-def _draw_crossing(ax: Axes, x: Crossing, series: Series, foot: float) -> None:
-    """The crossing at the foot of the figure, with its interval as far as it lies in the range. foot: height of the bar."""
-    if x.at is None:
-        return
-    low, high = (100 * (end if end is not None else other) for end, other in ((x.low, x.low_wer), (x.high, x.high_wer)))
-    ax.plot([100 * x.at] * 2, [0, 200], color=series.colour, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
-    ax.plot([low, high], [foot, foot], color=series.colour, linewidth=3, solid_capstyle="round")
-    ax.annotate(f"{100 * x.at:.1f} %", (high, foot), (6, -2.5), textcoords="offset points", fontsize=7.5, color=MUTED)

@@ -32,8 +32,7 @@ class Report:
     def run(self) -> None:
         from speechssl.report.build import write_report
 
-        shown = (self.examples, self.conditions, self.seed, self.tables, self.voices)
-        write_report(self.out, self.corpus, self.split, *shown)
+        write_report(self)
         print(f"{self.out / 'report.html'}: open it in a browser")
 
 
@@ -62,4 +61,4 @@ class Compare:
     def run(self) -> None:
         from speechssl.report.comparison import run_comparison
 
-        print(run_comparison(self.results, self.out, self.metric, self.pairs, self.systems, self.common, self.seed))
+        print(run_comparison(self))

@@ -52,7 +52,7 @@ class Section:
     """What one kind of result adds to a page: on it parts of a kind stand together, in the order of the sections."""
 
     summary: str = ""
-    blocks: Sequence[Any] = ()  # tables of SUPERB with heads of two lines, `superb_page.Block`
+    blocks: Sequence[Any] = ()  # tables of SUPERB with heads of two lines, `superb.Block`
     grids: Sequence[Grid] = ()
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()

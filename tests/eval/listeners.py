@@ -42,31 +42,31 @@ class LiveMixtures:
 
 @dataclass
 class Roughness:
-    """Right where the samples are smooth; `ears` > 0 makes it hear through noise. Counts what it hears."""
+    """Right where the samples are smooth; `tolerance` > 0 makes it right in noise. Keeps what it encodes."""
 
     paths: list[Path]
-    ears: float = 0.0
+    tolerance: float = 0.0
     name: str = "ks"
     metric: str = "acc"
     version: int = 0
     voices: int = 0  # that training did not know
     unit: str = "session"
-    heard: list = field(default_factory=list)
+    encoded: list = field(default_factory=list)
 
     @property
     def card(self):
-        return {"task": self.name, "ears": self.ears, "version": self.version}
+        return {"task": self.name, "tolerance": self.tolerance, "version": self.version}
 
     @property
     def items(self):
         return [Item(p.stem, p) for p in self.paths]
 
     def encode(self, samples):
-        self.heard.append(samples)
+        self.encoded.append(samples)
         return float(np.abs(np.diff(samples)).mean())
 
-    def score(self, heard):
-        right = {i.id: float(heard.get(i.id, 9.0) < 0.03 + self.ears) for i in self.items}
+    def score(self, encoded):
+        right = {i.id: float(encoded.get(i.id, 9.0) < 0.03 + self.tolerance) for i in self.items}
         wrong = self.metric != "acc"
         return [
             ItemScore(name, f"session {i % 3}", 1 - ok if wrong else ok, 1.0, f"speaker {i % self.voices}" if self.voices else "")

@@ -47,9 +47,9 @@ def labelled(root: Path, task: str = "ks") -> Path:
 
 
 def texts(root: Path, task: str, field: str) -> Path:
-    said = {"low": "l o", "high": "h i"} if field == "phones" else {"low": "lo", "high": "hi"}
+    printed = {"low": "l o", "high": "h i"} if field == "phones" else {"low": "lo", "high": "hi"}
     return write_set(
-        root, task, {s: [line | {field: said[kind]} for kind, line in recordings(root, s, n)] for s, n in COUNTS.items()}
+        root, task, {s: [line | {field: printed[kind]} for kind, line in recordings(root, s, n)] for s, n in COUNTS.items()}
     )
 
 

@@ -12,6 +12,7 @@ from speechssl.eval.compare import WER, compare, crossings, default_pairs, falli
 from speechssl.eval.compare_tables import analyses, by_own_wer, crossing_text
 from speechssl.io import hash_bytes
 from speechssl.report.comparison import run_comparison
+from speechssl.report.config import Compare
 
 CLEAN = ("clean", None)
 QUESTIONS, A_PASSAGE = 60, 3
@@ -112,22 +113,22 @@ def test_without_pairs_what_has_no_transcript_is_tested_against_the_others(sweep
 
 
 @pytest.mark.slow
-def test_pairs_that_heard_other_noise_are_told_and_others_are_not(tmp_path):
+def test_pairs_that_encoded_other_noise_are_reported_and_others_are_not(tmp_path):
     pink, codec, room = ("pink", 10.0), ("mp3 16 kbps", None), ("reverb", None)
     for where in (CLEAN, pink, codec, room):
         write(tmp_path / "x", "dual", scored(0.6, 0), where, seed=0)
         write(tmp_path / "y", "cascade-ctc", scored(0.5, 1, 30), where, seed=7)
         write(tmp_path / "x", "text", scored(0.7, 2, 0), where, seed=0)
         write(tmp_path / "x", "cascade-old", scored(0.7, 2, 40), where)  # its card knows no seed
-    said, out = run_comparison([tmp_path / "x", tmp_path / "y"], tmp_path / "out"), tmp_path / "out"
+    printed, out = run_comparison(Compare(results=(tmp_path / "x", tmp_path / "y"), out=tmp_path / "out")), tmp_path / "out"
     line = "Not the same audio, for noise and rooms were drawn with different seeds: "
     line += "dual (seed 0) and cascade-ctc (seed 7) in pink 10 dB, reverb."
-    assert said.count(line) == 1 and line in (out / "tables.md").read_text() and line in (out / "compare.html").read_text()
+    assert printed.count(line) == 1 and line in (out / "tables.md").read_text() and line in (out / "compare.html").read_text()
     (corpus,) = json.loads((out / "compare.json").read_text())["corpora"]
-    told = {(t["second"], t["condition"]) for t in corpus["tests"] if t["seeds"] == [0, 7]}
-    assert corpus["other_noise"] == line and told == {("cascade-ctc", "pink 10 dB"), ("cascade-ctc", "reverb")}
-    assert {t["seeds"] is None for t in corpus["tests"] if (t["second"], t["condition"]) not in told} == {True}
-    run_comparison([tmp_path / "x"], out)
+    reported = {(t["second"], t["condition"]) for t in corpus["tests"] if t["seeds"] == [0, 7]}
+    assert corpus["other_noise"] == line and reported == {("cascade-ctc", "pink 10 dB"), ("cascade-ctc", "reverb")}
+    assert {t["seeds"] is None for t in corpus["tests"] if (t["second"], t["condition"]) not in reported} == {True}
+    run_comparison(Compare(results=(tmp_path / "x",), out=out))
     assert json.loads((out / "compare.json").read_text())["corpora"][0]["other_noise"] == ""
 
 
@@ -265,19 +266,21 @@ def test_systems_without_the_metric_stand_aside(tmp_path):
     assert compare(read_results([tmp_path]))[0].systems == ["a"]
     (c,) = compare(read_results([tmp_path]), "set_accuracy")
     assert c.get("choice-units", CLEAN).value == 0.5 and not analyses(c, CLEAN)
-    assert c.aside == ("a",) and "Left out, for they have none: choice-units." in run_comparison([tmp_path], tmp_path / "out")
+    assert c.aside == ("a",) and "Left out, for they have none: choice-units." in run_comparison(
+        Compare(results=(tmp_path,), out=tmp_path / "out")
+    )
     with pytest.raises(InputError, match="no result has em"):
         compare(read_results([tmp_path]), "em")
 
 
-def test_one_system_in_two_folders_is_told_apart(tmp_path):
+def test_one_system_in_two_folders_is_reported_apart(tmp_path):
     for name in ("first", "second"):
         write(tmp_path / name, "dual", scored(0.5, 0))
     (c,) = compare(read_results([tmp_path / "first", tmp_path / "second"]))
     assert c.systems == ["dual (first)", "dual (second)"]
 
 
-def test_folders_of_one_name_are_told_apart_and_a_folder_counts_once(tmp_path):
+def test_folders_of_one_name_are_reported_apart_and_a_folder_counts_once(tmp_path):
     for name, level in (("first", 0.8), ("second", 0.2)):
         write(tmp_path / name / "dev", "dual", scored(level, 0))
     one, other = tmp_path / "first/dev", tmp_path / "second/dev"
@@ -298,7 +301,7 @@ def test_folders_without_scores_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (lambda p: p.write_text(p.read_text() + "{"), "cannot read the scores"),
         (lambda p: p.write_text(p.read_text().replace("person", "place")), "was changed after it was written"),
@@ -309,9 +312,9 @@ def test_folders_without_scores_are_named(tmp_path):
         (lambda p: write(p.parents[2], "a", [{"id": "q0", "ff1": 1}]), "has no passage"),
     ],
 )
-def test_damaged_scores_are_named(tmp_path, damage, said):
+def test_damaged_scores_are_named(tmp_path, damage, message):
     damage(write(tmp_path, "a", scored(0.5, 0)))
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_results([tmp_path])
 
 
@@ -324,9 +327,9 @@ def test_pairs_and_systems_that_are_not_there_are_named(tmp_path):
         paired_tests(compare(read_results([tmp_path])), [("a", "c")])
     for pair in ("a", "a,a", "a,b,c", ",b"):
         with pytest.raises(InputError, match="is not a pair of systems"):
-            run_comparison([tmp_path], tmp_path / "out", pairs=[pair])
+            run_comparison(Compare(results=(tmp_path,), out=tmp_path / "out", pairs=(pair,)))
     with pytest.raises(InputError, match="there is no metric 'bleu'"):
-        run_comparison([tmp_path], tmp_path / "out", "bleu")
+        run_comparison(Compare(results=(tmp_path,), out=tmp_path / "out", metric="bleu"))
     assert not (tmp_path / "out").exists()
 
 
@@ -336,8 +339,8 @@ def test_pairs_and_systems_that_are_not_there_are_named(tmp_path):
 @pytest.mark.slow
 def test_everything_is_written(sweep, tmp_path):
     out = tmp_path / "out"
-    said = run_comparison([sweep], out, pairs=["dual,text"])
-    assert "where the lines cross" in said and "mini test: FF1" in said
+    printed = run_comparison(Compare(results=(sweep,), out=out, pairs=("dual,text",)))
+    assert "where the lines cross" in printed and "mini test: FF1" in printed
     values = json.loads((out / "compare.json").read_text())["corpora"][0]
     assert values["crossings"][0]["at"] == pytest.approx(0.4, abs=0.04) and values["metric"] == "ff1"
     (test,) = values["tests"]
@@ -350,9 +353,8 @@ def test_everything_is_written(sweep, tmp_path):
     assert all(len(some) == 1 for some in widths)
     page = (out / "compare.html").read_text()
     assert page.count("<svg viewBox") == 1 and "://" not in page.replace("http://www.w3.org", "")
-    assert (
-        run_comparison([sweep], tmp_path / "again", pairs=["dual,text"]) and (tmp_path / "again/compare.html").read_text() == page
-    )
+    assert run_comparison(Compare(results=(sweep,), out=tmp_path / "again", pairs=("dual,text",)))
+    assert (tmp_path / "again/compare.html").read_text() == page
 
 
 def test_one_passage_has_no_interval_anywhere(tmp_path):
@@ -361,9 +363,9 @@ def test_one_passage_has_no_interval_anywhere(tmp_path):
         system = "text" if errors == 0 else f"cascade-simulated@{errors}"
         write(tmp_path, system, [x | {"passage": "p0"} for x in scored(0.9 - errors / 100, errors, errors)])
     write(tmp_path, "dual", lone)
-    said, out = run_comparison([tmp_path], tmp_path / "out"), tmp_path / "out"
+    printed, out = run_comparison(Compare(results=(tmp_path,), out=tmp_path / "out")), tmp_path / "out"
     tables = (out / "tables.md").read_text().split("## Published")[0]
-    assert "dual | text | clean | -4" in tables and "[" not in tables and "[" not in said
+    assert "dual | text | clean | -4" in tables and "[" not in tables and "[" not in printed
     assert all("One passage has no interval." in t for t in tables.split("## ")[1:] if "lines cross" not in t)
     (corpus,) = json.loads((out / "compare.json").read_text(), parse_constant=pytest.fail)["corpora"]
     (crossing,) = corpus["crossings"]
@@ -381,7 +383,7 @@ def test_errors_in_chinese_are_of_characters(tmp_path):
         write(tmp_path, system, scored(0.9 - errors / 100, errors, errors), languages=["zh"])
     write(tmp_path, "cascade-ctc", scored(0.5, 7, 30)[:30] + scored(0.5, 7, 50)[30:], languages=["zh"])
     write(tmp_path, "dual", scored(0.5, 1), languages=["zh"])
-    run_comparison([tmp_path], tmp_path / "out")
+    run_comparison(Compare(results=(tmp_path,), out=tmp_path / "out"))
     tables, page = (tmp_path / "out/tables.md").read_text(), (tmp_path / "out/compare.html").read_text()
     written = tables.split("## Published")[0]
     assert "mini test: CER" in written and "CER of the answer's sentence" in written and "characters of the answer" in written
@@ -391,7 +393,7 @@ def test_errors_in_chinese_are_of_characters(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("corpus", "split", "told", "not_told"),
+    ("corpus", "split", "reported", "left_out"),
     [
         ("toefl-qa", "dev", "QACNN", "DUAL"),
         ("toefl-qa", "test", "probably on manual transcripts: beside text", "DUAL"),
@@ -400,14 +402,14 @@ def test_errors_in_chinese_are_of_characters(tmp_path):
         ("mini", "test", "HuBERT-128", "QACNN"),  # nothing was published on it
     ],
 )
-def test_what_was_published_on_the_corpus_stands_at_the_end(tmp_path, corpus, split, told, not_told):
+def test_what_was_published_on_the_corpus_stands_at_the_end(tmp_path, corpus, split, reported, left_out):
     write(tmp_path, "dual", scored(0.5, 0), corpus=corpus, split=split)
-    run_comparison([tmp_path], tmp_path / "out")
+    run_comparison(Compare(results=(tmp_path,), out=tmp_path / "out"))
     published = (tmp_path / "out/tables.md").read_text().split("## Published")[1]
-    assert told in published and not_told not in published
+    assert reported in published and left_out not in published
 
 
 def test_names_cannot_break_the_page(tmp_path):
     write(tmp_path, "<b>|", scored(0.5, 0), corpus="<script>")
-    run_comparison([tmp_path], tmp_path / "out")
+    run_comparison(Compare(results=(tmp_path,), out=tmp_path / "out"))
     assert "<script>:" not in (tmp_path / "out/compare.html").read_text() and "<b>\\|" in (tmp_path / "out/tables.md").read_text()

@@ -69,6 +69,10 @@ def test_by_hand():
     assert removed(grid, KS, "new", UNSEEN, own_clean=False).value == pytest.approx(62.5)  # 15 below the baseline's 90
     assert removed(grid, ASR, "new", UNSEEN).value == pytest.approx(75)
     assert removed(grid, ASR, "new", UNSEEN, own_clean=False).value == pytest.approx(50)
+    # rows are those of results
+    row = next(r for r in rows_of(grid_of(EXAMPLE)) if (r.system, r.encoder, r.condition) == ("asr", "new", "seen-pink"))
+    assert (row.metric, row.snr_db, row.n, row.card) == ("wer", 5.0, 100, "card")
+    assert row.low < 24.9 < row.value < 25.1 < row.high
 
 
 def test_averages_give_every_task_the_same_weight_and_leave_out_what_loses_nothing():
@@ -102,16 +106,14 @@ def test_clean_speech_tells_the_mean_and_the_worst_task_and_no_units():
     found = clean_gain(grid_of(EXAMPLE), "new")
     assert found["gain"]["value"] == pytest.approx(-7.5) and found["worst"]["task"] == "asr wer"
     assert found["worst"]["value"] == pytest.approx(-10)
-
-
-def test_a_baseline_without_errors_in_clean_speech_hides_no_loss_there():
+    # a baseline without errors in clean speech hides no loss there
     perfect = EXAMPLE | {("asr", "wer", "base"): {CLEAN: 0.0, SEEN: 0.40, UNSEEN: 0.50}}
     found = clean_gain(grid_of(perfect), "new")
     assert found["worst"]["task"] == "asr wer" and found["worst"]["value"] == pytest.approx(-20)
     assert found["gain"]["value"] == pytest.approx((-5 - 20) / 2)
 
 
-def test_every_cell_is_told_with_its_tests_adjusted():
+def test_every_cell_is_reported_with_its_tests_adjusted():
     found = degradation(grid_of(EXAMPLE))
     assert len(found["cells"]) == 18
     (line,) = [c for c in found["cells"] if (c["task"], c["encoder"], c["condition"]) == ("ks", "new", "unseen-pink")]
@@ -120,12 +122,6 @@ def test_every_cell_is_told_with_its_tests_adjusted():
     base = [c for c in found["cells"] if c["encoder"] == "base"]
     assert all(c["gain"] is None and c["removed"] is None for c in base)
     assert [c["loss"] for c in found["cells"] if c["condition"] == "clean"] == [None] * 6
-
-
-def test_rows_are_those_of_results():
-    row = next(r for r in rows_of(grid_of(EXAMPLE)) if (r.system, r.encoder, r.condition) == ("asr", "new", "seen-pink"))
-    assert (row.metric, row.snr_db, row.n, row.card) == ("wer", 5.0, 100, "card")
-    assert row.low < 24.9 < row.value < 25.1 < row.high
 
 
 def test_one_passage_has_values_without_intervals_and_nothing_certain():
@@ -227,9 +223,7 @@ def test_stars_are_for_what_differs_and_holm_gives_fewer():
     assert detail.title == "ks, acc" and detail.columns == ("encoder", "clean", "seen-pink 5 dB", "unseen-pink 5 dB")
     strict = score_tables(grid_of(EXAMPLE), 5, True)[0]
     assert sum("*" in c for r in strict.rows for c in r) <= sum("*" in c for r in table.rows for c in r)
-
-
-def test_markdown_has_a_line_an_encoder_and_as_many_cells_as_columns():
+    # markdown has a line an encoder and as many cells as columns
     text = lecture_table(grid_of(EXAMPLE), 5, True).markdown
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert [line.count("|") for line in lines] == [5] * 4 and lines[2].count("<br>") == 6

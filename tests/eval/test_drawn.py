@@ -1,4 +1,4 @@
-"""Every row, line and table says what its interval draws, and what was kept is drawn anew without anything being heard again."""
+"""Every row, line and table says what its interval draws, and what was kept is drawn anew without anything being encoded again."""
 
 import json
 from dataclasses import replace
@@ -8,14 +8,16 @@ import pytest
 from speechssl import stats as bootstrap
 from speechssl.augment import Distorter, parse_condition
 from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
+from speechssl.eval.config import Predictions
 from speechssl.eval.robustness import run_robustness
 from speechssl.eval.spoken_qa import evaluate, import_predictions
 from speechssl.eval.tables import results_table
 from speechssl.report.comparison import run_comparison
+from speechssl.report.config import Compare
 from speechssl.results import Row, counted_range, drawn_sentence, read_rows
 
 from .listeners import Roughness
-from .test_choice import Ears
+from .test_choice import Listener
 from .test_choice import corpus as choices  # noqa: F401  a fixture
 from .test_choice import run as run_choices
 from .test_robustness import plan  # noqa: F401  a fixture
@@ -42,7 +44,7 @@ def answered(corpus, out, name, right):
     """right: of 24."""
     file = out.parent / f"{name}.json"
     file.write_text(json.dumps({f"q{i}": "boat" if i < right else "ship" for i in range(24)}))
-    return import_predictions(corpus, out, file, name, "test")
+    return import_predictions(Predictions(corpus=corpus, out=out, file=file, name=name))
 
 
 def drawn(out):
@@ -56,10 +58,12 @@ def test_answers_from_elsewhere_and_their_comparison(corpus, tmp_path):
     assert drawn(out) == {("voice", 6)}
     lines = [json.loads(x) for x in (out / "scores/good/clean.jsonl").read_text().splitlines()]
     assert [x["voice"] for x in lines[:5]] == ["v0"] * 4 + ["v1"]  # of the passage: others ask
-    said = run_comparison([out], tmp_path / "compared", "em")
+    printed = run_comparison(Compare(results=(out,), out=tmp_path / "compared", metric="em"))
     compared = json.loads((tmp_path / "compared/compare.json").read_text())["corpora"][0]
     assert compared["drawn"] == "voice" and {(c["drawn"], c["groups"]) for c in compared["cells"]} == {("voice", 6)}
-    assert "which draw 6 voices" in said and "paired bootstrap that draws 6 voices" in (tmp_path / "compared/tables.md").read_text()
+    assert (
+        "which draw 6 voices" in printed and "paired bootstrap that draws 6 voices" in (tmp_path / "compared/tables.md").read_text()
+    )
     assert compared["tests"][0]["p_value"] >= 2 / 2**6
     page = (tmp_path / "compared/compare.html").read_text()
     assert "95 % intervals draw 6 voices." in page
@@ -68,7 +72,9 @@ def test_answers_from_elsewhere_and_their_comparison(corpus, tmp_path):
     answered(corpus, out, "good", 20)
     answered(corpus, out, "bad", 8)
     assert drawn(out) == {("passage", 12)}
-    assert "paired bootstrap that draws 12 passages" in run_comparison([out], tmp_path / "compared", "em")
+    assert "paired bootstrap that draws 12 passages" in run_comparison(
+        Compare(results=(out,), out=tmp_path / "compared", metric="em")
+    )
 
 
 def test_lines_without_a_voice_draw_passages_and_others_of_the_same_data_tell_it(corpus, tmp_path):
@@ -81,13 +87,13 @@ def test_lines_without_a_voice_draw_passages_and_others_of_the_same_data_tell_it
         path.write_text("".join(json.dumps(x) + "\n" for x in kept))
         card = path.with_name("clean.card.json")
         card.write_text(json.dumps({k: v for k, v in json.loads(card.read_text()).items() if k != "lines"}))
-        assert f"which draw {unit}" in run_comparison([out], tmp_path / "compared", "em")
+        assert f"which draw {unit}" in run_comparison(Compare(results=(out,), out=tmp_path / "compared", metric="em"))
 
 
 def test_a_comparison_tells_which_p_cannot_be_reached(corpus, tmp_path):
     for name, right in (("a", 24), ("b", 12), ("c", 0)):
         answered(corpus, tmp_path / "out", name, right)
-    run_comparison([tmp_path / "out"], tmp_path / "compared", "em")
+    run_comparison(Compare(results=(tmp_path / "out",), out=tmp_path / "compared", metric="em"))
     note = (tmp_path / "compared/tables.md").read_text()
     assert "With 6 voices no p can be below 0.031, nor below 0.094 after Holm over 3 tests." in note
     tests = json.loads((tmp_path / "compared/compare.json").read_text())["corpora"][0]["tests"]
@@ -125,7 +131,7 @@ def test_kept_answers_are_drawn_anew(corpus, tmp_path, monkeypatch):
 
 
 def test_choices(choices, tmp_path):  # noqa: F811
-    rows = run_choices([Ears()], choices, tmp_path / "out")
+    rows = run_choices([Listener()], choices, tmp_path / "out")
     assert {(r.drawn, r.groups) for r in rows} == {("passage", 2)}
     manifest = choices / "dev/passages.jsonl"
     found = [json.loads(x) for x in manifest.read_text().splitlines()]
@@ -135,7 +141,7 @@ def test_choices(choices, tmp_path):  # noqa: F811
     asked = [json.loads(x) for x in questions.read_text().splitlines()]
     asked += [asked[0] | {"id": f"moreq{i}", "passage": f"more{i}"} for i in range(5)]
     questions.write_text("".join(json.dumps(x) + "\n" for x in asked))
-    rows = run_choices([Ears()], choices, tmp_path / "more")
+    rows = run_choices([Listener()], choices, tmp_path / "more")
     assert {(r.drawn, r.groups) for r in rows if r.metric == "set_accuracy"} == {("voice", 6)}
 
 
@@ -150,19 +156,19 @@ def test_the_grid_draws_voices_in_every_task_and_is_drawn_anew(tmp_path, plan, m
     def makers():
         return {n: lambda *a, n=n, v=v: make(v, n, *a) for n, v in (("ks", 5), ("ic", 6), ("sid", 0))}
 
-    plan = replace(plan, tasks=dict.fromkeys(("ks", "ic", "sid"), tmp_path / "audio"))
-    said = run_robustness(tmp_path / "out", plan, makers())
+    plan = replace(plan, tasks=tuple(f"{task}={tmp_path / 'audio'}" for task in ("ks", "ic", "sid")))
+    printed = run_robustness(plan, makers())
     rows = read_rows(tmp_path / "out/results.jsonl")
     assert {(r.system, r.drawn, r.groups) for r in rows} == {("ks", "voice", 5), ("ic", "voice", 6), ("sid", "session", 3)}
     sentence = "95 % intervals draw 5 to 6 voices (ks, ic) and 3 sessions (sid)."
     values = json.loads((tmp_path / "out/degradation.json").read_text())
     assert values["drawn"] == sentence and {c["drawn"] for c in values["cells"]} == {"voice", "session"}
-    assert sentence in said and sentence in (tmp_path / "out/tables.md").read_text()
-    heard = sum(len(task.heard) for task in made)
+    assert sentence in printed and sentence in (tmp_path / "out/tables.md").read_text()
+    encoded = sum(len(task.encoded) for task in made)
     monkeypatch.setattr(bootstrap, "FEWEST", 7)
-    run_robustness(tmp_path / "out", plan, makers())
+    run_robustness(plan, makers())
     assert {r.drawn for r in read_rows(tmp_path / "out/results.jsonl")} == {"session"}
-    assert sum(len(task.heard) for task in made) == heard
+    assert sum(len(task.encoded) for task in made) == encoded
 
 
 def row(metric, drawn="", groups=0):

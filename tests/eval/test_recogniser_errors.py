@@ -10,6 +10,7 @@ from speechssl.cascade.confusions import read_confusions
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.errors import InputError
 from speechssl.eval import recogniser_errors
+from speechssl.eval.config import Confusions
 from speechssl.eval.recogniser_errors import fit_on_corpus
 
 
@@ -32,8 +33,8 @@ def corpus(tmp_path):
     return root
 
 
-class Deaf:
-    name = "deaf"
+class Failing:
+    name = "failing"
 
     def transcribe(self, samples):
         return Transcript((TimedWord("goat", 0, 1, 1), TimedWord("sails", 0, 1, 1)))
@@ -41,24 +42,25 @@ class Deaf:
 
 def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(corpus, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(recogniser_errors, "shared_encoder", lambda folder: None)
-    monkeypatch.setattr(recogniser_errors, "load_recogniser", lambda *_: (Deaf(), "0123"))
+    monkeypatch.setattr(recogniser_errors, "load_recogniser", lambda *_: (Failing(), "0123"))
     (corpus / "dev/p1.flac").write_bytes(b"no audio")
-    assert "2 texts with a WER of 66.7 %" in fit_on_corpus(corpus, tmp_path / "out", "minisqa-en-robust", workers=1)
+    assert "2 texts with a WER of 66.7 %" in fit_on_corpus(Confusions(corpus=corpus, out=tmp_path / "out", workers=1))
     model = read_confusions(tmp_path / "out" / "confusions.json")
     assert model.words["what"].taken_for == {"goat": 1} and model.words["a"].count == 1
     assert "set aside p1" in capsys.readouterr().err
-    assert "there already" in fit_on_corpus(corpus, tmp_path / "out", "minisqa-en-robust", workers=1)
-    assert "2 texts" in fit_on_corpus(corpus, tmp_path / "out", "minisqa-en-robust", workers=1, seed=1)
+    assert "there already" in fit_on_corpus(Confusions(corpus=corpus, out=tmp_path / "out", workers=1))
+    assert "2 texts" in fit_on_corpus(Confusions(corpus=corpus, out=tmp_path / "out", workers=1, seed=1))
 
 
 def test_transcripts_of_the_corpus_will_do(corpus, tmp_path):
-    assert "1 texts with a WER of 25.0 % (25.0 % substituted, 0.0 %" in fit_on_corpus(corpus, tmp_path, "none", "given")
+    printed = fit_on_corpus(Confusions(corpus=corpus, out=tmp_path, models="none", asr="given"))
+    assert "1 texts with a WER of 25.0 % (25.0 % substituted, 0.0 %" in printed
 
 
 @pytest.mark.parametrize("split", ["test-wer44", "verified_test"])
 def test_the_test_split_is_kept(corpus, tmp_path, split):
     with pytest.raises(InputError, match="cannot be fitted on .*test.* give --split dev"):
-        fit_on_corpus(corpus, tmp_path / "out", "minisqa-en-robust", split=split)
+        fit_on_corpus(Confusions(corpus=corpus, out=tmp_path / "out", split=split))
     assert not (tmp_path / "out").exists()
 
 
@@ -66,7 +68,7 @@ def test_recognised_texts_are_needed(corpus, tmp_path):
     path = corpus / "dev/passages.jsonl"
     path.write_text(path.read_text().replace('"transcript": "a red goat sails", ', ""))
     with pytest.raises(InputError, match="dev has no transcripts, which --asr given needs; give a recogniser with --asr$"):
-        fit_on_corpus(corpus, tmp_path, "none", "given")
+        fit_on_corpus(Confusions(corpus=corpus, out=tmp_path, models="none", asr="given"))
 
 
 def test_recordings_are_needed_before_a_recogniser_is(corpus, tmp_path, capsys):
@@ -74,5 +76,5 @@ def test_recordings_are_needed_before_a_recogniser_is(corpus, tmp_path, capsys):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         path.write_text("".join(json.dumps(line | {"audio": "", "seconds": 0.0}) + "\n" for line in lines))
     with pytest.raises(InputError, match="dev has no recordings for ctc; prepare the corpus with --speak"):
-        fit_on_corpus(corpus, tmp_path, "none", "ctc", workers=1)
+        fit_on_corpus(Confusions(corpus=corpus, out=tmp_path, models="none", asr="ctc", workers=1))
     assert capsys.readouterr().err == ""

@@ -61,7 +61,7 @@ def test_only_items_that_all_cells_have_count():
 
 
 @pytest.mark.parametrize(
-    ("cells", "said"),
+    ("cells", "message"),
     [
         ({"a": scored([1.0]), "b": []}, "no items in common"),
         ({}, "no items in common"),
@@ -69,8 +69,8 @@ def test_only_items_that_all_cells_have_count():
         ({"a": scored([0.0], weights=[0.0])}, "denominators of a score are all 0"),
     ],
 )
-def test_cells_that_cannot_be_compared(cells, said):
-    with pytest.raises(ValueError, match=said):
+def test_cells_that_cannot_be_compared(cells, message):
+    with pytest.raises(ValueError, match=message):
         resampled(cells)
 
 

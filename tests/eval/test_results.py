@@ -58,7 +58,7 @@ def test_appending_twice_changes_nothing(path: Path) -> None:
     assert (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_ino) == before
 
 
-def test_where_the_card_does_not_count_nothing_is_told_twice(path: Path) -> None:
+def test_where_the_card_does_not_count_nothing_is_reported_twice(path: Path) -> None:
     append_rows(path, [ROW, replace(ROW, metric="AOS"), replace(ROW, seed=1)])
     for card in ("new", "3f2a"):  # and back again
         append_rows(path, [replace(ROW, card=card)], any_card=True)

@@ -6,96 +6,21 @@ import shutil
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pytest
 
-from speechssl.audio import read_audio
 from speechssl.config import parse_named
-from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
-from speechssl.eval.grid import GridTask, settings_of
-from speechssl.eval.grid_tasks import MAKERS, Setup, load_tested, qa_tasks, units_task
-from speechssl.eval.robustness import Plan, run_robustness
+from speechssl.eval.config import Robustness
+from speechssl.eval.grid import settings_of
+from speechssl.eval.grid_tasks import MAKERS, load_tested
+from speechssl.eval.robustness import run_robustness
 from speechssl.io import read_json
 from speechssl.report.build import write_report
+from speechssl.report.config import Report
 from speechssl.results import read_rows
-from speechssl.units.extract import extractor_of
-from speechssl.units.kmeans import Codebook
 
 from .listeners import Roughness, recordings
 from .test_spoken_qa import Oracle, corpus  # noqa: F401  a fixture
-
-
-@pytest.fixture(scope="module")
-def extractor(encoder):
-    """Eight frames of noise are the centroids."""
-    features = encoder.features(np.random.default_rng(9).uniform(-0.5, 0.5, 8_000).astype(np.float32), 1).numpy()
-    card = {"encoder": encoder.hash, "layer": 1, "frame_rate": 50.0, "smooth": 1}
-    return extractor_of(encoder, Codebook(features[::3][:8], card))
-
-
-# ---- tasks over what exists
-
-
-def test_units_of_clean_speech_have_no_error_and_others_have_the_edits(tmp_path, extractor):
-    recordings(tmp_path / "a", 4)
-    task = units_task(extractor, tmp_path / "a", tmp_path / "units", None)
-    clean = {i.id: task.encode(read_audio(i.path)) for i in task.items}
-    assert [s.numerator for s in task.score(clean)] == [0] * 4
-    assert [s.denominator for s in task.score(clean)] == [len(clean[i.id]) for i in task.items]
-    noise = np.random.default_rng(0).normal(0, 0.3, 8_000).astype(np.float32)
-    noisy = task.score({"u0": task.encode(noise)})
-    assert noisy[0].numerator > 0 and [s.numerator for s in noisy[1:]] == [
-        s.denominator for s in noisy[1:]
-    ]  # not heard: all missing
-
-
-def test_units_of_clean_speech_are_kept_and_some_recordings_are_drawn(tmp_path, extractor):
-    recordings(tmp_path / "a", 6)
-    make = partial(units_task, extractor, tmp_path / "a", tmp_path / "units", None, 3, 5)
-    first, part = make(), tmp_path / "units/part-00000.parquet"
-    before = part.stat().st_mtime_ns
-    assert make().card == first.card and part.stat().st_mtime_ns == before and len(first.items) == 3
-
-
-def test_unreadable_recordings_give_no_reference_and_are_told(tmp_path, extractor, capsys):
-    recordings(tmp_path / "a", 3)[1].write_bytes(b"no audio")
-    task = units_task(extractor, tmp_path / "a", tmp_path / "units", None)
-    assert [i.id for i in task.items] == ["u0", "u2"] and "set aside u1" in capsys.readouterr().err
-
-
-def test_questions_are_scored_by_passage_as_evaluate_does(corpus):  # noqa: F811
-    (task,) = qa_tasks(Oracle(), load_corpus(corpus, "test"))
-    heard = {i.id: 0 for i in task.items}
-    assert [(s.id, s.group, s.numerator) for s in task.score(heard)] == [("q0", "p0", 1.0), ("q1", "p1", 1.0)]
-    assert task.unit == "passage" and len(task.items) == 6
-    del heard["p1"]
-    assert [s.numerator for s in task.score(heard)] == [1.0, 0.0]
-
-
-def test_a_cascade_is_heard_once_and_scored_on_words_too(corpus):  # noqa: F811
-    system = Oracle(text=True, name="cascade-x")
-    answers, words = qa_tasks(system, load_corpus(corpus, "test"))
-    samples = np.zeros(10, np.float32)
-    heard = answers.encode(samples)
-    assert words.encode(samples) is heard and len(system.heard) == 1
-    words.encode(samples.copy())
-    assert len(system.heard) == 2
-    found = words.score({"p0": heard})
-    assert [(s.numerator, s.denominator) for s in found] == [(1, 3), (3, 3), (3, 3)]  # "a red boat"; two passages were not heard
-
-
-def test_a_corpus_without_times_is_no_task(corpus):  # noqa: F811
-    data = load_corpus(corpus, "test")
-    with pytest.raises(InputError, match="no question whose answer has times"):
-        qa_tasks(Oracle(), replace(data, questions=data.questions[2:]))
-
-
-def test_a_limited_task_is_scored_on_its_items(tmp_path):
-    one = Roughness(recordings(tmp_path, 6))
-    task = GridTask(one.name, one.metric, one.unit, one.card, one.items, one.encode, one.score).limited(2, 0)
-    assert len(task.items) == 2 and [s.id for s in task.score({})] == [i.id for i in task.items]
-
 
 # ---- plans
 
@@ -121,8 +46,8 @@ def test_malformed_conditions_are_refused(condition):
 
 def test_names_as_typed():
     assert parse_named(["a=x", "b=y=z"], "--encoders") == {"a": "x", "b": "y=z"}
-    for pairs, said in ((["a"], "is not NAME=WHERE"), (["=x"], "is not NAME"), (["a=x", "a=y"], "name a twice")):
-        with pytest.raises(InputError, match=said):
+    for pairs, message in ((["a"], "is not NAME=WHERE"), (["=x"], "is not NAME"), (["a=x", "a=y"], "name a twice")):
+        with pytest.raises(InputError, match=message):
             parse_named(pairs, "--encoders")
 
 
@@ -131,15 +56,20 @@ def test_an_encoder_alone_has_no_reader(hubert_folder, tmp_path):
     assert subject.models is None
     for task in ("units", "dual", "cascade-ctc"):
         with pytest.raises(InputError, match=f"the encoder bare is not enough for the task {task}"):
-            run_robustness(tmp_path / "out", Plan({"bare": str(hubert_folder("layer"))}, {task: tmp_path}, ("pink@5",)))
+            run_robustness(options(tmp_path, {"bare": hubert_folder("layer")}, {task: tmp_path}, seen=("pink@5",), unseen=()))
     assert not (tmp_path / "out" / "scores").exists()
 
 
 # ---- the whole
 
 
+def options(folder, encoders, tasks, **more):
+    named = {kind: tuple(f"{k}={v}" for k, v in found.items()) for kind, found in (("encoders", encoders), ("tasks", tasks))}
+    return Robustness(out=folder / "out", **named, **more)
+
+
 def makers(folder, made=None):
-    """One task, whose ears depend on the encoder's name."""
+    """One task, whose tolerance depend on the encoder's name."""
 
     def make(name, subject, data, out, setup):
         (made if made is not None else []).append((subject.name, name, str(out)))
@@ -155,12 +85,12 @@ def plan(tmp_path, hubert_folder):
     recordings(folder, 9)
     encoders = dict.fromkeys(("baseline", "better"), str(hubert_folder("layer")))
     noises = {"seen": ("pink",), "unseen": ("gaussian",)}
-    return Plan(encoders, {"ks": folder, "asr": folder}, **noises, snrs=(10.0, 5.0))
+    return options(tmp_path, encoders, {"ks": folder, "asr": folder}, **noises, snr=(10.0, 5.0))
 
 
 def test_the_whole_grid(tmp_path, plan):
     out, made = tmp_path / "out", []
-    text = run_robustness(out, plan, makers(tmp_path / "audio", made))
+    text = run_robustness(plan, makers(tmp_path / "audio", made))
     assert made[0] == ("baseline", "ks", str(out / "heads/baseline/ks")) and len(made) == 4
     rows = read_rows(out / "results.jsonl")
     assert len(rows) == 2 * 2 * 5 and {r.encoder for r in rows} == {"baseline", "better"}
@@ -174,9 +104,9 @@ def test_the_whole_grid(tmp_path, plan):
 
 def test_tables_name_the_tasks_of_synthetic_speech(tmp_path, plan):
     out = tmp_path / "out"
-    assert "Synthetic" not in run_robustness(out, plan, makers(tmp_path / "audio"))
+    assert "Synthetic" not in run_robustness(plan, makers(tmp_path / "audio"))
     (tmp_path / "audio" / "card.json").write_text('{"synthetic": "speech by espeak-ng"}')
-    text = run_robustness(out, plan, makers(tmp_path / "audio"))
+    text = run_robustness(plan, makers(tmp_path / "audio"))
     tables = read_json(out / "degradation.json")["tables"]
     assert text.count("Synthetic speech: ks, asr.") == len(tables) == sum("Synthetic speech: ks" in t["note"] for t in tables)
     assert (out / "tables.md").read_text().count("Synthetic speech: ks, asr.") == len(tables) + 1
@@ -184,9 +114,9 @@ def test_tables_name_the_tasks_of_synthetic_speech(tmp_path, plan):
 
 def test_snrs_over_the_whole_signal_are_another_grid_and_the_tables_say_so(tmp_path, plan):
     out = tmp_path / "out"
-    assert "whole signal" not in run_robustness(out, plan, makers(tmp_path / "audio"))
+    assert "whole signal" not in run_robustness(plan, makers(tmp_path / "audio"))
     before = {path: read_json(path)["made_from"] for path in (out / "scores").rglob("*.json")}
-    text = run_robustness(out, replace(plan, snr_over="signal"), makers(tmp_path / "audio"))
+    text = run_robustness(replace(plan, snr_over="signal"), makers(tmp_path / "audio"))
     assert "SNRs are over the whole signal" in text and "SNRs are over the whole signal" in (out / "tables.md").read_text()
     changed = {path for path, made_from in before.items() if read_json(path)["made_from"] != made_from}
     assert changed == {path for path in before if "clean" not in path.name} and len(changed) < len(before)
@@ -194,9 +124,9 @@ def test_snrs_over_the_whole_signal_are_another_grid_and_the_tables_say_so(tmp_p
 
 def test_the_same_command_again_changes_nothing(tmp_path, plan):
     out = tmp_path / "out"
-    text = run_robustness(out, plan, makers(tmp_path / "audio"))
+    text = run_robustness(plan, makers(tmp_path / "audio"))
     before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in out.rglob("*") if p.is_file()}
-    assert run_robustness(out, plan, makers(tmp_path / "audio")) == text
+    assert run_robustness(plan, makers(tmp_path / "audio")) == text
     after = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
     assert after == {p: content for p, (_, content) in before.items()}
     scores = [p for p in before if "scores" in p.parts or p.name == "noise.jsonl"]
@@ -210,16 +140,16 @@ def test_a_head_that_was_made_again_leaves_no_row_of_the_old_one(tmp_path, plan)
         return [Roughness(sorted((tmp_path / "audio").glob("*.flac")), version=setup.passages)]
 
     for version in (1, 2):
-        run_robustness(out, replace(plan, tasks={"ks": tmp_path}, setup=Setup(passages=version)), {"ks": make})
+        run_robustness(replace(plan, tasks=(f"ks={tmp_path}",), passages=version), {"ks": make})
         rows = read_rows(out / "results.jsonl")
         assert len(rows) == len({r.key[:-1] for r in rows}) == 2 * 5
 
 
 def test_another_condition_leaves_the_cells_that_are_there(tmp_path, plan):
     out = tmp_path / "out"
-    run_robustness(out, plan, makers(tmp_path / "audio"))
+    run_robustness(plan, makers(tmp_path / "audio"))
     before = {p: p.stat().st_mtime_ns for p in (out / "scores").rglob("*.json")}
-    run_robustness(out, replace(plan, unseen=("gaussian", "reverb")), makers(tmp_path / "audio"))
+    run_robustness(replace(plan, unseen=("gaussian", "reverb")), makers(tmp_path / "audio"))
     assert {p: p.stat().st_mtime_ns for p in before} == before
     assert len(list((out / "scores").rglob("*.json"))) == len(before) + 4
 
@@ -228,10 +158,10 @@ def test_another_split_is_judged_beside_the_test_split_and_shares_its_heads(tmp_
     """Even where the recordings have the same names."""
     out, made = tmp_path / "out", []
     recordings(tmp_path / "dev", 9, seed=1)
-    run_robustness(out, plan, makers(tmp_path / "audio", made))
+    run_robustness(plan, makers(tmp_path / "audio", made))
     before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
-    on_dev = replace(plan, unseen=("dev",), setup=Setup(split="dev"))
-    text = run_robustness(out, on_dev, makers(tmp_path / "dev", made))
+    on_dev = replace(plan, unseen=("dev",), split="dev")
+    text = run_robustness(on_dev, makers(tmp_path / "dev", made))
     assert {p: p.read_bytes() for p in before} == before and set(made[:4]) == set(made[4:])
     assert {p.relative_to(out).parts[0] for p in out.rglob("*") if p.is_file() and p not in before} == {"dev"}
     rows = read_rows(out / "dev" / "results.jsonl")
@@ -241,55 +171,53 @@ def test_another_split_is_judged_beside_the_test_split_and_shares_its_heads(tmp_
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        ({"setup": Setup(split="../test")}, "cannot name a folder"),
-        ({"setup": Setup(split="heads")}, "cannot name a folder"),
-        ({"tasks": {"kws": "."}}, "there is no task 'kws'; choose from"),
-        ({"tasks": {"ks": "nowhere"}}, "the data nowhere of the task ks"),
-        ({"tasks": {}}, "needs an encoder and a task"),
-        ({"encoders": {"a/b": "x"}}, "cannot name a folder"),
-        ({"encoders": {"a": "no-such-encoder"}}, "no-such-encoder"),
+        ({"split": "../test"}, "cannot name a folder"),
+        ({"split": "heads"}, "cannot name a folder"),
+        ({"tasks": ("kws=.",)}, "there is no task 'kws'; choose from"),
+        ({"tasks": ("ks=nowhere",)}, "the data nowhere of the task ks"),
+        ({"encoders": ("a/b=x",)}, "cannot name a folder"),
+        ({"encoders": ("a=no-such-encoder",)}, "no-such-encoder"),
         ({"seen": (), "unseen": ()}, "has no noise"),
         ({"seen": ("pink", "pink")}, "have the name 'seen-pink 10 dB'"),
     ],
 )
-def test_bad_plans_are_refused_before_anything_is_made(tmp_path, plan, change, said):
-    with pytest.raises(InputError, match=said):
-        run_robustness(tmp_path / "out", replace(plan, **change), makers(tmp_path / "audio"))
+def test_bad_plans_are_refused_before_anything_is_made(tmp_path, plan, change, message):
+    with pytest.raises(InputError, match=message):
+        run_robustness(replace(plan, **change), makers(tmp_path / "audio"))
     assert not (tmp_path / "out").exists()
 
 
 def test_every_task_of_the_lecture_can_be_made():
     assert set(MAKERS) == {"ks", "ic", "sid", "style", "asr", "units", "dual", "speechbert", "cascade-ctc"}
-    assert Setup().asr.layer is None  # all hidden states
 
 
 def test_a_report_needs_no_corpus_of_questions(tmp_path, plan):
     out = tmp_path / "out"
-    run_robustness(out, plan, makers(tmp_path / "audio"))
-    write_report(out, None, "test", 2, ["clean"], 0, [])
+    run_robustness(plan, makers(tmp_path / "audio"))
+    write_report(Report(out=out, examples=2, conditions=("clean",)))
     page = (out / "report.html").read_text()
     assert "Speech encoders in noise" in page and "Loss in noise, averaged over tasks" in page
     (out / "degradation.json").write_text("[]")
     with pytest.raises(InputError, match=r"degradation\.json is not what"):
-        write_report(out, None, "test", 2, ["clean"], 0, [])
+        write_report(Report(out=out, examples=2, conditions=("clean",)))
 
 
 def test_a_report_of_questions_alone_asks_for_their_corpus(tmp_path, plan):
     out = tmp_path / "out"
-    run_robustness(out, plan, makers(tmp_path / "audio"))
+    run_robustness(plan, makers(tmp_path / "audio"))
     lines = (out / "results.jsonl").read_text().splitlines(keepends=True)
     (out / "results.jsonl").write_text("".join(line for line in lines if '"clean"' in line))
     with pytest.raises(InputError, match="neither SUPERB nor a robustness grid; give the corpus"):
-        write_report(out, None, "test", 2, ["clean"], 0, [])
+        write_report(Report(out=out, examples=2, conditions=("clean",)))
 
 
 def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
     """Units, DUAL and the cascade share an encoder, and a manifest without labels gives units."""
     (tmp_path / "own.txt").write_text(f"{corpus}/test/audio/p0.flac\n{corpus}/test/audio/q0.flac\n")
     tasks = {"units": tmp_path / "own.txt", "dual": corpus, "cascade-ctc": corpus}
-    text = run_robustness(tmp_path / "out", Plan({"baseline": "minisqa-en-robust"}, tasks, ("pink",), (), (5.0,)))
+    text = run_robustness(options(tmp_path, {"baseline": "minisqa-en-robust"}, tasks, seen=("pink",), unseen=(), snr=(5.0,)))
     found = {(r.system, r.metric, r.condition): (r.value, r.n) for r in read_rows(tmp_path / "out" / "results.jsonl")}
     systems = {("units", "unit_error"), ("dual", "ff1"), ("cascade-ctc", "ff1"), ("cascade-ctc", "wer")}
     assert set(found) == {(*s, c) for s in systems for c in ("clean", "seen-pink")}
@@ -299,8 +227,9 @@ def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
 
 def test_units_of_clean_speech_are_kept_by_split(tmp_path, corpus):  # noqa: F811
     shutil.copytree(corpus / "test", corpus / "dev", ignore=shutil.ignore_patterns("audio"))
-    plan = Plan({"baseline": "minisqa-en-robust"}, {"units": corpus}, (), ("dev",), (5.0,), setup=Setup(recordings=2))
+    shipped, on_dev = {"baseline": "minisqa-en-robust"}, {"seen": (), "unseen": ("dev",), "snr": (5.0,)}
+    plan = options(tmp_path, shipped, {"units": corpus}, **on_dev, recordings=2)
     for split in ("test", "dev"):
-        run_robustness(tmp_path / "out", replace(plan, setup=replace(plan.setup, split=split)))
+        run_robustness(replace(plan, split=split))
     cards = [read_json(tmp_path / "out/heads/baseline" / name / "card.json") for name in ("units", "units-dev")]
     assert [card["made_from"]["split"] for card in cards] == ["test", "dev"]

@@ -6,17 +6,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from transformers import BertConfig, BertModel
 
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
-from speechssl.data.records import first_passages, load_corpus
+from speechssl.cascade.train import train_text
+from speechssl.config import TrainingOptions
+from speechssl.data.records import Answer, Passage, Question, data_hash, first_passages, load_corpus, write_records
 from speechssl.dual.system import TimedAnswer
+from speechssl.dual.train import QaOptions
 from speechssl.errors import InputError
-from speechssl.eval.spoken_qa import by_length, evaluate, score_questions
+from speechssl.eval import spoken_qa
+from speechssl.eval.config import Predictions, Qa
+from speechssl.eval.spoken_qa import by_length, evaluate, import_predictions, run_evaluation, score_questions
 from speechssl.eval.tables import results_table
 from speechssl.report.build import write_report
-from speechssl.results import append_rows, read_rows
+from speechssl.report.config import Report
+from speechssl.results import Row, append_rows, read_rows
+from speechssl.textlm.symbols import character_tokenizer
 
 CLEAN = parse_condition("clean")
 ANSWERS = {
@@ -47,12 +56,12 @@ def corpus(tmp_path):
 
 @dataclass
 class Oracle:
-    """Answers with what it was told; counts what it heard. text: it is a cascade."""
+    """Answers with what it was reported; counts what it encoded. text: it is a cascade."""
 
     spans: dict = field(default_factory=lambda: {"q0": (0.5, 1.0), "q1": (0.2, 0.6), "q2": (0.0, 1.0)})
     text: bool = False
     name: str = "oracle"
-    heard: list = field(default_factory=list)
+    encoded: list = field(default_factory=list)
     needs_audio: bool = True
 
     @property
@@ -60,7 +69,7 @@ class Oracle:
         return {"name": self.name}
 
     def encode(self, record, samples):
-        self.heard.append(samples)
+        self.encoded.append(samples)
         return Transcript((TimedWord("a", 0, 1, 1), TimedWord("boat", 1, 2, 1))) if self.text else len(samples)
 
     def answer_all(self, items):
@@ -107,7 +116,7 @@ class Reads(Oracle):
 
     def encode(self, record, samples):
         assert samples is None
-        self.heard.append(record.id)
+        self.encoded.append(record.id)
         return Transcript(tuple(TimedWord(w, float("nan"), float("nan"), 1) for w in record.text.split()))
 
     def answer_all(self, items):
@@ -129,7 +138,9 @@ def test_what_reads_needs_no_audio_and_is_scored_by_text_in_clean_speech_alone(c
         ("text", "clean", None, "wer"): (0, 3),
     }
     assert json.loads((tmp_path / "out/predictions/text/clean.json").read_text())["answers"]["q0"]["start"] is None
-    write_report(tmp_path / "out", _with_rows(tmp_path / "out", corpus, [Reads()]), "test", 3, ["clean"], 0, ())
+    write_report(
+        Report(out=tmp_path / "out", corpus=_with_rows(tmp_path / "out", corpus, [Reads()]), examples=3, conditions=("clean",))
+    )
     with pytest.raises(InputError, match="text read text, which noise does not change"):
         run([Reads()], corpus, tmp_path / "out", ["pink@5"])
     with pytest.raises(InputError, match="is text only; prepare the corpus with --speak"):
@@ -142,18 +153,18 @@ def _with_rows(out, corpus, systems):
     return corpus
 
 
-def test_unanswerable_questions_are_not_asked_and_their_passages_not_heard(corpus, tmp_path):
+def test_unanswerable_questions_are_not_asked_and_their_passages_not_encoded(corpus, tmp_path):
     system = Oracle()
     run([system], corpus, tmp_path / "out")
-    assert len(system.heard) == 6
+    assert len(system.encoded) == 6
 
 
-def test_systems_hear_the_same_noise_and_another_seed_gives_other_noise(corpus, tmp_path):
+def test_systems_encode_the_same_noise_and_another_seed_gives_other_noise(corpus, tmp_path):
     one, two, other = Oracle(name="a"), Oracle(name="b"), Oracle(name="c")
     evaluate([one, two], load_corpus(corpus, "test"), [parse_condition("pink@5")], tmp_path / "x", Distorter(1), workers=1)
     evaluate([other], load_corpus(corpus, "test"), [parse_condition("pink@5")], tmp_path / "x", Distorter(2), workers=1)
-    assert all(a is b for a, b in zip(one.heard, two.heard, strict=True))
-    assert not any(np.array_equal(a, b) for a, b in zip(one.heard, other.heard, strict=True))
+    assert all(a is b for a, b in zip(one.encoded, two.encoded, strict=True))
+    assert not any(np.array_equal(a, b) for a, b in zip(one.encoded, other.encoded, strict=True))
 
 
 def test_reverberation_of_different_rooms_gives_different_rows(corpus, tmp_path):
@@ -167,17 +178,17 @@ def test_bad_recordings_are_set_aside_counted_and_tried_again_when_mended(corpus
     audio.write_bytes(b"no audio")
     system = Oracle(spans={"q1": (0.2, 0.6), "q2": (0, 1)})
     assert values(run([system], corpus, tmp_path / "out"))["oracle", "clean", None, "ff1"] == (50, 2)
-    said = capsys.readouterr().err
-    assert "set aside p0" in said and "p0.flac" in said and "1 recording set aside" in said
+    message = capsys.readouterr().err
+    assert "set aside p0" in message and "p0.flac" in message and "1 recording set aside" in message
     audio.write_bytes(content)
     assert values(run([Oracle()], corpus, tmp_path / "out"))["oracle", "clean", None, "ff1"] == (100, 2)
 
 
-def test_what_one_system_cannot_hear_is_no_loss_to_the_others(corpus, tmp_path, capsys):
+def test_what_one_system_cannot_encode_is_no_loss_to_the_others(corpus, tmp_path, capsys):
     class Picky(Oracle):
         def encode(self, record, samples):
-            if not self.heard:
-                self.heard.append(samples)
+            if not self.encoded:
+                self.encoded.append(samples)
                 raise ValueError("the first is too short")
             return super().encode(record, samples)
 
@@ -197,7 +208,7 @@ def test_who_reads_is_not_stopped_by_a_damaged_recording(corpus, tmp_path):
     assert json.loads((tmp_path / "out/predictions/text/clean.json").read_text())["failed"] == {}
 
 
-def test_nothing_heard_is_an_error_and_not_a_zero(corpus, tmp_path):
+def test_nothing_encoded_is_an_error_and_not_a_zero(corpus, tmp_path):
     for path in (corpus / "test/audio").iterdir():
         path.write_bytes(b"no audio")
     with pytest.raises(InputError, match="none of the 6 recordings could be encoded"):
@@ -206,19 +217,19 @@ def test_nothing_heard_is_an_error_and_not_a_zero(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, b"this is no noise"])
-def test_noise_that_cannot_be_read_is_refused_before_anything_is_heard(corpus, tmp_path, content):
+def test_noise_that_cannot_be_read_is_refused_before_anything_is_encoded(corpus, tmp_path, content):
     noise, system = tmp_path / "noise.wav", Oracle()
     if content:
         noise.write_bytes(content)
     with pytest.raises(InputError, match=r"noise\.wav"):
         run([system], corpus, tmp_path / "out", ["clean", f"{noise}@5"])
-    assert not system.heard
+    assert not system.encoded
 
 
 def test_a_killed_evaluation_goes_on_with_what_is_missing(corpus, tmp_path):
     class Killed(Oracle):
         def answer_all(self, items):
-            if len(self.heard) > 6:
+            if len(self.encoded) > 6:
                 raise KeyboardInterrupt
             return super().answer_all(items)
 
@@ -228,18 +239,18 @@ def test_a_killed_evaluation_goes_on_with_what_is_missing(corpus, tmp_path):
         run([Killed()], corpus, tmp_path / "out", conditions)
     system = Oracle()
     assert run([system], corpus, tmp_path / "out", conditions) == whole
-    assert len(system.heard) == 12  # two of three conditions
+    assert len(system.encoded) == 12  # two of three conditions
     for path in (tmp_path / "whole").rglob("*.json"):
         assert path.read_bytes() == (tmp_path / "out" / path.relative_to(tmp_path / "whole")).read_bytes()
 
 
-def test_other_audio_under_a_noises_name_is_heard_anew(corpus, tmp_path):
+def test_other_audio_under_a_noises_name_is_encoded_anew(corpus, tmp_path):
     for folder, seconds in (("a", 1), ("b", 2)):
         write_flac(tmp_path / folder / "hum.flac", np.random.default_rng(0).normal(0, 0.1, 16_000 * seconds))
     first, second = Oracle(), Oracle()
     run([first], corpus, tmp_path / "out", [f"{tmp_path}/a/hum.flac@5"])
     run([second], corpus, tmp_path / "out", [f"{tmp_path}/b/hum.flac@5"])
-    assert first.heard and second.heard
+    assert first.encoded and second.encoded
     with pytest.raises(InputError, match="have the name 'hum 5 dB'"):
         run([Oracle()], corpus, tmp_path / "out", [f"{tmp_path}/{f}/hum.flac@5" for f in "ab"])
 
@@ -251,7 +262,7 @@ def test_breakdown_by_length_puts_every_timed_answer_into_one_bucket(corpus):
     assert [(b["bucket"], b["n"], b["value"]) for b in found] == [("0-0.5 s", 1, 100), ("0.5-1 s", 1, 100)]
 
 
-def test_where_no_passage_is_heard_the_questions_score_zero_and_there_is_no_wer(corpus, tmp_path):
+def test_where_no_passage_is_encoded_the_questions_score_zero_and_there_is_no_wer(corpus, tmp_path):
     for path in (corpus / "test/audio").glob("p*"):
         path.write_bytes(b"no audio")
     found = values(run([Oracle(text=True)], corpus, tmp_path / "out"))
@@ -265,7 +276,7 @@ def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_pat
     assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"} and read_rows(out / "results.jsonl") == tuple(rows)
     assert all((r.low, r.high) == (None, None) for r in rows) and "[" not in results_table(rows)
     (corpus / "card.json").write_text("{}")
-    write_report(out, corpus, "test", 1, ["clean"], 0, [])
+    write_report(Report(out=out, corpus=corpus, examples=1, conditions=("clean",)))
     assert "95 % interval." not in (out / "report.html").read_text()
     (bar,) = by_length(score_questions(json.loads((out / "predictions/oracle/clean.json").read_text()), one), one, "oracle", 0)
     assert (bar["low"], bar["high"]) == (None, None)
@@ -288,11 +299,11 @@ def engine(asr, **options):
     return Engine(text=True, name=f"cascade-{Path(asr).name}", asr=asr, **options)
 
 
-def test_recognisers_of_one_name_are_refused_before_anything_is_heard(corpus, tmp_path):
+def test_recognisers_of_one_name_are_refused_before_anything_is_encoded(corpus, tmp_path):
     first, second = engine("facebook/base-960h"), engine("other/base-960h")
     with pytest.raises(InputError, match="^facebook/base-960h and other/base-960h would both be called cascade-base-960h; .* two"):
         run([first, second], corpus, tmp_path / "out")
-    assert not first.heard and not (tmp_path / "out").exists()
+    assert not first.encoded and not (tmp_path / "out").exists()
     run([first, engine("facebook/large"), first], corpus, tmp_path / "out")
 
 
@@ -305,13 +316,13 @@ def test_predictions_with_a_recogniser_of_another_full_name_are_not_overwritten(
     for condition in ("clean", "pink@5"):
         with pytest.raises(InputError, match=r"clean\.json was made with the recogniser mine/base-960h, and other/base-960h would"):
             run([other], corpus, tmp_path / "out", [condition])
-    assert path.read_bytes() == before and not other.heard and len(list(path.parent.iterdir())) == 1
+    assert path.read_bytes() == before and not other.encoded and len(list(path.parent.iterdir())) == 1
     for same in (engine("mine/base-960h", weights=1), engine(str(tmp_path / "mine/base-960h"))):  # trained again; another path
         run([same], corpus, tmp_path / "out")
-        assert same.heard
+        assert same.encoded
     path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "recogniser"}))
-    run([other], corpus, tmp_path / "out")  # of an earlier version, which said nothing
-    assert other.heard
+    run([other], corpus, tmp_path / "out")  # of an earlier version, which printed nothing
+    assert other.encoded
 
 
 def test_a_head_of_the_models_and_a_folder_of_its_name_are_two_recognisers(corpus, tmp_path):
@@ -326,15 +337,15 @@ def test_a_head_of_the_models_and_a_folder_of_its_name_are_two_recognisers(corpu
 def test_a_report_on_another_corpus_is_refused(corpus, tmp_path):
     append_rows(tmp_path / "out/results.jsonl", run([Oracle()], corpus, tmp_path / "out"))
     (corpus / "card.json").write_text("{}")
-    write_report(tmp_path / "out", corpus, "test", 2, ["clean"], 0, [])
+    write_report(Report(out=tmp_path / "out", corpus=corpus, examples=2, conditions=("clean",)))
     assert "Synthetic speech" not in (tmp_path / "out/report.html").read_text()
     (corpus / "card.json").write_text('{"synthetic": "3 of 3 questions spoken by espeak-ng"}')
-    write_report(tmp_path / "out", corpus, "test", 2, ["clean"], 0, [])
+    write_report(Report(out=tmp_path / "out", corpus=corpus, examples=2, conditions=("clean",)))
     assert (tmp_path / "out/report.html").read_text().count("Synthetic speech: 3 of 3 questions spoken by espeak-ng.") > 1
     manifest = corpus / "test/questions.jsonl"
     manifest.write_text(manifest.read_text().replace("two cats", "two dogs"))
     with pytest.raises(InputError, match="were not made on .*test; name the corpus and split"):
-        write_report(tmp_path / "out", corpus, "test", 2, ["clean"], 0, [])
+        write_report(Report(out=tmp_path / "out", corpus=corpus, examples=2, conditions=("clean",)))
 
 
 def test_predictions_say_what_their_snrs_are_over_where_it_is_the_whole_signal(corpus, tmp_path):
@@ -343,15 +354,176 @@ def test_predictions_say_what_their_snrs_are_over_where_it_is_the_whole_signal(c
         reader = Oracle()
         evaluate([reader], load_corpus(corpus, "test"), conditions, out, Distorter(0, snr_over=over))
         found[over] = {name: json.loads((out / f"predictions/oracle/{name}.json").read_text()) for name in ("clean", "pink-5-dB")}
-        found[over]["heard"] = len(reader.heard)
-    assert found["active"]["clean"] == found["signal"]["clean"] and found["active"]["heard"] == 2 * found["signal"]["heard"] > 0
+        found[over]["encoded"] = len(reader.encoded)
+    assert found["active"]["clean"] == found["signal"]["clean"] and found["active"]["encoded"] == 2 * found["signal"]["encoded"] > 0
     assert found["active"]["pink-5-dB"]["made_from"] != found["signal"]["pink-5-dB"]["made_from"]
     assert "snr_over" not in found["active"]["pink-5-dB"] and found["signal"]["pink-5-dB"]["snr_over"] == "signal"
     (corpus / "card.json").write_text("{}")
     over_signal = Distorter(0, snr_over="signal")
     append_rows(out / "results.jsonl", evaluate([Oracle()], load_corpus(corpus, "test"), conditions, out, over_signal))
-    write_report(out, corpus, "test", 2, ["clean", "pink@5"], 0, [])
+    write_report(Report(out=out, corpus=corpus, examples=2, conditions=("clean", "pink@5")))
     other = Oracle(name="other")
     evaluate([other], load_corpus(corpus, "test"), conditions, out, Distorter(0))
     with pytest.raises(InputError, match="have SNRs over active and over signal; evaluate them again with one"):
-        write_report(out, corpus, "test", 2, ["clean", "pink@5"], 0, [])
+        write_report(Report(out=out, corpus=corpus, examples=2, conditions=("clean", "pink@5")))
+
+
+# ---- answers of other systems are scored as ours, and refused where they are not of the questions asked
+
+
+@pytest.fixture
+def annotated(tmp_path):
+    """Three questions, two of them with times; one has no answer."""
+    root = tmp_path / "corpus"
+    (root / "dev").mkdir(parents=True)
+    (root / "p.flac").touch()
+    answers = {"a": (Answer("red boat", 0.5, 1.0),), "b": (Answer("two", 1.0, 1.5), Answer("two cats", 1.0, 2.0)), "c": ()}
+    write_records(root / "dev/passages.jsonl", [Passage("p", "p.flac", 2.0, "a red boat", "", "en")])
+    write_records(root / "dev/questions.jsonl", [Question(i, "p", "", 0.0, "what", "", "en", a) for i, a in answers.items()])
+    return root
+
+
+def scores(annotated, tmp_path, predictions, name="mine"):
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(predictions))
+    printed = import_predictions(Predictions(corpus=annotated, out=tmp_path / "out", file=file, name=name, split="dev"))
+    return printed, {(r.system, r.metric): (r.value, r.n) for r in read_rows(tmp_path / "out/results.jsonl")}
+
+
+def test_texts_are_scored_by_text(annotated, tmp_path):
+    printed, found = scores(annotated, tmp_path, {"a": "The red boat!", "c": "", "b": "two dogs"})
+    assert found == {("mine", "em"): (50, 2), ("mine", "f1"): (pytest.approx(100 * (1 + 2 / 3) / 2), 2)}
+    assert printed.startswith("2 answers of mine; 0 questions have none")
+
+
+def test_times_are_scored_by_time_and_both_by_both(annotated, tmp_path):
+    printed, found = scores(annotated, tmp_path, {"b": [1.0, 2.0]})
+    assert found == {("mine", "ff1"): (50, 2), ("mine", "aos"): (50, 2)} and "1 questions have none" in printed
+    _, found = scores(annotated, tmp_path, {"a": {"text": "boat", "start": 0.5, "end": 1}}, "both")
+    assert {metric: value for (name, metric), (value, _) in found.items() if name == "both"} == {
+        **{"ff1": 50, "aos": 50, "em": 0},
+        "f1": pytest.approx(100 / 3),
+    }
+
+
+def test_a_name_is_no_path(annotated, tmp_path):
+    with pytest.raises(InputError, match="'mine/2' cannot be the name of a system; give a --name without slashes"):
+        scores(annotated, tmp_path, {"a": "boat"}, "mine/2")
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_predictions_of_the_same_name_are_not_replaced(annotated, tmp_path):
+    scores(annotated, tmp_path, {"a": "boat"})
+    scores(annotated, tmp_path, {"a": "boat"})
+    with pytest.raises(InputError, match="holds other predictions called mine; give another --name"):
+        scores(annotated, tmp_path, {"a": "boats"})
+
+
+@pytest.mark.parametrize(
+    ("predictions", "message"),
+    [
+        ([], "is not a JSON object"),
+        ({}, "is not a JSON object"),
+        ({"x": "boat"}, "has the question x, which is not in .*"),
+        ({"a": 3}, "the answer of a is 3"),
+        ({"a": [1.0]}, "the answer of a"),
+        ({"a": [2.0, 1.0]}, "the answer of a"),
+        ({"a": [True, 1.0]}, "the answer of a"),
+        ({"a": {"words": "boat"}}, "the answer of a"),
+        ({"a": {"text": None}}, "the answer of a"),
+        ({"a": {"text": "boat", "start": 1.0}}, "the answer of a"),
+    ],
+)
+def test_what_is_no_prediction_is_one_sentence_and_leaves_nothing(annotated, tmp_path, predictions, message):
+    with pytest.raises(InputError, match=message):
+        scores(annotated, tmp_path, predictions)
+    assert not (tmp_path / "out").exists()
+
+
+# ---- from the command line, on corpora that are text only
+
+
+def answer(corpus, out, systems, **more):
+    return run_evaluation(Qa(**{"corpus": corpus, "out": out, "systems": systems, "conditions": ("clean",)} | more))
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Path:
+    """One passage as a recogniser wrote it, and a written question."""
+    root = tmp_path / "corpus"
+    write_passage(root, Passage("p", "", 0.0, "", "", "en", transcript="anna lost a sliver lantern near oak field"))
+    (root / "card.json").write_text("{}")
+    return root
+
+
+def write_passage(root: Path, passage: Passage) -> None:
+    write_records(root / "test/passages.jsonl", [passage])
+    asked = Question("q", "p", "", 0.0, "what did anna lose", "", "en", (Answer("a silver lantern"),))
+    write_records(root / "test/questions.jsonl", [asked])
+
+
+def test_transcripts_of_the_corpus_are_read_with_written_questions(given: Path, tmp_path: Path) -> None:
+    printed = answer(given, tmp_path / "out", ("cascade-given",))
+    rows = {r.metric: r for r in read_rows(tmp_path / "out/results.jsonl")}
+    assert rows.keys() == {"em", "f1"} and "cascade-given" in printed  # no reference: nothing to count word errors against
+    assert rows["f1"].value > 0 and rows["f1"].n == 1
+
+
+def test_the_table_says_where_snrs_are_over_the_whole_signal(given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Row("dual", "", "pink", 5.0, "ff1", 1.0, None, None, 1, 0, "")
+    monkeypatch.setattr(spoken_qa, "evaluate", lambda *_: [row])
+    printed = {
+        (condition, over): answer(
+            given,
+            tmp_path / f"{condition}-{over}",
+            ("cascade-given",),
+            conditions=(condition,),
+            snr_over=over,
+        )
+        for condition in ("clean", "pink@5")
+        for over in ("active", "signal")
+    }
+    assert [key for key, text in printed.items() if "SNRs are over the whole signal" in text] == [("pink@5", "signal")]
+
+
+def test_a_corpus_without_transcripts_is_one_sentence(given: Path, tmp_path: Path) -> None:
+    write_passage(given, Passage("p", "", 0.0, "anna lost a silver lantern", "", "en"))
+    with pytest.raises(InputError, match="has no transcripts for cascade-given; use the system text"):
+        answer(given, tmp_path / "out", ("cascade-given",))
+    assert not (tmp_path / "out").exists()
+
+
+def test_errors_that_were_fitted_on_what_is_evaluated_are_refused(given: Path, tmp_path: Path) -> None:
+    write_passage(given, Passage("p", "", 0.0, "anna lost a silver lantern", "", "en", transcript="anna lost a sliver lantern"))
+    values = {"kind": "confusions", "card": {"split": "test", "data": data_hash(given, "test")}}
+    (tmp_path / "confusions.json").write_text(json.dumps(values))
+    with pytest.raises(InputError, match="confusions.json was fitted on .*test itself, .* give them with --errors$"):
+        answer(given, tmp_path / "out", ("cascade-simulated@30",), errors=tmp_path / "confusions.json")
+    assert not (tmp_path / "out").exists()
+
+
+def write_split(root: Path, split: str, language: str, passage: str, question: str, answer: str) -> Path:
+    (root / split).mkdir(parents=True)
+    answers = (Answer(answer, char_start=passage.index(answer)),)
+    write_records(root / split / "passages.jsonl", [Passage("p", "", 0.0, passage, "", language)])
+    write_records(root / split / "questions.jsonl", [Question("q", "p", "", 0.0, question, "", language, answers=answers)])
+    (root / "card.json").write_text("{}")
+    return root
+
+
+def test_an_english_reader_answers_a_chinese_corpus(tmp_path):
+    english = write_split(tmp_path / "en", "train", "en", "anna lost a silver lantern", "what did anna lose", "silver lantern")
+    chinese = write_split(tmp_path / "zh", "test", "zh", "安娜丢了一個銀灯笼。", "安娜丢了什么？", "銀灯笼")
+    tokenizer = character_tokenizer(["anna lost a silver lantern what did lose", "安娜丢了一個銀灯笼什么"])
+    tokenizer.save_pretrained(tmp_path / "multilingual")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=192, **sizes)).save_pretrained(
+        tmp_path / "multilingual"
+    )
+    training = TrainingOptions(steps=2, learning_rate=1e-3, warmup_steps=1, save_every=2, bf16=False)
+    options = QaOptions(training, str(tmp_path / "multilingual"), 2, window=32, stride=16, answer=4)
+    train_text(english, tmp_path / "models/zero/text-qa", options)
+    answer(chinese, tmp_path / "out", ("text",), models=str(tmp_path / "models/zero"))
+    found = {r.metric: r.value for r in read_rows(tmp_path / "out/results.jsonl")}
+    assert set(found) == {"em", "f1", "cer"} and found["cer"] == 0 and 0 <= found["f1"] <= 100

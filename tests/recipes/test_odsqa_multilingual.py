@@ -1,8 +1,6 @@
 """The small multilingual encoder of recipes/odsqa: rows for characters, and what is masked."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,15 +11,12 @@ from speechssl.data.records import Passage, write_records
 from speechssl.errors import InputError
 from speechssl.textlm.encoders import TextCodec
 
-PATH = Path(__file__).parents[2] / "recipes/odsqa/multilingual.py"
+from .shared import script
 
 
 @pytest.fixture(scope="module")
 def recipe():
-    spec = importlib.util.spec_from_file_location("multilingual", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("odsqa/multilingual.py")
 
 
 @pytest.fixture

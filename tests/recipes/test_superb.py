@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,8 @@ from speechssl.cli.verbs import config_of
 from speechssl.results import read_rows
 from speechssl.superb.catalogue import ORDER
 
-ROOT = Path(__file__).parents[2]
+from .shared import ROOT, needs
+
 STAGES = {"synthetic": "superb run", "speed": "superb speed", "fsdd": "superb run", "published": "superb run"}
 FIRST = {"pr": "per", "asr": "wer", "qbe": "mtwv", "asv": "eer", "sd": "der", "sf": "slot_f1", "se": "pesq", "ss": "si_sdri"}
 
@@ -56,7 +56,7 @@ def start(exp: Path, environment: dict[str, str], log: Path) -> subprocess.Popen
         return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=file, start_new_session=True)
 
 
-@pytest.mark.skipif(not find_spec("pesq") or not find_spec("espeakng_loader"), reason='needs pip install "speechssl[synth,superb]"')
+@needs("pesq", "espeakng_loader")
 def test_smoke_run_survives_a_kill_in_the_caching_and_evaluates_every_task(tmp_path: Path, environment: dict[str, str]) -> None:
     exp, log = tmp_path / "exp", tmp_path / "log"
     running, began = start(exp, environment, log), time.monotonic()
@@ -77,5 +77,5 @@ def test_smoke_run_survives_a_kill_in_the_caching_and_evaluates_every_task(tmp_p
     assert {r.system for r in read_rows(exp / "fsdd/results.jsonl")} == {"ks", "sid"}
     page = (exp / "report.html").read_text()
     assert all(text in page for text in ("Which layers the tasks use", "misses against false alarms", "not comparable"))
-    said = log.read_text(errors="replace")
-    assert "| pr per ↓ |" in said and "ratio" in said and "left out: none of the published sets is named" in said
+    printed = log.read_text(errors="replace")
+    assert "| pr per ↓ |" in printed and "ratio" in printed and "left out: none of the published sets is named" in printed

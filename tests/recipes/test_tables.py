@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 from speechssl.eval.tables import interval_text
 from speechssl.results import Row, append_rows
 
-RECIPES = Path(__file__).parents[2] / "recipes"
+from .shared import script
+
 ROW = Row("dual", "", "clean", None, "ff1", 61.25, 58.04, 64.5, 9, 0, "")
-
-
-def tables(recipe: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"{recipe}_tables", RECIPES / recipe / "tables.py")
-    assert spec and spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_one_passage_has_no_interval() -> None:
@@ -31,7 +21,7 @@ def test_one_passage_has_no_interval() -> None:
 
 
 def test_a_grid_without_any_ratio_has_its_tables(tmp_path: Path) -> None:
-    robustness = tables("robustness")
+    robustness = script("robustness/tables.py")
     rows = [replace(ROW, encoder=e, condition=c) for e in ("a", "b") for c in ("clean", "unseen-reverb")]
     append_rows(tmp_path / "results.jsonl", rows)
     scores = robustness.Scores.read(tmp_path / "results.jsonl")

@@ -62,25 +62,24 @@ def test_points_lie_where_their_numbers_say():
     assert cascade[1][1] - dual[1][1] == pytest.approx(height * (38 - 45), abs=0.01)
 
 
-def test_crossing_figure_puts_the_word_error_rate_along():
+def test_the_crossing_figure_puts_recognition_errors_along():
     cascade = line_points(crossing().svg, 1)
     (a, _), (b, _), (c, _) = cascade
     assert (c - a) / (b - a) == pytest.approx((80 - 10) / (30 - 10), abs=1e-3)
+    # a chinese cascade is drawn against its character errors
+    drawing = score_against_wer(arrange([replace(r, metric="cer") if r.metric == "wer" else r for r in CROSSING]))
+    assert "CER of" in drawing.svg and "against the character error rate" in drawing.alt and "WER" not in drawing.svg
 
 
-def test_one_condition_gives_no_curve():
+def test_without_two_systems_and_two_conditions_there_is_no_figure():
     assert score_against_snr(arrange([row("dual", "ff1", 40.0)])) is None
     assert score_against_wer(arrange([row("dual", "ff1", 40.0), row("c", "ff1", 4.0), row("c", "wer", 4.0)])) is None
-
-
-def test_curve_without_clean_speech():
-    drawing = score_against_snr(arrange(noisy("ff1", "dual", {10: 30.0, 0: 20.0})))
-    assert ">clean<" not in drawing.svg and ">0\u00a0dB<" in drawing.svg
-
-
-def test_crossing_needs_a_system_without_a_transcript():
+    # crossing needs a system without a transcript
     assert score_against_wer(arrange([r for r in CROSSING if r.system != "dual"])) is None
     assert score_against_wer(arrange([r for r in CROSSING if r.metric != "wer"])) is None
+    # curve without clean speech
+    drawing = score_against_snr(arrange(noisy("ff1", "dual", {10: 30.0, 0: 20.0})))
+    assert ">clean<" not in drawing.svg and ">0\u00a0dB<" in drawing.svg
 
 
 def test_a_panel_for_each_cascade_and_each_noise():
@@ -92,15 +91,13 @@ def test_a_panel_for_each_cascade_and_each_noise():
     assert "ratio, pink noise<" in svg and "ratio, babble<" in svg
 
 
-def test_values_that_are_not_finite_are_not_drawn():
+def test_values_and_intervals_may_be_missing():
     rows = [*CROSSING, row("dual", "ff1", math.nan, "pink", 5.0), row("dual", "wer", math.inf)]
     broken = [Breakdown(system="dual", bucket="short", value=math.nan, low=None, high=None, n=3)]
     drawings = [score_against_snr(arrange(rows)), score_against_wer(arrange(rows))]
     assert all(d and "nan" not in d.svg and "inf" not in d.svg for d in drawings)
     assert bars(arrange(rows), broken) is None
-
-
-def test_intervals_may_be_missing():
+    # intervals may be missing
     with_bars, without = (
         score_against_snr(arrange(noisy("ff1", "dual", {None: 40.0, 0: 30.0}, **given_)))
         for given_ in ({"low": 28.0, "high": 44.0}, {"low": None, "high": math.nan})
@@ -108,7 +105,7 @@ def test_intervals_may_be_missing():
     assert with_bars.svg.count("stroke-opacity: 0.55") == 2 and "stroke-opacity: 0.55" not in without.svg
 
 
-def test_same_numbers_same_bytes_and_no_shared_identifiers():
+def test_figures_share_no_identifier_and_hold_text_alone():
     first, other = curve(), crossing()
     assert score_against_snr(arrange(CROSSING)) == first
     ids = [set(re.findall(r'id="([^"]*)"', d.svg)) for d in (first, other)]
@@ -116,18 +113,16 @@ def test_same_numbers_same_bytes_and_no_shared_identifiers():
     for drawing, known in zip((first, other), ids, strict=True):
         used = re.findall(r'(?:href="|url\()#([^")]*)', drawing.svg)
         assert used and set(used) <= known
-
-
-def test_figures_are_well_formed_text_and_without_outside():
+    # figures are well formed text and without outside
     for drawing in (curve(), crossing()):
         texts = ["".join(e.itertext()) for e in ElementTree.fromstring(drawing.svg).iter("text")]
         assert "DUAL" in texts and "Cascade (CTC)" in texts
         assert "http" not in drawing.svg and "<style" not in drawing.svg and "font-family" not in drawing.svg
-
-
-def test_names_are_text_not_markup_nor_formulas():
+    # names are text not markup nor formulas
     svg = score_against_snr(arrange(noisy("ff1", "<b>$x$ & co", {None: 1.0, 0: 2.0}))).svg
     assert "&lt;b&gt;$x$ &amp; co" in svg
+    # alternative text holds every number
+    assert all(f"{r.value:.1f}" in crossing().alt for r in CROSSING)
 
 
 def test_bars_follow_the_order_given_and_say_how_many():
@@ -139,10 +134,6 @@ def test_bars_follow_the_order_given_and_say_how_many():
     assert texts.count("7 questions") == 2 and "DUAL, long: 52.0" in drawing.alt
 
 
-def test_alternative_text_holds_every_number():
-    assert all(f"{r.value:.1f}" in crossing().alt for r in CROSSING)
-
-
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=9))
 def test_spread_keeps_order_distance_and_range(places: list[float]):
     moved = spread(places, 5.0, 0.0, 100.0)
@@ -151,7 +142,7 @@ def test_spread_keeps_order_distance_and_range(places: list[float]):
     assert min(moved) >= 0 and max(moved) <= 100
 
 
-def test_conditions_from_easy_to_hard_and_seeds_as_mean():
+def test_rows_are_arranged_from_easy_to_hard_with_names_that_tell_apart():
     rows = [row("d", "FF1", 10.0, c, snr) for c, snr in (("reverb", None), ("pink", 0.0), ("pink", 20.0), ("clean", None))]
     rows += [row("d", "ff1", 20.0, seed=1, low=15.0, high=22.0), row("d", "ff1", 12.0, seed=0, low=11.0, high=13.0)]
     results = arrange(rows)
@@ -160,15 +151,8 @@ def test_conditions_from_easy_to_hard_and_seeds_as_mean():
     ]  # fmt: skip
     cell = results.get(results.series[0], "ff1", Condition("clean"))
     assert (cell.value, cell.low, cell.high, cell.seeds) == (16.0, 11.0, 22.0, 2)
-
-
-def test_series_are_told_apart_by_encoder_only_where_needed():
+    # series are reported apart by encoder only where needed
     rows = [row("dual", "ff1", 1.0), row("dual", "ff1", 2.0, encoder="wavlm"), row("cascade", "ff1", 3.0)]
     results = arrange(rows, also=["dual", "cascade", "dual/wavlm", "new"])
     assert [s.label for s in results.series] == ["DUAL · hubert", "DUAL · wavlm", "Cascade", "new"]
     assert results.named("dual/wavlm") == results.series[1] and results.named("nobody") is None
-
-
-def test_a_chinese_cascade_is_drawn_against_its_character_errors():
-    drawing = score_against_wer(arrange([replace(r, metric="cer") if r.metric == "wer" else r for r in CROSSING]))
-    assert "CER of" in drawing.svg and "against the character error rate" in drawing.alt and "WER" not in drawing.svg

@@ -16,7 +16,6 @@ import soundfile
 from speechssl.errors import InputError
 from speechssl.eval.tables import Table
 from speechssl.report.build import build_report
-from speechssl.report.comparison import counted
 from speechssl.report.figures import arrange
 from speechssl.report.listening import WIDTH, Example, Prediction, encode_audio, envelope, locate, outline, region, ticks
 from speechssl.report.spoken_qa import Breakdown, summarise
@@ -43,12 +42,12 @@ def tone(seconds: float = 2.0, rate: int = 16000) -> np.ndarray:
 
 def example(**other: object) -> Example:
     found = Prediction("dual", 1.0, 1.5, 0.61, 66.7)
-    heard = Prediction("cascade-ctc", None, None, None, 0.0, "he red a boo", "boo")
+    encoded = Prediction("cascade-ctc", None, None, None, 0.0, "he red a boo", "boo")
     audio = (b"not really sound", "audio/mpeg")
     values = {
         "id": "q-1", "question_text": "What did he read?", "question_audio": audio, "passage_text": "He read a book.",
         "passage_audio": audio, "seconds": 4.0, "envelope": envelope(tone(), 50), "gold": ((1.0, 2.0),),
-        "answer_text": "a book", "predictions": (found, heard), "condition": "Clean speech",
+        "answer_text": "a book", "predictions": (found, encoded), "condition": "Clean speech",
     }  # fmt: skip
     return Example(**values | other)  # type: ignore[arg-type]
 
@@ -58,13 +57,7 @@ def page(tmp_path: Path, *arguments: object, **options: object) -> str:
     return (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_an_answer_without_times_is_not_judged_by_them(tmp_path):
-    read = Prediction("text", None, None, 0.9, None, "He read a book.", "a book")
-    html = page(tmp_path, [], [example(predictions=(read,))])
-    assert "<b>–</b>" in html and "<b>0</b>" not in html and "what it read" in html
-
-
-def test_multiple_choice_is_told_before_its_word_errors(tmp_path):
+def test_multiple_choice_is_reported_before_its_word_errors(tmp_path):
     some = [Row("units", "", "clean", None, m, v, v, v, 2, 0, "") for m, v in (("wer", 20.0), ("set_accuracy", 50.0))]
     html = page(tmp_path, some)
     assert "Units reaches set accuracy 50.0" in html and html.index(">set accuracy<") < html.index(">WER<")
@@ -98,16 +91,14 @@ class Elements(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_page_refers_to_nothing_outside(tmp_path: Path):
+def test_the_page_refers_to_nothing_outside_and_its_identifiers_resolve(tmp_path: Path):
     text = page(tmp_path, rows(), [example()], BREAKDOWNS, TABLES, {"Date": "2025-01-01"})
     for tag, attributes in Elements(text).found:
         assert tag not in {"link", "iframe", "object", "embed", "base", "img"}
         for name in ("src", "href", "xlink:href", "action", "srcset", "poster", "data"):
             assert (attributes.get(name) or "#").startswith(("#", "data:")), (tag, name)
     assert not re.search(r"https?://|@import|url\((?!#)|fetch\(|XMLHttp", text)
-
-
-def test_identifiers_are_unique_and_references_resolve(tmp_path: Path):
+    # identifiers are unique and references resolve
     found = Elements(page(tmp_path, rows(), [example(), example(id="q-2")], BREAKDOWNS)).found
     ids = [a["id"] for _, a in found if "id" in a]
     assert len(ids) == len(set(ids))
@@ -135,12 +126,10 @@ def test_synthetic_speech_is_named_under_the_title_and_at_every_table_of_results
     assert "Synthetic speech" not in page(tmp_path, rows())
 
 
-def test_best_of_a_column_is_bold(tmp_path: Path):
+def test_the_best_of_a_column_is_bold(tmp_path: Path):
     best = re.findall(r'<td class="best">([\d.]+)', page(tmp_path, [r for r in rows() if r.metric == "ff1"]))
     assert best == ["37.1", "35.0", "63.7", "46.4"]  # DUAL in the noise at 0 dB and with reverberation, then the cascade
-
-
-def test_least_word_error_rate_is_best(tmp_path: Path):
+    # least word error rate is best
     wer = [Row(s, "h", "clean", None, "wer", v, None, None, 5, 0, "") for s, v in (("a", 20.0), ("b", 9.0))]
     assert re.findall(r'<td class="best">([\d.]+)', page(tmp_path, wer)) == ["9.0"]
 
@@ -190,12 +179,14 @@ def test_spans_are_drawn_where_they_are(tmp_path: Path):
     assert [float(v) for v in gold] == [1.0, 2.0, 250.0, 250.0]  # a passage of 4 seconds, 1000 units wide
     assert [float(v) for v in dual] == [1.0, 1.5, 250.0, 125.0]
     assert 'data-seconds="4.0"' in text
-
-
-def test_an_empty_prediction_has_a_score_and_no_span(tmp_path: Path):
+    # an empty prediction has a score and no span
     text = page(tmp_path, [], [example()])
     assert "Play Cascade (CTC)" not in text and "FF1 of Cascade (CTC): </span>0</span>" in text
     assert re.search(r'he red a <mark style="--c: var\(--s\d\)">boo</mark>', text)
+    # an answer without times is not judged by them
+    read = Prediction("text", None, None, 0.9, None, "He read a book.", "a book")
+    html = page(tmp_path, [], [example(predictions=(read,))])
+    assert "<b>–</b>" in html and "<b>0</b>" not in html and "what it read" in html
 
 
 def test_a_system_has_one_colour_everywhere(tmp_path: Path):
@@ -206,13 +197,7 @@ def test_a_system_has_one_colour_everywhere(tmp_path: Path):
     assert table == lane == figure
 
 
-def test_a_region_outside_the_passage_is_cut_and_a_short_one_visible():
-    assert region(3.5, 9.0, 4.0).end == 4.0 and region(3.5, 9.0, 4.0).x == 875.0
-    short = region(3.9999, 4.0, 4.0)
-    assert short.width >= 3 and short.x + short.width <= WIDTH
-
-
-def test_envelope_is_the_peaks():
+def test_envelopes_regions_and_ticks():
     samples = np.zeros(1000, np.float32)
     samples[250], samples[999] = -0.5, 0.25
     peaks = envelope(samples, 4)
@@ -220,6 +205,14 @@ def test_envelope_is_the_peaks():
     assert envelope(np.zeros(7), 600) == (0.0,) * 7 and len(envelope(tone())) == 600
     xs = [float(x) for x in re.findall(r"L([\d.]+) ", outline(peaks))]
     assert xs == [125, 375, 625, 875, 1000, 875, 625, 375, 125]
+    # a region outside the passage is cut and a short one visible
+    assert region(3.5, 9.0, 4.0).end == 4.0 and region(3.5, 9.0, 4.0).x == 875.0
+    short = region(3.9999, 4.0, 4.0)
+    assert short.width >= 3 and short.x + short.width <= WIDTH
+    # ticks are round and few
+    for seconds in (0.4, 2.0, 23.5, 300.0, 5000.0):
+        marks = ticks(seconds)
+        assert 2 <= len(marks) <= 9 and marks[0] == (0.0, "0 s") and marks[-1][0] <= 100
 
 
 @pytest.mark.parametrize("samples", [np.zeros(0), np.zeros((2, 9)), np.array([0.0, np.nan])])
@@ -255,21 +248,17 @@ def test_answer_is_found_nearest_to_its_time():
     assert locate(text, "dog") is None and locate(text, " ") is None
 
 
-def test_summary_says_who_leads():
+def test_the_summary_says_who_leads():
     text = summarise(arrange(rows()))
     assert text.startswith("In clean speech Cascade (CTC) reaches FF1 63.7 and DUAL 41.3.")
     assert "Cascade (CTC) leads in clean speech, DUAL in pink noise at 0\u00a0dB." in text
     assert "from 12.9 to 56.3 % for Cascade (CTC)" in text
     assert summarise(arrange([])) == ""
-
-
-def test_summary_admits_overlap():
+    # summary admits overlap
     pairs = (("a", 50.0, "clean"), ("b", 40.0, "clean"), ("a", 30.0, "reverb"), ("b", 29.0, "reverb"))
     close = [Row(s, "h", c, None, "ff1", v, v - 3, v + 3, 9, 0, "") for s, v, c in pairs]
     assert "a leads at both ends, though the intervals of the first two overlap." in summarise(arrange(close))
-
-
-def test_summary_of_many_systems_stays_short():
+    # summary of many systems stays short
     many = [Row(f"s{i}", "h", "clean", None, "ff1", 90.0 - i, None, None, 9, 0, "") for i in range(7)]
     assert "and s3 87.0 (3 more in the table)." in summarise(arrange(many))
 
@@ -282,27 +271,15 @@ def test_what_only_readers_answered_is_no_speech(tmp_path: Path):
     text = page(tmp_path, read, breakdowns=[Breakdown(system="text", bucket="0-2 s", value=40.0, low=1.0, high=50.0, n=9)])
     assert "As written" in text and "lean speech" not in text
     assert "<dt>Models</dt><dd>exp/models</dd>" in text and "<dt>Encoders</dt>" not in text
-    heard = [*read, Row("dual", "exp/models", "clean", None, "ff1", 60.0, 50.0, 70.0, 9, 0, "")]
-    assert summarise(arrange(heard)).startswith("In clean speech DUAL")
+    encoded = [*read, Row("dual", "exp/models", "clean", None, "ff1", 60.0, 50.0, 70.0, 9, 0, "")]
+    assert summarise(arrange(encoded)).startswith("In clean speech DUAL")
 
 
-def test_one_is_not_several():
-    assert [counted(n, "passage") for n in (0, 1, 2)] == ["0 passages", "1 passage", "2 passages"]
-
-
-def test_ragged_tables_and_lengthless_examples_are_refused(tmp_path: Path):
+def test_tables_keep_the_decimals_that_matter_and_ragged_ones_are_refused(tmp_path: Path):
+    text = page(tmp_path, [], tables=[*TABLES, Table("More", ("x", "y"), ((41.26, None), (3.0, float("nan"))))])
+    assert ">0.603<" in text and ">64<" in text and ">41.3<" in text and text.count(">–<") == 2
+    # ragged tables and lengthless examples are refused
     with pytest.raises(InputError, match="'Ragged' has 2 columns"):
         page(tmp_path, [], tables=[Table("Ragged", ("a", "b"), ((1,),))])
     with pytest.raises(InputError, match="q-1 lasts 0"):
         page(tmp_path, [], [example(seconds=0.0)])
-
-
-def test_table_keeps_the_decimals_that_matter(tmp_path: Path):
-    text = page(tmp_path, [], tables=[*TABLES, Table("More", ("x", "y"), ((41.26, None), (3.0, float("nan"))))])
-    assert ">0.603<" in text and ">64<" in text and ">41.3<" in text and text.count(">–<") == 2
-
-
-def test_ticks_are_round_and_few():
-    for seconds in (0.4, 2.0, 23.5, 300.0, 5000.0):
-        marks = ticks(seconds)
-        assert 2 <= len(marks) <= 9 and marks[0] == (0.0, "0 s") and marks[-1][0] <= 100

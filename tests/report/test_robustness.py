@@ -38,22 +38,18 @@ def plain(value: float = 40.0) -> Row:
     return Row("dual", "hubert", "pink", 5.0, "ff1", value, None, None, 9, 0, "c")
 
 
-def test_tasks_and_encoders_stand_in_the_order_of_the_rows_with_one_colour_each():
+def test_rows_of_a_grid_become_panels_with_one_colour_an_encoder():
     found = panels(rows())
     assert [p.task for p in found] == ["ks", "asr", "dual", "cascade-ctc"]
     assert [e.label for e in found[0].encoders] == ["zeta", "alpha"]
     slots = {(e.label, e.slot) for p in found for e in p.encoders}
     assert slots == {("zeta", 0), ("alpha", 1)}
-
-
-def test_losses_point_the_same_way_for_scores_and_for_errors():
+    # losses point the same way for scores and for errors
     ks, asr, *_ = panels(rows())
     hum = Condition("unseen-hum", 5.0)
     assert [p.loss(p.encoders[0], hum) for p in (ks, asr)] == [25, 25]
     assert ks.loss(ks.encoders[0], CLEAN) == 0 and ks.loss(ks.encoders[0], Condition("seen-x", 1.0)) is None
-
-
-def test_rows_of_a_grid_are_told_from_those_of_systems():
+    # rows of a grid are reported from those of systems
     clean = Row("dual", "hubert", "clean", None, "ff1", 50.0, None, None, 9, 0, "c")
     grid, others = of_grid([*rows(), clean, plain()])
     assert grid == rows() and others == [clean, plain()]
@@ -76,6 +72,15 @@ def test_every_cell_of_the_heat_map_holds_its_score():
     for values in SCORES.values():
         assert all(f"{v:.1f}" in texts for v in values)
     ElementTree.fromstring(drawing.svg)
+    # A page turns ink light on dark; on a light cell it must stay dark
+    svg = heat_map(panels(rows())).svg
+    for number in re.findall(r"<text[^>]*>90\.0</text>", svg):
+        assert "var(" not in number
+    # a missing cell and a noise without snr are drawn
+    some = [r for r in rows() if not (r.encoder == "alpha" and r.condition == "unseen-hum")]
+    some.append(Row("ks", "alpha", "unseen-reverb", None, "acc", 77.7, None, None, 9, 0, "c"))
+    drawing = heat_map(panels(some))
+    assert ">77.7<" in drawing.svg and ">–<" in drawing.svg
 
 
 def test_more_loss_is_darker_and_gains_are_no_loss():
@@ -87,39 +92,21 @@ def test_more_loss_is_darker_and_gains_are_no_loss():
     assert shades[0] == shades[1] > shades[2] > shades[3] > shades[4]
 
 
-def test_numbers_on_cells_do_not_change_with_the_page():
-    """A page turns ink light on dark; on a light cell it must stay dark."""
-    svg = heat_map(panels(rows())).svg
-    for number in re.findall(r"<text[^>]*>90\.0</text>", svg):
-        assert "var(" not in number
-
-
 def test_curves_have_a_band_and_a_line_for_every_encoder():
     svg = curves(panels(rows())).svg
     lines = re.findall(rf'<path d="[^"]*" clip-path="[^"]*" style="[^"]*stroke: var\(--s0, {PALETTE[0][0]}\)', svg)
     assert len(lines) == 4 * 2  # tasks x noises
     assert svg.count("FillBetween") == 6 * 2
-
-
-def test_what_is_relative_curves_is_relative_to_clean_speech():
+    # what is relative curves is relative to clean speech
     found = relative_curves(panels(rows()))
     assert "DUAL, FF1, zeta: Seen pink, 0\u00a0dB 60.0, Seen pink, 5\u00a0dB 80.0, Clean speech 100.0" in found.alt
     assert "Unseen hum, 0\u00a0dB 10.0" in found.alt and ">Cascade<" in found.svg
-
-
-def test_without_data_there_is_no_figure():
+    # without data there is no figure
     clean = [r for r in rows() if r.condition == "clean"]
     assert heat_map(panels(clean)) is curves(panels(clean)) is relative_curves(panels(clean)) is None
     assert relative_curves(panels([r for r in rows() if r.system != "dual"])) is None
     one = [r for r in rows() if r.snr_db in (None, 5.0)]
     assert curves(panels(one)) is None and heat_map(panels(one)) is not None
-
-
-def test_a_missing_cell_and_a_noise_without_snr_are_drawn():
-    some = [r for r in rows() if not (r.encoder == "alpha" and r.condition == "unseen-hum")]
-    some.append(Row("ks", "alpha", "unseen-reverb", None, "acc", 77.7, None, None, 9, 0, "c"))
-    drawing = heat_map(panels(some))
-    assert ">77.7<" in drawing.svg and ">–<" in drawing.svg
 
 
 @pytest.mark.slow
@@ -140,21 +127,15 @@ def test_the_page_has_a_table_a_task_and_its_own_title(tmp_path: Path):
     ids = re.findall(r'\bid="([^"]*)"', page)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'href="#([^"]*)"', page)) <= set(ids)
-
-
-@pytest.mark.slow
-def test_a_page_of_systems_and_of_a_grid_has_both(tmp_path: Path):
-    build_report(tmp_path / "r.html", [*rows(), plain(41.7)])
-    page = (tmp_path / "r.html").read_text()
-    assert "41.7" in page and "What noise costs" in page and "with and without a transcript</title>" in page
-
-
-@pytest.mark.slow
-def test_the_best_of_a_column_is_the_best_encoder_of_its_task(tmp_path: Path):
+    # the best of a column is the best encoder of its task
     build_report(tmp_path / "r.html", rows())
     page = (tmp_path / "r.html").read_text()
     bold = re.findall(r'<td class="best">([0-9.]+)', page)
     assert {"91.0", "85.0", "10.0", "20.0"} <= set(bold) and "90.0" not in bold and "40.0" not in bold
+    # a page of systems and of a grid has both
+    build_report(tmp_path / "r.html", [*rows(), plain(41.7)])
+    page = (tmp_path / "r.html").read_text()
+    assert "41.7" in page and "What noise costs" in page and "with and without a transcript</title>" in page
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from speechssl.errors import InputError
 from speechssl.eval.published import COLUMNS, VALUES, published
 from speechssl.eval.tables import results_table
 from speechssl.report.build import build_report, write_report
+from speechssl.report.config import Report
 from speechssl.report.superb import (
     Artefacts,
     Confusion,
@@ -61,23 +62,21 @@ def found(run):
 
 @pytest.fixture(scope="module")
 def page(run) -> str:
-    write_report(run, None, "test", 2, ["clean"], 0, [])
+    write_report(Report(out=run, examples=2, conditions=("clean",)))
     return (run / "report.html").read_text()
 
 
 # ---- metrics
 
 
-def test_units_and_directions_of_the_metrics():
+def test_units_directions_and_decimals_of_the_metrics():
     assert {m: unit(m) for m in ("acc", "mtwv", "si_sdri", "si_sdri_default", "pesq", "pesq_default", "ratio_cached")} == {
         "acc": "%", "mtwv": "%", "si_sdri": "dB", "si_sdri_default": "dB", "pesq": "", "pesq_default": "", "ratio_cached": "×"
     }  # fmt: skip
     assert {"per", "eer", "der", "slot_cer", "wer_lm", "wer_lm_default", "eer_default"} <= LOWER_IS_BETTER
     assert not {"acc", "slot_f1", "mtwv", "pesq", "stoi", "si_sdri", "acc_default"} & LOWER_IS_BETTER
     assert (decimals("pesq"), decimals("si_sdri"), decimals("wer")) == (2, 1, 1)
-
-
-def test_the_terminal_calls_only_percent_percent():
+    # the terminal calls only percent percent
     text = results_table([row("se", "a", "clean", None, m, 2.345) for m in ("pesq", "stoi", "si_sdr")])
     assert "pesq  " in text and "pesq (" not in text and "stoi (%)" in text and "si_sdr (dB)" in text and "2.35 [" in text
 
@@ -94,16 +93,20 @@ def test_what_a_run_left_is_read_under_the_names_of_its_rows(found):
     assert broken and {t.learning_rate for t in broken} == {0.1}
 
 
-def test_missing_files_are_left_out(tmp_path: Path):
+def test_missing_files_are_left_out_and_folders_name_encoders_and_folds(tmp_path: Path):
     assert not read_artefacts(tmp_path)
     put(tmp_path / "heads" / "a" / "ks" / "card.json", {"layer_weights": "of the robustness grid"})  # no seed: another's
     assert not read_artefacts(tmp_path)
-
-
-def test_folders_within_folders_name_an_encoder(tmp_path: Path):
+    # folders within folders name an encoder
     put(tmp_path / "heads" / "facebook" / "hubert" / "ks" / "seed-7" / "card.json", {"layer_weights": [0.25, 0.75]})
     (head,) = read_artefacts(tmp_path).heads
     assert (head.encoder, head.task, head.seed, head.weights) == ("facebook/hubert", "ks", 7, (0.25, 0.75))
+    # folds are heads of their task
+    for fold in ("fold-1", "fold-2"):
+        path = tmp_path / f"heads/mine/er/{fold}/seed-0/card.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"layer_weights": [0.25, 0.75], "learning_rate": 1e-3, "sweep": []}))
+    assert [(h.encoder, h.task, h.seed) for h in read_artefacts(tmp_path).heads[1:]] == [("mine", "er", 0)] * 2
 
 
 CARD, DETAIL = {"layer_weights": [0.5, 0.5]}, {"encoder": "a", "task": "ks"}
@@ -129,21 +132,16 @@ DETAILS = {
 }
 
 
-@pytest.mark.parametrize("value", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_card_is_one_sentence(tmp_path: Path, value):
-    path = tmp_path / "heads" / "a" / "ks" / "seed-0" / "card.json"
-    put(path, value)
-    with pytest.raises(InputError, match=re.escape(str(path))) as caught:
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [*(("heads/a/ks/seed-0/card.json", v) for v in DAMAGED.values()), *(("details/a/ks.json", v) for v in DETAILS.values())],
+    ids=[*DAMAGED, *DETAILS],
+)
+def test_a_damaged_file_is_one_sentence(tmp_path: Path, path: str, value):
+    put(tmp_path / path, value)
+    with pytest.raises(InputError, match=re.escape(str(tmp_path / path))) as caught:
         read_artefacts(tmp_path)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("value", DETAILS.values(), ids=DETAILS)
-def test_damaged_details_are_one_sentence(tmp_path: Path, value):
-    path = tmp_path / "details" / "a" / "ks.json"
-    put(path, value)
-    with pytest.raises(InputError, match=re.escape(str(path))):
-        read_artefacts(tmp_path)
 
 
 def test_a_damaged_file_leaves_the_old_page(tmp_path: Path):
@@ -153,7 +151,7 @@ def test_a_damaged_file_leaves_the_old_page(tmp_path: Path):
     put(path, {})
     path.write_text(path.read_text()[:-1])
     with pytest.raises(InputError, match="ks.json"):
-        write_report(tmp_path, None, "test", 2, ["clean"], 0, [])
+        write_report(Report(out=tmp_path, examples=2, conditions=("clean",)))
     assert (tmp_path / "report.html").read_text() == "old"
 
 
@@ -167,12 +165,16 @@ def test_a_robustness_grid_is_not_taken_for_superb():
     assert of_superb(grid, Artefacts(heads=(Head("a", "ks", 0, (0.5, 0.5)),)))
 
 
-def test_columns_stand_in_the_benchmarks_order_and_unknown_metrics_at_their_task(found):
+def test_columns_of_clean_speech_stand_in_the_benchmarks_order(found):
     assert [c for c in found.columns if c[0] in ("asr", "sf")] == [
         ("asr", "wer"), ("asr", "wer_lm"), ("sf", "slot_f1"), ("sf", "slot_cer")
     ]  # fmt: skip
     more = of_superb([*rows(1), row("ks", "x", "clean", None, "f1", 3.0)])
     assert more.columns[3:5] == (("ks", "acc"), ("ks", "f1"))
+    # default and ratio rows are no columns of clean speech
+    block = blocks(found)[0]
+    assert not any("default" in h.metric or "speed" in h.metric for h in block.headings)
+    assert sum(width for _, width in block.aspects) == len(block.headings) == 12
 
 
 # ---- tables
@@ -183,27 +185,19 @@ def entries(found, title: str) -> dict[tuple[str, str], list[str]]:
     return {(line.label, line.where): [e.text if e else "" for e in line.entries] for line in block.lines}
 
 
-def test_clean_speech_is_the_mean_over_seeds_with_its_interval():
+def test_clean_speech_is_the_mean_over_seeds_and_the_best_is_marked():
     found = of_superb([row("asv", "a", "clean", None, "eer", v, s) for s, v in enumerate((4.0, 5.0, 9.0))])
     block = blocks(found)[0]
     (entry,) = block.lines[0].entries
     assert (entry.text, entry.small) == ("6.0", "3.8–9.3") and "up to 3 seeds" in block.note
     (heading,) = block.headings
     assert (heading.task, heading.metric, heading.arrow) == ("ASV", "EER", "↓")
-
-
-def test_best_is_least_where_less_is_better():
+    # best is least where less is better
     values = {"a": (5.0, 70.0), "b": (9.0, 80.0)}
     found = of_superb([row(*m, v) for e, vs in values.items() for m, v in zip(
         (("asv", e, "clean", None, "eer"), ("er", e, "clean", None, "acc")), vs, strict=True)])  # fmt: skip
     lines = {line.label: [e.best for e in line.entries] for line in blocks(found)[0].lines}
     assert lines == {"a": [True, False], "b": [False, True]}
-
-
-def test_default_and_ratio_rows_are_no_columns_of_clean_speech(found):
-    block = blocks(found)[0]
-    assert not any("default" in h.metric or "speed" in h.metric for h in block.headings)
-    assert sum(width for _, width in block.aspects) == len(block.headings) == 12
 
 
 def test_published_numbers_stand_apart_and_are_never_ranked_with_ours(found):
@@ -222,14 +216,17 @@ def test_published_columns_are_those_that_we_measured():
     assert [h.task for h in block.headings] == ["ASV"]
     assert [line.entries[0].text for line in block.lines] == ["6.02", "5.11", "4.07", "5.98", "3.77"]
     assert not any(b.strange for b in blocks(of_superb([row("ss", "a", "clean", None, "si_sdri", 9.0)])))
-
-
-def test_published_numbers_fit_their_columns():
+    # published numbers fit their columns
     assert all(len(values) == len(COLUMNS) for values in VALUES.values())
     assert published()["WavLM large"]["sf", "slot_cer"] == 18.36 and published()["HuBERT base"]["sid", "acc"] == 81.42
 
 
-def test_the_lectures_table_averages_the_noises_of_a_group_at_5_db():
+def test_the_lectures_table_averages_the_noises_of_a_group_at_5_db(found):
+    shown = entries(found, "Clean, seen and unseen noise") | {}
+    assert {where for _, where in shown} == {"clean", "seen, 5\u00a0dB", "unseen, 5\u00a0dB"}
+    assert all(all(texts) for texts in shown.values()) and len(next(iter(shown.values()))) == 12
+    extension = entries(found, "Clean, seen and unseen noise, the extension")
+    assert extension[ENCODERS[0], "unseen, 5\u00a0dB"][0] == "2.03"  # PESQ has two decimals
     noises = {"seen-a": (20.0, 60.0), "seen-b": (40.0, 80.0), "unseen-c": (50.0, 90.0)}
     made = [row("asv", "a", "clean", None, "eer", 10.0)]
     made += [row("asv", "a", n, snr, "eer", v) for n, vs in noises.items() for snr, v in zip((6.0, 0.0), vs, strict=True)]
@@ -242,34 +239,21 @@ def test_the_lectures_table_averages_the_noises_of_a_group_at_5_db():
         ("unseen, 6\u00a0dB", 0, "50.0", "+40.0"),
     ]
     assert "mean of a, b" in block.note
-
-
-def test_a_group_of_which_a_noise_is_missing_gives_no_mean():
+    # a group of which a noise is missing gives no mean
     made = [row("asv", e, c, s, "eer", 10.0) for e in "ab" for c, s in (("clean", None), ("seen-x", 5.0), ("seen-y", 5.0))]
     found = of_superb([r for r in made if (r.encoder, r.condition) != ("b", "seen-y")])
     block = next(b for b in blocks(found) if b.title.startswith("Clean, seen"))
     assert {line.label for line in block.lines} == {"a"}
 
 
-def test_every_task_stands_in_the_lectures_table(found):
-    shown = entries(found, "Clean, seen and unseen noise") | {}
-    assert {where for _, where in shown} == {"clean", "seen, 5\u00a0dB", "unseen, 5\u00a0dB"}
-    assert all(all(texts) for texts in shown.values()) and len(next(iter(shown.values()))) == 12
-    extension = entries(found, "Clean, seen and unseen noise, the extension")
-    assert extension[ENCODERS[0], "unseen, 5\u00a0dB"][0] == "2.03"  # PESQ has two decimals
-
-
-def test_tuned_and_default_stand_side_by_side():
+def test_tuned_and_default_speed_ups_and_recognised_texts_have_tables(found):
+    assert ("KS (keywords)", ENCODERS[0], "7.40 ×") in superb_tables(found)[0].rows
+    assert ("PR (phones)", ENCODERS[1], "DH AH K AE T", "DH AH K AH T") in superb_tables(found)[1].rows
     made = [row("asv", "a", "clean", None, m, v) for m, v in (("eer", 5.0), ("eer_default", 8.0))]
     found = of_superb(made, Artefacts(heads=(Head("a", "asv", 0, (1.0,), 1e-3),)))
     block = next(b for b in blocks(found) if b.title.startswith("Tuned"))
     assert [h.task for h in block.headings] == ["lr", "tuned", "default lr"]
     assert [e.text for e in block.lines[0].entries] == ["0.001", "5.0", "8.0"] and "EER" in block.lines[0].label
-
-
-def test_speed_ups_and_what_was_recognised(found):
-    assert ("KS (keywords)", ENCODERS[0], "7.40 ×") in superb_tables(found)[0].rows
-    assert ("PR (phones)", ENCODERS[1], "DH AH K AE T", "DH AH K AH T") in superb_tables(found)[1].rows
 
 
 def test_the_summary_counts_who_leads():
@@ -341,9 +325,7 @@ def test_speakers_of_a_head_are_matched_with_the_true_ones():
     assert match(truth, (Turn("0", 0, 9),)) in ({"0": "A"}, {"0": "B"})
     assert match(truth, (Turn("0", 0, 3), Turn("1", 5, 6), Turn("2", 3, 4)))["2"] == "nobody 1"
     assert match((), (Turn("0", 0, 3),)) == {"0": "nobody 1"} and match(truth, ()) == {}
-
-
-def test_timelines_say_who_spoke_when():
+    # timelines say who spoke when
     line = Timeline("a", "mix", 9.0, (Turn("A", 0, 4), Turn("B", 5, 9)), (Turn("1", 5, 8.5),))
     drawing = timelines(of_superb([], Artefacts(timelines=(line,))))
     assert "mix, A, a: never" in drawing.alt and "mix, B, a: 5.0 to 8.5" in drawing.alt and ">mix<" in drawn(drawing)
@@ -362,22 +344,20 @@ def test_few_and_many_classes_are_drawn(size, names):
     assert len(drawing.svg) < 200_000
 
 
-def test_of_too_many_classes_those_confused_most_are_kept():
-    assert matrix(square(100), False).classes[0] == "class-0" and len(matrix(square(100), False).classes) == MOST
-
-
 def test_cells_are_percent_of_the_truth():
     found = Confusion("a", "ks", "keyword", ("yes", "no", "never"), ((3, 1, 0), (0, 2, 0), (0, 0, 0)))
     assert matrix(found, False).shares == ((0.75, 0.25, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 0.0))
     ((name, drawing),) = confusions(of_superb([], Artefacts(confusions=(found,))))
     assert name == "KS (keywords)" and "most often yes is taken for no (25)" in drawing.alt
     assert all(f">{n}<" in drawing.svg for n in ("75", "25", "100"))
+    # of too many classes those confused most are kept
+    assert matrix(square(100), False).classes[0] == "class-0" and len(matrix(square(100), False).classes) == MOST
 
 
 # ---- the page
 
 
-def test_the_page_is_superbs(page):
+def test_the_page_is_superbs_and_holds_all_that_it_shows(page):
     assert "<title>SUPERB: what speech encoders are good for</title>" in page
     for title in (
         "Clean speech", "Published encoders, on the published sets", "Clean, seen and unseen noise", "Which layers the tasks use",
@@ -387,9 +367,7 @@ def test_the_page_is_superbs(page):
     ):  # fmt: skip
         assert title in page
     assert page.index("Published encoders") > page.index(">Clean speech<")
-
-
-def test_identifiers_are_unique_and_nothing_lies_outside(page):
+    # identifiers are unique and nothing lies outside
     ids = re.findall(r'\bid="([^"]*)"', page)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'href="#([^"]*)"', page)) <= set(ids)
@@ -413,14 +391,23 @@ def test_no_number_is_called_percent_that_is_none(page):
 
 @pytest.mark.slow
 def test_the_same_run_gives_the_same_page(run, page):
-    write_report(run, None, "test", 2, ["clean"], 0, [])
+    write_report(Report(out=run, examples=2, conditions=("clean",)))
     assert (run / "report.html").read_text() == page
 
 
-def test_rows_alone_make_a_page(tmp_path: Path):
+def test_rows_alone_make_a_page_with_escaped_names(tmp_path: Path):
     build_report(tmp_path / "r.html", [row("qbe", "a", "clean", None, "mtwv", -1.25)])
     text = (tmp_path / "r.html").read_text()
     assert "<title>SUPERB" in text and "\u22121.2" in text and 'id="results"' not in text and "<figure" not in text
+    # names are escaped
+    build_report(tmp_path / "r.html", [row("asv", "<b>&x", "clean", None, "eer", 5.0)])
+    assert "<b>&x" not in (tmp_path / "r.html").read_text()
+    # other noises are shown as of any system
+    build_report(
+        tmp_path / "r.html", [row("asv", "a", c, s, "eer", v) for c, s, v in (("clean", None, 5.0), ("babble", 5.0, 33.3))]
+    )
+    text = (tmp_path / "r.html").read_text()
+    assert "33.3" in text[text.index('id="results"') : text.index("rows behind this page")]
 
 
 @pytest.mark.slow
@@ -430,31 +417,10 @@ def test_systems_and_superb_on_one_page_have_both(tmp_path: Path):
     assert "with and without a transcript</title>" in text and "41.7" in text and "Published encoders" in text
 
 
-def test_other_noises_are_shown_as_of_any_system(tmp_path: Path):
-    build_report(
-        tmp_path / "r.html", [row("asv", "a", c, s, "eer", v) for c, s, v in (("clean", None, 5.0), ("babble", 5.0, 33.3))]
-    )
-    text = (tmp_path / "r.html").read_text()
-    assert "33.3" in text[text.index('id="results"') : text.index("rows behind this page")]
-
-
-def test_names_are_escaped(tmp_path: Path):
-    build_report(tmp_path / "r.html", [row("asv", "<b>&x", "clean", None, "eer", 5.0)])
-    assert "<b>&x" not in (tmp_path / "r.html").read_text()
-
-
 def test_a_folder_with_nothing_of_it_says_so(tmp_path: Path):
     append_rows(tmp_path / "results.jsonl", [Row("ks", "a", "clean", None, "acc", 50.0, None, None, 9, 0, "c")])
     with pytest.raises(InputError, match="has neither SUPERB nor a robustness grid; give the corpus"):
-        write_report(tmp_path, None, "test", 2, ["clean"], 0, [])
+        write_report(Report(out=tmp_path, examples=2, conditions=("clean",)))
     put(tmp_path / "heads" / "a" / "ks" / "seed-0" / "card.json", {"layer_weights": [0.5, 0.5]})
-    write_report(tmp_path, None, "test", 2, ["clean"], 0, [])
+    write_report(Report(out=tmp_path, examples=2, conditions=("clean",)))
     assert json.dumps("SUPERB")[1:-1] in (tmp_path / "report.html").read_text()
-
-
-def test_folds_are_heads_of_their_task(tmp_path: Path):
-    for fold in ("fold-1", "fold-2"):
-        path = tmp_path / f"heads/mine/er/{fold}/seed-0/card.json"
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({"layer_weights": [0.25, 0.75], "learning_rate": 1e-3, "sweep": []}))
-    assert [(h.encoder, h.task, h.seed) for h in read_artefacts(tmp_path).heads] == [("mine", "er", 0)] * 2

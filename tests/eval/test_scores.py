@@ -1,4 +1,4 @@
-"""What is kept of every question for a comparison: where its answer stands, and how well its sentence was recognised."""
+"""What is kept of every question for a comparison: kind and place of its answer, and how well its sentence was recognised."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.errors import InputError
-from speechssl.eval.scores import located, question_lines, read_lines, recognition_errors, sentence, write_lines
+from speechssl.eval.scores import TYPES, answer_type, located, question_lines, read_lines, recognition_errors, sentence, write_lines
 from speechssl.eval.spoken_qa import QuestionScore
 from speechssl.io import hash_bytes, read_json
 
@@ -44,7 +44,7 @@ def test_the_sentence_of_an_answer(answer, found):
     assert TEXT[low:high] == found
 
 
-def test_without_punctuation_ten_words_on_either_side_are_the_sentence():
+def test_without_points_ten_words_on_either_side_are_the_sentence():
     words = [f"w{i}" for i in range(100)]
     text = " ".join(words)
     start = text.index("w50 ")
@@ -52,9 +52,7 @@ def test_without_punctuation_ten_words_on_either_side_are_the_sentence():
     assert text[low:high].split() == words[40:62]
     low, high = sentence(text, 0, 2, "en")
     assert text[low:high].split() == words[:11]
-
-
-def test_chinese_sentences_end_at_their_own_points():
+    # chinese sentences end at their own points
     text = "紅船出海。兩隻貓付了錢。完"
     assert sentence(text, 5, 6, "zh") == (5, 12)
 
@@ -68,16 +66,21 @@ def test_an_answer_is_located_by_offset_time_or_text():
     assert located(question(""), passage()) is None
 
 
-def test_the_errors_of_the_sentence_are_not_those_of_the_passage(tmp_path):
-    heard = "a red coat sails two hats paid 3.5 for it and the end"
-    (line,) = question_lines([scored()], corpus(tmp_path, [question()]), {"p": heard})
+def test_errors_of_the_sentence_are_counted_as_the_word_error_rate_does(tmp_path):
+    encoded = "a red coat sails two hats paid 3.5 for it and the end"
+    (line,) = question_lines([scored()], corpus(tmp_path, [question()]), {"p": encoded})
     assert line["sentence_wer"] == pytest.approx(2 / 6)  # cats, and "€3.5" without euros; "and" counts where "the" stands
     assert (line["passage_errors"], line["passage_words"]) == (4, 12)
-    (line,) = question_lines([scored()], corpus(tmp_path, [question("red boat")]), {"p": heard})
+    (line,) = question_lines([scored()], corpus(tmp_path, [question("red boat")]), {"p": encoded})
     assert line["sentence_wer"] == 0.25
+    # a passage that was not recognised is wrong throughout
+    (line,) = question_lines([scored()], corpus(tmp_path, [question()]), {"other": "x"})
+    assert line["sentence_wer"] == 1 and line["passage_errors"] == line["passage_words"] == 12
+    # errors are counted as the word error rate does
+    assert recognition_errors(passage("one colour two"), "1 color three and") == (3, [2, 2])
 
 
-def test_what_is_not_known_is_none(tmp_path):
+def test_what_is_not_known_is_none_and_times_give_length_and_position(tmp_path):
     data = corpus(tmp_path, [question("dogs")])
     (silent,) = question_lines([scored()], data, {})
     assert (silent["sentence_wer"], silent["passage_errors"], silent["position"], silent["answer_seconds"]) == (
@@ -91,14 +94,7 @@ def test_what_is_not_known_is_none(tmp_path):
     unheard = corpus(tmp_path, [question("red boat")], text="", transcript="a red boat")
     (given,) = question_lines([scored()], unheard, {"p": "a red boat"})
     assert given["sentence_wer"] is None and given["passage_words"] is None and given["position"] == 0.6
-
-
-def test_a_passage_that_was_not_recognised_is_wrong_throughout(tmp_path):
-    (line,) = question_lines([scored()], corpus(tmp_path, [question()]), {"other": "x"})
-    assert line["sentence_wer"] == 1 and line["passage_errors"] == line["passage_words"] == 12
-
-
-def test_length_and_position_by_time(tmp_path):
+    # length and position by time
     data = corpus(tmp_path, [question("two cats", start=4.0, end=6.0, relation="paid")], seconds=20.0)
     (line,) = question_lines([scored()], data, {})
     assert (line["answer_seconds"], line["answer_words"], line["position"], line["type"], line["relation"]) == (
@@ -108,10 +104,6 @@ def test_length_and_position_by_time(tmp_path):
         "person",
         "paid",
     )
-
-
-def test_errors_are_counted_as_the_word_error_rate_does():
-    assert recognition_errors(passage("one colour two"), "1 color three and") == (3, [2, 2])
 
 
 def test_a_file_has_a_card_with_its_hash(tmp_path):
@@ -124,17 +116,13 @@ def test_a_file_has_a_card_with_its_hash(tmp_path):
                     "synthetic": "", "system": "text"}  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"id": 3}', '{"id": "a"}\n{"id": "a"}'])
-def test_damaged_scores_are_named(tmp_path: Path, text):
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"id": 3}', '{"id": "a"}\n{"id": "a"}'])
+def test_damaged_and_missing_scores_are_named(tmp_path: Path, text):
     path = tmp_path / "clean.jsonl"
-    path.write_text(text)
+    if text is not None:
+        path.write_text(text)
     with pytest.raises(InputError, match=r"clean\.jsonl.* evaluate again"):
         read_lines(path)
-
-
-def test_missing_scores_are_named(tmp_path):
-    with pytest.raises(InputError, match="evaluate again"):
-        read_lines(tmp_path / "clean.jsonl")
 
 
 def test_evaluation_leaves_scores(tmp_path):
@@ -165,3 +153,54 @@ def test_evaluation_leaves_scores(tmp_path):
     (line,) = read_lines(tmp_path / "out/scores/text/clean.jsonl")
     assert (line["f1"], line["ff1"], line["sentence_wer"], line["type"]) == (1, None, 0, "person")
     assert read_json(tmp_path / "out/scores/text/clean.card.json")["condition"] == "clean"
+
+
+# ---- kinds of answers, by rule: question words in English and Chinese, then the form of the answer
+
+ENGLISH = [
+    ("When was the bridge built?", "late that year", "date"),
+    ("In which year did lydia bailey move", "nineteen forty four", "date"),
+    ("What opened it?", "4 May 1998", "date"),
+    ("What came before?", "the winter of nineteen sixty", "date"),
+    ("How many people live there?", "a handful", "number"),
+    ("How long is it?", "3.5 km", "number"),
+    ("What does jacob armstrong owe", "sixty one thousand euros", "number"),
+    ("Who taught colin foster at school", "joanna cameron", "person"),
+    ("Whose boat was it?", "the captain's", "person"),
+    ("Where does molly andrews work", "victory gallery", "place"),
+    ("What city is it in?", "Paris", "place"),
+    ("Why did he leave?", "rain", "reason"),
+    ("How does helen travel", "purple truck", "manner"),
+    ("What happened?", "the bridge that they had built fell into the river", "clause"),
+    ("What was it called?", "Tower of London", "proper noun"),
+    ("what was it called", "tower of london", "other"),
+    ("What did carl buy", "woollen pillow", "other"),
+    ("", "", "other"),
+]
+CHINESE = [
+    ("這座橋是什麼時候建的？", "去年", "date"),
+    ("他出生於哪一年？", "1949", "date"),
+    ("開幕日期", "1998年5月4日", "date"),
+    ("有多少人住在那裡？", "很多", "number"),
+    ("共有幾個？", "三個", "number"),
+    ("面積", "3.5平方公里", "number"),
+    ("創辦人是誰？", "王小明", "person"),
+    ("總部在哪裡？", "臺北", "place"),
+    ("他住在哪個城市？", "臺北", "place"),
+    ("他為什麼離開？", "下雨", "reason"),
+    ("他如何離開？", "坐船", "manner"),
+    ("發生了甚麼事？", "他們建造的那座橋在大雨之後倒塌了", "clause"),
+    ("這是甚麼動物？", "白熊", "other"),
+]
+
+
+@pytest.mark.parametrize(
+    ("language", "question", "answer", "kind"),
+    [*(("en-gb", *case) for case in ENGLISH), *(("zh-TW", *case) for case in CHINESE)],
+)
+def test_the_kind_of_an_answer(language, question, answer, kind):
+    assert answer_type(question, answer, language) == kind
+
+
+def test_every_kind_is_tried():
+    assert {kind for *_, kind in ENGLISH} == set(TYPES)
