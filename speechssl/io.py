@@ -93,11 +93,6 @@ def hash_files(paths: Iterable[Path]) -> str:
     return hash_bytes(*(hashlib.sha256(Path(p).read_bytes()).digest() for p in paths))
 
 
-def hash_content(content: bytes) -> str:
-    """What `hash_files` gives for one file with this content."""
-    return hash_bytes(hashlib.sha256(content).digest())
-
-
 def hash_json(value: Any) -> str:
     return hash_bytes(json.dumps(value, sort_keys=True, ensure_ascii=False).encode())
 

@@ -11,28 +11,24 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from speechssl.config import Range
 from speechssl.errors import InputError
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """A field as an option. kind: its type without None; title: of its group."""
 
-    field: Field[Any]
+    name: str
+    metadata: Mapping[str, Any]
     kind: Any
     default: Any
     title: str
     optional: bool
-
-    @property
-    def name(self) -> str:
-        return self.field.metadata.get("name") or self.field.name
 
 
 def options_of(config: type, default: Any = None, title: str = "", without: Sequence[str] = ()) -> Iterator[Option]:
@@ -45,7 +41,8 @@ def options_of(config: type, default: Any = None, title: str = "", without: Sequ
         elif "help" in f.metadata and f.name not in without:
             kinds = [k for k in get_args(hints[f.name]) if k is not type(None)]
             optional = get_origin(hints[f.name]) in (typing.Union, types.UnionType) and len(kinds) < len(get_args(hints[f.name]))
-            yield Option(f, kinds[0] if optional else hints[f.name], value, title, optional)
+            kind = kinds[0] if optional else hints[f.name]
+            yield Option(f.metadata.get("name") or f.name, f.metadata, kind, value, title, optional)
 
 
 def build(config: type, values: Mapping[str, Any], default: Any = None, without: Sequence[str] = ()) -> Any:
@@ -107,8 +104,7 @@ def about(config: type) -> str:
 
 
 def _add(place: Any, option: Option) -> None:
-    metadata, default = option.field.metadata, option.default
-    name, help = option.name, metadata["help"]
+    name, metadata, default, help = option.name, option.metadata, option.default, option.metadata["help"]
     if metadata.get("positional"):
         many = get_origin(option.kind) is tuple
         kind, nargs = (get_args(option.kind)[0], "+") if many else (option.kind, metadata["nargs"])

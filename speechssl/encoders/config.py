@@ -69,7 +69,10 @@ class ModelsGet:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelsList:
-    """list the checkpoints in the models folder, with source, size and licence, and those that can be downloaded"""
+    """list the checkpoints in the models folder, with source, size and licence, and those that can be downloaded
+
+    speechssl models list
+    """
 
     def run(self) -> None:
         from speechssl.encoders.packages import PACKAGES, installed
