@@ -68,4 +68,4 @@ def check_units_of(folder: Path, card: Mapping[str, Any], extractor: UnitExtract
     """Raises InputError where the reader in `folder`, with this card, was trained on units that mean something else."""
     units = card.get("units")
     if not isinstance(units, dict) or units.get("codebook") not in extractor.codebook.names:
-        raise InputError(f"{folder} was trained on units of another codebook than {codebook}; train it again")
+        raise InputError(f"{folder} was trained on other units than those of {codebook}; train it again")
