@@ -19,7 +19,7 @@ There are not as many times as texts: a row has the times of those of its differ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -560,19 +560,14 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
         for name, why in errors.items():
             report.count(name, "questions", 0)
             report.remark(name, f"splits that cannot be read ({name})", f"nothing was made of it: {why}")
-        _check_common(splits, roots[0])
+        owner: dict[str, str] = {}  # of recordings in folders that name no split, which may not be of two
+        for split in splits:
+            for name in (*(n for p in split.passages.values() for n in p.names), *map(split.question_recording, split.rows)):
+                if name in split.common and owner.setdefault(name, split.name) != split.name:
+                    raise InputError(
+                        f"{split.recordings[name]} may belong to {owner[name]} or to {split.name}; put the recordings of each "
+                        f"split of {roots[0]} in a folder that is named after it, such as {split.name}_audios"
+                    )
         made = {split.name: split_records(split, out, wanted.speak, wanted.workers) for split in splits}
         prepare.check_used(made, report, roots[0])
         return prepare.write_corpus(out, prepare.synthesise_missing(out, made, report, wanted), report, ABOUT)
-
-
-def _check_common(splits: Iterable[Split], source: Path) -> None:
-    """Raises InputError where two splits would take one recording: both name theirs alike, and its folder names no split."""
-    owner: dict[str, str] = {}
-    for split in splits:
-        for name in (*(n for p in split.passages.values() for n in p.names), *map(split.question_recording, split.rows)):
-            if name in split.common and owner.setdefault(name, split.name) != split.name:
-                raise InputError(
-                    f"{split.recordings[name]} may belong to {owner[name]} or to {split.name}; put the recordings of each split of "
-                    f"{source} in a folder that is named after it, such as {split.name}_audios"
-                )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,13 @@ def tidy(text: str) -> str:
 
 def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitRecords:
     """A passage a story; one a version where its questions do not agree about it, so that nothing is lost."""
-    items = list(_whole(split, paths, report))
+    items: list[_Item] = []
+    for path in paths:
+        try:
+            items.append(_read(path, split, report))
+        except _Broken as error:
+            reason, line = error.args
+            report.set_aside(split, "questions", path.stem, reason, file=path.name, line=line)
     names: dict[tuple[str, tuple[str, ...]], str] = {}  # (story, sentences) -> id of its passage
     versions: Counter[str] = Counter()
     for item in items:
@@ -178,16 +184,6 @@ def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitR
     ]
     wanted = set(report.slice(split, (p.id for p in passages), Counter(q.passage for q in questions)))
     return SplitRecords([p for p in passages if p.id in wanted], [q for q in questions if q.passage in wanted])
-
-
-def _whole(split: str, paths: Sequence[Path], report: PrepareReport) -> Iterator[_Item]:
-    """The contents of the files; a broken one is set aside."""
-    for path in paths:
-        try:
-            yield _read(path, split, report)
-        except _Broken as error:
-            reason, line = error.args
-            report.set_aside(split, "questions", path.stem, reason, file=path.name, line=line)
 
 
 def _remark(split: str, items: Sequence[_Item], names: Mapping[tuple[str, tuple[str, ...]], str], report: PrepareReport) -> None:
