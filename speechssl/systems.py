@@ -18,7 +18,7 @@ from speechssl.audio import SAMPLE_RATE, check_audio, read_audio
 from speechssl.cascade.system import SIMULATED, TEXT_SYSTEMS, load_cascade, load_recogniser, load_simulated, load_text
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import TimedAnswer, load_dual
-from speechssl.encoders.shared import SharedEncoder, shared_encoder
+from speechssl.encoders.load import SharedEncoder, shared_encoder
 from speechssl.errors import InputError
 from speechssl.io import DEFAULT, model_folder, read_json
 from speechssl.speechbert.system import load_speechbert

@@ -12,7 +12,7 @@ import torch
 
 from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.model import load_reader, save_reader
-from speechssl.encoders.shared import SharedEncoder
+from speechssl.encoders.load import SharedEncoder
 from speechssl.errors import InputError
 from speechssl.io import model_folder
 from speechssl.systems import load_systems

@@ -10,7 +10,7 @@ import numpy as np
 from common import CODEBOOK, encoder, row, save, sentences, settings
 
 from speechssl.encoders.base import SpeechEncoder
-from speechssl.units.extract import extractor_of
+from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook
 
 

@@ -9,7 +9,7 @@ from common import CODEBOOK, encoder, row, save, sentences, settings
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.base import Chunking
-from speechssl.units.extract import extractor_of
+from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import load_codebook
 
 

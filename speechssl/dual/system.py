@@ -15,7 +15,7 @@ from speechssl.dual.model import load_reader
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.errors import InputError
 from speechssl.timing import RunLength, interval_of_units
-from speechssl.units.extract import UnitExtractor, extractor_of
+from speechssl.units.features import UnitExtractor, extractor_of
 from speechssl.units.kmeans import load_codebook
 
 

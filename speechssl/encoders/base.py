@@ -49,7 +49,10 @@ class Chunking:
 
     seconds: float = 40.0
     context: float = 2.0
-    whole: float = 40.0
+
+    @property
+    def whole(self) -> float:  # no field: cards of units and of cached states hold the fields
+        return self.seconds
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,11 @@ class SpeechEncoder:
             raise ValueError(f"samples have the shape {samples.shape}; give one channel, (N,)")
         if self.grid.frames(len(samples)) == 0:
             raise ValueError(f"{len(samples)} samples are fewer than the {self.grid.receptive} that one frame needs")
-        mean, square = _moments(samples)
+        total = squares = 0.0  # in float64, the same on any number of threads
+        for first in range(0, len(samples), BLOCK):
+            block = samples[first : first + BLOCK].astype(np.float64)
+            total, squares = total + float(block.sum()), squares + float(np.square(block, out=block).sum())
+        mean, square = total / max(len(samples), 1), squares / max(len(samples), 1)
         if not np.isfinite(square):
             raise ValueError("the samples hold numbers that are not finite, or are far too large")
         if not self.normalise:
@@ -147,16 +154,6 @@ class SpeechEncoder:
             inner = slice(first - left, min(first + size, frames) - left)
             # float() copies bf16; clone, lest a view keep the context alive
             yield (x[inner].clone().float() for x in self.engine.states(piece, statistics, last))
-
-
-def _moments(samples: np.ndarray) -> tuple[float, float]:
-    """Mean and mean square, in float64, the same on any number of threads."""
-    total = squares = 0.0
-    for first in range(0, len(samples), BLOCK):
-        block = samples[first : first + BLOCK].astype(np.float64)
-        total, squares = total + float(block.sum()), squares + float(np.square(block, out=block).sum())
-    count = max(len(samples), 1)
-    return total / count, squares / count
 
 
 def hash_weights(model: torch.nn.Module) -> str:

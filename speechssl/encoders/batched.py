@@ -115,7 +115,7 @@ class BatchedEngine:
 
     @torch.inference_mode()
     def statistics(self, wave: torch.Tensor) -> Fitted:
-        """The first convolution with this utterance's group norm in it. wave: (N,) float32."""
+        """The first convolution with this utterance's group norm folded in. wave: (N,) float32."""
         return self._fitted(wave[None].to(self.device), torch.tensor([len(wave)], device=self.device))
 
     @torch.inference_mode()

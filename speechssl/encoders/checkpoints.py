@@ -20,7 +20,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from speechssl.encoders.unpickle import plain, read_pt
-from speechssl.errors import InputError
+from speechssl.errors import InputError, first_line
 from speechssl.io import read_json
 
 KINDS = ("huggingface", "torchaudio", "fairseq")
@@ -58,14 +58,8 @@ CONV_NORMS: dict[str, Row] = {  # of the front end: one group norm after the fir
 }
 WEIGHT_NORM = (("parametrizations.weight.original0", "weight_g"), ("parametrizations.weight.original1", "weight_v"))
 
-PREFIXES = (
-    "w2v_encoder.w2v_model.",
-    "w2v_model.",
-    "wav2vec2.",
-    "model.wav2vec2.",
-    "model.",
-    "module.",
-)  # of the encoder in a model
+# of the encoder inside a larger model
+PREFIXES = ("w2v_encoder.w2v_model.", "w2v_model.", "wav2vec2.", "model.wav2vec2.", "model.", "module.")
 EXTRAS = (  # what a checkpoint holds beyond the encoder: listed, and left out
     r"quantizer\..+", r"project_q\..+", r"project_hid\..+", r"target_glu\..+",  # wav2vec 2.0's pre-training
     r"final_proj\..+", r"label_embs_concat", r"mask_generator\..+", r"logit_generator\..+",  # HuBERT's
@@ -79,34 +73,10 @@ def is_extra(name: str) -> bool:
     return any(re.fullmatch(pattern, name) for pattern in EXTRAS)
 
 
-def conv_norm(names: Iterable[str]) -> str | None:
-    """group or layer, by the names of a front end; None where it has one convolution and both have the same names."""
-    names = set(names)
-    if any(re.fullmatch(re.escape(CONV) + r"\d+\.2\.1\.weight", name) for name in names):
-        return "layer"
-    if names & {CONV + "0.2.weight", CONV + "1.0.weight", CONV + "1.conv.weight"}:
-        return "layer" if CONV + "1.layer_norm.weight" in names else "group"
-    return None
-
-
-def strip(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same weights without the prefix that the encoder has inside a larger model, and without that of the whole model."""
-    prefix = next((p for p in PREFIXES if any(name.startswith(p + CONV) for name in state)), "")
-    outer = "model." if prefix.startswith("model.") else ""
-    return {name.removeprefix(prefix if name.startswith(prefix) else outer): tensor for name, tensor in state.items()}
-
-
-def split_extras(state: Mapping[str, torch.Tensor], kind: str) -> tuple[dict[str, torch.Tensor], list[str]]:
-    """The encoder's weights, and the names of what is known not to be its own."""
-    rows = [row[KINDS.index(kind)] for row in NAMES]
-    left_out = sorted(name for name in state if is_extra(name) and name not in rows)
-    return {name: tensor for name, tensor in state.items() if name not in left_out}, left_out
-
-
 def rename(state: Mapping[str, torch.Tensor], source: str, target: str, norm: str, where: str) -> dict[str, torch.Tensor]:
-    """Weights under the names of another world.
+    """Weights under the names of another library.
 
-    norm: group or layer (`conv_norm`); where: what the weights are from, for the message.
+    norm: of the front end, group or layer; where: what the weights are from, for the message.
     Raises InputError that names what the table does not have.
     """
     a, b = KINDS.index(source), KINDS.index(target)
@@ -158,7 +128,7 @@ class Architecture:
     model_type: str | None = None  # of transformers; HuBERT and wav2vec 2.0 compute the same
     norm: str | None = None  # of the front end: group or layer
     max_distance: int | None = None  # of WavLM's relative positions
-    convolutions: tuple[tuple[int, int], ...] | None = None  # (C, K) that the strides go with
+    convolutions: tuple[tuple[int, ...], ...] | None = None  # (C, K) that the strides go with
 
     def over(self, other: Architecture) -> Architecture:
         """This, and where it states nothing the other."""
@@ -167,22 +137,35 @@ class Architecture:
 
 def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
     """Of fairseq's `cfg` ({"model": ..., "task": ...}) or older `args` (all in one). Raises InputError for another activation."""
+
+    def section(settings: dict[str, Any], name: str) -> dict[str, Any]:
+        return found if isinstance(found := settings.get(name), dict) else settings
+
+    def of_type(section: dict[str, Any], name: str, kind: type) -> Any:
+        return value if type(value := section.get(name)) is kind else None  # not "${task.normalize}"
+
     settings = settings if isinstance(settings, dict) else {}
-    model, task = _section(settings, "model"), _section(settings, "task")
+    model, task = section(settings, "model"), section(settings, "task")
     before = model.get("w2v_args")  # a fine-tuned model holds the settings of its pre-training
     if isinstance(before, dict):
-        model = _section(before, "model")
+        model = section(before, "model")
     if model.get("activation_fn", "gelu") != "gelu":
         raise InputError(
             f"{where} has the activation {model['activation_fn']}, and only gelu is supported; give another checkpoint"
         )
-    layers = _convolutions(model.get("conv_feature_layers"))
+    # an expression such as "[(512,10,5)] + [(512,3,2)] * 4 + [(512,2,2)] * 2", of (C, K, stride)
+    layers: list[tuple[int, ...]] = []
+    text = model.get("conv_feature_layers")
+    if isinstance(text, str) and re.fullmatch(r"[\s\d()\[\],*+]+", text):
+        for listed, times in re.findall(r"\[([^\]]*)\]\s*(?:\*\s*(\d{1,2}))?", text):
+            found = re.findall(r"\(\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)", listed)
+            layers += [tuple(map(int, numbers)) for numbers in found] * int(times or 1)
     name = str(model.get("_name") or model.get("arch") or "")
     return Architecture(
         strides=tuple(stride for _, _, stride in layers) or None,
-        heads=_of_type(model, "encoder_attention_heads", int),
-        pre_norm=_of_type(model, "layer_norm_first", bool),
-        normalise=_of_type(task, "normalize", bool),
+        heads=of_type(model, "encoder_attention_heads", int),
+        pre_norm=of_type(model, "layer_norm_first", bool),
+        normalise=of_type(task, "normalize", bool),
         model_type="hubert" if "hubert" in name else "wav2vec2" if name else None,
         convolutions=tuple((channels, kernel) for channels, kernel, _ in layers) or None,
     )
@@ -201,12 +184,16 @@ def architecture_of_torchaudio(arguments: Mapping[str, Any]) -> Architecture:
     )
 
 
-def complete(stated: Architecture, state: Mapping[str, torch.Tensor], where: str) -> tuple[Architecture, list[str]]:
-    """`stated` without any None, and in words what was assumed.
+def config_of(stated: Architecture, state: Mapping[str, torch.Tensor], where: str) -> tuple[Any, bool, list[str]]:
+    """The configuration of transformers, whether the input is normalised, and in words what was assumed.
 
-    state: weights under Hugging Face's names. Raises InputError where there is nothing to take.
+    state: weights under Hugging Face's names. Raises InputError where what must be known is neither stated nor usual.
     """
+
     shapes = convolution_shapes(state, where)
+    kernels = tuple(k for _, _, k in shapes)
+    width = shape(state, PROJECTION + "weight", where)[0]
+    _, grouped, positions = shape(state, POSITIONS, where)
     if stated.convolutions is not None and stated.convolutions != tuple((c, k) for c, _, k in shapes):
         raise InputError(f"the convolutions of {where} do not match its settings; fetch or make it again")
     if stated.norm is None:
@@ -214,64 +201,83 @@ def complete(stated: Architecture, state: Mapping[str, torch.Tensor], where: str
             f"{where} has one convolution and does not state how it is normalised; give a checkpoint with its settings"
         )
     guesses = []
-    if stated.strides is None:
-        if tuple(k for _, _, k in shapes) != KERNELS:
-            kernels = ", ".join(str(k) for _, _, k in shapes)
+    strides = stated.strides
+    if strides is None:
+        if kernels != KERNELS:
+            listed = ", ".join(map(str, kernels))
             raise InputError(
-                f"{where} does not state its strides, and its kernels ({kernels}) are unusual; use `speechssl convert --strides`"
+                f"{where} does not state its strides, and its kernels ({listed}) are unusual; use `speechssl convert --strides`"
             )
-        stated, guesses = replace(stated, strides=STRIDES), ["strides 5 2 2 2 2 2 2"]
-    if stated.heads is None:
-        width, constant = shape(state, PROJECTION + "weight", where)[0], state.get("encoder.layers.0.attention.gru_rel_pos_const")
+        strides = STRIDES
+        guesses.append("strides 5 2 2 2 2 2 2")
+    heads, constant = stated.heads, state.get("encoder.layers.0.attention.gru_rel_pos_const")
+    if heads is None:
         if constant is not None and constant.ndim == 4:  # WavLM's has an axis of heads
-            stated = replace(stated, heads=constant.shape[1])
+            heads = constant.shape[1]
         elif width % HEAD_WIDTH:
             reason = f"{width} is no multiple of {HEAD_WIDTH}"
             raise InputError(f"{where} does not state its number of heads, and {reason}; give --heads to `speechssl convert`")
         else:
-            stated = replace(stated, heads=width // HEAD_WIDTH)
-        guesses.append(f"{stated.heads} heads")
-    if stated.pre_norm is None:  # as in the published models: large ones have both
-        stated = replace(stated, pre_norm=stated.norm == "layer")
-        guesses.append(f"layer norm {'before' if stated.pre_norm else 'after'} attention")
-    if stated.normalise is None:
-        stated = replace(stated, normalise=stated.norm == "layer")
-        guesses.append(f"input {'' if stated.normalise else 'not '}normalised")
-    if stated.model_type == "wavlm" and stated.max_distance is None:
-        stated = replace(stated, max_distance=MAX_DISTANCE)
-        guesses.append(f"relative positions up to {MAX_DISTANCE} frames")
-    return stated, guesses
-
-
-def config_of(stated: Architecture, state: Mapping[str, torch.Tensor], where: str) -> Any:
-    """The configuration of transformers. stated: complete; state: weights under Hugging Face's names."""
-    shapes, width = convolution_shapes(state, where), shape(state, PROJECTION + "weight", where)[0]
-    _, grouped, positions = shape(state, POSITIONS, where)
-    strides, heads = stated.strides or (), stated.heads or 0
+            heads = width // HEAD_WIDTH
+        guesses.append(f"{heads} heads")
+    pre_norm = stated.pre_norm
+    if pre_norm is None:  # as in the published models: large ones have both
+        pre_norm = stated.norm == "layer"
+        guesses.append(f"layer norm {'before' if pre_norm else 'after'} attention")
+    normalise = stated.normalise
+    if normalise is None:
+        normalise = stated.norm == "layer"
+        guesses.append(f"input {'' if normalise else 'not '}normalised")
+    relative = {}
+    if stated.model_type == "wavlm":
+        if stated.max_distance is None:
+            guesses.append(f"relative positions up to {MAX_DISTANCE} frames")
+        buckets = shape(state, "encoder.layers.0.attention.rel_attn_embed.weight", where)[0]
+        relative = {"num_buckets": buckets, "max_bucket_distance": stated.max_distance or MAX_DISTANCE}
     if len(strides) != len(shapes) or min(strides) < 1:
         raise InputError(f"{where} has {len(shapes)} convolutions, and {len(strides)} strides were given; give one for each")
     if heads < 1 or width % heads:
         raise InputError(f"{where} has width {width}, which is no multiple of {heads} heads; give --heads")
-    kind, relative = stated.model_type or "wav2vec2", {}
-    if kind == "wavlm":
-        buckets = shape(state, "encoder.layers.0.attention.rel_attn_embed.weight", where)[0]
-        relative = {"num_buckets": buckets, "max_bucket_distance": stated.max_distance}
-    return AutoConfig.for_model(
-        kind,
+    config = AutoConfig.for_model(
+        stated.model_type or "wav2vec2",
         conv_dim=tuple(c for c, _, _ in shapes),
-        conv_kernel=tuple(k for _, _, k in shapes),
+        conv_kernel=kernels,
         conv_stride=strides,
         conv_bias=CONV + "0.conv.bias" in state,
         feat_extract_norm=stated.norm,
         hidden_size=width,
-        num_hidden_layers=_count(state, r"encoder\.layers\.(\d+)\..+", where),
+        num_hidden_layers=count(state, r"encoder\.layers\.(\d+)\..+", where),
         num_attention_heads=heads,
         intermediate_size=shape(state, "encoder.layers.0.feed_forward.intermediate_dense.weight", where)[0],
         num_conv_pos_embeddings=positions,
         num_conv_pos_embedding_groups=width // max(grouped, 1),
-        do_stable_layer_norm=stated.pre_norm,
+        do_stable_layer_norm=pre_norm,
         **relative,
     )
+    return config, normalise, guesses
+
+
+def convolution_shapes(state: Mapping[str, torch.Tensor], where: str) -> list[tuple[int, ...]]:
+    """(C', C, K) of the front end's convolutions."""
+    number = count(state, re.escape(CONV) + r"(\d+)\.conv\.weight", where)
+    return [shape(state, f"{CONV}{n}.conv.weight", where) for n in range(number)]
+
+
+def count(state: Mapping[str, torch.Tensor], pattern: str, where: str) -> int:
+    """How many parts there are, numbered from 0. pattern: of the names of weights, with a group for the number."""
+    numbers = {int(found[1]) for name in state if (found := re.fullmatch(pattern, name))}
+    if numbers != set(range(len(numbers))) or not numbers:
+        shown = pattern.replace("\\", "")
+        raise InputError(f"{where} lacks weights ({shown} has the numbers {sorted(numbers)}); fetch it again")
+    return len(numbers)
+
+
+def shape(state: Mapping[str, torch.Tensor], name: str, where: str) -> tuple[int, ...]:
+    """The shape of a weight: (C', C, K) of a convolution, (out, in) of a product."""
+    axes = 3 if "conv" in name else 2
+    if name not in state or state[name].ndim != axes:
+        raise InputError(f"{where} lacks the weight {name}, or it has another number of axes than {axes}; fetch or make it again")
+    return tuple(state[name].shape)
 
 
 SETTINGS = (  # the same of an architecture in Hugging Face's config, torchaudio's arguments, fairseq's model; "" where it has none
@@ -319,49 +325,6 @@ def fairseq_settings(config: Any, normalise: bool) -> dict[str, Any]:
     return {"model": model, "task": task}
 
 
-def _section(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A section, or all of it where there are none."""
-    return section if isinstance(section := settings.get(name), dict) else settings
-
-
-def _of_type(section: Mapping[str, Any], name: str, kind: type) -> Any:
-    return value if type(value := section.get(name)) is kind else None  # not "${task.normalize}"
-
-
-def _convolutions(text: Any) -> list[tuple[int, int, int]]:
-    """[(C, K, stride)] of fairseq's expression, such as "[(512,10,5)] + [(512,3,2)] * 4 + [(512,2,2)] * 2"; [] where it is none."""
-    if not isinstance(text, str) or not re.fullmatch(r"[\s\d()\[\],*+]+", text):
-        return []
-    layers: list[tuple[int, int, int]] = []
-    for listed, times in re.findall(r"\[([^\]]*)\]\s*(?:\*\s*(\d{1,2}))?", text):
-        found = re.findall(r"\(\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)", listed)
-        layers += [(int(c), int(k), int(s)) for c, k, s in found] * int(times or 1)
-    return layers
-
-
-def convolution_shapes(state: Mapping[str, torch.Tensor], where: str) -> list[tuple[int, int, int]]:
-    """(C', C, K) of the front end's convolutions."""
-    count = _count(state, re.escape(CONV) + r"(\d+)\.conv\.weight", where)
-    return [shape(state, f"{CONV}{n}.conv.weight", where) for n in range(count)]  # type: ignore[misc]
-
-
-def _count(state: Mapping[str, torch.Tensor], pattern: str, where: str) -> int:
-    numbers = {int(found[1]) for name in state if (found := re.fullmatch(pattern, name))}
-    if numbers != set(range(len(numbers))) or not numbers:
-        raise InputError(
-            f"{where} lacks weights ({pattern.replace(chr(92), '')} has the numbers {sorted(numbers)}); fetch it again"
-        )
-    return len(numbers)
-
-
-def shape(state: Mapping[str, torch.Tensor], name: str, where: str) -> tuple[int, ...]:
-    """The shape of a weight: (C', C, K) of a convolution, (out, in) of a product."""
-    axes = 3 if "conv" in name else 2
-    if name not in state or state[name].ndim != axes:
-        raise InputError(f"{where} lacks the weight {name}, or it has another number of axes than {axes}; fetch or make it again")
-    return tuple(state[name].shape)
-
-
 BUNDLE = "torchaudio:"
 MASK = "masked_spec_embed"  # stands for hidden frames; only training uses it
 NO_MASK = "a mask embedding of zeros, which only training uses"
@@ -381,20 +344,18 @@ class Weights:
     card: dict[str, Any] = field(default_factory=dict)
 
 
-def read_weights(name: str | Path) -> Weights:
-    """Read `torchaudio:BUNDLE` or a `.pt` file. Raises InputError for what is neither, is damaged, or cannot be fetched."""
-    return read_bundle(str(name).removeprefix(BUNDLE)) if str(name).startswith(BUNDLE) else read_file(Path(name))
-
-
 def translate(weights: Weights, given: Architecture) -> tuple[torch.nn.Module, bool, list[str]]:
     """The model of transformers with these weights, whether its input is normalised, and in words what was assumed.
 
     given: what the user states, which wins.
-
     Raises InputError when a weight has no place, a place has no weight, or what must be known is not stated.
     """
-    where, stated = weights.where, weights.stated
-    norm = conv_norm(weights.state) or stated.norm or given.norm
+    where, stated, names = weights.where, given.over(weights.stated), set(weights.state)
+    norm = weights.stated.norm or given.norm  # the names tell, but not those of a single convolution, which has the same in both
+    if any(re.fullmatch(re.escape(CONV) + r"\d+\.2\.1\.weight", name) for name in names):
+        norm = "layer"
+    elif names & {CONV + "0.2.weight", CONV + "1.0.weight", CONV + "1.conv.weight"}:
+        norm = "layer" if CONV + "1.layer_norm.weight" in names else "group"
     state: dict[str, torch.Tensor] = {}
     for name, tensor in weights.state.items():  # torchaudio's WavLM holds query, key and value in one tensor, (3 D, ...)
         stem, in_one, parameter = name.partition("attention.attention.in_proj_")
@@ -403,7 +364,7 @@ def translate(weights: Weights, given: Architecture) -> tuple[torch.nn.Module, b
         else:
             state[name.replace("attention.attention.", "attention.")] = tensor
     state = rename(state, weights.kind, "huggingface", norm or "group", where)
-    stated = replace(given.over(stated), norm=norm)
+    stated = replace(stated, norm=norm)
     if given.strides is not None:
         stated = replace(stated, convolutions=None)
     channels, width = convolution_shapes(state, where)[-1][0], shape(state, "encoder.layers.0.attention.q_proj.weight", where)[0]
@@ -411,9 +372,8 @@ def translate(weights: Weights, given: Architecture) -> tuple[torch.nn.Module, b
         state |= {PROJECTION + "weight": torch.eye(width), PROJECTION + "bias": torch.zeros(width)}
     filled = [] if MASK in state else [NO_MASK]
     state.setdefault(MASK, torch.zeros(width))
-    stated, guesses = complete(stated, state, where)
-    model = build(config_of(stated, state, where), state, where)
-    return model, bool(stated.normalise), guesses + filled
+    config, normalise, guesses = config_of(stated, state, where)
+    return build(config, state, where), normalise, guesses + filled
 
 
 def build(config: Any, state: Mapping[str, torch.Tensor], where: str) -> torch.nn.Module:
@@ -423,7 +383,8 @@ def build(config: Any, state: Mapping[str, torch.Tensor], where: str) -> torch.n
         with torch.device("meta"):  # nothing is initialised, so nothing can stay as it was initialised
             model = AutoModel.from_config(config, dtype=torch.float32)
     except Exception as error:  # torch and transformers have their own for shapes that make no sense
-        raise InputError(f"{where} has weights of shapes that no encoder has ({_words(error)}); fetch or make it again") from error
+        reason = first_line(error)
+        raise InputError(f"{where} has weights of shapes that no encoder has ({reason}); fetch or make it again") from error
     missing, rest = model.state_dict().keys() - state.keys(), state.keys() - model.state_dict().keys()
     if missing or rest:
         lacks, has = f"lacks {len(missing)} weights ({some(missing)})", f"has {len(rest)} too many ({some(rest)})"
@@ -432,10 +393,14 @@ def build(config: Any, state: Mapping[str, torch.Tensor], where: str) -> torch.n
     try:
         model.load_state_dict(copies, assign=True)
     except RuntimeError as error:
-        raise InputError(
-            f"{where} has weights whose shapes do not match its first ones ({_words(error)}); fetch it again"
-        ) from error
+        reason = " ".join(str(error).split())[:160]
+        raise InputError(f"{where} has weights whose shapes do not match its first ones ({reason}); fetch it again") from error
     return model.eval().requires_grad_(False)
+
+
+def read_weights(name: str | Path) -> Weights:
+    """Read `torchaudio:BUNDLE` or a `.pt` file. Raises InputError for what is neither, is damaged, or cannot be fetched."""
+    return read_bundle(str(name).removeprefix(BUNDLE)) if str(name).startswith(BUNDLE) else read_file(Path(name))
 
 
 def read_bundle(name: str) -> Weights:
@@ -450,15 +415,14 @@ def read_bundle(name: str) -> Weights:
     try:
         state = bundle.get_model().state_dict()
     except Exception as error:  # no network, a damaged cache, a disk that is full
-        raise InputError(f"cannot fetch {where} ({_words(error)}); try again with a network, or give a file") from error
+        raise InputError(f"cannot fetch {where} ({first_line(error)}); try again with a network, or give a file") from error
     kind = "wavlm" if name.startswith("WAVLM") else "hubert" if name.startswith("HUBERT") else "wav2vec2"
     stated = replace(architecture_of_torchaudio(bundle._params), model_type=kind, normalise=bundle._normalize_waveform)
-    state, left_out = split_extras(strip(state), "torchaudio")
-    return Weights(where, where, "torchaudio", state, left_out, stated)
+    return Weights(where, where, "torchaudio", *_without_extras(_without_prefix(state), "torchaudio"), stated)
 
 
 def read_file(path: Path) -> Weights:
-    """A fairseq checkpoint or a torchaudio state dict, told apart by its names."""
+    """A fairseq checkpoint or a torchaudio state dict; its names say which."""
     if path.suffix == ".safetensors":
         raise InputError(f"{path} alone does not identify the model; give its folder, with config.json")
     content, settings = read_pt(path), None
@@ -471,30 +435,29 @@ def read_file(path: Path) -> Weights:
         state = state["state_dict"]
     if not state or not all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items()):
         raise InputError(f"{path} contains no named weights; give a fairseq checkpoint or a torchaudio state dict")
-    count, state = len(state), strip(state)
-    if len(state) != count:
+    found = _without_prefix(state)
+    if len(state) != len(found):
         raise InputError(f"{path} contains more than one encoder; give a checkpoint with one")
-    kind = "torchaudio" if any(n.startswith(TRANSFORMER) for n in state) else "fairseq"
-    if kind == "fairseq" and not any(".self_attn." in name for name in state):
-        if any("feature_projection." in name for name in state):
+    kind = "torchaudio" if any(n.startswith(TRANSFORMER) for n in found) else "fairseq"
+    if kind == "fairseq" and not any(".self_attn." in name for name in found):
+        if any("feature_projection." in name for name in found):
             raise InputError(f"{path} has Hugging Face's names; give its folder, with config.json")
-        raise InputError(f"{path} has neither torchaudio's nor fairseq's names ({some(state)}); give a HuBERT or a wav2vec 2.0")
-    state, left_out = split_extras(state, kind)
+        raise InputError(f"{path} has neither torchaudio's nor fairseq's names ({some(found)}); give a HuBERT or a wav2vec 2.0")
+    state, left_out = _without_extras(found, kind)
     card_file, arguments = path.with_suffix(".card.json"), path.with_suffix(".json")
+    card = read_json(card_file) if card_file.is_file() else {}
     if kind == "fairseq":
         try:
             stated = architecture_of_fairseq(plain(settings), str(path))
         except RecursionError:
             raise InputError(f"{path} has recursive settings; fetch or make it again") from None
-        model_type = "hubert" if "label_embs_concat" in left_out else None
-        stated, card = stated.over(Architecture(model_type=model_type)), read_json(card_file) if card_file.is_file() else {}
+        stated = stated.over(Architecture(model_type="hubert" if "label_embs_concat" in left_out else None))
         return Weights(path.name, str(path), kind, state, left_out, stated, card)
-    card = read_json(card_file) if card_file.is_file() else {}
     try:  # beside a file of torchaudio may lie what `speechssl convert` writes: the factory's arguments and a card
         stated = architecture_of_torchaudio(read_json(arguments)) if arguments.is_file() else Architecture()
         stated = Architecture(**{name: card[name] for name in STATED_IN_CARD if name in card}).over(stated)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = _words(error)
+        reason = first_line(error)
         raise InputError(f"{arguments} does not hold the arguments of wav2vec2_model ({reason}); correct or delete it") from error
     if any("attention.attention." in name for name in state):
         stated = replace(stated, model_type="wavlm")
@@ -503,5 +466,15 @@ def read_file(path: Path) -> Weights:
     return Weights(path.name, str(path), kind, state, left_out, stated, card)
 
 
-def _words(error: Exception) -> str:
-    return " ".join((str(error).strip() or type(error).__name__).split())[:160]
+def _without_prefix(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Without the prefix that the encoder has inside a larger model, and without that of the whole model."""
+    prefix = next((p for p in PREFIXES if any(name.startswith(p + CONV) for name in state)), "")
+    outer = "model." if prefix.startswith("model.") else ""
+    return {name.removeprefix(prefix if name.startswith(prefix) else outer): tensor for name, tensor in state.items()}
+
+
+def _without_extras(state: Mapping[str, torch.Tensor], kind: str) -> tuple[dict[str, torch.Tensor], list[str]]:
+    """The encoder's weights, and the names of what is known not to be its own."""
+    rows = [row[KINDS.index(kind)] for row in NAMES]
+    left_out = sorted(name for name in state if is_extra(name) and name not in rows)
+    return {name: tensor for name, tensor in state.items() if name not in left_out}, left_out

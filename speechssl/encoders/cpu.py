@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from copy import deepcopy
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -52,16 +54,6 @@ class Linear:
         return onednn._linear_pointwise.binary(x, other, self.weight, self.bias, "add")
 
 
-def in_bytes(x: torch.Tensor) -> tuple[torch.Tensor, float, int]:
-    """x as uint8, and the scale and zero point that use its range."""
-    low, high = (float(value) for value in torch.aminmax(x))
-    low, high = min(low, 0.0), max(high, 0.0)
-    scale = max(high - low, 1e-12) / 255
-    zero = round(-low / scale)
-    levels = torch.quantize_per_tensor(x.float(), scale, zero, torch.quint8)
-    return torch.empty(0, dtype=torch.uint8).set_(levels.untyped_storage(), 0, levels.shape, levels.stride()), scale, zero
-
-
 class Quantised:
     """`Linear` with 8-bit weights (a scale a row) and inputs (a scale and zero point a call, from what is there)."""
 
@@ -71,7 +63,13 @@ class Quantised:
         self.bias, self.zero, self.dtype = own(bias, torch.float32), torch.zeros(len(weight), dtype=torch.long), dtype
 
     def levels(self, x: torch.Tensor) -> tuple[torch.Tensor, float, int]:
-        return in_bytes(x)
+        """x as uint8, and the scale and zero point that use its range."""
+        low, high = (float(value) for value in torch.aminmax(x))
+        low, high = min(low, 0.0), max(high, 0.0)
+        scale = max(high - low, 1e-12) / 255
+        zero = round(-low / scale)
+        levels = torch.quantize_per_tensor(x.float(), scale, zero, torch.quint8)
+        return torch.empty(0, dtype=torch.uint8).set_(levels.untyped_storage(), 0, levels.shape, levels.stride()), scale, zero
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return quantised(*self.levels(x), self.weight, self.scale, self.zero, self.bias, 1.0, 0, self.dtype, *NOTHING)
@@ -92,7 +90,7 @@ class QuantisedConvolution(Quantised):
         super().__init__(conv.weight.transpose(1, 2).flatten(1), conv.bias, dtype)
 
     def levels(self, x: torch.Tensor) -> tuple[torch.Tensor, float, int]:
-        levels, scale, zero = in_bytes(x)
+        levels, scale, zero = super().levels(x)
         shape = (len(x) - self.size) // self.stride + 1, self.size * x.shape[1]
         return levels.as_strided(shape, (self.stride * x.shape[1], 1)), scale, zero
 
@@ -118,16 +116,6 @@ class Convolution:
 
     def plus(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         return other + self(x)
-
-
-class Norm:
-    """Layer norm over the last axis."""
-
-    def __init__(self, norm: nn.Module, dtype: torch.dtype):
-        self.weight, self.bias, self.eps = own(norm.weight, dtype), own(norm.bias, dtype), norm.eps
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
 
 
 class Attention:
@@ -176,8 +164,9 @@ class CpuKernels:
     def convolution(self, conv: nn.Conv1d) -> Convolution | QuantisedConvolution:
         return QuantisedConvolution(conv, self.dtype) if self.int8 else Convolution(conv, self.dtype)
 
-    def norm(self, norm: nn.Module) -> Norm:
-        return Norm(norm, self.dtype)
+    def norm(self, norm: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+        weight, bias = own(norm.weight, self.dtype), own(norm.bias, self.dtype)
+        return partial(F.layer_norm, normalized_shape=weight.shape, weight=weight, bias=bias, eps=norm.eps)
 
     def projection(self, projection: Any) -> Linear:
         return Linear(projection.projection.weight, projection.projection.bias, self.dtype)
@@ -196,26 +185,36 @@ class CpuKernels:
         return Attention(attention, self.dtype, Quantised if self.int8 else Linear)
 
 
-class Fitted(NamedTuple):
-    """The first convolution for one utterance, and what is to be taken from its samples before."""
-
-    linear: Linear
-    offset: torch.Tensor
+Fitted = tuple[Linear, torch.Tensor]  # the first convolution for one utterance, and what is to be taken from its samples before
 
 
-class Samples:
-    """The first convolution, as a product of windows of raw samples. In bf16, samples and weights are each the sum of two bf16
-    numbers, and three of the four products fit into the same 32 columns that one would take."""
+class FastEngine:
+    """The whole encoder. precision: fp32 (what transformers gives, to rounding), bf16, or int8.
 
-    def __init__(self, layer: Any, group: bool, dtype: torch.dtype):
-        self.weight = layer.conv.weight[:, 0].double()  # (C, K)
-        self.bias = torch.zeros(len(self.weight), dtype=torch.double) if layer.conv.bias is None else layer.conv.bias.double()
-        self.stride, self.dtype = layer.conv.stride[0], dtype
-        self.group_norm = Norm(layer.layer_norm, torch.double) if group else None
-        self.norm = None if group else Norm(layer.layer_norm, dtype)
+    The first convolution is a product of windows of raw samples. In bf16, samples and weights are each the sum of two bf16 numbers,
+    and three of the four products fit into the same 32 columns that one would take.
+    Raises InputError where the processor has no bf16 products.
+    """
 
-    def fitted(self, wave: torch.Tensor) -> Fitted:
-        """The convolution of one utterance, its group norm folded in. wave: (N,) float32.
+    @torch.inference_mode()
+    def __init__(self, model: Any, precision: str = "fp32"):
+        kernels, config = CpuKernels(precision), model.config
+        self.dtype = kernels.dtype
+        if self.dtype == torch.bfloat16 and not onednn._is_mkldnn_bf16_supported():
+            raise InputError(f"this processor has no bf16 arithmetic, which {precision} needs; encode in fp32")
+        first = model.feature_extractor.conv_layers[0]
+        self.weight = first.conv.weight[:, 0].double()  # (C, K)
+        self.bias = torch.zeros(len(self.weight), dtype=torch.double) if first.conv.bias is None else first.conv.bias.double()
+        self.stride = first.conv.stride[0]
+        group = config.feat_extract_norm == "group"
+        self.group_norm = deepcopy(first.layer_norm) if group else None
+        self.norm = None if group else kernels.norm(first.layer_norm)
+        self.hubert, self.heads = Hubert(model, kernels), config.num_attention_heads
+        self.grid = FrameGrid.of_convolutions(16_000, config.conv_kernel, config.conv_stride)
+
+    @torch.inference_mode()
+    def statistics(self, wave: torch.Tensor) -> Fitted:
+        """The first convolution with this utterance's group norm folded in. wave: (N,) float32.
 
         That norm takes away what a constant adds, so that it may as well be taken from the samples: else little would be left of
         quiet speech beside it in bf16.
@@ -223,7 +222,7 @@ class Samples:
         weight, bias, offset = self.weight, self.bias, wave.new_zeros(())
         if self.group_norm is not None:
             offset = wave.mean(dtype=torch.double).float()
-            windows = self._windows(wave)
+            windows = wave.unfold(0, weight.shape[1], self.stride)
             total = torch.zeros(windows.shape[1], dtype=torch.double)
             squares = torch.outer(total, total)
             for part in windows.split(WINDOWS):  # `moments` of an hour would not fit
@@ -236,52 +235,24 @@ class Samples:
         if self.dtype == torch.bfloat16:
             high = weight.bfloat16().float()
             weight = torch.cat([high, high, weight - high], 1)
-        return Fitted(Linear(weight, bias.float(), self.dtype), offset)
-
-    def _windows(self, wave: torch.Tensor) -> torch.Tensor:
-        return wave.unfold(0, self.weight.shape[1], self.stride)
-
-    def __call__(self, wave: torch.Tensor, linear: Linear) -> torch.Tensor:
-        """(N,) float32 -> (T, C), with norm and GELU."""
-        if self.dtype == torch.bfloat16:
-            high, low = (self._windows(x) for x in in_halves(wave))
-            x = torch.cat([high, low, high], 1)
-        else:
-            x = self._windows(wave).contiguous()
-        return linear.gelu(x) if self.norm is None else F.gelu(self.norm(linear(x)))
-
-
-class FastEngine:
-    """The whole encoder. precision: fp32 (what transformers gives, to rounding), bf16, or int8.
-
-    Raises InputError where the processor has no bf16 products.
-    """
-
-    @torch.inference_mode()
-    def __init__(self, model: Any, precision: str = "fp32"):
-        kernels, config = CpuKernels(precision), model.config
-        if kernels.dtype == torch.bfloat16 and not onednn._is_mkldnn_bf16_supported():
-            raise InputError(f"this processor has no bf16 arithmetic, which {precision} needs; encode in fp32")
-        first = model.feature_extractor.conv_layers[0]
-        self.samples = Samples(first, config.feat_extract_norm == "group", kernels.dtype)
-        self.hubert, self.heads = Hubert(model, kernels), config.num_attention_heads
-        self.grid = FrameGrid.of_convolutions(16_000, config.conv_kernel, config.conv_stride)
-
-    @torch.inference_mode()
-    def statistics(self, wave: torch.Tensor) -> Fitted:
-        """The first convolution with this utterance's group norm in it."""
-        return self.samples.fitted(wave)
+        return Linear(weight, bias.float(), self.dtype), offset
 
     @torch.inference_mode()
     def states(self, piece: torch.Tensor, statistics: Fitted, last: int) -> Iterator[torch.Tensor]:
         """Layers 0 to `last`, (T, D) each, as they are computed. piece: (N,) float32."""
-        x = self.hubert.projected(torch.cat(list(self._blocks(piece - statistics.offset, statistics.linear))))
+        linear, offset = statistics
+        wave, frames = piece - offset, self.grid.frames(len(piece))
+        blocks = []
+        for first in range(0, frames, BLOCK):  # of the front end
+            start = first * self.grid.hop
+            block = wave[start : start + self.grid.samples_for(min(BLOCK, frames - first))]
+            if self.dtype == torch.bfloat16:
+                high, low = (x.unfold(0, self.weight.shape[1], self.stride) for x in in_halves(block))
+                windows = torch.cat([high, low, high], 1)
+            else:
+                windows = block.unfold(0, self.weight.shape[1], self.stride).contiguous()
+            x = linear.gelu(windows) if self.norm is None else F.gelu(self.norm(linear(windows)))
+            blocks.append(self.hubert.convolved(x))
+        x = self.hubert.projected(torch.cat(blocks))
         at_once = max(min(SCORES // (len(x) ** 2 * x.element_size()), self.heads), 1)
         yield from self.hubert.states(x, x.new_empty(at_once, len(x), len(x)), last)
-
-    def _blocks(self, wave: torch.Tensor, linear: Linear) -> Iterator[torch.Tensor]:
-        """Output of the convolutions, up to BLOCK frames (T, C) at a time."""
-        frames = self.grid.frames(len(wave))
-        for first in range(0, frames, BLOCK):
-            start, count = first * self.grid.hop, min(BLOCK, frames - first)
-            yield self.hubert.convolved(self.samples(wave[start : start + self.grid.samples_for(count)], linear))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +38,9 @@ def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool 
 
 def save_extractor(config: Any, folder: Path, normalise: bool) -> None:
     """What transformers does to samples before the encoder gets them, as the published checkpoints have it."""
-    attends = config.feat_extract_norm == "layer"  # a group norm sees the padding, whatever is masked
-    Wav2Vec2FeatureExtractor(sampling_rate=SAMPLE_RATE, do_normalize=normalise, return_attention_mask=attends).save_pretrained(
-        folder
-    )
+    attends = getattr(config, "feat_extract_norm", "layer") == "layer"  # a group norm sees the padding, whatever is masked
+    extractor = Wav2Vec2FeatureExtractor(sampling_rate=SAMPLE_RATE, do_normalize=normalise, return_attention_mask=attends)
+    extractor.save_pretrained(folder)
 
 
 def convert(source: str | Path, out: Path, kind: str, given: Architecture = Architecture()) -> dict[str, Any]:
@@ -52,30 +50,73 @@ def convert(source: str | Path, out: Path, kind: str, given: Architecture = Arch
     Where `out` is there already and was made from the same weights, nothing is done.
     Raises InputError when the source cannot be loaded, the format cannot hold it, `out` is something else, or the proof fails.
     """
-    there = _check_place(out, kind)
+    if kind not in KINDS:
+        raise InputError(f"there is no format {kind}; choose from {', '.join(KINDS)}")
+    huggingface = kind == "huggingface"
+    if not huggingface and out.suffix not in (".pt", ".pth"):
+        raise InputError(f"{kind} is written to a file; give {out} a name that ends in .pt")
+    card_file, there = _card_file(out, kind), None
+    if out.exists():
+        there = read_json(card_file) if card_file.is_file() else None
+        if not isinstance(there, dict):
+            raise InputError(f"{out} already exists and has no card; choose another place or delete it")
+    elif not huggingface and (beside := [p for p in (card_file, out.with_suffix(".json")) if p.exists()]):
+        raise InputError(f"{beside[0]} is where the settings of {out} would be written; choose another name or delete it")
+
     checkpoint = load_checkpoint(source, given)
     config: Any = checkpoint.model.config
-    if kind != "huggingface":
+    if not huggingface:
         if not is_known(config):
             what = f"{checkpoint.name} is not a plain HuBERT or wav2vec 2.0"
             raise InputError(f"{what}, and is not written for {kind}; convert to huggingface")
         if config.layer_norm_eps != 1e-5 or not getattr(config, "feat_proj_layer_norm", True):
             raise InputError(f"{checkpoint.name} has layer norms that {kind} does not have; convert to huggingface")
-    card = _card(checkpoint, kind)
+    made_from: dict[str, Any] = {"name": checkpoint.name, "kind": checkpoint.kind, "hash": hash_weights(checkpoint.model)}
+    made_from["card"] = {key: value for key, value in checkpoint.card.items() if key != MASK}
+    passing = ("_name_or_path", "transformers_version", "dtype", "architectures")  # not of the encoder
+    card = {
+        "what": f"encoder in the format of {kind}",
+        "made_from": made_from,
+        "model_type": config.model_type,
+        "normalise": checkpoint.normalise,
+        "norm": getattr(config, "feat_extract_norm", "layer"),  # data2vec has no other
+        "settings": hash_json({k: v for k, v in config.to_dict().items() if k not in passing}),
+        "left_out": list(checkpoint.left_out),
+        "taken_for_granted": list(checkpoint.guesses),
+    }
     if there is not None:
-        made_from = there.get("made_from")
-        weights = made_from.get("hash") if isinstance(made_from, dict) else None
-        if weights != card["made_from"]["hash"] or any(there.get(key) != card[key] for key in SAME):
+        before = there.get("made_from")
+        weights = before.get("hash") if isinstance(before, dict) else None
+        if weights != made_from["hash"] or any(there.get(key) != card[key] for key in SAME):
             raise InputError(f"{out} already exists and is something else; choose another place or delete it")
         if hash_weights(load_checkpoint(out).model) != weights:
             raise InputError(f"{out} already exists and no longer has the weights of its card; delete it and try again")
         return there
+
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.stem}-"))  # in the same file system
     try:
-        WRITERS[kind](folder / out.name, checkpoint, card)
-        card |= {"largest_errors": _prove(source, checkpoint, folder / out.name, kind)}
-        write_json(_card_path(folder / out.name, kind), card)
+        written = folder / out.name
+        if huggingface:
+            checkpoint.model.save_pretrained(written)  # type: ignore[operator]
+            save_extractor(config, written, checkpoint.normalise)
+        else:
+            state = rename(checkpoint.model.state_dict(), "huggingface", kind, config.feat_extract_norm, checkpoint.name)
+            state = {name: tensor.contiguous() for name, tensor in state.items()}
+            if kind == "torchaudio":  # the factory's arguments beside it, and in the card what torchaudio's models do not hold
+                card[MASK] = state.pop("mask_generator.mask_embedding").tolist()
+                torch.save(state, written)
+                write_json(written.with_suffix(".json"), torchaudio_arguments(config))
+                write_json(_card_file(written, kind), card)
+            else:
+                if config.conv_dim[-1] == config.hidden_size:
+                    weight, bias = state.pop("post_extract_proj.weight"), state.pop("post_extract_proj.bias")
+                    if bias.any() or not torch.equal(weight, torch.eye(len(weight))):
+                        state |= {"post_extract_proj.weight": weight, "post_extract_proj.bias": bias}
+                        card["note"] = "fairseq's own models have no projection between equal widths, and will not take this one"
+                torch.save({"args": None, "cfg": fairseq_settings(config, checkpoint.normalise), "model": state}, written)
+        card |= {"largest_errors": _prove(source, checkpoint, written, kind)}
+        write_json(_card_file(written, kind), card)
         for path in folder.rglob("*.*"):
             os.chmod(path, 0o644)  # safetensors' are for nobody else
         for path in sorted(folder.iterdir(), key=lambda path: path.name == out.name):  # last what others look for
@@ -102,8 +143,7 @@ def _prove(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str)
     samples = np.random.default_rng(0).standard_normal(SECONDS * SAMPLE_RATE)
     wave = torch.from_numpy((0.1 * samples).astype(np.float32))
     wave = (wave - wave.mean()) / wave.std(correction=0) if checkpoint.normalise else wave
-    expected = _native_layers(source, checkpoint, wave)
-    errors = relative_errors(_native_layers(written, again, wave), expected)
+    errors = relative_errors(_native_layers(written, again, wave), _native_layers(source, checkpoint, wave))
     worst = int(np.argmax(errors))  # NaN is the worst
     if not errors[worst] <= TOLERANCE:
         raise InputError(
@@ -112,23 +152,18 @@ def _prove(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str)
     return errors
 
 
+@torch.inference_mode()
 def _native_layers(name: str | Path, checkpoint: Checkpoint, wave: torch.Tensor) -> Layers:
     """All layers by the library that the checkpoint is of: torchaudio's model has torchaudio's file, not our reading of it."""
-    if checkpoint.kind == "torchaudio":
-        return _torchaudio_layers(name, checkpoint, wave)
-    ours = checkpoint.kind == "fairseq"
-    engine: Any = as_encoder(checkpoint, device="cpu").engine if ours else TransformersEngine(checkpoint.model)
-    last = checkpoint.model.config.num_hidden_layers  # type: ignore[union-attr]
-    return list(engine.states(wave, engine.statistics(wave), last))
-
-
-@torch.inference_mode()
-def _torchaudio_layers(name: str | Path, checkpoint: Checkpoint, wave: torch.Tensor) -> Layers:
+    config: Any = checkpoint.model.config
+    if checkpoint.kind != "torchaudio":
+        ours = checkpoint.kind == "fairseq"
+        engine: Any = as_encoder(checkpoint, device="cpu").engine if ours else TransformersEngine(checkpoint.model)
+        return list(engine.states(wave, engine.statistics(wave), config.num_hidden_layers))
     import torchaudio
 
     weights = read_weights(name).state
     weights.pop("mask_generator.mask_embedding", None)
-    config: Any = checkpoint.model.config
     make = torchaudio.models.wavlm_model if config.model_type == "wavlm" else torchaudio.models.wav2vec2_model
     model = make(**torchaudio_arguments(config))
     model.load_state_dict(weights)
@@ -138,78 +173,5 @@ def _torchaudio_layers(name: str | Path, checkpoint: Checkpoint, wave: torch.Ten
     return [x[0] for x in (*found, *layers)]
 
 
-def _check_place(out: Path, kind: str) -> dict[str, Any] | None:
-    """The card of what is at `out` already. Raises InputError for a place where nothing of this kind can or may be written."""
-    if kind not in KINDS:
-        raise InputError(f"there is no format {kind}; choose from {', '.join(KINDS)}")
-    if kind != "huggingface" and out.suffix not in (".pt", ".pth"):
-        raise InputError(f"{kind} is written to a file; give {out} a name that ends in .pt")
-    card = _card_path(out, kind)
-    if out.exists():
-        there = read_json(card) if card.is_file() else None
-        if not isinstance(there, dict):
-            raise InputError(f"{out} already exists and has no card; choose another place or delete it")
-        return there
-    if kind != "huggingface" and (beside := [p for p in (card, out.with_suffix(".json")) if p.exists()]):
-        raise InputError(f"{beside[0]} is where the settings of {out} would be written; choose another name or delete it")
-    return None
-
-
-def _card(checkpoint: Checkpoint, kind: str) -> dict[str, Any]:
-    made_from: dict[str, Any] = {"name": checkpoint.name, "kind": checkpoint.kind, "hash": hash_weights(checkpoint.model)}
-    made_from["card"] = {key: value for key, value in checkpoint.card.items() if key != MASK}
-    config: Any = checkpoint.model.config
-    passing = ("_name_or_path", "transformers_version", "dtype", "architectures")  # not of the encoder
-    return {
-        "what": f"encoder in the format of {kind}",
-        "made_from": made_from,
-        "model_type": config.model_type,
-        "normalise": checkpoint.normalise,
-        "norm": config.feat_extract_norm if hasattr(config, "feat_extract_norm") else "layer",
-        "settings": hash_json({k: v for k, v in config.to_dict().items() if k not in passing}),
-        "left_out": list(checkpoint.left_out),
-        "taken_for_granted": list(checkpoint.guesses),
-    }
-
-
-def _card_path(out: Path, kind: str) -> Path:
+def _card_file(out: Path, kind: str) -> Path:
     return out / "card.json" if kind == "huggingface" else out.with_suffix(".card.json")
-
-
-def _write_huggingface(out: Path, checkpoint: Checkpoint, card: dict[str, Any]) -> None:
-    checkpoint.model.save_pretrained(out)  # type: ignore[operator]
-    Wav2Vec2FeatureExtractor(
-        sampling_rate=SAMPLE_RATE, do_normalize=checkpoint.normalise, return_attention_mask=card["norm"] == "layer"
-    ).save_pretrained(out)  # as in `save_extractor`; data2vec has no feat_extract_norm
-
-
-def _write_torchaudio(out: Path, checkpoint: Checkpoint, card: dict[str, Any]) -> None:
-    """The state dict, the factory's arguments, and in the card what torchaudio's models do not hold."""
-    state = _renamed(checkpoint, "torchaudio")
-    card[MASK] = state.pop("mask_generator.mask_embedding").tolist()
-    torch.save(state, out)
-    write_json(out.with_suffix(".json"), torchaudio_arguments(checkpoint.model.config))
-    write_json(_card_path(out, "torchaudio"), card)
-
-
-def _write_fairseq(out: Path, checkpoint: Checkpoint, card: dict[str, Any]) -> None:
-    state, config = _renamed(checkpoint, "fairseq"), checkpoint.model.config
-    if config.conv_dim[-1] == config.hidden_size:  # type: ignore[index, union-attr]
-        weight, bias = state.pop("post_extract_proj.weight"), state.pop("post_extract_proj.bias")
-        if bias.any() or not torch.equal(weight, torch.eye(len(weight))):
-            state |= {"post_extract_proj.weight": weight, "post_extract_proj.bias": bias}
-            card["note"] = "fairseq's own models have no projection between equal widths, and will not take this one"
-    torch.save({"args": None, "cfg": fairseq_settings(config, checkpoint.normalise), "model": state}, out)
-
-
-def _renamed(checkpoint: Checkpoint, kind: str) -> dict[str, torch.Tensor]:
-    config: Any = checkpoint.model.config
-    state = rename(checkpoint.model.state_dict(), "huggingface", kind, config.feat_extract_norm, checkpoint.name)
-    return {name: tensor.contiguous() for name, tensor in state.items()}
-
-
-WRITERS: dict[str, Callable[[Path, Checkpoint, dict[str, Any]], None]] = {
-    "huggingface": _write_huggingface,
-    "torchaudio": _write_torchaudio,
-    "fairseq": _write_fairseq,
-}

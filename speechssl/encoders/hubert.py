@@ -27,16 +27,11 @@ Map = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Product(Protocol):
-    """A linear map or a convolution, and what follows it."""
+    """A linear map or a convolution, and what follows it: nothing, its GELU, or its sum with a residual."""
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """The product alone."""
-
-    def gelu(self, x: torch.Tensor) -> torch.Tensor:
-        """Its GELU."""
-
-    def plus(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        """Its sum with a residual."""
+    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
+    def gelu(self, x: torch.Tensor) -> torch.Tensor: ...
+    def plus(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor: ...
 
 
 class Kernels(Protocol):
@@ -44,29 +39,15 @@ class Kernels(Protocol):
 
     layer_drop: float  # probability with which a layer is left out
 
-    def convolution(self, conv: nn.Conv1d) -> Product:
-        """A convolution of the front end but for the first. (..., T, C) -> (..., T', C')."""
+    def convolution(self, conv: nn.Conv1d) -> Product: ...  # of the front end, not its first: (..., T, C) -> (..., T', C')
+    def norm(self, norm: nn.Module) -> Map: ...  # over the last axis
+    def projection(self, projection: Any) -> Map: ...  # (..., T, C) -> (..., T, D)
+    def positions(self, conv: nn.Conv1d) -> Map: ...  # with GELU, (..., T, D) -> (..., T, D)
+    def dropout(self, dropout: nn.Module) -> Map: ...  # of the input of the first layer
+    def linear(self, linear: nn.Linear, dropout: nn.Module) -> Product: ...  # of a transformer layer
 
-    def norm(self, norm: nn.Module) -> Map:
-        """A layer norm over the last axis."""
-
-    def projection(self, projection: Any) -> Map:
-        """(..., T, C) -> (..., T, D)."""
-
-    def positions(self, conv: nn.Conv1d) -> Map:
-        """The convolution of positions with its GELU. (..., T, D) -> (..., T, D)."""
-
-    def dropout(self, dropout: nn.Module) -> Map:
-        """Of the input of the first layer."""
-
-    def linear(self, linear: nn.Linear, dropout: nn.Module) -> Product:
-        """A linear map of a transformer layer."""
-
-    def attention(self, attention: Any) -> Callable[[torch.Tensor, Any], torch.Tensor]:
-        """Queries, keys, values, and the weighted values of all heads, (..., T, D) -> (..., T, D).
-
-        Its second argument is what the purpose needs beside x: which frames to attend to, or room to work in.
-        """
+    # weighted values of all heads, (..., T, D) -> (..., T, D), given x and which frames to attend to, or room to work in
+    def attention(self, attention: Any) -> Callable[[torch.Tensor, Any], torch.Tensor]: ...
 
 
 def identity(x: torch.Tensor) -> torch.Tensor:

@@ -1,13 +1,16 @@
-"""One verb that loads a speech encoder, whoever made it."""
+"""Loads a speech encoder, whoever made it."""
 
 from __future__ import annotations
 
 import gc
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tqdm import tqdm
 from transformers import MODEL_MAPPING, AutoConfig, AutoFeatureExtractor, HubertConfig
@@ -18,7 +21,7 @@ from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, is_extra, read_weights, some, translate
 from speechssl.encoders.cpu import FastEngine
 from speechssl.encoders.hubert import is_known
-from speechssl.encoders.whisper import GRID, WINDOWS, WhisperEncoder, WhisperEngine
+from speechssl.encoders.whisper import GRID, WhisperEngine, Windows
 from speechssl.errors import InputError, first_line
 from speechssl.int8 import load_quantised
 from speechssl.io import SHIPPED, checkpoint_folder, hash_json, read_json
@@ -104,13 +107,27 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
     """Give a checkpoint the fastest engine that computes its architecture. The engine takes the model over."""
     if precision not in PRECISIONS:
         raise InputError(f"there is no precision {precision}; choose from {', '.join(PRECISIONS)}")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() and precision != "int8" else "cpu"  # int8 is for CPUs
+    try:
+        on_cpu = torch.empty(0, device=device).is_cpu
+    except (RuntimeError, AssertionError) as error:  # torch's words for a name it does not know, and for no driver
+        raise InputError(f"there is no device {device} ({first_line(error)}); leave out --device, or choose cpu") from error
     config: Any = checkpoint.model.config
     whisper = config.model_type == "whisper"
     grid = GRID if whisper else FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
     weights, threads = hash_weights(checkpoint.model), torch.get_num_threads()
     torch.set_num_threads(1)  # sums of what an engine prepares are grouped by threads, and bits are not to depend on them
     try:
-        engine = _engine(checkpoint.model, grid, precision, device)
+        engine: Engine
+        if whisper:
+            engine = WhisperEngine(checkpoint.model, precision, device)
+        elif not is_known(config):
+            engine = TransformersEngine(checkpoint.model, precision, device)
+        elif on_cpu and torch.backends.mkldnn.is_available():
+            engine = FastEngine(checkpoint.model, precision)
+        else:
+            engine = BatchedEngine(checkpoint.model, grid, precision, device)
     finally:
         torch.set_num_threads(threads)
     return SpeechEncoder(
@@ -125,28 +142,48 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
         # the same weights with other heads or strides are another encoder
         settings=hash_json([checkpoint.normalise, *(getattr(config, name, None) for name in DECISIVE)]),
         engine=engine,
-        chunking=WINDOWS if whisper else Chunking(),
+        chunking=Windows() if whisper else Chunking(),
     )
 
 
-def _engine(model: torch.nn.Module, grid: FrameGrid, precision: str, device: str) -> Engine:
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() and precision != "int8" else "cpu"  # int8 is for CPUs
-    try:
-        kind = torch.empty(0, device=device).device.type
-    except (RuntimeError, AssertionError) as error:  # torch's words for a name it does not know, and for no driver
-        raise InputError(f"there is no device {device} ({first_line(error)}); leave out --device, or choose cpu") from error
-    if isinstance(model, WhisperEncoder):
-        return WhisperEngine(model, precision, device)
-    if not is_known(model.config):
-        return TransformersEngine(model, precision, device)
-    if kind == "cpu" and torch.backends.mkldnn.is_available():
-        return FastEngine(model, precision)
-    return BatchedEngine(model, grid, precision, device)
+class SharedEncoder:
+    """One encoder under several systems: every thread remembers the last array it encoded, so that all of them encode it once."""
+
+    batches = False  # it remembers one recording
+
+    def __init__(self, inner: SpeechEncoder) -> None:
+        self.inner, self.last = inner, threading.local()
+        self.name, self.hash, self.settings = inner.name, inner.hash, inner.settings
+        self.grid, self.layers, self.width = inner.grid, inner.layers, inner.width
+        self.precision, self.device, self.chunking = inner.precision, inner.device, inner.chunking
+
+    def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
+        """samples: (N,) float32 at 16 kHz -> (L + 1, T, D)."""
+        return self._remembered(samples, None, self.inner.hidden_states)
+
+    def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
+        """samples: (N,) float32 at 16 kHz -> (T, D) of one layer."""
+        return torch.cat(list(self.stream(samples, layer)))
+
+    def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
+        """`features` in the pieces of the encoder."""
+        yield from self._remembered(samples, layer, lambda x: list(self.inner.stream(x, layer)))
+
+    def _remembered(self, samples: np.ndarray, layer: int | None, encode: Callable[[np.ndarray], Any]) -> Any:
+        if getattr(self.last, "samples", None) is not samples:
+            self.last.states, self.last.samples = {}, samples
+        if layer not in self.last.states:
+            self.last.states[layer] = encode(samples)
+        return self.last.states[layer]
+
+
+def shared_encoder(models: Path) -> SharedEncoder:
+    """That of a model folder."""
+    return SharedEncoder(load_encoder(models / "encoder"))
 
 
 def load_checkpoint(name: str | Path, given: Architecture = Architecture()) -> Checkpoint:
-    """The model itself, to go on training it. given: what is known of a file that does not say it; wins over what it says.
+    """The model itself, to train it further. given: what is known of a file that does not say it; wins over what it says.
 
     Raises InputError as `load_encoder` does, and for `given` with a Hugging Face model, which says all itself.
     """
@@ -157,7 +194,7 @@ def load_checkpoint(name: str | Path, given: Architecture = Architecture()) -> C
         left_out = tuple(weights.left_out)
         found = Checkpoint(weights.name, model, normalise, weights.card, weights.kind, left_out, tuple(guesses))
     else:
-        found = _load_huggingface(name, given)
+        found = _load_huggingface(SHIPPED / str(name) if shipped else Path(name), str(name), given)
     if found.left_out:
         count = len(found.left_out)
         tqdm.write(f"{found.name}: left out {count} weights of no encoder ({some(found.left_out)})", file=sys.stderr)
@@ -166,8 +203,7 @@ def load_checkpoint(name: str | Path, given: Architecture = Architecture()) -> C
     return found
 
 
-def _load_huggingface(name: str | Path, given: Architecture) -> Checkpoint:
-    local = SHIPPED / str(name) if (SHIPPED / str(name) / "config.json").is_file() else Path(name)
+def _load_huggingface(local: Path, name: str, given: Architecture) -> Checkpoint:
     folder = checkpoint_folder(local, "speech encoder", OTHERWISE)
     source = str(folder)
     if given != Architecture():
@@ -184,16 +220,26 @@ def _load_huggingface(name: str | Path, given: Architecture) -> Checkpoint:
     if config.model_type not in MODEL_TYPES:
         raise InputError(f"{source} is a {config.model_type} model; an encoder must be one of {', '.join(MODEL_TYPES)}")
     card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
-    normalise, unsaid = _normalises(source, config)
-    model, left_out, guesses = _load_weights(source, config)
-    name = folder.name if local.is_dir() else str(name)
-    return Checkpoint(name, model, normalise, card, "huggingface", left_out, (*guesses, *unsaid))
+    guesses: list[str] = []
 
+    # whether the input is normalised: by the feature extractor, or without one as the published checkpoints do, which is a guess
+    preprocessor = folder / "preprocessor_config.json"
+    try:
+        extractor = None if config.model_type == "whisper" else AutoFeatureExtractor.from_pretrained(source)
+    except OSError as error:
+        if preprocessor.is_file():
+            raise InputError(f"cannot read {preprocessor} ({first_line(error)}); correct it") from error
+        normalise = getattr(config, "feat_extract_norm", "layer") == "layer"  # data2vec has no other
+        guesses.append(f"input {'' if normalise else 'not '}normalised")
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"cannot read {preprocessor} ({first_line(error)}); correct it") from error
+    else:
+        if extractor and extractor.sampling_rate != SAMPLE_RATE:
+            raise InputError(f"{source} expects audio at {extractor.sampling_rate} Hz; give an encoder for {SAMPLE_RATE} Hz")
+        normalise = extractor is not None and bool(getattr(extractor, "do_normalize", True))  # Whisper's log-mel has its own scale
 
-def _load_weights(source: str, config: Any) -> tuple[torch.nn.Module, tuple[str, ...], tuple[str, ...]]:
-    """The model, the names of the weights that are not its own, and what was filled in."""
     config.mask_time_prob = config.mask_time_prob or 0.05  # or the model would have no mask embedding, and another hash
-    path = Path(source) / "model.safetensors"
+    path = folder / "model.safetensors"
     try:
         # what ships is stored as int8, which transformers does not know: it gets the weights; else it reads the files itself
         state = load_quantised(path) if path.is_file() else None
@@ -214,26 +260,8 @@ def _load_weights(source: str, config: Any) -> tuple[torch.nn.Module, tuple[str,
         )
     if MASK in info["missing_keys"]:
         torch.nn.init.zeros_(getattr(model, MASK))
+        guesses.insert(0, NO_MASK)
     model = getattr(model, "encoder", model) if config.model_type == "whisper" else model  # without its decoder
-    return model.eval().requires_grad_(False), tuple(left_out), (NO_MASK,) * (MASK in info["missing_keys"])
-
-
-def _normalises(source: str, config: Any) -> tuple[bool, tuple[str, ...]]:
-    """The feature extractor's word, wherever its file is; without one, what the published checkpoints do, and that it is a guess.
-
-    Raises InputError for an extractor that cannot be read or wants another sample rate.
-    """
-    if config.model_type == "whisper":
-        return False, ()  # its log-mel is scaled by its loudest point
-    try:
-        extractor = AutoFeatureExtractor.from_pretrained(source)
-    except OSError as error:
-        if (Path(source) / "preprocessor_config.json").is_file():
-            raise InputError(f"cannot read {source}/preprocessor_config.json ({first_line(error)}); correct it") from error
-        known = getattr(config, "feat_extract_norm", "layer") == "layer"  # data2vec has no other
-        return known, (f"input {'' if known else 'not '}normalised",)
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"cannot read the preprocessor_config.json of {source} ({first_line(error)}); correct it") from error
-    if extractor.sampling_rate != SAMPLE_RATE:
-        raise InputError(f"{source} expects audio at {extractor.sampling_rate} Hz; give an encoder for {SAMPLE_RATE} Hz")
-    return bool(getattr(extractor, "do_normalize", True)), ()
+    model.eval().requires_grad_(False)
+    name = folder.name if local.is_dir() else name
+    return Checkpoint(name, model, normalise, card, "huggingface", tuple(left_out), tuple(guesses))

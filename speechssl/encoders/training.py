@@ -32,7 +32,6 @@ from speechssl.encoders.hubert import (
     moments,
 )
 
-__all__ = ["before_end", "check_known", "frames_of_samples", "training_states"]
 onednn = torch.ops.mkldnn
 BLOCK = 1024  # windows that are copied at a time
 KEPT = 64 << 20  # bytes of attention weights that a layer keeps for its gradient; above, they are computed again
@@ -42,13 +41,13 @@ def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = N
     """x W^T + b. x: (M, in), weight: (out, in), either of any strides."""
     if by_onednn(x) and (x.dtype == torch.float32 or bias is not None):
         return onednn._linear_pointwise(x, weight, bias, "none", [], "")
-    return torch.nn.functional.linear(x, weight, bias)
+    return F.linear(x, weight, bias)
 
 
 def by_onednn(x: torch.Tensor) -> bool:
     """Whether oneDNN has products of such numbers here."""
     known = x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and onednn._is_mkldnn_bf16_supported())
-    return x.device.type == "cpu" and torch.backends.mkldnn.is_available() and known
+    return x.is_cpu and torch.backends.mkldnn.is_available() and known
 
 
 class Linear(Function):
@@ -89,31 +88,43 @@ def together(parts: tuple[torch.Tensor, ...], dtype: torch.dtype) -> torch.Tenso
 
 
 class Convolution(Function):
-    """A strided convolution over time. x: (B, T, C), contiguous -> (B, T', C')."""
+    """A convolution over time in G groups. x: (B, T, C), contiguous -> (B, T', C'), where there is padding no longer than x."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: int) -> torch.Tensor:
-        kernel = image_of(weight.to(convolution_dtype(weight, x.dtype, stride)).transpose(1, 2))  # (C', C, 1, K)
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: int, padding: int = 0, groups: int = 1
+    ) -> torch.Tensor:
+        kernel = image_of(weight.to(convolution_dtype(weight, x.dtype, stride)).transpose(1, 2))  # (C', C / G, 1, K)
         ctx.save_for_backward(x, kernel)
-        ctx.stride, ctx.kind = stride, weight.dtype
+        ctx.settings, ctx.kind = (stride, padding, groups), weight.dtype
         bias = None if bias is None else bias.to(kernel.dtype)
-        return frames_of(torch.conv2d(image_of(x.to(kernel.dtype)), kernel, bias, (1, stride))).to(x.dtype)
+        image = torch.conv2d(image_of(x.to(kernel.dtype)), kernel, bias, (1, stride), (0, padding), groups=groups)
+        return frames_of(image[..., : x.shape[1]]).to(x.dtype)  # an even kernel gives a frame too many
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, kernel = ctx.saved_tensors
+        (stride, padding, groups), size = ctx.settings, kernel.shape[3]
         gradient = gradient.contiguous()
         of_x, of_weight, of_bias = None, None, None
         if ctx.needs_input_grad[0]:
-            of_x = of_input(gradient, x, kernel, ctx.stride, 0, 1)
+            cut = (x.shape[1] + 2 * padding - size) // stride + 1 - gradient.shape[1]  # frames that were left out
+            whole = F.pad(gradient, (0, 0, 0, cut)) if cut else gradient
+            settings = [1, stride], [0, padding], [1, 1], False, [0, 0], groups, [True, False, False]
+            images = (image_of(each.to(kernel.dtype)) for each in (whole, x))
+            of_x = frames_of(torch.ops.aten.convolution_backward(*images, kernel, None, *settings)[0]).to(x.dtype)
         if ctx.needs_input_grad[1]:
-            of_weight = sum(
-                of_kernel(outputs, rows, kernel.shape[3], ctx.stride) for outputs, rows in zip(gradient, x, strict=True)
-            )
-            of_weight = of_weight.view(len(of_weight), kernel.shape[3], -1).transpose(1, 2).to(ctx.kind)
+            padded = F.pad(x, (0, 0, padding, padding)) if padding else x
+            inputs, outputs = (part.unflatten(2, (groups, -1)).permute(2, 0, 1, 3) for part in (padded, gradient))
+            inputs = inputs.contiguous()  # (G, B, T, C / G)
+            found = [
+                sum(of_kernel(out, some, size, stride) for some, out in zip(*rows, strict=True))
+                for rows in zip(inputs, outputs, strict=True)
+            ]
+            of_weight = torch.cat(found).view(kernel.shape[0], size, -1).transpose(1, 2).to(ctx.kind)
         if ctx.needs_input_grad[2]:
             of_bias = gradient.sum((0, 1)).to(ctx.kind)
-        return of_x, of_weight, of_bias, None
+        return of_x, of_weight, of_bias, None, None, None
 
 
 def image_of(x: torch.Tensor) -> torch.Tensor:
@@ -126,22 +137,11 @@ def frames_of(image: torch.Tensor) -> torch.Tensor:
     return image[:, :, 0].transpose(1, 2).contiguous()
 
 
-def of_input(gradient: torch.Tensor, x: torch.Tensor, kernel: torch.Tensor, stride: int, padding: int, groups: int) -> torch.Tensor:
-    """The gradient of a convolution's input x, (B, T, C), in its type; computed in that of the kernel. gradient: (B, T', C')."""
-    image, last = image_of(x.to(kernel.dtype)), ([1, stride], [0, padding], [1, 1], False, [0, 0], groups, [True, False, False])
-    found = torch.ops.aten.convolution_backward(image_of(gradient.to(kernel.dtype)), image, kernel, None, *last)[0]
-    return frames_of(found).to(x.dtype)
-
-
-def windows(x: torch.Tensor, size: int, stride: int) -> torch.Tensor:
-    """All windows of (T, C) contiguous numbers: (T', K C), without a copy."""
-    frames, channels = x.shape
-    return x.as_strided(((frames - size) // stride + 1, size * channels), (stride * channels, 1))
-
-
 def of_kernel(gradient: torch.Tensor, x: torch.Tensor, size: int, stride: int) -> torch.Tensor:
     """The gradient of a convolution's weights: (C', K C) float32. gradient: (T', C'), x: (T, C), contiguous."""
-    inputs = windows(x, size, stride)[: len(gradient)]
+    frames, channels = x.shape
+    shape = (frames - size) // stride + 1, size * channels  # all windows, without a copy
+    inputs = x.as_strided(shape, (stride * channels, 1))[: len(gradient)]
     if x.dtype != torch.float32:
         return product(gradient.t(), inputs.t()).float()
     pairs = zip(gradient.split(BLOCK), inputs.split(BLOCK), strict=True)  # oneDNN takes no windows that overlap
@@ -223,37 +223,8 @@ def of_frames(x: torch.Tensor, heads: int) -> torch.Tensor:
     return x.view(heads, -1, *x.shape[1:]).permute(1, 2, 0, 3).flatten(2)
 
 
-class Positions(Function):
-    """The grouped convolution of positions, padded to keep the length. x: (B, T, D) -> (B, T, D)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int) -> torch.Tensor:
-        kernel = image_of(weight.to(convolution_dtype(weight, x.dtype)).transpose(1, 2))  # (D, D / groups, 1, K)
-        ctx.save_for_backward(x, kernel)
-        ctx.groups, ctx.kind = groups, weight.dtype
-        image, padding = image_of(x.to(kernel.dtype)), (0, kernel.shape[3] // 2)
-        found = torch.conv2d(image, kernel, bias.to(kernel.dtype), padding=padding, groups=groups)
-        return frames_of(found[..., : x.shape[1]]).to(x.dtype)  # an even kernel gives a frame too many
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x, kernel = ctx.saved_tensors
-        size = kernel.shape[3]
-        whole = torch.nn.functional.pad(gradient, (0, 0, 0, 1 - size % 2))
-        of_x = of_input(whole, x, kernel, 1, size // 2, ctx.groups)
-        padded = torch.nn.functional.pad(x, (0, 0, size // 2, size // 2))
-        inputs = padded.view(*padded.shape[:2], ctx.groups, -1).permute(2, 0, 1, 3).contiguous()  # (G, B, T + K, c)
-        outputs = gradient.view(*gradient.shape[:2], ctx.groups, -1).permute(2, 0, 1, 3)  # (G, B, T, c)
-        found = torch.zeros(ctx.groups, outputs.shape[3], size * inputs.shape[3], device=x.device)
-        for group in range(ctx.groups):
-            for some, outs in zip(inputs[group], outputs[group], strict=True):
-                found[group] += of_kernel(outs, some, size, 1)
-        of_weight = found.view(kernel.shape[0], size, -1).transpose(1, 2).to(ctx.kind)
-        return of_x, of_weight, gradient.sum((0, 1)).to(ctx.kind), None
-
-
 def on_cpu(x: torch.Tensor) -> bool:
-    return x.device.type == "cpu"
+    return x.is_cpu  # tests of a GPU's operations say no
 
 
 def linear(x: torch.Tensor, *layers: Any) -> torch.Tensor:
@@ -285,7 +256,7 @@ class TrainingKernels:
     def positions(self, conv: Any) -> Callable[[torch.Tensor], torch.Tensor]:
         def placed(x: torch.Tensor) -> torch.Tensor:
             if on_cpu(x):
-                return F.gelu(Positions.apply(x, conv.weight, conv.bias, conv.groups))
+                return F.gelu(Convolution.apply(x, conv.weight, conv.bias, 1, conv.weight.shape[2] // 2, conv.groups))
             weight, bias = conv.weight.to(x.dtype), conv.bias.to(x.dtype)
             y = F.conv1d(x.transpose(1, 2), weight, bias, padding=weight.shape[2] // 2, groups=conv.groups)
             return F.gelu(y[..., : x.shape[1]].transpose(1, 2))  # an even kernel gives a frame too many

@@ -12,6 +12,7 @@ import tarfile
 import types
 import zipfile
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,36 @@ def read_pt(path: Path) -> Any:
 
     Raises InputError for a file that is damaged, is no such file, or asks for what no checkpoint needs.
     """
+
+    class Restricted(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            full = f"{module}.{name}"
+            if full in TENSORS:
+                return lambda *given: TENSORS[full](*given)  # another function, lest a pickle change an attribute of the one
+            if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+                return getattr(torch, name)
+            if full == "collections.OrderedDict":
+                return OrderedDict
+            if INERT.fullmatch(full):
+                return type(re.sub(r"\W", "_", name), (Inert,), {})
+            raise InputError(f"{path} would execute {full}, which no checkpoint of an encoder needs; do not trust this file")
+
+    module: Any = types.ModuleType("restricted")  # what torch.load takes for the pickle module
+    module.Unpickler, module.load = Restricted, lambda file, **options: Restricted(file, **options).load()
     try:
-        mapped = _refuse_archives(path)
-        return torch.load(path, map_location="cpu", weights_only=False, pickle_module=_restricted(path), mmap=mapped)
+        # what torch.load would run (TorchScript) or unpack (old tar files), and checksums, which it ignores
+        mapped = False
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                records = archive.infolist()
+                if any(record.filename.endswith("/constants.pkl") for record in records):
+                    raise InputError(f"{path} is a TorchScript program, not weights; give the state dict it was made from")
+                if damaged := archive.testzip():
+                    raise InputError(f"{path} is damaged ({damaged} does not have its checksum); fetch or make it again")
+            mapped = all(record.compress_type == zipfile.ZIP_STORED for record in records)  # an optimiser's state is never read
+        elif tarfile.is_tarfile(path):
+            raise InputError(f"{path} is in the tar format of torch before 0.2; save its state dict again with a newer torch")
+        return torch.load(path, map_location="cpu", weights_only=False, pickle_module=module, mmap=mapped)
     except InputError:
         raise
     except FileNotFoundError:
@@ -75,66 +103,18 @@ def plain(value: Any) -> Any:
 
     Raises RecursionError for what holds itself.
     """
-    if isinstance(value, Inert):
-        return _plain_stand_in(value)
     if isinstance(value, dict):
         return {plain(key): plain(v) for key, v in value.items() if isinstance(key, (str, int, Inert))}
-    return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
-
-
-def _plain_stand_in(value: Inert) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if not isinstance(value, Inert):
+        return value
     state = value.state[0] if isinstance(value.state, tuple) and value.state else value.state
-    if isinstance(state, dict):
-        inner = next((state[name] for name in ("_content", "_val") if name in state), None)  # omegaconf's containers and nodes
-        return plain(inner) if "_content" in state or "_val" in state else plain(state)
+    if isinstance(state, dict):  # omegaconf's containers and nodes have what they hold in one attribute
+        return plain(next((state[name] for name in ("_content", "_val") if name in state), state))
     if value.items:
         return plain(value.items)
     return plain(value.given[-1]) if value.given else None  # of an enum its value or name
-
-
-def _refuse_archives(path: Path) -> bool:
-    """Refuse what torch.load would run (TorchScript) or unpack (old tar files), and what fails its checksums, which torch ignores.
-
-    Returns whether the file can be mapped into memory, so that an optimiser's state in it is never read.
-    """
-    if not zipfile.is_zipfile(path):
-        if tarfile.is_tarfile(path):
-            raise InputError(f"{path} is in the tar format of torch before 0.2; save its state dict again with a newer torch")
-        return False
-    with zipfile.ZipFile(path) as archive:
-        records = archive.infolist()
-        if any(record.filename.endswith("/constants.pkl") for record in records):
-            raise InputError(f"{path} is a TorchScript program, not weights; give the state dict it was made from")
-        if damaged := archive.testzip():
-            raise InputError(f"{path} is damaged ({damaged} does not have its checksum); fetch or make it again")
-        return all(record.compress_type == zipfile.ZIP_STORED for record in records)
-
-
-def _restricted(path: Path) -> types.ModuleType:
-    """What torch.load takes for the pickle module."""
-
-    class Unpickler(pickle.Unpickler):
-        def find_class(self, module: str, name: str) -> Any:
-            full = f"{module}.{name}"
-            if full in TENSORS:
-                return _fresh(TENSORS[full])
-            if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
-                return getattr(torch, name)
-            if full == "collections.OrderedDict":
-                return OrderedDict
-            if INERT.fullmatch(full):
-                return type(re.sub(r"\W", "_", name), (Inert,), {})
-            raise InputError(f"{path} would execute {full}, which no checkpoint of an encoder needs; do not trust this file")
-
-    restricted = types.ModuleType("restricted")
-    restricted.Unpickler = Unpickler  # type: ignore[attr-defined]
-    restricted.load = lambda file, **options: Unpickler(file, **options).load()  # type: ignore[attr-defined]
-    return restricted
-
-
-def _fresh(function: Any) -> Any:
-    """Another function that does the same, lest a pickle change an attribute of the one."""
-    return lambda *given: function(*given)
 
 
 def _tensor(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> torch.Tensor:
@@ -146,12 +126,8 @@ def _tensor(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int,
     return torch._utils._rebuild_tensor(storage, offset, size, stride)
 
 
-def _parameter(data: torch.Tensor, *_: Any) -> torch.Tensor:
-    return data
-
-
-TENSORS = {
+TENSORS: dict[str, Callable[..., torch.Tensor]] = {
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
-    "torch._utils._rebuild_parameter": _parameter,
+    "torch._utils._rebuild_parameter": lambda data, *_: data,
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -22,7 +23,17 @@ from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
 GRID = FrameGrid(SAMPLE_RATE, hop=320, receptive=1)  # a receptive field of 1 sample puts the centre of frame t on sample 320 t
-WINDOWS = Chunking(seconds=26.0, context=2.0, whole=30.0)  # Whisper reads 30 s, always
+
+
+@dataclass(frozen=True)
+class Windows(Chunking):
+    """Whisper always reads 30 s: a piece with its context, or shorter audio as a whole."""
+
+    seconds: float = 26.0
+
+    @property
+    def whole(self) -> float:
+        return self.seconds + 2 * self.context
 
 
 class WhisperEngine:

@@ -374,7 +374,7 @@ class Superb:
     def _tuning(self) -> Any:
         """None where heads are trained on clean speech and a frozen encoder."""
         from speechssl.augment.training import SNR, parse_distortions
-        from speechssl.pretrain.run import refuse_lonely
+        from speechssl.pretrain.presets import refuse_lonely
         from speechssl.superb.tuning import SHARE, UPSTREAM_RATE, Tuning
 
         o, values = self.training, flat(self.training)

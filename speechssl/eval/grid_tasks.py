@@ -26,8 +26,7 @@ from speechssl.data.sources import list_recordings, source_card
 from speechssl.data.utterances import LabelledSet, load_labelled
 from speechssl.data.voices import RECORDING, known_voices, unknown_speakers, voices_of
 from speechssl.encoders.base import SpeechEncoder
-from speechssl.encoders.load import load_encoder
-from speechssl.encoders.shared import SharedEncoder, shared_encoder
+from speechssl.encoders.load import SharedEncoder, load_encoder, shared_encoder
 from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.config import Robustness
@@ -41,7 +40,7 @@ from speechssl.superb.train import load_head
 from speechssl.systems import System, load_systems
 from speechssl.timing import RunLength
 from speechssl.units.corpus import SHARD, LocalEngine, ShardMaker, extract_corpus
-from speechssl.units.extract import UnitExtractor, extractor_of
+from speechssl.units.features import UnitExtractor, extractor_of
 from speechssl.units.kmeans import load_codebook
 from speechssl.units.storage import load_units
 

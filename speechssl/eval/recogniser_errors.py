@@ -10,7 +10,7 @@ from speechssl.cascade.confusions import confusions_card, fit_confusions, write_
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.system import load_recogniser
 from speechssl.data.records import Passage, Question, data_hash, first_passages, load_corpus
-from speechssl.encoders.shared import shared_encoder
+from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.config import Confusions
 from speechssl.eval.run import Encoding, encode_recordings

@@ -35,7 +35,7 @@ from speechssl.data.sources import Recording
 from speechssl.data.utterances import DOCUMENTS, UtteranceSet
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.load import load_encoder
-from speechssl.encoders.states import Hearing, Hears, encoder_card
+from speechssl.encoders.states import AudioReader, ConditionReader, encoder_card
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.grid import FrozenMixtures, Item, Setting, file_size, freeze_mixtures, name_utterances, settings_of
 from speechssl.eval.grid_tasks import check_unseen, noises_in, trained_noises
@@ -529,14 +529,14 @@ def term_states(
     """
     options = cache.options(False)
     groups: list[tuple[str, ...]] = [(split,) for split in splits]
-    hearing: Hears = Hearing()
+    reader: AudioReader = ConditionReader()
     folder = None
     if audio and audio.setting.group != "clean":
-        groups, hearing = [splits], _Through(audio, tuple(data.path(u) for split in splits for u in data.splits[split]))
-        folder = cache.folder(data, splits, options, hearing)
-    fits = [cache.fits(SpokenTerms.name, data, group, options, hearing) for group in groups]
+        groups, reader = [splits], _Through(audio, tuple(data.path(u) for split in splits for u in data.splits[split]))
+        folder = cache.folder(data, splits, options, reader)
+    fits = [cache.fits(SpokenTerms.name, data, group, options, reader) for group in groups]
     paths = {u.id: data.path(u) for split in splits for u in data.splits[split]}
-    cached = [cache.states(data, group, options, hearing) for group in groups] if cache.mode != "loop" and all(fits) else None
+    cached = [cache.states(data, group, options, reader) for group in groups] if cache.mode != "loop" and all(fits) else None
 
     def states_of(name: str) -> Tensor:
         """Raises KeyError where there are none."""

@@ -91,8 +91,7 @@ class Train:
 
     def _speechbert(self) -> Any:
         from speechssl.cascade.model import CtcRecogniser
-        from speechssl.encoders.load import load_encoder
-        from speechssl.encoders.shared import SharedEncoder
+        from speechssl.encoders.load import SharedEncoder, load_encoder
         from speechssl.io import read_json
         from speechssl.speechbert.system import load_speechbert
 

@@ -18,7 +18,7 @@ from speechssl.cascade.data import Transcript
 from speechssl.cascade.system import load_recogniser
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import check_units_of
-from speechssl.encoders.shared import shared_encoder
+from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError
 from speechssl.io import model_folder
 from speechssl.multiple_choice.data import Choice, text_choice
@@ -28,7 +28,7 @@ from speechssl.speechbert.data import numbered
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import load_speechbert
 from speechssl.textlm.encoders import TextCodec, load_tokenizer
-from speechssl.units.extract import extractor_of
+from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import load_codebook
 
 BASELINES = ("chance", "longest-option")

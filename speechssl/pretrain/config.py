@@ -129,7 +129,7 @@ class Distortion:
 
 def adversary_options(labels: str | None, name: str, values: dict[str, Any]) -> Any:
     """An `AdversaryOptions` of the options --NAME-weight, ... that were given; None without labels."""
-    from speechssl.pretrain.adversarial import AdversaryOptions
+    from speechssl.pretrain.auxiliary import AdversaryOptions
 
     parts = {part: values.get(f"{name}_{part}") for part in ("layers", "weight", "mode", "schedule", "frames")}
     return AdversaryOptions(labels, **{part: v for part, v in parts.items() if v is not None}) if labels else None
@@ -143,28 +143,26 @@ class _Run:
 
     def _pretrain(self, preset: Any) -> None:
         """preset: the settings of the paper or of the checkpoint; the options that were given replace them."""
-        from speechssl.pretrain.distil import DistilOptions
-        from speechssl.pretrain.run import pretrain, with_options
+        from speechssl.augment.training import parse_distortions
+        from speechssl.pretrain.auxiliary import DistilOptions
+        from speechssl.pretrain.presets import with_options
+        from speechssl.pretrain.run import pretrain
 
         values = flat(self)
         chosen = with_options(preset, {name: value for name, value in values.items() if value is not None})
         distil = DistilOptions(values["distil"], values["distil_layers"] or ()) if values["distil"] else None
         adversary = adversary_options(values["domain_adversary"], "domain_adversary", values)
-        chosen = replace(chosen, distort=self._distortions(values), distil=distil, adversary=adversary)
+        distort = None
+        if values["distort"] is not None:
+            shares = values["distorted"] or ()
+            if len(shares) > 2:
+                raise InputError("--distorted takes one share, or two for the beginning and the end of training; give no more")
+            given = {name: values[name] for name in ("snr", "snr_end", "snr_over", "double") if values[name] is not None}
+            given |= {"probability": (shares[0], shares[-1])} if shares else {}
+            cache, noise = values["noise_cache"] or self.out.parent / "noise", noise_folders(values["noise"] or ())
+            distort = parse_distortions(values["distort"], noise, seed=values["seed"], cache=cache, **given)
+        chosen = replace(chosen, distort=distort, distil=distil, adversary=adversary)
         print(f"{self.out / 'encoder'}: {pretrain(self.source, self.out, chosen).hash}")
-
-    def _distortions(self, values: dict[str, Any]) -> Any:
-        from speechssl.augment.training import parse_distortions
-
-        if values["distort"] is None:
-            return None
-        shares = values["distorted"] or ()
-        if len(shares) > 2:
-            raise InputError("--distorted takes one share, or two for the beginning and the end of training; give no more")
-        given = {name: values[name] for name in ("snr", "snr_end", "snr_over", "double") if values[name] is not None}
-        given |= {"probability": (shares[0], shares[-1])} if shares else {}
-        cache = values["noise_cache"] or self.out.parent / "noise"
-        return parse_distortions(values["distort"], noise_folders(values["noise"] or ()), seed=values["seed"], cache=cache, **given)
 
 
 OF_SIZE = unset(
@@ -199,7 +197,7 @@ class Hubert(_Run):
     training: Any = group(OF_SIZE, "training")
 
     def run(self) -> None:
-        from speechssl.pretrain.run import hubert_preset
+        from speechssl.pretrain.presets import hubert_preset
 
         self._pretrain(hubert_preset(self.size, self.teacher))
 
@@ -226,7 +224,7 @@ class Wav2Vec2(_Run):
     training: Any = group(OF_SIZE, "training")
 
     def run(self) -> None:
-        from speechssl.pretrain.run import wav2vec2_preset
+        from speechssl.pretrain.presets import wav2vec2_preset
 
         self._pretrain(wav2vec2_preset(self.size, self.start))
 
@@ -267,6 +265,6 @@ class Continue(_Run):
     training: TrainingOptions = group(TrainingOptions(1500, 3e-4, 100), "training")
 
     def run(self) -> None:
-        from speechssl.pretrain.run import continued_preset
+        from speechssl.pretrain.presets import continued_preset
 
         self._pretrain(continued_preset(self.start, self.teacher))

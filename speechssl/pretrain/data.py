@@ -104,13 +104,10 @@ class Distortions(Protocol):
     """What is done to a crop of speech (`augment.training`)."""
 
     @property
-    def domains(self) -> tuple[str, ...]:
-        """Names of the domain labels; the first is clean."""
-        ...
+    def domains(self) -> tuple[str, ...]: ...  # names of the domain labels; the first is clean
 
-    def apply(self, samples: np.ndarray, key: tuple[int, ...], progress: float) -> tuple[np.ndarray, int]:
-        """samples: (N,) float32, full scale 1; progress: 0 to 1 of the training. Returns the distorted (N,), and its domain."""
-        ...
+    # (N,) float32, full scale 1, and progress, 0 to 1 of the training -> the distorted (N,), and its domain
+    def apply(self, samples: np.ndarray, key: tuple[int, ...], progress: float) -> tuple[np.ndarray, int]: ...
 
 
 @dataclass(frozen=True)

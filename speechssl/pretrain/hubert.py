@@ -26,7 +26,7 @@ from transformers import HubertModel
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.io import SHIPPED, replacing
-from speechssl.pretrain.distil import add_auxiliary
+from speechssl.pretrain.auxiliary import add_auxiliary
 from speechssl.processes import is_main, mean_of_processes, processes
 from speechssl.trainer import Batch
 
@@ -58,7 +58,7 @@ def final(encoder: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
 class HubertPretraining(nn.Module):
     """Encoder, projection and label embeddings. Logits are cosines divided by 0.1 (section II-C).
 
-    auxiliary: modules that add to the loss (`distil.auxiliary_losses`). gradient_scale: of the gradient into the CNN (published:
+    auxiliary: modules that add to the loss (`auxiliary_losses`). gradient_scale: of the gradient into the CNN (published:
     0.1).
     """
 

@@ -1,16 +1,18 @@
-"""The published models and how they were trained; and `small`, which a CPU trains. The defaults of `speechssl pretrain --size`.
+"""The options of a run; the published models and how they were trained; and `small`, which a CPU trains.
 
 Sources: [H] HuBERT, arXiv 2106.07447; [W] wav2vec 2.0, arXiv 2006.11477; [h], [w] the authors' own settings in fairseq,
-examples/hubert/config/pretrain and examples/wav2vec/config/pretraining. Where paper and settings differ, what was taken is said.
-fairseq's `polynomial_decay` of power 1 to 0 is the schedule `linear` here (transformers' `polynomial` ends at 1e-7). It decays all
-weights; transformers' Trainer leaves biases and norms out. `large` is trained on Libri-Light in both papers. HuBERT's codebook is
-fitted on a tenth of the recordings as in [H] IV-A, but on `units.kmeans.BUDGET` of their frames; [h] keeps all of them (--budget).
+examples/hubert/config/pretrain and examples/wav2vec/config/pretraining. Where paper and settings differ, a comment names what was
+taken. fairseq's `polynomial_decay` of power 1 to 0 is the schedule `linear` here (transformers' `polynomial` ends at 1e-7). It
+decays all weights; transformers' Trainer leaves biases and norms out. `large` is trained on Libri-Light in both papers. HuBERT's
+codebook is fitted on a tenth of the recordings as in [H] IV-A, but on `units.kmeans.BUDGET` of their frames; [h] keeps all of them
+(--budget). A batch has as many seconds as published, in crops of full length, rounded to a multiple of 16 crops, so that processes
+and accumulation can divide it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -18,84 +20,85 @@ from transformers import HubertConfig, HubertModel, Wav2Vec2Config, Wav2Vec2Mode
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.config import TrainingOptions
-from speechssl.encoders.load import small_config
+from speechssl.encoders.load import load_checkpoint, load_encoder, small_config
 from speechssl.errors import InputError
-from speechssl.pretrain.data import MaskOptions
-from speechssl.pretrain.wav2vec2 import ContrastiveOptions, Temperature
+from speechssl.pretrain.auxiliary import AdversaryOptions, DistilOptions
+from speechssl.pretrain.data import Distortions, MaskOptions
+from speechssl.pretrain.hubert import PENALTY
+from speechssl.pretrain.wav2vec2 import ContrastiveOptions, Temperature, heads_of
 
 
 @dataclass(frozen=True)
-class Batching:
-    """How much audio an update gets, however many processes share it and however it is accumulated."""
+class HubertOptions:
+    """One iteration of HuBERT. `teacher` is "mfcc" or an encoder whose `layer` gives the targets."""
 
-    seconds: float  # of audio an update
-    crop_samples: int  # the most of one utterance
-
-    @property
-    def crop_seconds(self) -> float:
-        return self.crop_samples / SAMPLE_RATE
-
-    @property
-    def crops(self) -> int:
-        """Of full length an update."""
-        return round(self.seconds / self.crop_seconds)
+    training: TrainingOptions
+    teacher: str = "mfcc"
+    layer: int = 0
+    smooth: int = 1  # frames the teacher's features are averaged over
+    clusters: int = 100  # K
+    share: float | None = None  # of the recordings that the codebook is fitted on, drawn by the seed; None: see `units.fit.draw`
+    budget: int | None = None  # frames of them that k-means gets; None: `kmeans.BUDGET`
+    starts: int | None = None  # of k-means; None: `kmeans.STARTS`
+    codebook: str | None = None  # of the teacher, in the place of one that is fitted here; holds layer, smoothing and K
+    start: str | None = None  # an encoder to train further; None: from scratch, as published for both iterations
+    mask: MaskOptions = field(default_factory=lambda: MaskOptions(visible_weight=1.0))
+    crops: int = 10  # a batch of full length; one of shorter crops has more
+    seconds: float = 4.0  # the longest crop
+    save_bf16: bool = False  # round the weights of the finished encoder to bf16: what is fitted on it gets them so
+    size: str | None = None  # of a model from scratch; None: small
+    recordings: int | None = None  # only so many, drawn by the seed
+    reference: bool = True  # read targets off reference readings, where the corpus has them
+    projection: int = 128  # width in which labels are compared
+    penalty: float = PENALTY  # weight of the CNN's mean square
+    gradient_scale: float = 1.0  # of the gradient into the CNN
+    precision: str | None = None  # of the teacher whose clusters are the targets: bf16 is faster and changes a label in a hundred
+    silence: float | None = None  # share of the crops of which a part is silenced, as short recordings have it
+    distort: Distortions | None = None
+    distil: DistilOptions | None = None
+    adversary: AdversaryOptions | None = None
 
 
 @dataclass(frozen=True)
-class Iteration:
-    """Where HuBERT's labels come from and how long it learns them. Each iteration starts from scratch ([H] IV-B)."""
+class Wav2Vec2Options:
+    """One contrastive run. The defaults are those of the size `small`; `contrastive` None: that of the folder it starts from."""
 
-    teacher: str  # "mfcc" or the size of the model before
-    layer: int  # of the teacher; 0 with MFCCs
-    clusters: int  # K
-    steps: int
-    warmup: int  # steps over which the learning rate rises: 8 % of the iteration's own ([H] IV-C)
+    training: TrainingOptions
+    size: str = "small"  # of a model from scratch
+    contrastive: ContrastiveOptions | None = None
+    start: str | None = None  # an encoder to train further; None: from scratch
+    mask: MaskOptions = MaskOptions(0.65, 10)
+    negatives: int = 100
+    temperature: Temperature = Temperature()
+    crops: int = 10  # as in HubertOptions, and so below
+    seconds: float = 4.0
+    recordings: int | None = None
+    silence: float | None = None
+    distort: Distortions | None = None
+    distil: DistilOptions | None = None
+    adversary: AdversaryOptions | None = None
+
+
+Options = HubertOptions | Wav2Vec2Options
 
 
 @dataclass(frozen=True)
 class HubertSize:
     """A HuBERT and its training: masked prediction with cosines over 0.1, unmasked frames weigh nothing ([H] II-B, [h])."""
 
-    name: str
     config: Callable[[], HubertConfig]
     normalise: bool  # of the input
-    width: int  # of the projection
-    mask: MaskOptions
-    penalty: float  # weight of the convolutions' mean square
-    feature_gradient: float  # factor of the gradient into the convolutions
-    batching: Batching
-    iterations: tuple[Iteration, ...]
-    training: TrainingOptions  # of the last iteration
-
-    def options(self, number: int) -> TrainingOptions:
-        """How to train iteration `number`, from 1. Raises InputError where the size has no such iteration."""
-        if not 1 <= number <= len(self.iterations):
-            raise InputError(f"HuBERT {self.name} has iterations 1 to {len(self.iterations)}; give one of them instead of {number}")
-        iteration = self.iterations[number - 1]
-        return replace(self.training, steps=iteration.steps, warmup_steps=iteration.warmup)
-
-    def model(self) -> HubertModel:
-        """From scratch."""
-        return HubertModel(self.config())
+    iterations: tuple[HubertOptions, ...]  # each starts from scratch ([H] IV-B)
 
 
 @dataclass(frozen=True)
 class Wav2Vec2Size:
     """A wav2vec 2.0 and its training."""
 
-    name: str
     config: Callable[[], Wav2Vec2Config]
     normalise: bool  # of the input
-    mask: MaskOptions
+    options: Wav2Vec2Options
     contrastive: ContrastiveOptions
-    negatives: int
-    temperature: Temperature
-    batching: Batching
-    training: TrainingOptions
-
-    def model(self) -> Wav2Vec2Model:
-        """From scratch."""
-        return Wav2Vec2Model(self.config())
 
 
 # ---- architectures, the same for both kinds ([W] 4.2, [H] IV-B table I)
@@ -140,7 +143,7 @@ def wav2vec2_small_config() -> Wav2Vec2Config:
 _ADAM = TrainingOptions(  # [h] and [w]: all four
     steps=400_000,
     learning_rate=5e-4,
-    warmup_steps=32_000,
+    warmup_steps=32_000,  # 8 % of the steps, of those of each iteration ([H] IV-C, [W] 4.2)
     schedule="linear",
     weight_decay=0.01,
     adam_betas=(0.9, 0.98),
@@ -150,100 +153,202 @@ _ADAM = TrainingOptions(  # [h] and [w]: all four
     log_every=200,
 )
 _SMALL = TrainingOptions(steps=4_000, learning_rate=1e-3, warmup_steps=300, clip=1.0)  # ours
-_SMALL_BATCHING = Batching(seconds=40.0, crop_samples=64_000)  # ours
-_HUBERT_MASK = MaskOptions(0.80, 10, same_masks=True)  # [H] IV-C, [h]; fairseq's HuBERT always cuts to equally many
-_WAV2VEC2_MASK = MaskOptions(0.65, 10, same_masks=True)  # [W] 4.2: starts of probability 0.065; [w] require_same_masks
+_CROP = 250_000 / SAMPLE_RATE  # seconds; [h], [w] max_sample_size
+_HUBERT_BASE = HubertOptions(  # the first iteration
+    replace(_ADAM, steps=250_000, warmup_steps=20_000),  # [H] IV-B, IV-C
+    clusters=100,
+    mask=MaskOptions(0.80, 10, same_masks=True),  # [H] IV-C, [h]; fairseq's HuBERT always cuts to equally many
+    crops=176,  # 32 x 87.5 s: [H] IV-C; [h] max_tokens 1.4 M on 32 GPUs
+    seconds=_CROP,
+    size="base",
+    projection=256,  # [h] final_dim
+    penalty=10.0,  # [h] loss_weights
+    gradient_scale=0.1,  # [h] feature_grad_mult
+)
+_HUBERT_SMALL = HubertOptions(
+    _SMALL, clusters=100, mask=MaskOptions(0.5, 10, visible_weight=1.0), crops=10, seconds=4.0, size="small", penalty=1e-3
+)  # all of it ours, after recipes/minisqa
+_WAV2VEC2_BASE = Wav2Vec2Options(
+    replace(_ADAM, clip=0.0),  # [W] 4.2; [w] does not clip
+    size="base",
+    mask=MaskOptions(0.65, 10, same_masks=True),  # [W] 4.2: starts of probability 0.065; [w] require_same_masks
+    negatives=100,  # [W] 4.2
+    temperature=Temperature(2.0, 0.999995, 0.5),  # [W] 4.2
+    crops=352,  # 64 x 87.5 s: [w] max_tokens 1.4 M on 64 GPUs, 1.6 h ([W] 4.2)
+    seconds=_CROP,
+)
 
 HUBERT = {
-    size.name: size
-    for size in (
-        HubertSize(
-            name="base",
-            config=partial(HubertConfig, **_BASE),
-            normalise=False,  # [h]
-            width=256,  # [h] final_dim
-            mask=_HUBERT_MASK,
-            penalty=10.0,  # [h] loss_weights
-            feature_gradient=0.1,  # [h] feature_grad_mult
-            batching=Batching(32 * 87.5, 250_000),  # [H] IV-C; [h] max_tokens 1.4 M on 32 GPUs, max_sample_size
-            iterations=(
-                Iteration("mfcc", 0, 100, 250_000, 20_000),  # [H] IV-B, IV-C
-                Iteration("base", 6, 500, 400_000, 32_000),
+    "base": HubertSize(
+        config=partial(HubertConfig, **_BASE),
+        normalise=False,  # [h]
+        iterations=(_HUBERT_BASE, replace(_HUBERT_BASE, training=_ADAM, layer=6, clusters=500)),  # [H] IV-B, IV-C
+    ),
+    "large": HubertSize(
+        config=partial(HubertConfig, **_LARGE, conv_bias=False),  # [h]
+        normalise=True,  # [h]
+        iterations=(
+            replace(
+                _HUBERT_BASE,
+                training=replace(_ADAM, learning_rate=1.5e-3, clip=1.0),  # [H] IV-C, [h]
+                teacher="base",  # its second iteration, layer 9 ([H] IV-B)
+                layer=9,
+                clusters=500,
+                crops=464,  # 128 x 56.25 s: [H] IV-C; [h] max_tokens 0.9 M on 128 GPUs
+                size="large",
+                projection=768,  # [h] final_dim
+                gradient_scale=1.0,  # [h] feature_grad_mult
             ),
-            training=_ADAM,
         ),
-        HubertSize(
-            name="large",
-            config=partial(HubertConfig, **_LARGE, conv_bias=False),  # [h]
-            normalise=True,  # [h]
-            width=768,  # [h] final_dim
-            mask=_HUBERT_MASK,
-            penalty=10.0,  # [h] loss_weights
-            feature_gradient=1.0,  # [h] feature_grad_mult
-            batching=Batching(128 * 56.25, 250_000),  # [H] IV-C; [h] max_tokens 0.9 M on 128 GPUs
-            iterations=(Iteration("base", 9, 500, 400_000, 32_000),),  # layer 9 of base's second iteration ([H] IV-B)
-            training=replace(_ADAM, learning_rate=1.5e-3, clip=1.0),  # [H] IV-C, [h]
-        ),
-        HubertSize(
-            name="small",  # all of it ours, after recipes/minisqa
-            config=small_config,
-            normalise=True,
-            width=128,
-            mask=MaskOptions(0.5, 10, visible_weight=1.0),
-            penalty=1e-3,
-            feature_gradient=1.0,
-            batching=_SMALL_BATCHING,
-            iterations=(Iteration("mfcc", 0, 100, 4_000, 300), Iteration("small", 5, 100, 4_000, 300)),
-            training=_SMALL,
-        ),
-    )
+    ),
+    "small": HubertSize(
+        config=small_config,
+        normalise=True,
+        iterations=(_HUBERT_SMALL, replace(_HUBERT_SMALL, layer=5)),
+    ),
 }
 
 WAV2VEC2 = {
-    size.name: size
-    for size in (
-        Wav2Vec2Size(
-            name="base",
-            config=partial(Wav2Vec2Config, **_BASE, feat_quantizer_dropout=0.1, codevector_dim=256, proj_codevector_dim=256),
-            normalise=False,  # [W] 4.2: the first convolution's output is normalised instead
-            mask=_WAV2VEC2_MASK,
-            contrastive=ContrastiveOptions(),  # [W] 4.2: G 2, V 320, entries of 128; weights and gradient of [w]
-            negatives=100,  # [W] 4.2
-            temperature=Temperature(2.0, 0.999995, 0.5),  # [W] 4.2
-            batching=Batching(64 * 87.5, 250_000),  # [w] max_tokens 1.4 M on 64 GPUs: 1.6 h ([W] 4.2)
-            training=replace(_ADAM, clip=0.0),  # [W] 4.2 (warm-up: 8 %); [w] does not clip
+    "base": Wav2Vec2Size(
+        config=partial(Wav2Vec2Config, **_BASE, feat_quantizer_dropout=0.1, codevector_dim=256, proj_codevector_dim=256),
+        normalise=False,  # [W] 4.2: the first convolution's output is normalised instead
+        options=_WAV2VEC2_BASE,
+        contrastive=ContrastiveOptions(),  # [W] 4.2: G 2, V 320, entries of 128; weights and gradient of [w]
+    ),
+    "large": Wav2Vec2Size(
+        config=partial(
+            Wav2Vec2Config, **_LARGE, conv_bias=True, feat_quantizer_dropout=0.0, codevector_dim=768, proj_codevector_dim=768
         ),
-        Wav2Vec2Size(
-            name="large",
-            config=partial(
-                Wav2Vec2Config, **_LARGE, conv_bias=True, feat_quantizer_dropout=0.0, codevector_dim=768, proj_codevector_dim=768
-            ),
-            normalise=True,  # [w]
-            mask=_WAV2VEC2_MASK,
-            contrastive=ContrastiveOptions(width=768, penalty=0.0, feature_gradient=1.0, dropout=0.0),  # [w]; entries of 384
-            negatives=100,
-            temperature=Temperature(2.0, 0.999995, 0.1),  # [W] 4.2, [w] latent_temp
-            batching=Batching(128 * 75.0, 320_000),  # [w] max_tokens 1.2 M on 128 GPUs: 2.7 h ([W] 4.2)
+        normalise=True,  # [w]
+        options=replace(
+            _WAV2VEC2_BASE,
             training=replace(_ADAM, steps=600_000, learning_rate=3e-4, warmup_steps=48_000, clip=0.0),  # [W]; [w]: 1 M, 5e-3, 32 k
+            size="large",
+            temperature=Temperature(2.0, 0.999995, 0.1),  # [W] 4.2, [w] latent_temp
+            crops=480,  # 128 x 75 s: [w] max_tokens 1.2 M on 128 GPUs, 2.7 h ([W] 4.2)
+            seconds=320_000 / SAMPLE_RATE,  # [w] max_sample_size
         ),
-        Wav2Vec2Size(
-            name="small",  # all of it ours
-            config=wav2vec2_small_config,
-            normalise=True,
-            mask=_WAV2VEC2_MASK,
-            contrastive=ContrastiveOptions(entries=64, width=128, penalty=1e-3, feature_gradient=1.0, dropout=0.0),
-            negatives=100,
-            temperature=Temperature(2.0, 0.9995, 0.5),  # a run that is a hundredth as long
-            batching=_SMALL_BATCHING,
+        contrastive=ContrastiveOptions(width=768, penalty=0.0, feature_gradient=1.0, dropout=0.0),  # [w]; entries of 384
+    ),
+    "small": Wav2Vec2Size(  # all of it ours
+        config=wav2vec2_small_config,
+        normalise=True,
+        options=replace(
+            _WAV2VEC2_BASE,
             training=_SMALL,
+            size="small",
+            temperature=Temperature(2.0, 0.9995, 0.5),  # a run that is a hundredth as long
+            crops=10,
+            seconds=4.0,
         ),
-    )
+        contrastive=ContrastiveOptions(entries=64, width=128, penalty=1e-3, feature_gradient=1.0, dropout=0.0),
+    ),
 }
+CONTINUED = TrainingOptions(steps=1500, learning_rate=3e-4, warmup_steps=100)
 
 
-def size_of(kind: str, name: str) -> HubertSize | Wav2Vec2Size:
-    """kind: hubert or wav2vec2; name: base, large or small. Raises InputError for others."""
-    sizes: dict[str, dict[str, Any]] = {"hubert": HUBERT, "wav2vec2": WAV2VEC2}
-    if kind not in sizes or name not in sizes[kind]:
-        raise InputError(f"there is no {kind} of size {name}; choose hubert or wav2vec2, and --size {', '.join(HUBERT)}")
-    return sizes[kind][name]
+def hubert_preset(size: str, teacher: str | None = None) -> HubertOptions:
+    """HuBERT of a size: the first iteration, or with a teacher the last. Raises InputError for large without a teacher."""
+    first = teacher in (None, "mfcc")
+    preset = HUBERT[size].iterations[0 if first else -1]
+    if first and preset.teacher != "mfcc":
+        raise InputError(
+            f"HuBERT {size} needs another HuBERT as teacher; give one with --teacher, such as facebook/hubert-base-ls960"
+        )
+    return replace(preset, teacher=teacher or "mfcc")
+
+
+def wav2vec2_preset(size: str, start: str | None = None) -> Wav2Vec2Options:
+    """wav2vec 2.0 of a size; with a start its heads are those of the start."""
+    chosen = WAV2VEC2[size]
+    return replace(chosen.options, contrastive=None if start else chosen.contrastive)
+
+
+def continued_preset(start: str, teacher: str | None = None) -> Options:
+    """Of a checkpoint that is trained further, with the loss that it was trained with. Visible frames count for a HuBERT: see
+    `hubert`.
+
+    teacher: whose last layer gives a HuBERT's targets; None: the start. Raises InputError for a start of another kind.
+    """
+    model: Any = load_checkpoint(start).model
+    if isinstance(model, Wav2Vec2Model):
+        return Wav2Vec2Options(CONTINUED)
+    if not isinstance(model, HubertModel):
+        raise InputError(f"{start} is a {model.config.model_type} encoder; start this training from a HuBERT or a wav2vec 2.0")
+    layer = model.config.num_hidden_layers if teacher is None else 0 if teacher == "mfcc" else load_encoder(teacher).layers
+    mask = MaskOptions(0.65, 10, visible_weight=1.0)
+    nearest = min(HUBERT.values(), key=lambda size: abs(size.config().hidden_size - model.config.hidden_size))
+    projection = nearest.iterations[0].projection
+    return HubertOptions(CONTINUED, teacher=teacher or start, layer=layer, mask=mask, projection=projection)
+
+
+# ---- options of the command line, which replace those of a preset
+
+NAMES = {  # of options of the command line, where an option of a run is called otherwise
+    "mask_probability": "probability",
+    "mask_length": "length",
+    "crop_seconds": "seconds",
+    "feature_penalty": "penalty",
+}
+HUBERT_ONLY = (
+    *("teacher", "layer", "smooth", "clusters", "share", "budget", "starts", "codebook", "precision", "reference"),
+    *("visible_weight", "projection", "save_bf16"),
+)
+WAV2VEC2_ONLY = ("codebooks", "entries", "diversity", "negatives")
+NEEDED = {  # an option -> those that mean nothing without it
+    "distort": ("noise", "snr", "snr_end", "snr_over", "distorted", "double", "noise_cache", "distil", "domain_adversary"),
+    "start": ("distil",),
+    "distil": ("distil_layers",),
+    "domain_adversary": tuple(f"domain_adversary_{part}" for part in ("layers", "weight", "mode", "schedule", "frames")),
+}
+OFF = {"reference": True}  # switches that ask for nothing; others: False
+
+
+def with_options(preset: Options, given: Mapping[str, Any]) -> Options:
+    """A preset in which options of the command line replace its own. Raises InputError for those that would change nothing."""
+    contrastive = isinstance(preset, Wav2Vec2Options)
+    if stray := _asked(HUBERT_ONLY if contrastive else WAV2VEC2_ONLY, given):
+        kind, what = "wav2vec 2.0" if contrastive else "HuBERT", given.get("start") or "what is trained"
+        raise InputError(f"{_flags(stray)} would have no effect, since {what} is a {kind}; leave out options of the other kind")
+    refuse_lonely(given)
+    if isinstance(preset, HubertOptions):  # a codebook says what it was fitted on and is not fitted again; MFCCs have no layers
+        codebook, teacher = given.get("codebook"), given.get("teacher", preset.teacher)
+        if codebook and (stray := _asked(("layer", "smooth", "clusters", "share", "budget", "starts"), given)):
+            raise InputError(f"{_flags(stray)} would have no effect, since the codebook {codebook} determines it; leave it out")
+        if teacher == "mfcc" and (stray := _asked(("layer", "smooth", "precision"), given)):
+            raise InputError(f"{_flags(stray)} would have no effect with MFCCs; give an encoder with --teacher, or leave it out")
+    values = {NAMES.get(name, name): value for name, value in given.items()}
+
+    def replaced(options: Any) -> Any:
+        """Distortions and auxiliary losses are set by the caller."""
+        names = {f.name for f in fields(options)} & values.keys() - {"distort", "distil"}
+        return replace(options, **{name: values[name] for name in names})
+
+    made: Options = replaced(preset)
+    made = replace(made, training=replaced(made.training), mask=replaced(made.mask))
+    if isinstance(made, Wav2Vec2Options):
+        if "gradient_scale" in values:
+            values["feature_gradient"] = values["gradient_scale"]
+        if {f.name for f in fields(ContrastiveOptions)} & values.keys():
+            own = made.contrastive or ContrastiveOptions()
+            if made.start and not made.contrastive:
+                own = heads_of(made.start, load_checkpoint(made.start))[1]
+            made = replace(made, contrastive=replaced(own))
+    if "crops" not in values:
+        made = replace(made, crops=max(made.crops // made.training.accumulation, 1))
+    return made
+
+
+def refuse_lonely(given: Mapping[str, Any], rules: Mapping[str, Iterable[str]] = NEEDED) -> None:
+    """rules: an option -> those that mean nothing without it. Raises InputError for the latter alone."""
+    for needed, names in rules.items():
+        if not _asked((needed,), given) and (stray := _asked(names, given)):
+            raise InputError(f"{_flags(stray)} would have no effect without {_flags([needed])}; give both or neither")
+
+
+def _asked(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
+    return [name for name in names if given.get(name) is not None and given[name] is not OFF.get(name, False)]
+
+
+def _flags(names: Iterable[str]) -> str:
+    return " and ".join("--no-reference" if name == "reference" else f"--{name.replace('_', '-')}" for name in names)

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from tqdm import tqdm
-from transformers import Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
+from transformers import Wav2Vec2ForPreTraining, Wav2Vec2Model
 
 from speechssl.encoders.checkpoints import some
 from speechssl.encoders.export import save_extractor
@@ -33,8 +33,8 @@ from speechssl.encoders.load import Checkpoint, load_checkpoint
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder
+from speechssl.pretrain.auxiliary import add_auxiliary
 from speechssl.pretrain.data import cut_to_same
-from speechssl.pretrain.distil import add_auxiliary
 from speechssl.pretrain.hubert import final, scale_gradients
 from speechssl.processes import is_main, mean_of_processes, processes
 from speechssl.trainer import Batch
@@ -142,7 +142,7 @@ class Wav2Vec2Pretraining(nn.Module):
         self.project_hid = nn.Linear(config.hidden_size, options.width)
         self.project_q = nn.Linear(options.width, options.width)
         self.guard = CollapseGuard(options.entries)
-        self.auxiliary = nn.ModuleList()  # modules that add to the loss (`distil.auxiliary_losses`)
+        self.auxiliary = nn.ModuleList()  # modules that add to the loss (`auxiliary_losses`)
         scale_gradients(encoder.feature_extractor, options.feature_gradient)
 
     def forward(
@@ -269,16 +269,23 @@ def draw_negatives(rng: np.random.Generator, rows: int, hidden: int, count: int)
 
 # ---- as a folder of transformers' `Wav2Vec2ForPreTraining`, from which quantiser and projections go on
 
+SETTINGS = {  # of ContrastiveOptions in transformers' config, which has neither the feature penalty nor the gradient into the CNN
+    "codebooks": "num_codevector_groups",
+    "entries": "num_codevectors_per_group",
+    "width": "proj_codevector_dim",
+    "kappa": "contrastive_logits_temperature",
+    "diversity": "diversity_loss_weight",
+    "dropout": "feat_quantizer_dropout",
+}
 HEADS = {"quantizer": "quantiser", "project_q": "projection of its vectors", "project_hid": "projection of the encoder's output"}
 
 
 def save_pretraining(model: Wav2Vec2Pretraining, folder: Path) -> None:
     """Write an ordinary Hugging Face folder of all that is trained; encoders can be loaded from it too. A card is the caller's."""
     config, options = copy.deepcopy(model.encoder.config), model.options
-    config.num_codevector_groups, config.num_codevectors_per_group = options.codebooks, options.entries
-    config.codevector_dim = config.proj_codevector_dim = options.width
-    config.contrastive_logits_temperature, config.diversity_loss_weight = options.kappa, options.diversity
-    config.feat_quantizer_dropout = options.dropout
+    for ours, theirs in SETTINGS.items():
+        setattr(config, theirs, getattr(options, ours))
+    config.codevector_dim = options.width
     with torch.device("meta"):
         whole = Wav2Vec2ForPreTraining(config)
     weights = {  # without those of auxiliary losses
@@ -302,10 +309,15 @@ def load_pretraining(source: str | Path, options: ContrastiveOptions | None = No
     if not isinstance(encoder, Wav2Vec2Model) or encoder.adapter is not None:
         kind: Any = encoder.config
         raise InputError(f"{source} is a {kind.model_type} encoder; start contrastive pre-training from a plain wav2vec 2.0")
-    heads = _heads(source, checkpoint)
-    options = options or (_options(heads.config) if heads else ContrastiveOptions())
-    model = Wav2Vec2Pretraining(encoder.train().requires_grad_(True), options, checkpoint.normalise)
-    kept = [name for name in HEADS if heads and _shape(getattr(model, name)) == _shape(getattr(heads, name))]
+    heads, own = heads_of(source, checkpoint)
+    model = Wav2Vec2Pretraining(encoder.train().requires_grad_(True), options or own, checkpoint.normalise)
+
+    def shape(head: nn.Module) -> list[Any]:
+        """Of all weights; of a quantiser V too, for the same number of entries in all can be divided otherwise."""
+        entries = getattr(head, "entries", getattr(head, "num_vars", None))
+        return [entries, *((name, weight.shape) for name, weight in head.named_parameters())]
+
+    kept = [name for name in HEADS if heads and shape(getattr(model, name)) == shape(getattr(heads, name))]
     for name in kept:
         getattr(model, name).load_state_dict(getattr(heads, name).state_dict())
     anew = [HEADS[name] for name in HEADS if name not in kept]
@@ -317,39 +329,14 @@ def load_pretraining(source: str | Path, options: ContrastiveOptions | None = No
     return model
 
 
-def head_options(source: str | Path) -> ContrastiveOptions | None:
-    """What the heads of a folder were trained with; None where it has none."""
-    heads = _heads(source, load_checkpoint(source)) if source else None
-    return _options(heads.config) if heads else None
-
-
-def _heads(source: str | Path, checkpoint: Checkpoint) -> Wav2Vec2ForPreTraining | None:
-    """The folder's own model, whose heads are wanted; None where it has none."""
-    there = [name for name in checkpoint.left_out if name.split(".")[0] in HEADS]
-    if checkpoint.kind != "huggingface" or not there:
-        return None
+def heads_of(source: str | Path, checkpoint: Checkpoint) -> tuple[Wav2Vec2ForPreTraining | None, ContrastiveOptions]:
+    """The folder's own model, whose heads are wanted, and what they were trained with; None and the defaults where it has none."""
+    if checkpoint.kind != "huggingface" or not any(name.split(".")[0] in HEADS for name in checkpoint.left_out):
+        return None, ContrastiveOptions()
     whole, info = Wav2Vec2ForPreTraining.from_pretrained(
         checkpoint_folder(source, "speech encoder"), dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
     )
     wrong = [*info["missing_keys"], *(key[0] for key in info["mismatched_keys"])]
     if wrong := sorted(name for name in wrong if name.split(".")[0] in HEADS):
         raise InputError(f"the checkpoint {source} lacks {len(wrong)} weights of its heads ({some(wrong)}); fetch or make it again")
-    return whole
-
-
-def _options(config: Wav2Vec2Config) -> ContrastiveOptions:
-    """From a config, which has neither the feature penalty nor the gradient into the convolutions."""
-    return ContrastiveOptions(
-        codebooks=config.num_codevector_groups,
-        entries=config.num_codevectors_per_group,
-        width=config.proj_codevector_dim,
-        kappa=config.contrastive_logits_temperature,
-        diversity=config.diversity_loss_weight,
-        dropout=config.feat_quantizer_dropout,
-    )
-
-
-def _shape(head: nn.Module) -> list[Any]:
-    """Of all weights; of a quantiser V too, for the same number of entries in all can be divided otherwise."""
-    entries = getattr(head, "entries", getattr(head, "num_vars", None))
-    return [entries, *((name, weight.shape) for name, weight in head.named_parameters())]
+    return whole, ContrastiveOptions(**{ours: getattr(whole.config, theirs) for ours, theirs in SETTINGS.items()})

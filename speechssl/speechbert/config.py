@@ -73,8 +73,7 @@ class Train:
     def _features(self) -> Any:
         """Features, the recogniser and the hash of its weights; both of these None without one."""
         from speechssl.cascade.model import CtcRecogniser
-        from speechssl.encoders.load import load_encoder
-        from speechssl.encoders.shared import SharedEncoder
+        from speechssl.encoders.load import SharedEncoder, load_encoder
         from speechssl.io import read_json
         from speechssl.units.features import encoder_features, load_features
 

@@ -27,7 +27,7 @@ from speechssl.augment import Condition, Distorter
 from speechssl.data.sources import Recording
 from speechssl.data.utterances import Utterance, UtteranceSet
 from speechssl.encoders.base import SpeechEncoder
-from speechssl.encoders.states import CachedStates, CacheOptions, Hearing, Hears, cache_states, encoder_card, estimate
+from speechssl.encoders.states import AudioReader, CachedStates, CacheOptions, ConditionReader, cache_states, encoder_card, estimate
 from speechssl.errors import InputError
 from speechssl.io import hash_json
 from speechssl.signal import generator
@@ -219,20 +219,26 @@ class FeatureCache:
         """Means over time are few and kept as they are; frames in two bytes a number."""
         return CacheOptions(pooled, "float32" if pooled else "bfloat16", limit_gb=self.limit_gb)
 
-    def states(self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, hearing: Hears = Hearing()) -> CachedStates:
+    def states(
+        self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = ConditionReader()
+    ) -> CachedStates:
         """Computed where they are not there. Raises InputError as `cache_states`."""
-        folder = self.folder(data, splits, options, hearing)
-        return cache_states(self.encoder, recordings_of(data, splits), folder, options, hearing, self.workers)
+        folder = self.folder(data, splits, options, reader)
+        return cache_states(self.encoder, recordings_of(data, splits), folder, options, reader, self.workers)
 
-    def folder(self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, hearing: Hears = Hearing()) -> Path:
+    def folder(
+        self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = ConditionReader()
+    ) -> Path:
         """Named after encoder, recordings and options."""
         files = [[r.id, str(r.path.resolve())] for r in recordings_of(data, splits)]
         kept = [options.pooled, options.precision, options.shard_mb]
-        return self.root / hash_json([files, kept, encoder_card(self.encoder), hearing.card])
+        return self.root / hash_json([files, kept, encoder_card(self.encoder), reader.card])
 
-    def fits(self, name: str, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, hearing: Hears = Hearing()) -> bool:
+    def fits(
+        self, name: str, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = ConditionReader()
+    ) -> bool:
         """Whether there is room for what is not cached yet. If not, this is reported once. name: of the task."""
-        folder = self.folder(data, splits, options, hearing)
+        folder = self.folder(data, splits, options, reader)
         if (folder / "card.json").is_file():
             return True
         needed = estimate(self.encoder, recordings_of(data, splits), options) / 1e9 - _gigabytes(folder)

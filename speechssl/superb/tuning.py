@@ -37,11 +37,12 @@ from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions
 from speechssl.data.utterances import Utterance
 from speechssl.encoders.export import save_encoder
+from speechssl.encoders.hubert import before_end, check_known, frames_of_samples
 from speechssl.encoders.load import load_checkpoint
-from speechssl.encoders.training import before_end, check_known, frames_of_samples, training_states
+from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.io import hash_files, write_json
-from speechssl.pretrain.adversarial import AdversaryOptions, DomainAdversary
+from speechssl.pretrain.auxiliary import AdversaryOptions, DomainAdversary
 from speechssl.superb.data import Loader, OnlineLoader
 from speechssl.superb.fit import Run, Trainer
 from speechssl.superb.task import Batch

@@ -113,10 +113,15 @@ class Extract:
         from speechssl.data.sources import list_recordings, source_card
         from speechssl.errors import tell_set_aside
         from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
-        from speechssl.units.extract import load_extractor
+        from speechssl.units.features import load_extractor
         from speechssl.units.ray_engine import RayEngine
 
-        shard = self._shard()
+        shard = None
+        if self.shard is not None:
+            number, slash, count = self.shard.partition("/")
+            if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+                raise InputError(f"--shard {self.shard} is not I/N with I from 1 to N; write it as 2/8")
+            shard = int(number), int(count)
         chosen, out = (self.source, self.split, self.passages), self.out / (self.split or "")
         recordings = list_recordings(*chosen)
         load = partial(load_extractor, self.encoder, self.codebook, self.precision, self.device)
@@ -129,15 +134,6 @@ class Extract:
         hours, parts = made.card["seconds"] / 3600, len(made.card["parts"])
         counts = f"{made.card['recordings']} recordings ({hours:.2f} h) in {parts} parts; {len(made.failed)} set aside"
         print(f"{out}: units of {counts}")
-
-    def _shard(self) -> tuple[int, int] | None:
-        """I/N as (I, N)."""
-        if self.shard is None:
-            return None
-        number, slash, count = self.shard.partition("/")
-        if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-            raise InputError(f"--shard {self.shard} is not I/N with I from 1 to N; write it as 2/8")
-        return int(number), int(count)
 
 
 @dataclass(frozen=True)
@@ -172,9 +168,9 @@ class Transfer:
     options: TransferOptions = group(TransferOptions(), "")
 
     def run(self) -> None:
-        from speechssl.units.fit import carry_codebook
+        from speechssl.units.fit import transfer_codebook
 
-        book = carry_codebook(self.source, self.encoder, self.codebook, self.new, self.out, self.options)
+        book = transfer_codebook(self.source, self.encoder, self.codebook, self.new, self.out, self.options)
         print(f"{self.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean frames keep their unit")
 
 

@@ -8,7 +8,6 @@ row by row against the audio, and computed again where the audio changed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -36,9 +35,9 @@ from speechssl.errors import InputError, printable
 from speechssl.io import differing, hash_bytes, hash_json, locked, read_json, replacing, write_json, write_text
 from speechssl.processes import processes
 from speechssl.timing import RunLength
-from speechssl.units.extract import UnitExtractor
+from speechssl.units.features import UnitExtractor
 from speechssl.units.kmeans import PADDING
-from speechssl.units.storage import Part, Utterance, decode, encode, part_card, part_columns, part_name
+from speechssl.units.storage import Part, Utterance, decode, digest, encode, part_card, part_columns, part_name
 
 SHARD = 200  # recordings of a shard at most; a kill costs the shards that are in the making
 SHARD_SECONDS = 600.0  # of audio: a shard that has reached them ends
@@ -74,22 +73,14 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """A recording that has been read and waits for a batch. audio: the hash of its file."""
+class Row:
+    """What a recording came to: its units; or why it has none; or its samples, which wait for a batch."""
 
-    recording: Recording
-    samples: np.ndarray
-    audio: str
-
-
-@dataclass(frozen=True)
-class Kept:
-    """The row of a recording that cannot be read now."""
-
-    utterance: Utterance
-
-
-Result = Utterance | Waiting | Kept | str  # str: why there are no units
+    utterance: Utterance | None = None
+    why: str = ""
+    samples: np.ndarray | None = None
+    audio: str = ""  # hash of its file
+    away: bool = False  # it cannot be read now, and has the units it had
 
 
 def plan(recordings: Sequence[Recording], size: int) -> list[Shard]:
@@ -120,7 +111,7 @@ class ShardMaker:
         shards = {"shard_size": self.size, "shard_seconds": SHARD_SECONDS}
         return self.extractor.card | encoder | {"K": self.extractor.codebook.size} | shards
 
-    def begin(self, shard: Shard, pool: Executor, report: Report) -> list[Future[Result]]:
+    def begin(self, shard: Shard, pool: Executor, report: Report) -> list[Future[Row]]:
         """Hand the recordings to the pool, the longest first, so that no thread is left with one at the end."""
         try:
             part = decode(shard.path(self.out).read_bytes())
@@ -131,68 +122,52 @@ class ShardMaker:
         futures = {r.id: pool.submit(self._one, r, there.get(r.id), report) for r in longest}
         return [futures[r.id] for r in shard.recordings]
 
-    def finish(self, shard: Shard, results: Sequence[Future[Result]], report: Report) -> Made:
+    def finish(self, shard: Shard, results: Sequence[Future[Row]], report: Report) -> Made:
         """Encode together what waits for a batch, and write the part if it is not there as it should be."""
-        found = [future.result() for future in results]
-        waiting = [r for r in found if isinstance(r, Waiting)]
-        units = self.extractor.units_of_many([w.samples for w in waiting]) if waiting else []
-        encoded = {w.recording.id: _utterance(w, u) for w, u in zip(waiting, units, strict=True)}
-        for w in waiting:
-            report(w.recording, True)
-        done: list[Utterance] = []
-        failed: dict[str, str] = {}
-        for recording, result in zip(shard.recordings, found, strict=True):
-            row = encoded[recording.id] if isinstance(result, Waiting) else result.utterance if isinstance(result, Kept) else result
-            if isinstance(row, str):
-                failed[recording.id] = row
-            else:
-                done.append(row)
+        rows = [future.result() for future in results]
+        waiting = [n for n, row in enumerate(rows) if row.samples is not None]
+        units = self.extractor.units_of_many([rows[n].samples for n in waiting]) if waiting else []  # type: ignore[misc]
+        for n, found in zip(waiting, units, strict=True):
+            rows[n] = _row(shard.recordings[n], rows[n].samples, rows[n].audio, found)  # type: ignore[arg-type]
+            report(shard.recordings[n], True)
+        done = [row.utterance for row in rows if row.utterance]
+        failed = {r.id: row.why for r, row in zip(shard.recordings, rows, strict=True) if not row.utterance}
         path, content = shard.path(self.out), encode(Part(done, self.card))
         if not path.is_file() or path.read_bytes() != content:
             with replacing(path) as temporary:
                 temporary.write_bytes(content)
-        data, away = hash_json([[u.id, u.audio] for u in done]), sum(isinstance(r, Kept) for r in found)
-        return Made(shard.index, hash_bytes(content), data, len(done), sum(u.seconds for u in done), failed, away)
+        data = hash_json([[u.id, u.audio] for u in done])
+        seconds, away = sum(u.seconds for u in done), sum(row.away for row in rows)
+        return Made(shard.index, hash_bytes(content), data, len(done), seconds, failed, away)
 
-    def _one(self, recording: Recording, there: Utterance | None, report: Report) -> Result:
-        """Units of a recording, or why there are none, or its samples where it is to be encoded with others. there: its row."""
+    def _one(self, recording: Recording, there: Utterance | None, report: Report) -> Row:
+        """there: the utterance of this id in the part that is there."""
         audio = hash_audio(recording.path)
         if there is not None and audio in (there.audio, ""):
             report(recording, False)
-            return there if audio else Kept(there)
-        result: Result
+            return Row(there, away=not audio)
         try:
-            read = Waiting(recording, read_audio(recording.path), audio)
-            if self.extractor.features.fits_a_batch(read.samples):
-                return read
-            result = _utterance(read, self.extractor.units(read.samples))
+            samples = read_audio(recording.path)
+            if self.extractor.features.fits_a_batch(samples):
+                return Row(samples=samples, audio=audio)
+            row = _row(recording, samples, audio, self.extractor.units(samples))
         except InputError as error:
-            result = printable(str(error))
+            row = Row(why=printable(str(error)))
         except ValueError as error:
-            result = _no_units(recording, error)
+            row = _row(recording, np.zeros(0), audio, error)
         report(recording, True)
-        return result
+        return row
 
 
-def _utterance(read: Waiting, units: RunLength | ValueError) -> Utterance | str:
+def _row(recording: Recording, samples: np.ndarray, audio: str, units: RunLength | ValueError) -> Row:
     if isinstance(units, ValueError):
-        return _no_units(read.recording, units)
-    return Utterance(read.recording.id, len(read.samples) / SAMPLE_RATE, units, read.audio)
-
-
-def _no_units(recording: Recording, error: ValueError) -> str:
-    return printable(f"{recording.path} gives no units ({error}); listen to it")
+        return Row(why=printable(f"{recording.path} gives no units ({units}); listen to it"))
+    return Row(Utterance(recording.id, len(samples) / SAMPLE_RATE, units, audio))
 
 
 def hash_audio(path: Path) -> str:
     """Of the contents of a file; empty where it cannot be read, which `read_audio` then puts into words."""
-    try:
-        if not path.is_file():
-            return ""
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    except OSError:
-        return ""
+    return digest(path)[:16]
 
 
 class Engine(Protocol):
@@ -240,8 +215,8 @@ def extract_corpus(
 ) -> Extraction:
     """Write the units of all recordings into the maker's folder. source: what the card shall say about where they come from.
 
-    What cannot be read is set aside and listed in `failed.jsonl`; the same command tries it again, and goes on where an earlier
-    run was killed. Units of a recording that was read once and cannot be now are kept.
+    What cannot be read is set aside and listed in `failed.jsonl`; the same command tries it again, and resumes an earlier run that
+    was killed. Units of a recording that was read once and cannot be now are kept.
     share: (i, n), this process is number i of n, from 1, which make every n-th shard each, at once or after one another; the last
     to end verifies all parts and writes the card.
     Raises InputError when nothing at all can be read, or the folder holds units that were made in another way or of another source,
@@ -291,9 +266,7 @@ def _named(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
 def _prepared(maker: ShardMaker, recordings: Sequence[Recording], source: Mapping[str, Any], rows: Rows) -> list[Shard]:
     """The shards, after the folder has been found to be one for them. Raises InputError as `extract_corpus` does."""
     out = maker.out
-    for path in sorted(out.glob("*.parquet")):
-        if path.name.startswith("."):
-            continue
+    for path in sorted(out.glob("[!.]*.parquet")):
         try:
             card = part_card(path)
         except ValueError:  # damaged

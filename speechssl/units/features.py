@@ -1,4 +1,7 @@
-"""What units are clusters of: a layer of an encoder or MFCCs, averaged over neighbouring frames, from recordings of any length.
+"""Audio in, features or run-length units out, from recordings of any length.
+
+What units are clusters of is a layer of an encoder or MFCCs, averaged over neighbouring frames (`Features`); with a codebook they
+are units (`UnitExtractor`).
 
 MFCCs are 39 a frame (13 coefficients, first and second differences), the targets of HuBERT's first iteration (arXiv 2106.07447,
 section IV-A).
@@ -9,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +24,8 @@ from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.base import Chunking, SpeechEncoder
 from speechssl.encoders.load import load_encoder, small_config
 from speechssl.errors import InputError
-from speechssl.timing import FrameGrid
-from speechssl.units.kmeans import PADDING, Codebook, smooth, smooth_stream
+from speechssl.timing import FrameGrid, RunLength
+from speechssl.units.kmeans import PADDING, Codebook, load_codebook, smooth, smooth_stream
 
 _SHIFT, _WINDOW = 160, 400  # samples: 10 and 25 ms
 _PIECE = 12_000  # 10 ms rows, two minutes: what is longer is computed in pieces
@@ -160,3 +164,65 @@ def load_features_of(codebook: Codebook, encoder: str, precision: str | None = N
     if encoder == "mfcc":
         return load_features(encoder, 0, int(card.get("smooth", 1)))
     return features_of(codebook, load_encoder(encoder, precision or card.get("precision", "fp32"), device))
+
+
+@dataclass(frozen=True)
+class UnitExtractor:
+    """Turns samples into units."""
+
+    features: Features  # that the codebook was fitted on
+    codebook: Codebook
+
+    @property
+    def grid(self) -> FrameGrid:
+        return self.features.grid
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What decides the units. (Cards from before there was a precision mean fp32.)"""
+        features = self.features
+        facts = {"layer": features.layer, "smooth": features.smooth, "precision": features.precision}
+        return {"encoder": features.encoder, "codebook": self.codebook.hash} | facts
+
+    def frames(self, samples: np.ndarray) -> np.ndarray:
+        """(N,) float32 at 16 kHz -> (T,) the unit of every frame. Never holds the features of more than a piece of the audio.
+
+        Raises ValueError for fewer samples than one receptive field, or of such a size that the features are not finite.
+        """
+        return np.concatenate([self.codebook.assign(checked(piece)) for piece in self.features.stream(samples)])
+
+    def units(self, samples: np.ndarray) -> RunLength:
+        """(N,) float32 at 16 kHz -> run-length units."""
+        return RunLength.of_frames(self.frames(samples))
+
+    def units_of_many(self, recordings: Sequence[np.ndarray]) -> list[RunLength | ValueError]:
+        """`units`, or what `units` would raise, of recordings that fit a batch of the encoder."""
+
+        found: list[RunLength | ValueError] = []
+        for features in self.features.of_many(recordings):
+            try:
+                found.append(RunLength.of_frames(self.codebook.assign(checked(features))))
+            except ValueError as error:
+                found.append(error)
+        return found
+
+
+def extractor_of(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:
+    """Raises InputError where the codebook was fitted on another encoder."""
+    return UnitExtractor(features_of(codebook, encoder), codebook)
+
+
+def load_extractor(encoder: str, codebook: Path, precision: str | None = None, device: str = "auto") -> UnitExtractor:
+    """encoder: what `load_encoder` takes, or `mfcc`. precision: None is the codebook's.
+
+    Raises InputError where either cannot be loaded or they do not belong together.
+    """
+    book = load_codebook(codebook)
+    return UnitExtractor(load_features_of(book, encoder, precision, device), book)
+
+
+def checked(features: torch.Tensor) -> torch.Tensor:
+    """Raises ValueError for features that are not finite."""
+    if not torch.isfinite(features.sum()):  # any NaN or infinity is one of the sum's
+        raise ValueError("the encoder gives features that are not finite")
+    return features

@@ -1,13 +1,12 @@
 """Codebooks: fitted on recordings drawn at random, or transferred to another encoder.
 
 `fit_units` lets the recordings pass by once and clusters a uniform sample of their frames; `pretrain.targets` fits HuBERT's targets
-with the same `draw` and `frames_of`. `carry_codebook` transfers a codebook to another encoder: after continual pre-training the
+with the same `draw` and `frames_of`. `transfer_codebook` transfers a codebook to another encoder: after continual pre-training the
 units keep their numbers and their meaning, and what was trained on the old ones (DUAL's reader, a unit language model) goes on.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import time
@@ -28,8 +27,9 @@ from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_json
 from speechssl.units.config import FitOptions, TransferOptions
-from speechssl.units.features import Features, load_features, load_features_of
+from speechssl.units.features import Features, checked, load_features, load_features_of
 from speechssl.units.kmeans import Codebook, check_out, fit_kmeans, load_codebook, made_before
+from speechssl.units.storage import digest
 
 SHARE, LEAST = 0.1, 400  # of the recordings; and how many of them at least, see `draw`
 Item = TypeVar("Item")
@@ -105,17 +105,7 @@ def recordings_of(
 
 def hash_contents(recordings: Sequence[Recording]) -> str:
     """Of the ids and the bytes of the files; of one that cannot be read, of its id alone."""
-
-    def hash_file(path: Path) -> str:
-        try:
-            if not path.is_file():  # a pipe would be waited for
-                return ""
-            with path.open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError:
-            return ""
-
-    return hash_json([[r.id, hash_file(r.path)] for r in tqdm(recordings, desc="hashing recordings", unit="file")])
+    return hash_json([[r.id, digest(r.path)] for r in tqdm(recordings, desc="hashing recordings", unit="file")])
 
 
 def frames_of(
@@ -130,7 +120,7 @@ def frames_of(
     def encode(recording: Recording) -> tuple[float, Iterator[np.ndarray]]:
         """Seconds, and features as they are wanted."""
         samples = read_audio(recording.path)
-        return len(samples) / SAMPLE_RATE, (_finite(piece.numpy()) for piece in features.stream(samples))
+        return len(samples) / SAMPLE_RATE, (checked(piece).numpy() for piece in features.stream(samples))
 
     def ahead_of_time(recording: Recording) -> tuple[float, Iterator[np.ndarray]] | None:
         """Seconds and all features; None for a long recording."""
@@ -168,13 +158,7 @@ def in_order(
     yield from waiting
 
 
-def _finite(frames: np.ndarray) -> np.ndarray:
-    if not np.isfinite(frames).all():
-        raise ValueError("its features hold numbers that are not finite; check the encoder")
-    return frames
-
-
-def carry_codebook(source: Path, encoder: str, codebook: Path, other: str, out: Path, options: TransferOptions) -> Codebook:
+def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, out: Path, options: TransferOptions) -> Codebook:
     """A codebook for the encoder `other` whose unit k means what unit k of `codebook`, made for `encoder`, means; once.
 
     Centroid k is the mean of the other encoder's features (same layer, same smoothing) over the frames of clean recordings that the
@@ -207,14 +191,14 @@ def carry_codebook(source: Path, encoder: str, codebook: Path, other: str, out: 
     workers = options.workers or len(os.sched_getaffinity(0))
     with single_threaded(workers) as pool:
         jobs = in_order(pool, sums_of, recordings, workers)
-        for recording, future in tqdm(jobs, total=len(recordings), desc="carrying units over", unit="file"):
+        for recording, future in tqdm(jobs, total=len(recordings), desc="transferring units", unit="file"):
             try:
                 sums, number = future.result()
                 total, counts = total + sums, counts + number
                 used.append(recording)
             except (InputError, ValueError) as error:
                 failed[recording.id] = str(error)
-        tell_set_aside(failed, "carrying units over")
+        tell_set_aside(failed, "transferring units")
         if not counts.all():
             missing = int((counts == 0).sum())
             raise InputError(f"{missing} of {old.size} units never occur in these recordings; give more of them with --recordings")

@@ -12,10 +12,9 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.data.records import Corpus, load_corpus
-from speechssl.data.sources import list_recordings
+from speechssl.data.sources import Recording, list_recordings
 from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, MissingExtra, tell_set_aside
 from speechssl.io import read_json, replacing, write_json
@@ -34,7 +33,7 @@ from speechssl.signal import ACTIVE
 from speechssl.synth.minisqa import speak_pairs
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 from speechssl.units.config import InspectOptions
-from speechssl.units.extract import load_extractor
+from speechssl.units.features import UnitExtractor, load_extractor
 from speechssl.units.fit import check_mfcc
 from speechssl.units.quality import (
     Phone,
@@ -88,11 +87,20 @@ def draw_units(
     from matplotlib.font_manager import get_font_names
 
     check_picture(path)
-    rows = _rows(span or (0.0, len(samples) / SAMPLE_RATE), len(samples) / SAMPLE_RATE)
+    seconds = len(samples) / SAMPLE_RATE
+    span = span or (0.0, seconds)
+    start, end = max(span[0], 0.0), min(span[1], seconds)
+    if not (math.isfinite(start) and math.isfinite(end)) or end <= start:
+        raise InputError(f"[{span[0]:g}, {span[1]:g}) s is outside a recording of {seconds:.2f} s; change --span")
+    count = math.ceil((end - start) / ROW_SECONDS - 1e-9)
+    if count > ROWS:
+        raise InputError(f"{end - start:.1f} s are too long for a picture; name at most {ROWS * ROW_SECONDS:g} s with --span")
+    length = ROW_SECONDS if count > 1 else end - start
+    rows = [(start + i * length, start + (i + 1) * length) for i in range(count)]
+
     strips = [list(unit_blocks(runs, grid, (rows[0][0], rows[-1][1])))]
     if phones:
-        strips.append([(name, start, end, "white" if n % 2 else SILENT) for n, (name, start, end) in enumerate(phones)])
-    seconds = len(samples) / SAMPLE_RATE
+        strips.append([(name, low, high, "white" if n % 2 else SILENT) for n, (name, low, high) in enumerate(phones)])
     title = f"{title}   {len(runs)} units of {runs.frames} frames in {seconds:.2f} s, {len(runs) / seconds:.1f} a second".strip()
     first = _columns(rows[0])[0]
     mel = log_mel(samples, first, _columns(rows[-1])[1])
@@ -118,18 +126,6 @@ def check_picture(path: Path) -> None:
         raise InputError(f"cannot draw a picture as {path}; end its name in {', '.join(SUFFIXES)}")
 
 
-def _rows(span: tuple[float, float], seconds: float) -> list[tuple[float, float]]:
-    """The span in rows of equal length."""
-    start, end = max(span[0], 0.0), min(span[1], seconds)
-    if not (math.isfinite(start) and math.isfinite(end)) or end <= start:
-        raise InputError(f"[{span[0]:g}, {span[1]:g}) s is outside a recording of {seconds:.2f} s; change --span")
-    count = math.ceil((end - start) / ROW_SECONDS - 1e-9)
-    if count > ROWS:
-        raise InputError(f"{end - start:.1f} s are too long for a picture; name at most {ROWS * ROW_SECONDS:g} s with --span")
-    length = ROW_SECONDS if count > 1 else end - start
-    return [(start + i * length, start + (i + 1) * length) for i in range(count)]
-
-
 def _columns(row: tuple[float, float]) -> tuple[int, int]:
     """The columns of the spectrogram from before the row to after it."""
     return max(math.floor(row[0] * SAMPLE_RATE / HOP) - 1, 0), math.ceil(row[1] * SAMPLE_RATE / HOP) + 2
@@ -137,25 +133,21 @@ def _columns(row: tuple[float, float]) -> tuple[int, int]:
 
 def log_mel(samples: np.ndarray, first: int = 0, last: int | None = None) -> np.ndarray:
     """(BANDS, C) decibels below the loudest of the recording, columns [first, last) of it; column j is centred at sample HOP j."""
-    columns = len(samples) // HOP + 1
-    last = columns if last is None else min(last, columns)
-    loudest = max(float(_power(samples, at, min(at + PIECE, columns)).max()) for at in range(0, columns, PIECE))
-    power = np.concatenate([_power(samples, at, min(at + PIECE, last)) for at in range(first, last, PIECE)], axis=1)
-    return np.maximum(10 * np.log10(np.maximum(power, 1e-20) / max(loudest, 1e-20)), -RANGE_DB)
-
-
-def _power(samples: np.ndarray, first: int, last: int) -> np.ndarray:
-    """(BANDS, last - first) mel power of those columns, from the samples they see."""
-    left = max(first * HOP - MARGIN, 0)
-    part = np.ascontiguousarray(samples[left : last * HOP + MARGIN], np.float32)
-    return _transform()(torch.from_numpy(part)).numpy()[:, first - left // HOP : last - left // HOP]
-
-
-@cache
-def _transform() -> Callable[[torch.Tensor], torch.Tensor]:
     from torchaudio.transforms import MelSpectrogram
 
-    return MelSpectrogram(SAMPLE_RATE, n_fft=POINTS, win_length=WINDOW, hop_length=HOP, n_mels=BANDS, f_min=40.0)
+    mel = MelSpectrogram(SAMPLE_RATE, n_fft=POINTS, win_length=WINDOW, hop_length=HOP, n_mels=BANDS, f_min=40.0)
+
+    def power(first: int, last: int) -> np.ndarray:
+        """Of those columns, from the samples they see."""
+        left = max(first * HOP - MARGIN, 0)
+        part = np.ascontiguousarray(samples[left : last * HOP + MARGIN], np.float32)
+        return mel(torch.from_numpy(part)).numpy()[:, first - left // HOP : last - left // HOP]
+
+    columns = len(samples) // HOP + 1
+    last = columns if last is None else min(last, columns)
+    loudest = max(float(power(at, min(at + PIECE, columns)).max()) for at in range(0, columns, PIECE))
+    found = np.concatenate([power(at, min(at + PIECE, last)) for at in range(first, last, PIECE)], axis=1)
+    return np.maximum(10 * np.log10(np.maximum(found, 1e-20) / max(loudest, 1e-20)), -RANGE_DB)
 
 
 def unit_blocks(runs: RunLength, grid: FrameGrid, span: tuple[float, float] = (0.0, math.inf)) -> Iterator[Block]:
@@ -187,8 +179,20 @@ def _draw_row(axes: list[Axes], mel: np.ndarray, begin: int, strips: Sequence[Se
     )
     axes[0].set_yticks([])
     axes[0].set_ylabel("mel", rotation=0, ha="right", va="center", color=INK)
+    inches = INCHES * 0.95 / (row[1] - row[0])  # a second
     for ax, blocks, name in zip(axes[1:], strips, ("units", "phones"), strict=False):
-        _draw_strip(ax, blocks, row)
+        for label, start, end, fill in blocks:
+            low, high = max(start, row[0]), min(end, row[1])
+            if high <= low:
+                continue
+            ax.axvspan(start, end, facecolor=fill, edgecolor="white", linewidth=0.6)
+            # a label stands in each block that is wide enough for it, upright or on its side
+            size, wide = 7.5, (high - low) * inches * 72  # points
+            turn = 0 if wide > 0.66 * size * len(label) else 90
+            if not turn or wide > 0.9 * size:
+                ax.text((low + high) / 2, 0.5, label, fontsize=size, color=INK, ha="center", va="center", rotation=turn)
+        ax.set_ylim(0, 1)
+        ax.set_yticks([])
         ax.set_ylabel(name, rotation=0, ha="right", va="center", color=INK)
     axes[-1].set_xlim(*row)
     for ax in axes:
@@ -199,44 +203,8 @@ def _draw_row(axes: list[Axes], mel: np.ndarray, begin: int, strips: Sequence[Se
     axes[-1].set_xticks(ticks, [f"{t:g} s" if t == int(t) else f"{t:.2f}" for t in ticks])
 
 
-def _draw_strip(ax: Axes, blocks: Sequence[Block], row: tuple[float, float]) -> None:
-    """Blocks side by side; a label stands in each that is wide enough for it, upright or on its side."""
-    inches = INCHES * 0.95 / (row[1] - row[0])  # a second
-    for label, start, end, fill in blocks:
-        low, high = max(start, row[0]), min(end, row[1])
-        if high <= low:
-            continue
-        ax.axvspan(start, end, facecolor=fill, edgecolor="white", linewidth=0.6)
-        size, wide = 7.5, (high - low) * inches * 72  # points
-        upright = wide > 0.66 * size * len(label)
-        if upright or wide > 0.9 * size:
-            ax.text((low + high) / 2, 0.5, label, fontsize=size, color=INK, ha="center", va="center", rotation=0 if upright else 90)
-    ax.set_ylim(0, 1)
-    ax.set_yticks([])
-
-
 SPLIT = "test"
 PAIRS = 100  # questions of MiniSQA that are spoken twice
-
-
-@dataclass(frozen=True)
-class Item:
-    """A recording to be looked at. phones: of its alignment, empty where there is none."""
-
-    id: str
-    path: Path
-    phones: tuple[Phone, ...] = ()
-    seconds: float | None = None  # as its manifest says
-
-
-@dataclass(frozen=True)
-class Units:
-    """A codebook at work. K = size."""
-
-    of: Callable[[np.ndarray], RunLength]  # (N,) samples at 16 kHz
-    grid: FrameGrid
-    size: int
-    pool: Executor  # in which recordings are encoded
 
 
 def inspect_units(
@@ -256,169 +224,143 @@ def inspect_units(
         raise InputError("--recording and --span need --picture; give the file to draw to, or leave them out")
     if options.pairs == 1:
         raise InputError("one pair of questions is too few for a comparison; give --pairs 2 or more, or 0")
-    conditions, distorter = _conditions(options), Distorter(options.seed, snr_over=options.snr_over)
-    for condition in conditions:
+    conditions, distorter = [], Distorter(options.seed, snr_over=options.snr_over)
+    for snr in options.snrs:
+        condition = parse_condition(f"{options.noise}@{snr:g}")
+        if condition.name != "noise" or condition.kind == "babble":
+            raise InputError(f"the noise {options.noise} cannot be added at an SNR; give gaussian, pink, or a recording or folder")
         distorter.check(condition)
+        conditions.append(condition)
     if options.picture:
         check_picture(options.picture)
     with single_threaded(len(os.sched_getaffinity(0))) as pool:
         torch.set_num_threads(1)  # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
-        units = None
+        extractor = None
         if encoder != "phones":
             if codebook is None:
                 raise InputError(f"units of {encoder} need a codebook; name the file that `speechssl units fit` wrote")
             extractor = load_extractor(encoder, codebook, options.precision, options.device)
-            units = Units(extractor.units, extractor.grid, extractor.codebook.size, pool)
         corpus = load_corpus(source, options.split or SPLIT) if is_corpus else None
-        items = _items(source, corpus, options)
+        items, phones = _recordings(source, corpus, options)
         values: dict[str, Any] = {}
-        if units:
-            values = {"K": units.size} | _measured(items, corpus, units, options, conditions, distorter)
-        elif corpus is None or not all(item.phones for item in items):
+        if extractor:
+            found = _measured(items, phones, corpus, extractor, pool, options, conditions, distorter)
+            values = {"K": extractor.codebook.size} | found
+        elif corpus is None or not all(item.id in phones for item in items):
             raise InputError(f"{source} has passages without phones; units that are phones need a prepared corpus that has them")
-        if corpus and (phones := sum(len(p.phones) for p in corpus.passages.values())):
-            values["phones_a_second"] = phones / sum(p.seconds for p in corpus.passages.values())
-        values |= _same_text(source, corpus, units, options)
+        if corpus and (count := sum(len(p.phones) for p in corpus.passages.values())):
+            values["phones_a_second"] = count / sum(p.seconds for p in corpus.passages.values())
+        values |= _same_text(source, corpus, extractor, pool, options)
     if out:
         write_json(out, values)
     return values
 
 
-def _conditions(options: InspectOptions) -> list[Condition]:
-    found = [parse_condition(f"{options.noise}@{snr:g}") for snr in options.snrs]
-    if any(c.name != "noise" or c.kind == "babble" for c in found):
-        raise InputError(f"the noise {options.noise} cannot be added at an SNR; give gaussian, pink, or a recording or folder")
-    return found
-
-
-def _items(source: Path, corpus: Corpus | None, options: InspectOptions) -> list[Item]:
-    """What to look at, in order."""
-    phones = known = read_alignment(options.alignment) if options.alignment else {}
+def _recordings(source: Path, corpus: Corpus | None, options: InspectOptions) -> tuple[list[Recording], dict[str, Sequence[Phone]]]:
+    """What to look at, in order, and the phones of those that have some, of the alignment or of the corpus."""
+    aligned = read_alignment(options.alignment) if options.alignment else {}
+    phones: dict[str, Sequence[Phone]] = dict(aligned)
     if corpus is None:
-        found = [Item(r.id, r.path, tuple(known.get(r.id, ()))) for r in list_recordings(source)]
+        found = list_recordings(source)
     else:
         own = {p.id: [(s.text, s.start, s.end) for s in p.phones] for p in corpus.passages.values() if p.phones}
-        phones = usable(((name, partial(checked, tier, name)) for name, tier in own.items()), "the corpus") | known
-        found = [Item(p.id, corpus.path(p), tuple(phones.get(p.id, ())), p.seconds) for p in corpus.passages.values()]
+        phones = {**usable(((name, partial(checked, tier, name)) for name, tier in own.items()), "the corpus"), **aligned}
+        found = [Recording(p.id, corpus.path(p), p.seconds) for p in corpus.passages.values()]
     if not found:
         raise InputError(f"{source / (options.split or SPLIT)} has no passages; name a split that has some with --split")
-    if known and not any(item.phones for item in found):
-        raise InputError(
-            f"{options.alignment} has no recording of {source} (its first id is {next(iter(known))}); make the ids match"
-        )
+    if aligned and not any(item.id in phones for item in found):
+        first = next(iter(aligned))
+        raise InputError(f"{options.alignment} has no recording of {source} (its first id is {first}); make the ids match")
     if options.recording is not None and options.recording not in [item.id for item in found[: options.recordings]]:
         raise InputError(
             f"{source} has no recording {options.recording} (its first is {found[0].id}); give another with --recording"
         )
-    return found[: options.recordings]
+    return found[: options.recordings], phones
 
 
 def _measured(
-    items: Sequence[Item],
+    items: Sequence[Recording],
+    phones: Mapping[str, Sequence[Phone]],
     corpus: Corpus | None,
-    units: Units,
+    extractor: UnitExtractor,
+    pool: Executor,
     options: InspectOptions,
     conditions: Sequence[Condition],
     distorter: Distorter,
 ) -> dict[str, Any]:
     """All that needs the units of the recordings; those that cannot be read are listed and counted."""
 
-    def encode(item: Item) -> tuple[RunLength, float]:
+    def encode(item: Recording) -> tuple[RunLength, float]:
         samples = read_audio(item.path)
-        return units.of(samples), item.seconds or len(samples) / SAMPLE_RATE
+        seconds = item.seconds if corpus else None  # as the corpus says
+        return extractor.units(samples), seconds or len(samples) / SAMPLE_RATE
 
-    found: dict[str, RunLength] = {}
+    units: dict[str, RunLength] = {}
     failed: dict[str, str] = {}
-    seconds = 0.0
-    futures = [units.pool.submit(encode, item) for item in items]
+    total = 0.0
+    futures = [pool.submit(encode, item) for item in items]
     for item, future in zip(tqdm(items, desc="units", unit="file"), futures, strict=True):
         try:
-            found[item.id], length = future.result()
-            seconds += length
+            units[item.id], seconds = future.result()
+            total += seconds
         except (InputError, ValueError) as error:
             failed[item.id] = str(error)
     tell_set_aside(failed, "quality of units")
-    if not found:
+    if not units:
         raise InputError(f"no recording of {len(failed)} can be read ({next(iter(failed.values()))}); restore the audio")
-    items = [item for item in items if item.id in found]
-    used, bits = usage(list(found.values()), units.size), bit_rate(list(found.values()), seconds)
-    values: dict[str, Any] = {
-        "usage_entropy_bits": used.entropy,
-        "usage_entropy_share": used.share,
-        "unused_units": used.unused,
-        "most_used": [{"unit": unit, "share": share} for unit, share in used.most],
-        "units_a_second": sum(map(len, found.values())) / seconds,
-        "bits_a_second": bits.units,
-        "bits_a_second_timed": bits.timed,
-    }
-    aligned = [item for item in items if item.phones]
+    items, grid = [item for item in items if item.id in units], extractor.grid
+    values = usage(list(units.values()), extractor.codebook.size) | bit_rate(list(units.values()), total)
+
+    aligned = [item.id for item in items if item.id in phones]
     if len(aligned) < len(items):
         _note(f"{len(items) - len(aligned)} of {len(items)} recordings have no phones and are left out of purity and PNMI")
     if aligned:
         names: dict[str, int] = {}
-        phones = [phone_frames(item.phones, units.grid, found[item.id].frames, names) for item in aligned]
-        pure = purity([found[item.id].expand() for item in aligned], phones)
-        values |= {"phone_purity": pure.phone, "cluster_purity": pure.cluster, "pnmi": pure.pnmi}
-    if corpus:
-        values["oracle_ff1"] = _oracle(corpus, found, units.grid)
-    if conditions:
-        values["stability"] = _stability(items, found, units, options, conditions, distorter)
+        labels = [phone_frames(phones[name], grid, units[name].frames, names) for name in aligned]
+        values |= purity([units[name].expand() for name in aligned], labels)
+
+    if corpus:  # FF1 (0 to 1) of the annotated answers as units and back in seconds: what no reader of these units can beat
+        scores = []
+        for question in corpus.answerable:
+            spans = [(a.start, a.end) for a in question.answers if a.start is not None and a.end is not None]
+            for start, end in spans[:1] if question.passage in units else []:
+                passage = units[question.passage]
+                first, last = interval_of_units(grid, passage, *units_of_interval(grid, passage, start, end))
+                scores.append(2 * max(min(last, end) - max(first, start), 0.0) / (last - first + end - start))
+        values["oracle_ff1"] = float(np.mean(scores)) if scores else math.nan
+
+    if conditions:  # clean against noisy, on some of the recordings, spread over all; seed and id alone decide the noise
+        places = np.unique(np.linspace(0, len(items) - 1, min(options.noisy, len(items))).round().astype(int))
+        chosen = [items[i] for i in places]
+
+        def encode_noisy(item: Recording) -> list[RunLength]:
+            samples = read_audio(item.path)
+            return [extractor.units(distorter.apply(samples, condition, item.id)) for condition in conditions]
+
+        noisy = list(tqdm(pool.map(encode_noisy, chosen), total=len(chosen), desc="units in noise", unit="file"))
+        values["stability"] = []
+        for condition, encoded in zip(conditions, zip(*noisy, strict=True), strict=True):
+            row = {"condition": condition.short, "snr_db": condition.snr_db, "recordings": len(chosen)}
+            row |= {} if options.snr_over == ACTIVE else {"snr_over": options.snr_over}
+            values["stability"].append(row | stability([units[item.id] for item in chosen], encoded))
+
     if options.picture:
-        wanted = [item for item in items if options.recording in (None, item.id)]
-        if not wanted:
+        item = next((item for item in items if options.recording in (None, item.id)), None)
+        if item is None:
             raise InputError(f"the recording {options.recording} was set aside; give another with --recording")
-        item, samples = wanted[0], read_audio(wanted[0].path)
-        draw_units(options.picture, samples, found[item.id], units.grid, item.phones, item.id, options.span)
+        draw_units(options.picture, read_audio(item.path), units[item.id], grid, phones.get(item.id, ()), item.id, options.span)
         _note(f"{options.picture}: the units of {item.id}")
     return values
 
 
-def _oracle(data: Corpus, units: dict[str, RunLength], grid: FrameGrid) -> float:
-    """FF1 (0 to 1) of the annotated answers after label -> decode: what no reader of these units can beat."""
-    scores = []
-    for question in data.answerable:
-        if question.passage not in units:
-            continue
-        for start, end in [(a.start, a.end) for a in question.answers if a.start is not None and a.end is not None][:1]:
-            passage = units[question.passage]
-            first, last = interval_of_units(grid, passage, *units_of_interval(grid, passage, start, end))
-            shared = max(min(last, end) - max(first, start), 0.0)
-            scores.append(2 * shared / (last - first + end - start))
-    return float(np.mean(scores)) if scores else math.nan
-
-
-def _stability(
-    items: Sequence[Item],
-    found: dict[str, RunLength],
-    units: Units,
-    options: InspectOptions,
-    conditions: Sequence[Condition],
-    distorter: Distorter,
-) -> list[dict[str, Any]]:
-    """Clean against noisy, on some of the recordings, spread over all. The noise is decided by seed and id alone."""
-    places = np.unique(np.linspace(0, len(items) - 1, min(options.noisy, len(items))).round().astype(int))
-    chosen = [items[i] for i in places]
-
-    def encode(item: Item) -> list[RunLength]:
-        samples = read_audio(item.path)
-        return [units.of(distorter.apply(samples, condition, item.id)) for condition in conditions]
-
-    noisy = list(tqdm(units.pool.map(encode, chosen), total=len(chosen), desc="units in noise", unit="file"))
-    rows = []
-    for number, condition in enumerate(conditions):
-        stable = stability([found[item.id] for item in chosen], [encoded[number] for encoded in noisy])
-        row = {"condition": condition.short, "snr_db": condition.snr_db, "recordings": len(chosen)}
-        row |= {} if options.snr_over == ACTIVE else {"snr_over": options.snr_over}
-        rows.append(row | {"unit_error_rate": stable.error_rate, "frames_changed": stable.changed})
-    return rows
-
-
-def _same_text(source: Path, corpus: Corpus | None, units: Units | None, options: InspectOptions) -> dict[str, Any]:
+def _same_text(
+    source: Path, corpus: Corpus | None, extractor: UnitExtractor | None, pool: Executor, options: InspectOptions
+) -> dict[str, Any]:
     """One sentence by two voices, synthesised on the spot (needs speechssl[synth]); MiniSQA only, whose questions are known."""
     card = source / "card.json"
     minisqa = corpus is not None and options.pairs != 0 and card.is_file() and read_json(card).get("corpus") == "minisqa"
     if corpus is None or not minisqa:
-        if options.pairs or (units is None and options.pairs != 0):
+        if options.pairs or (extractor is None and options.pairs != 0):
             raise InputError(
                 f"{source} is not a MiniSQA corpus, and only its questions can be synthesised in pairs; leave out --pairs"
             )
@@ -428,18 +370,15 @@ def _same_text(source: Path, corpus: Corpus | None, units: Units | None, options
         language = next(iter(corpus.passages.values())).language
         spoken = list(tqdm(speak_pairs(language, options.split or SPLIT, pairs), total=pairs, desc="speaking pairs", unit="pair"))
     except MissingExtra as error:
-        if options.pairs or units is None:
+        if options.pairs or extractor is None:
             raise
         _note(f"the same-text distance is left out: {error}")
         return {}
+    if extractor:
+        return same_text(*([x.units for x in pool.map(extractor.units, [pair[i].samples for pair in spoken])] for i in (0, 1)))
     names: dict[str, int] = {}
-    if units is None:
-        sides = [[np.array([names.setdefault(p.text, len(names)) for p in side[i].phones]) for side in spoken] for i in (0, 1)]
-    else:
-        sides = [[x.units for x in units.pool.map(units.of, [pair[i].samples for pair in spoken])] for i in (0, 1)]
-    alike = same_text(*sides)
-    values = {"same_text_distance": alike.distance, "same_text_auc": alike.auc, "pairs": alike.pairs}
-    return values if units else {"K": len(names)} | values
+    sides = [[np.array([names.setdefault(p.text, len(names)) for p in side[i].phones]) for side in spoken] for i in (0, 1)]
+    return {"K": len(names)} | same_text(*sides)
 
 
 def lines(values: dict[str, Any]) -> list[str]:

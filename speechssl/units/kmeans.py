@@ -118,28 +118,27 @@ class Product:
         rounding = HALF if self.dtype == torch.bfloat16 else LOOSE.get(setting.matmul.fp32_precision, 0.0)
         relative = 2 * rounding + rounding**2 + features.shape[1] * 2.0**-23
         slack = relative * self.reach * norms + self.offset
-        blocks = zip(features.split(self.block), slack.split(self.block), strict=True)
-        found = [self._candidates(*block) for block in blocks]
-        frames = [number * self.block + part for number, (part, _) in enumerate(found)]
-        return np.concatenate(frames), np.concatenate([units for _, units in found])
+        found: list[Pairs] = []
+        for number, (rows, wide) in enumerate(zip(features.split(self.block), slack.split(self.block), strict=True)):
+            scores = self._scores(rows).float()
+            best = scores.amax(1)
+            if self.dtype == torch.bfloat16:  # the scores themselves are rounded
+                wide = wide + HALF * (best.abs() + wide)
+            least = best - 2.1 * wide
+            if scores.device.type == "cpu":  # numpy is five times as fast as torch at this
+                places = np.flatnonzero(scores.numpy() >= least.numpy()[:, None])
+                frames, units = places // scores.shape[1], places % scores.shape[1]
+            else:
+                frames, units = (x.cpu().numpy() for x in (scores >= least[:, None]).nonzero(as_tuple=True))
+            found.append((number * self.block + frames, units))
+        frames, units = zip(*found, strict=True)
+        return np.concatenate(frames), np.concatenate(units)
 
     def _scores(self, features: torch.Tensor) -> torch.Tensor:
         """(B, K)."""
         if self.packed:
             return torch.ops.mkldnn._linear_pointwise(features.to(self.dtype), self.weight, self.bias, "none", [], "")
         return torch.addmm(self.bias, features, self.weight.T)
-
-    def _candidates(self, features: torch.Tensor, slack: torch.Tensor) -> Pairs:
-        scores = self._scores(features).float()
-        best = scores.amax(1)
-        if self.dtype == torch.bfloat16:  # the scores themselves are rounded
-            slack = slack + HALF * (best.abs() + slack)
-        least = best - 2.1 * slack
-        if scores.device.type == "cpu":  # numpy is five times as fast as torch at this
-            places = np.flatnonzero(scores.numpy() >= least.numpy()[:, None])
-            return places // scores.shape[1], places % scores.shape[1]
-        rows, columns = (scores >= least[:, None]).nonzero(as_tuple=True)
-        return rows.cpu().numpy(), columns.cpu().numpy()
 
 
 SUFFIX = ".safetensors"
@@ -273,24 +272,19 @@ class Reservoir:
     def add(self, frames: np.ndarray) -> None:
         """frames: (T, D)."""
         free = min(max(self.budget - self.seen, 0), len(frames))
-        rows = self._room(self.seen + free, frames.shape[1])
-        rows[self.seen : self.seen + free] = frames[:free]
+        there, size = 0 if self.rows is None else len(self.rows), min(self.seen + free, self.budget)
+        if self.rows is None or there < size:  # they double as frames arrive, so that a budget takes none by itself
+            grown = np.empty((min(max(size, 2 * there, 1024), self.budget), frames.shape[1]), np.float32)
+            if self.rows is not None:
+                grown[:there] = self.rows
+            self.rows = grown
+        self.rows[self.seen : self.seen + free] = frames[:free]
         late = frames[free:]
         slots = self.rng.integers(0, np.arange(self.seen + free + 1, self.seen + len(frames) + 1), endpoint=False)
         kept = np.flatnonzero(slots < self.budget)[::-1]  # of those drawn to one slot the last one stays: it comes first here
         taken, first = np.unique(slots[kept], return_index=True)
-        rows[taken] = late[kept[first]]
+        self.rows[taken] = late[kept[first]]
         self.seen += len(frames)
-
-    def _room(self, size: int, width: int) -> np.ndarray:
-        """The rows, at least min(size, budget) of them: they double as frames arrive, so that a budget takes none by itself."""
-        there = 0 if self.rows is None else len(self.rows)
-        if self.rows is None or there < min(size, self.budget):
-            grown = np.empty((min(max(size, 2 * there, 1024), self.budget), width), np.float32)
-            if self.rows is not None:
-                grown[:there] = self.rows
-            self.rows = grown
-        return self.rows
 
     @property
     def sample(self) -> np.ndarray:

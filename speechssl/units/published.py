@@ -1,8 +1,8 @@
 """Published k-means codebooks: what fairseq and DUAL wrote with joblib, read without running anything of the file.
 
 joblib writes a pickle of the estimator in which every array is a small wrapper, with the array's bytes right behind it. A pickle
-may name any function and have it called, so this reader knows a handful of names only and gives inert objects for them; any
-other name ends the reading. Neither joblib nor scikit-learn takes part.
+may name any function and have it called, so this reader knows a handful of names only and gives inert stand-ins for them
+(`encoders.unpickle`); any other name ends the reading. Neither joblib nor scikit-learn takes part.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 
 from speechssl.encoders.load import load_encoder
+from speechssl.encoders.unpickle import Inert
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes
 from speechssl.units.features import encoder_features
@@ -36,8 +37,26 @@ PACKERS: dict[bytes, Callable[[], Any]] = {  # first bytes -> decompressor
 }
 ESTIMATORS = ("KMeans", "MiniBatchKMeans")
 NUMBERS = re.compile(r"[fiu][1248]|b1")  # dtypes of what an estimator holds
-PICKLES = (pickle.UnpicklingError, struct.error, zlib.error, lzma.LZMAError, EOFError, OSError)
-DAMAGE = (*PICKLES, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError, RecursionError)
+DAMAGE = (
+    *(pickle.UnpicklingError, struct.error, zlib.error, lzma.LZMAError, EOFError, OSError),
+    *(LookupError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError, RecursionError),
+)
+OLD = "was written by a joblib before 0.10, with its arrays apart; load it where it was made and write it again with a newer joblib"
+JOBLIB = ("joblib.numpy_pickle", "sklearn.externals.joblib.numpy_pickle")
+KNOWN = {  # (module, name) -> what it stands for
+    **{(module, "NumpyArrayWrapper"): "NumpyArrayWrapper" for module in JOBLIB},
+    **{(f"sklearn.cluster.{module}", name): name for module in ("_kmeans", "k_means_") for name in ESTIMATORS},
+    **{("numpy", name): name for name in ("ndarray", "dtype")},
+    **{(f"numpy.{core}.multiarray", name): name for core in ("core", "_core") for name in ("_reconstruct", "scalar")},
+    **{(f"numpy.random.{m}", f"__{n}_ctor"): "random" for m in ("_pickle", "mtrand") for n in ("randomstate", "bit_generator")},
+    ("numpy.random", "__RandomState_ctor"): "random",
+    ("numpy.random.mtrand", "__RandomState_ctor"): "random",
+    ("numpy.random.mtrand", "RandomState"): "random",
+    ("numpy.random._mt19937", "MT19937"): "random",
+    ("_codecs", "encode"): "encode",
+    **{(module, "_reconstructor"): "_reconstructor" for module in ("copyreg", "copy_reg")},
+    **{(module, "object"): "object" for module in ("builtins", "__builtin__")},
+}
 
 
 class _Refused(Exception):
@@ -76,9 +95,16 @@ def read_centroids(path: Path) -> tuple[np.ndarray, dict[str, Any]]:
         raise InputError(f"cannot read the codebook {path} ({error.strerror}); check the path") from error
     try:
         estimator = _Reader(io.BytesIO(_unpacked(packed))).load()
-        centroids, made = _centroids(estimator), {"file": path.name, "hash": hash_bytes(packed), "kind": estimator.kind}
-        version = estimator.state.get("_sklearn_version")
-        return centroids, made | ({"scikit-learn": version} if isinstance(version, str) else {})
+        kind = type(estimator).__name__
+        if not isinstance(estimator, Inert) or kind not in ESTIMATORS:
+            raise _Refused(f"holds {kind}, not a KMeans or MiniBatchKMeans; export its centroids where it was made")
+        state = estimator.state if isinstance(estimator.state, dict) else {}
+        centres = _array(state.get("cluster_centers_"))
+        if centres is None or centres.ndim != 2 or not centres.size or centres.dtype.kind != "f" or not np.isfinite(centres).all():
+            raise _Refused(f"holds a {kind} without finite cluster_centers_ of the shape (K, D); fit it before it is written")
+        version = state.get("_sklearn_version")
+        made = {"file": path.name, "hash": hash_bytes(packed), "kind": kind}
+        return np.ascontiguousarray(centres, np.float32), made | ({"scikit-learn": version} if isinstance(version, str) else {})
     except _Refused as refusal:
         raise InputError(f"{path} {refusal}") from refusal
     except DAMAGE as error:
@@ -89,7 +115,7 @@ def read_centroids(path: Path) -> tuple[np.ndarray, dict[str, Any]]:
 def _unpacked(packed: bytes) -> bytes:
     """The pickle, whatever it was compressed with."""
     if packed.startswith(b"ZF"):
-        raise _Refused(_OLD)
+        raise _Refused(OLD)
     if packed.startswith(b"\x04\x22\x4d\x18"):
         raise _Refused("is compressed with LZ4; write it again by joblib.dump with another `compress`")
     packer = next((make() for magic, make in PACKERS.items() if packed.startswith(magic)), None)
@@ -101,142 +127,62 @@ def _unpacked(packed: bytes) -> bytes:
     return content
 
 
-_OLD = (
-    "was written by a joblib before 0.10, with its arrays apart; load it where it was made and write it again with a newer joblib"
-)
+def _array(stand_in: Any) -> np.ndarray | None:
+    """The array that an object of the file stands for; None where it stands for none."""
+    kind = type(stand_in).__name__ if isinstance(stand_in, Inert) else ""
+    if kind == "NumpyArrayWrapper":
+        shape, order, dtype, content = *(stand_in.state[name] for name in ("shape", "order", "dtype")), stand_in.items["content"]
+    elif kind == "_reconstruct":  # of a plain pickle
+        _, shape, dtype, fortran, content = stand_in.state
+        order = "F" if fortran else "C"
+    else:
+        return None
+    return np.frombuffer(content, _dtype(dtype)).reshape(shape, order="F" if order == "F" else "C")
 
 
-def _centroids(estimator: Any) -> np.ndarray:
-    if not (isinstance(estimator, _Inert) and estimator.kind in ESTIMATORS):
-        what = estimator.kind if isinstance(estimator, _Inert) else type(estimator).__name__
-        raise _Refused(f"holds {what}, not a KMeans or MiniBatchKMeans; export its centroids where it was made")
-    found = estimator.state.get("cluster_centers_") if isinstance(estimator.state, dict) else None
-    centres = found.array() if isinstance(found, _Inert) else None
-    if centres is None or centres.ndim != 2 or not centres.size or centres.dtype.kind != "f" or not np.isfinite(centres).all():
-        raise _Refused(f"holds a {estimator.kind} without finite cluster_centers_ of the shape (K, D); fit it before it is written")
-    return np.ascontiguousarray(centres, np.float32)
-
-
-class _Inert:
-    """Stands for an object of the file: what it was called with, its state, and, of a wrapped array, its bytes."""
-
-    def __init__(self, kind: str, arguments: tuple[Any, ...] = ()) -> None:
-        self.kind, self.arguments = kind, arguments
-        self.state: Any = None
-        self.content = b""
-
-    def array(self) -> np.ndarray | None:
-        """The array this stands for; None where it stands for none."""
-        if self.kind == "NumpyArrayWrapper":
-            shape, order, kind, content = self.state["shape"], self.state["order"], self.state["dtype"], self.content
-        elif self.kind == "_reconstruct":  # of a plain pickle
-            _, shape, kind, fortran, content = self.state
-            order = "F" if fortran else "C"
-        else:
-            return None
-        return np.frombuffer(content, kind.dtype()).reshape(shape, order="F" if order == "F" else "C")
-
-    def dtype(self) -> np.dtype:
-        """The type of number this stands for. Raises _Refused for structures and objects."""
-        name = self.arguments[0] if self.kind == "dtype" and self.arguments else None
-        if not isinstance(name, str) or not NUMBERS.fullmatch(name):
-            raise _Refused(f"holds arrays of {name or self.kind}, not only of numbers; export its centroids where it was made")
-        return np.dtype((">" if self.state and self.state[1] == ">" else "<") + name)
-
-
-class _Name:
-    """A name that the file may call: all that comes of it is an inert object."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    def __call__(self, *arguments: Any) -> Any:
-        if self.kind == "encode":  # how pickles of protocol 2 and below write bytes
-            return str(arguments[0]).encode("latin-1")
-        if self.kind == "_reconstructor":  # how they write objects
-            return arguments[0]()
-        return _Inert(self.kind, arguments)
-
-
-_JOBLIB = ("joblib.numpy_pickle", "sklearn.externals.joblib.numpy_pickle")
-_KNOWN = {
-    **{(module, "NumpyArrayWrapper"): "NumpyArrayWrapper" for module in _JOBLIB},
-    **{(f"sklearn.cluster.{module}", name): name for module in ("_kmeans", "k_means_") for name in ESTIMATORS},
-    **{("numpy", name): name for name in ("ndarray", "dtype")},
-    **{(f"numpy.{core}.multiarray", name): name for core in ("core", "_core") for name in ("_reconstruct", "scalar")},
-    **{
-        (f"numpy.random.{m}", f"__{n}"): "random" for m in ("_pickle", "mtrand") for n in ("randomstate_ctor", "bit_generator_ctor")
-    },
-    ("numpy.random", "__RandomState_ctor"): "random",
-    ("numpy.random.mtrand", "__RandomState_ctor"): "random",
-    ("numpy.random.mtrand", "RandomState"): "random",
-    ("numpy.random._mt19937", "MT19937"): "random",
-    ("_codecs", "encode"): "encode",
-    **{(module, "_reconstructor"): "_reconstructor" for module in ("copyreg", "copy_reg")},
-    **{(module, "object"): "object" for module in ("builtins", "__builtin__")},
-}
+def _dtype(stand_in: Any) -> np.dtype:
+    """The type of number that an object of the file stands for. Raises _Refused for structures and objects."""
+    kind = type(stand_in).__name__
+    name = stand_in.given[0] if kind == "dtype" and stand_in.given else None
+    if not isinstance(name, str) or not NUMBERS.fullmatch(name):
+        raise _Refused(f"holds arrays of {name or kind}, not only of numbers; export its centroids where it was made")
+    return np.dtype((">" if stand_in.state and stand_in.state[1] == ">" else "<") + name)
 
 
 class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
-    """The opcodes of pickle on inert objects. The one written in Python, for arrays lie between the opcodes."""
+    """All that a file can call are makers of stand-ins. The unpickler written in Python, for arrays lie between the opcodes."""
 
     dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined, assignment]
-    stack: list[Any]
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, encoding="latin-1")
         self.file = file
 
-    def find_class(self, module: str, name: str) -> _Name:
+    def find_class(self, module: str, name: str) -> Any:
         if name in ("NDArrayWrapper", "ZNDArrayWrapper"):
-            raise _Refused(_OLD)
-        if (module, name) not in _KNOWN:
+            raise _Refused(OLD)
+        kind = KNOWN.get((module, name))
+        if kind is None:
             raise _Refused(
                 f"names {module}.{name}, which no codebook needs; only fitted KMeans and MiniBatchKMeans can be imported"
             )
-        return _Name(_KNOWN[module, name])
-
-    def load_newobj(self) -> None:
-        arguments, kind = self.stack.pop(), self.stack.pop()
-        if not isinstance(kind, _Name):
-            raise pickle.UnpicklingError("an object of no class")
-        self.append(kind(*arguments))  # type: ignore[attr-defined]
-
-    def load_reduce(self) -> None:
-        self.load_newobj()  # the same of inert objects: the function is a known name
+        if kind == "encode":  # how pickles of protocol 2 and below write bytes
+            return lambda text, *_: str(text).encode("latin-1")
+        if kind == "_reconstructor":  # how they write objects
+            return lambda made, *_: made()
+        return type(kind, (Inert,), {})
 
     def load_build(self) -> None:
-        state, made = self.stack.pop(), self.stack[-1]
-        if not isinstance(made, _Inert):
-            raise pickle.UnpicklingError("state for what is no object")
-        made.state = state
-        if made.kind == "NumpyArrayWrapper":
-            made.content = self._bytes_of(state)
-
-    def _bytes_of(self, wrapper: dict[str, Any]) -> bytes:
-        """What follows a wrapper in the file: a count of padding, padding (joblib from 1.2 on), the numbers."""
-        if wrapper.get("numpy_array_alignment_bytes") is not None:
+        super().load_build()  # type: ignore[misc]
+        made = self.stack[-1]  # type: ignore[attr-defined]
+        if type(made).__name__ != "NumpyArrayWrapper":
+            return
+        # what follows a wrapper in the file: a count of padding, padding (joblib from 1.2 on), the numbers
+        if made.state.get("numpy_array_alignment_bytes") is not None:
             self.file.read(self.file.read(1)[0])
-        size = int(np.prod([int(n) for n in wrapper["shape"]], dtype=object)) * wrapper["dtype"].dtype().itemsize
-        content = self.file.read(max(size, 0))
-        if len(content) != size:
+        size = int(np.prod([int(n) for n in made.state["shape"]], dtype=object)) * _dtype(made.state["dtype"]).itemsize
+        made.items["content"] = self.file.read(max(size, 0))
+        if len(made.items["content"]) != size:
             raise EOFError("an array is not whole")
-        return content
 
-    def _refuse(self) -> NoReturn:
-        raise _Refused("is a pickle of a kind that joblib does not write; only fitted KMeans and MiniBatchKMeans can be imported")
-
-    dispatch[pickle.NEWOBJ[0]] = load_newobj
-    dispatch[pickle.REDUCE[0]] = load_reduce
     dispatch[pickle.BUILD[0]] = load_build
-    for _opcode in (
-        pickle.INST,
-        pickle.OBJ,
-        pickle.NEWOBJ_EX,
-        pickle.PERSID,
-        pickle.BINPERSID,
-        pickle.EXT1,
-        pickle.EXT2,
-        pickle.EXT4,
-    ):
-        dispatch[_opcode[0]] = _refuse

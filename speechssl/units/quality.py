@@ -5,9 +5,12 @@ longer length; its *AUC* says how well it tells the same sentence from another. 
 Phone purity and PNMI (phone-normalised mutual information) as in HuBERT, arXiv 2106.07447, section V-C. The bit rate is that of the
 ZeroSpeech challenge 2019, arXiv 1904.11469: N / D symbols a second times the entropy of the symbols. The *unit error rate* is to
 the units of noisy speech what a word error rate is to words, those of clean speech being the reference; cf. arXiv 2209.15483.
+There is no ABX measure: fastabx, the library that has it, needs Python 3.12 or later in all its versions (0.2 to 0.9), and 3.11 is
+supported here.
 
-Phones are (name, start, end) in seconds, from what forced aligners write: TextGrids (Praat, Montreal Forced Aligner) or JSONL.
-Where an aligner leaves a gap there is silence, so that every frame has a phone.
+The measures are dictionaries with the names of `speechssl units inspect --out`. Phones are (name, start, end) in seconds, from what
+forced aligners write: TextGrids (Praat, Montreal Forced Aligner) or JSONL. Where an aligner leaves a gap there is silence, so that
+every frame has a phone.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
@@ -44,11 +47,11 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
     if path.suffix.lower() == ".jsonl":
         return usable(_of_lines(path), str(path))
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    named = {p: p.relative_to(path).with_suffix("").as_posix() if path.is_dir() else p.stem for p in files}
-    grids = {name: p for p, name in named.items() if p.suffix.lower() == ".textgrid" and p.is_file()}
+    grids = [p for p in files if p.suffix.lower() == ".textgrid" and p.is_file()]
     if not grids:
         raise InputError(f"{path} contains no alignment; give a .jsonl, a .TextGrid or a folder of TextGrids")
-    return usable(((name, partial(read_textgrid, grid)) for name, grid in grids.items()), str(path))
+    names = (p.relative_to(path).with_suffix("").as_posix() if path.is_dir() else p.stem for p in grids)
+    return usable(((name, partial(read_textgrid, p)) for name, p in zip(names, grids, strict=True)), str(path))
 
 
 def usable(recordings: Iterable[tuple[str, Callable[[], list[Phone]]]], where: str) -> dict[str, list[Phone]]:
@@ -114,32 +117,20 @@ def checked(phones: Sequence[Phone], where: str) -> list[Phone]:
 ROUNDING = 1e-4  # seconds that times of phones are good for
 
 
-@dataclass(frozen=True)
-class SameText:
-    """distance: mean over pairs, 0 (alike) to 1. auc: 0.5 (blind) to 1. length: mean run-length units a sentence."""
+def same_text(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> dict[str, Any]:
+    """The distance, a mean over pairs from 0 (alike) to 1, its AUC from 0.5 (blind) to 1, and the number of pairs.
 
-    distance: float
-    auc: float
-    length: float
-    pairs: int
-
-
-def same_text(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> SameText:
-    """first[i] and second[i]: run-length units (U,) of sentence i by two voices; other sentences are the negatives.
-
+    first[i] and second[i]: run-length units (U,) of sentence i by two voices; other sentences are the negatives.
     Raises ValueError for fewer than two sentences.
     """
     if len(first) != len(second) or len(first) < 2:
         raise ValueError("need two equally long lists of at least two sentences")
     distances = np.array([[normalised_distance(a, b) for b in second] for a in first])
-    same = np.diag(distances)
-    other = distances[~np.eye(len(first), dtype=bool)]
-    lengths = [len(x) for x in [*first, *second]]
+    same, other = np.diag(distances), np.sort(distances[~np.eye(len(first), dtype=bool)])
     # the probability that a draw of `same` is below one of `other`; ties count half
-    ordered = np.sort(other)
-    right, left = (np.searchsorted(ordered, same, side) for side in ("right", "left"))
+    right, left = (np.searchsorted(other, same, side) for side in ("right", "left"))
     auc = float((len(other) - right + (right - left) / 2).mean() / len(other))
-    return SameText(float(same.mean()), auc, float(np.mean(lengths)), len(first))
+    return {"same_text_distance": float(same.mean()), "same_text_auc": auc, "pairs": len(first)}
 
 
 def normalised_distance(a: np.ndarray, b: np.ndarray) -> float:
@@ -147,20 +138,12 @@ def normalised_distance(a: np.ndarray, b: np.ndarray) -> float:
     return float(Levenshtein.normalized_distance(a.tolist(), b.tolist()))
 
 
-@dataclass(frozen=True)
-class Purity:
-    """phone: share of frames whose unit's commonest phone is theirs. cluster: the reverse. pnmi: I(phone; unit) / H(phone).
+def purity(units: Sequence[np.ndarray], phones: Sequence[np.ndarray]) -> dict[str, float]:
+    """Shares of frames whose unit's commonest phone is theirs, and the reverse; and I(phone; unit) / H(phone).
 
-    With a single phone there is nothing to be known about it, and pnmi is NaN.
+    units[i], phones[i]: (T,) int of utterance i. With a single phone there is nothing to be known about it, and PNMI is NaN.
+    Raises ValueError when there are no frames.
     """
-
-    phone: float
-    cluster: float
-    pnmi: float
-
-
-def purity(units: Sequence[np.ndarray], phones: Sequence[np.ndarray]) -> Purity:
-    """units[i], phones[i]: (T,) int of utterance i. Raises ValueError when there are no frames."""
     flat_units = np.unique(np.concatenate(units), return_inverse=True)[1]
     flat_phones = np.unique(np.concatenate(phones), return_inverse=True)[1]
     if not len(flat_units):
@@ -173,7 +156,7 @@ def purity(units: Sequence[np.ndarray], phones: Sequence[np.ndarray]) -> Purity:
     information = (joint[seen] * np.log(joint[seen] / np.outer(by_phone, by_unit)[seen])).sum()
     entropy = -(by_phone[by_phone > 0] * np.log(by_phone[by_phone > 0])).sum()
     pnmi = float(information / entropy) if entropy > 0 else math.nan
-    return Purity(float(joint.max(0).sum()), float(joint.max(1).sum()), pnmi)
+    return {"phone_purity": float(joint.max(0).sum()), "cluster_purity": float(joint.max(1).sum()), "pnmi": pnmi}
 
 
 def phone_frames(phones: Sequence[tuple[str, float, float]], grid: FrameGrid, frames: int, names: dict[str, int]) -> np.ndarray:
@@ -192,25 +175,23 @@ def phone_frames(phones: Sequence[tuple[str, float, float]], grid: FrameGrid, fr
     return np.where(inside, ids[np.maximum(places, 0)] if len(ids) else 0, names.setdefault(SILENCE, len(names)))
 
 
-@dataclass(frozen=True)
-class Usage:
-    """How often the units of a codebook occur, by frames."""
+def usage(units: Sequence[RunLength], size: int, most: int = 5) -> dict[str, Any]:
+    """How often the units of a codebook of `size` occur, by frames; `most` of the commonest with their shares.
 
-    entropy: float  # bits
-    share: float  # of log2 K, which all units equally often would have; 1 for a codebook of one
-    unused: int
-    most: tuple[tuple[int, float], ...]  # the commonest units with their share of the frames
-
-
-def usage(units: Sequence[RunLength], size: int, most: int = 5) -> Usage:
-    """size: K. Raises ValueError when there are no frames."""
+    The share of the entropy is of log2 K, which all units equally often would have; 1 for a codebook of one.
+    Raises ValueError when there are no frames.
+    """
     counts = sum((np.bincount(u.units, u.lengths, minlength=size) for u in units), np.zeros(size))
     if not counts.sum():
         raise ValueError("there are no frames")
     bits = entropy(counts)
     commonest = [int(i) for i in np.argsort(-counts, kind="stable")[:most] if counts[i]]
-    shares = tuple((i, float(counts[i] / counts.sum())) for i in commonest)
-    return Usage(bits, bits / math.log2(size) if size > 1 else 1.0, int((counts == 0).sum()), shares)
+    return {
+        "usage_entropy_bits": bits,
+        "usage_entropy_share": bits / math.log2(size) if size > 1 else 1.0,
+        "unused_units": int((counts == 0).sum()),
+        "most_used": [{"unit": unit, "share": float(counts[unit] / counts.sum())} for unit in commonest],
+    }
 
 
 def entropy(counts: np.ndarray) -> float:
@@ -219,34 +200,22 @@ def entropy(counts: np.ndarray) -> float:
     return float(-(shares * np.log2(shares)).sum()) + 0.0  # never -0.0
 
 
-@dataclass(frozen=True)
-class BitRate:
-    """Bits a second of run-length units by themselves, and of units with their lengths (from which all frames can be told)."""
-
-    units: float
-    timed: float
-
-
-def bit_rate(units: Sequence[RunLength], seconds: float) -> BitRate:
-    """seconds: length of all recordings together."""
+def bit_rate(units: Sequence[RunLength], seconds: float) -> dict[str, float]:
+    """Of run-length units by themselves, and of units with their lengths, from which all frames follow. seconds: of all recordings
+    together."""
     flat = np.concatenate([np.zeros((2, 0), np.int64), *(np.stack([u.units, u.lengths]) for u in units)], axis=1)
     rate = flat.shape[1] / seconds
     alone, timed = (np.unique(symbols, axis=-1, return_counts=True)[1] for symbols in (flat[0], flat))
-    return BitRate(rate * entropy(alone), rate * entropy(timed))
+    return {"units_a_second": rate, "bits_a_second": rate * entropy(alone), "bits_a_second_timed": rate * entropy(timed)}
 
 
-@dataclass(frozen=True)
-class Stability:
-    """What a distortion does. error_rate: edits between run-length units over those of clean speech. changed: share of frames."""
+def stability(clean: Sequence[RunLength], noisy: Sequence[RunLength]) -> dict[str, float]:
+    """What a distortion does: edits between run-length units over those of clean speech, and the share of frames that change.
 
-    error_rate: float
-    changed: float
-
-
-def stability(clean: Sequence[RunLength], noisy: Sequence[RunLength]) -> Stability:
-    """clean[i], noisy[i]: the units of recording i, of the same number of frames. Raises ValueError when there are none."""
+    clean[i], noisy[i]: the units of recording i, of the same number of frames. Raises ValueError when there are none.
+    """
     if not sum(map(len, clean)):
         raise ValueError("there are no units")
     edits = sum(Levenshtein.distance(a.units.tolist(), b.units.tolist()) for a, b in zip(clean, noisy, strict=True))
     changed = np.concatenate([a.expand() != b.expand() for a, b in zip(clean, noisy, strict=True)])
-    return Stability(edits / sum(map(len, clean)), float(changed.mean()))
+    return {"unit_error_rate": edits / sum(map(len, clean)), "frames_changed": float(changed.mean())}

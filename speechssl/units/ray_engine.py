@@ -22,7 +22,7 @@ from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import differing, unusable
 from speechssl.units.corpus import Made, Report, Shard, ShardMaker
-from speechssl.units.extract import UnitExtractor
+from speechssl.units.features import UnitExtractor
 
 STORE = 200_000_000  # bytes for Ray's objects on one machine: lists of paths
 FOR_GOOD = ("Prefetcher", "data-usage-metrics-poller")  # threads of Ray's: one sleeps after an error, one counts

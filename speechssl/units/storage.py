@@ -7,6 +7,7 @@ are a function of its rows and of the version of pyarrow: settings of the writer
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,17 @@ class Part:
     card: dict[str, Any]
 
 
+def digest(path: Path) -> str:
+    """SHA-256 of the contents of a file, 64 hex digits; empty where it cannot be read."""
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            return ""
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
 def part_name(index: int) -> str:
     return f"part-{index:05d}.parquet"
 
@@ -93,7 +105,13 @@ def decode(content: bytes) -> Part:
     if not table.schema.equals(SCHEMA):
         raise ValueError(f"its columns are {', '.join(table.schema.names)}")
     columns = (table[name].to_pylist() for name in ("id", "seconds", "audio"))
-    units, lengths = (_arrays(table[name]) for name in ("units", "lengths"))
+
+    def arrays(column: pa.ChunkedArray) -> Iterator[np.ndarray]:
+        for chunk in column.chunks:
+            bounds, values = chunk.offsets.to_numpy(), chunk.values.to_numpy().astype(np.int64)
+            yield from (values[a:b] for a, b in pairwise(bounds))
+
+    units, lengths = (arrays(table[name]) for name in ("units", "lengths"))
     rows = zip(*columns, units, lengths, strict=True)
     return Part([Utterance(i, s, RunLength(u, n), a) for i, s, a, u, n in rows], card)
 
@@ -128,12 +146,6 @@ def _read(file: Any, columns: list[str] | None = None) -> pa.Table:
     """
     with pq.ParquetFile(file, **READ) as whole:
         return whole.read(columns, use_threads=False)
-
-
-def _arrays(column: pa.ChunkedArray) -> Iterator[np.ndarray]:
-    for chunk in column.chunks:
-        bounds, values = chunk.offsets.to_numpy(), chunk.values.to_numpy().astype(np.int64)
-        yield from (values[a:b] for a, b in pairwise(bounds))
 
 
 def units_card(folder: Path) -> dict[str, Any]:

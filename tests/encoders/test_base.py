@@ -60,7 +60,7 @@ def test_features_are_one_of_the_hidden_states(encoder):
     assert states.shape == (3, encoder.grid.frames(5_000), 32) and states.dtype == torch.float32
     for layer in range(3):
         assert torch.equal(encoder.features(samples, layer), states[layer])
-    assert not torch.equal(states[1], states[2])
+    assert not torch.equal(states[1], states[2]) and not states.requires_grad
 
 
 @pytest.mark.parametrize("samples", [400, 401, 719, 720, 1_039, 1_040, 15_999])
@@ -69,21 +69,6 @@ def test_the_number_of_frames_is_the_grids(hubert_folder, samples):
     encoder = as_encoder(checkpoint)
     frames = encoder.hidden_states(noise(samples)).shape[1]
     assert frames == encoder.grid.frames(samples) == int(checkpoint.model._get_feat_extract_output_lengths(samples))
-
-
-def test_less_than_one_receptive_field_has_no_frames(encoder):
-    with pytest.raises(ValueError, match="399 samples are fewer than the 400"):
-        encoder.hidden_states(noise(399))
-
-
-def test_double_precision_and_strided_samples_are_the_same_samples(encoder):
-    samples = noise(4_000)
-    both = np.stack([samples, samples], axis=1).astype(np.float64)
-    assert torch.equal(encoder.hidden_states(both[:, 0]), encoder.hidden_states(samples))
-
-
-def test_a_loaded_encoder_is_frozen(encoder):
-    assert not encoder.hidden_states(noise(1_000)).requires_grad
 
 
 @pytest.mark.parametrize("kind", ["Wav2Vec2", "WavLM", "Data2VecAudio"])
@@ -126,6 +111,7 @@ def test_a_device_that_is_not_there_is_one_sentence(hubert_folder, device):
         (np.zeros((9_000, 2), np.float32), r"shape \(9000, 2\); give one channel"),
         (np.full(9_000, np.nan, np.float32), "not finite"),
         (np.full(9_000, np.inf, np.float32), "not finite"),
+        (np.zeros(399, np.float32), "399 samples are fewer than the 400"),
     ],
 )
 def test_what_is_not_samples_is_refused(encoder, samples, message):
@@ -133,11 +119,12 @@ def test_what_is_not_samples_is_refused(encoder, samples, message):
         encoder.features(samples, 1)
 
 
-def test_samples_that_may_not_be_written_to_are_read(encoder, recwarn):
+def test_samples_may_be_read_only_strided_and_of_double_precision(encoder, recwarn):
     samples = noise(9_000)
     samples.flags.writeable = False
-    before = samples.copy()
+    before, strided = samples.copy(), np.stack([samples, samples], axis=1).astype(np.float64)[:, 0]
     assert torch.equal(encoder.features(samples, 1), encoder.features(before, 1))
+    assert torch.equal(encoder.features(strided, 1), encoder.features(before, 1))
     assert np.array_equal(samples, before) and not recwarn.list
 
 
@@ -156,36 +143,25 @@ def test_long_audio_in_pieces_is_nearly_one_pass(hubert_folder, norm, frames):
     # layer 0 sees eight frames to either side, less than the context: the same, and the group norm is the whole utterance's
     torch.testing.assert_close(pieces[0], whole[0], atol=1e-4, rtol=1e-4)
     assert torch.cosine_similarity(pieces, whole, dim=-1).min() > 0.97
-
-
-def test_audio_of_exactly_one_piece_is_one_pass(encoder):
-    samples = noise(encoder.grid.samples_for(50))
-    pieces = replace(encoder, chunking=Chunking(1.0, 0.5))
-    assert torch.equal(encoder.hidden_states(samples), pieces.hidden_states(samples))
+    one = samples[: encoder.grid.samples_for(50)]  # exactly one piece
+    assert torch.equal(encoder.hidden_states(one), replace(encoder, chunking=Chunking(1.0, 0.5)).hidden_states(one))
 
 
 # ---- what identifies an encoder
 
 
-def test_the_hash_is_of_the_weights(encoder, copied):
-    same = load_encoder(copied)
-    assert same.hash == encoder.hash == hash_weights(load_checkpoint(copied).model)
+def test_the_hash_is_of_the_weights_a_card_is_read_and_what_ships_is_found_by_its_name(encoder, copied, monkeypatch):
+    assert encoder.card == {}
+    (copied / "card.json").write_text('{"what": "toy"}')
+    monkeypatch.setattr(loading, "SHIPPED", copied.parent)
+    for name in (copied, "copied"):
+        same = load_encoder(name)
+        assert (same.name, same.card) == ("copied", {"what": "toy"})
+        assert same.hash == encoder.hash == hash_weights(load_checkpoint(copied).model)
     weights = load_file(copied / "model.safetensors")
     name = next(n for n in weights if n.endswith("k_proj.bias"))
     save_file(weights | {name: weights[name] + 1e-3}, copied / "model.safetensors", {"format": "pt"})
     assert load_encoder(copied).hash != encoder.hash
-
-
-def test_a_card_is_read_where_there_is_one(encoder, copied):
-    assert encoder.card == {}
-    (copied / "card.json").write_text('{"what": "toy"}')
-    assert load_encoder(copied).card == {"what": "toy"}
-
-
-def test_a_shipped_model_is_found_by_its_name(copied, monkeypatch, encoder):
-    monkeypatch.setattr(loading, "SHIPPED", copied.parent)
-    found = load_encoder("copied")
-    assert (found.name, found.hash) == ("copied", encoder.hash)
 
 
 @pytest.mark.parametrize(("norm", "expected"), [("layer", True), ("group", False)])
@@ -206,48 +182,33 @@ def test_a_layer_out_of_range_is_refused(encoder, layer):
         encoder.features(noise(1_000), layer)
 
 
-def test_missing_weights_are_named(copied):
-    weights = load_file(copied / "model.safetensors")
-    lost = [name for name in weights if "layers.1.attention" in name]
-    save_file({n: w for n, w in weights.items() if n not in lost}, copied / "model.safetensors", {"format": "pt"})
-    with pytest.raises(InputError, match=rf"copied lacks {len(lost)} weights \(encoder.layers.1.attention.*again"):
-        load_encoder(copied)
-
-
-def test_a_weight_of_another_shape_is_refused(copied):
-    weights = load_file(copied / "model.safetensors")
-    weights["feature_projection.projection.weight"] = torch.zeros(32, 17)
-    save_file(weights, copied / "model.safetensors", {"format": "pt"})
-    with pytest.raises(InputError, match="copied"):
-        load_encoder(copied)
-
-
-@pytest.mark.parametrize("keep", [0, 5, 1_000, -1])
-def test_damaged_weights_are_named(copied, keep):
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        *((keep, "cannot load the weights of .*copied.*again") for keep in (0, 5, 1_000, -1, None)),
+        ("lost", r"copied lacks \d+ weights \(encoder.layers.1.attention.*again"),
+        ("shape", "copied"),
+    ],
+)
+def test_damaged_weights_are_named(copied, keep, message):
     path = copied / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(InputError, match="cannot load the weights of .*copied.*again"):
+    weights = load_file(path)
+    if keep == "lost":
+        save_file({n: w for n, w in weights.items() if "layers.1.attention" not in n}, path, {"format": "pt"})
+    elif keep == "shape":
+        save_file(weights | {"feature_projection.projection.weight": torch.zeros(32, 17)}, path, {"format": "pt"})
+    elif keep is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(InputError, match=message):
         load_encoder(copied)
 
 
-def test_a_folder_without_weights_is_refused(copied):
-    (copied / "model.safetensors").unlink()
-    with pytest.raises(InputError, match="cannot load the weights of .*copied"):
-        load_encoder(copied)
-
-
-@pytest.mark.parametrize("name", ["no-such-encoder", "/no/such/folder", "no such name at all"])
-def test_an_unknown_name_says_what_to_give(name):
-    with pytest.raises(InputError, match=f"found no speech encoder at {name}.*give a folder with config.json"):
-        load_encoder(name)
-
-
-def test_a_folder_without_config_says_what_to_give(tmp_path):
-    with pytest.raises(InputError, match="give a folder with config.json"):
-        load_encoder(tmp_path)
-
-
-def test_a_text_model_is_not_a_speech_encoder(text_encoder, tmp_path):
+def test_what_is_no_encoder_says_what_to_give(text_encoder, tmp_path):
+    for name in ("no-such-encoder", "/no/such/folder", "no such name at all", str(tmp_path)):
+        with pytest.raises(InputError, match=f"found no speech encoder at {name}.*give a folder with config.json"):
+            load_encoder(name)
     text_encoder("bert").save_pretrained(tmp_path)
     with pytest.raises(InputError, match="is a bert model; an encoder must be one of hubert, wav2vec2"):
         load_encoder(tmp_path)

@@ -29,6 +29,7 @@ SHAPES = {
     "overlapping windows": {"conv_dim": (16, 16), "conv_kernel": (400, 5), "conv_stride": (160, 1), "num_feat_extract_layers": 2},
     "odd sizes": {"hidden_size": 51, "intermediate_size": 77, "conv_dim": (17,) * 7, "num_conv_pos_embedding_groups": 3},
     "one layer": {"num_hidden_layers": 1},
+    "no norm before the projection, another epsilon": {"feat_proj_layer_norm": False, "layer_norm_eps": 1e-3},
 }
 
 
@@ -94,12 +95,6 @@ def test_blocks_of_the_front_end_leave_no_trace(frames, precision):
     assert max(error(a, b) for a, b in zip(found, exact, strict=True)) < {"fp32": 5e-6, "bf16": 0.05, "int8": 0.15}[precision]
 
 
-@pytest.mark.parametrize("gain", [1e-4, 1.0, 30.0])
-def test_loud_and_quiet_speech_with_an_offset(gain):
-    model, wave = network(), (speech(20_000) + 0.3) * gain
-    assert error(layers(FastEngine(model), wave, 3)[-1], expected(model, wave)[-1]) < 2e-5
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 def test_the_bits_do_not_depend_on_the_number_of_threads(precision):
     engine, wave = FastEngine(network(), precision), speech(40_000)
@@ -128,7 +123,7 @@ def test_layers_above_are_not_computed():
         layers(engine, speech(16_000), 3)
 
 
-def test_the_generic_engine_stops_early_too_and_gives_the_same():
+def test_the_generic_engine_stops_early_too_and_takes_bf16():
     model, wave = network(), speech(16_000)
     exact = expected(model, wave)
     engine = TransformersEngine(model)
@@ -137,10 +132,6 @@ def test_the_generic_engine_stops_early_too_and_gives_the_same():
         assert len(found) == last + 1 and all(torch.equal(a, b) for a, b in zip(found, exact, strict=False))
     model.encoder.layers[2].forward = None
     assert len(layers(engine, wave, 2)) == 3
-
-
-def test_the_generic_engine_takes_bf16_and_refuses_int8():
-    wave, exact = speech(16_000), expected(network(), speech(16_000))
     assert 1e-4 < error(layers(TransformersEngine(network(), "bf16"), wave, 3)[-1], exact[-1]) < 0.05
     with pytest.raises(InputError, match="hubert encoder of this shape runs in fp32 or bf16, not in int8"):
         TransformersEngine(network(), "int8")
@@ -166,34 +157,23 @@ def test_attention_scores_that_are_far_apart(factor, precision, bound, monkeypat
     assert error(found, expected(model, wave)[1]) < bound
 
 
-@pytest.mark.parametrize("kind", ["WavLM", "Data2VecAudio"])
-def test_threads_do_not_mix_the_layers_of_the_generic_engine(kind):
-    engine = TransformersEngine(network(kind))
+@pytest.mark.parametrize("kind", ["WavLM", "Data2VecAudio", "fast"])
+def test_threads_that_share_an_engine_do_not_mix_its_layers(kind):
+    engine = FastEngine(network(), "bf16") if kind == "fast" else TransformersEngine(network(kind))
     waves = [speech(9_000 + 500 * i, seed=i) for i in range(12)]
     alone = [layers(engine, wave, 2)[2] for wave in waves]
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda wave: layers(engine, wave, 2)[2], waves))
-    assert all(a.shape == b.shape and torch.allclose(a, b, atol=1e-5) for a, b in zip(alone, together, strict=True))
-
-
-def test_threads_may_share_the_fast_engine():
-    engine = FastEngine(network(), "bf16")
-    waves = [speech(9_000 + 500 * i, seed=i) for i in range(12)]
-    alone = [layers(engine, wave, 2)[2] for wave in waves]
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda wave: layers(engine, wave, 2)[2], waves))
-    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+    same = torch.equal if kind == "fast" else lambda a, b: a.shape == b.shape and torch.allclose(a, b, atol=1e-5)
+    assert all(map(same, alone, together))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-def test_an_offset_costs_no_precision_where_a_group_norm_removes_it(precision):
+def test_neither_an_offset_nor_a_gain_costs_precision_where_a_group_norm_removes_it(precision):
     model, wave = network(), 0.015 * speech(20_000) + 0.3
     centred = (wave.double() - wave.double().mean()).float()
     bound = {"fp32": 2e-5, "bf16": 0.03, "int8": 0.1}[precision]
     assert error(layers(FastEngine(model, precision), wave, 0)[0], expected(model, centred)[0]) < bound
-
-
-@pytest.mark.parametrize("change", [{"feat_proj_layer_norm": False}, {"layer_norm_eps": 1e-3}])
-def test_other_norms_are_computed_too(change):
-    model, wave = network(**change), speech(20_000)
-    assert max(error(a, b) for a, b in zip(layers(FastEngine(model), wave, 3), expected(model, wave), strict=True)) < 5e-6
+    for gain in (1e-4, 1.0, 30.0) if precision == "fp32" else ():
+        wave = (speech(20_000) + 0.3) * gain
+        assert error(layers(FastEngine(model), wave, 3)[-1], expected(model, wave)[-1]) < bound

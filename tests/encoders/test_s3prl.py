@@ -28,6 +28,7 @@ from speechssl.encoders.s3prl_upstream import main, register
 from speechssl.errors import InputError, MissingExtra
 
 pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
+pytest.importorskip("tensorboardX", reason="s3prl's programs need tensorboardX, of the optional extra s3prl")
 
 
 def noise(samples, seed=0):
@@ -164,20 +165,11 @@ def test_the_hash_is_of_the_weights_and_of_what_computes_with_them(wavlm_file, t
         ("hubert_custom", "needs a checkpoint; write s3prl:hubert_custom@PATH"),
         ("hubert_custom@/no/such.pt", "/no/such.pt is not a file"),
         ("hf_hubert_custom@/no/such/folder", "found no speech encoder at /no/such/folder"),
+        (f"hubert_custom@{__file__}", r"cannot load s3prl:hubert_custom@.*\.py \(.*\); check the checkpoint"),
+        ("hubert", r"cannot load s3prl:hubert \(the network is unreachable\).*or the network"),
     ],
 )
-def test_a_wrong_name_is_one_sentence(name, message):
-    with pytest.raises(InputError, match=message):
-        load_encoder(f"s3prl:{name}")
-
-
-def test_a_file_that_is_no_checkpoint_is_one_sentence(tmp_path):
-    (tmp_path / "x.pt").write_bytes(b"nothing")
-    with pytest.raises(InputError, match=r"cannot load s3prl:hubert_custom@.*x.pt \(.*\); check the checkpoint"):
-        load_encoder(f"s3prl:hubert_custom@{tmp_path / 'x.pt'}")
-
-
-def test_a_download_that_fails_is_one_sentence(monkeypatch, tmp_path):
+def test_a_wrong_name_a_damaged_file_and_a_failed_download_are_one_sentence(name, message, monkeypatch, tmp_path):
     import_hub()
     from s3prl.util import download
 
@@ -185,10 +177,13 @@ def test_a_download_that_fails_is_one_sentence(monkeypatch, tmp_path):
         raise OSError("the network is unreachable\nat length")
 
     monkeypatch.setattr(download, "_download_dir", tmp_path)
-    monkeypatch.setattr(download, "_download_url_to_file", offline)
-    monkeypatch.setattr(download, "_download_url_to_file_requests", offline)
-    with pytest.raises(InputError, match=r"cannot load s3prl:hubert \(the network is unreachable\).*or the network"):
-        load_encoder("s3prl:hubert")
+    for function in ("_download_url_to_file", "_download_url_to_file_requests"):
+        monkeypatch.setattr(download, function, offline)
+    with pytest.raises(InputError, match=message):
+        load_encoder(f"s3prl:{name}")
+    for precision in ("bf16", "int8"):
+        with pytest.raises(InputError, match=f"in fp32 only; leave out the precision {precision}"):
+            load_encoder("s3prl:fbank", precision)
 
 
 def test_what_s3prl_would_fill_in_or_misread_is_refused(hubert_folder, wav2vec2_folder, tmp_path):
@@ -203,12 +198,6 @@ def test_what_s3prl_would_fill_in_or_misread_is_refused(hubert_folder, wav2vec2_
     save_file({n: w for n, w in weights.items() if "layers.1" not in n}, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(InputError, match="gaps lacks"):
         load_encoder(f"s3prl:hf_hubert_custom@{folder}")
-
-
-@pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_other_precisions_are_refused(precision):
-    with pytest.raises(InputError, match=f"in fp32 only; leave out the precision {precision}"):
-        load_encoder("s3prl:fbank", precision)
 
 
 def test_an_upstream_without_one_frame_rate_is_refused(monkeypatch):
@@ -249,9 +238,6 @@ def test_without_s3prl_the_extra_is_named(monkeypatch):
 # ---- what is put in place for s3prl's programs: audio, sox's effects, modules that are wanted for one name
 
 
-SIMPLE = [["channels", "1"], ["rate", "16000"], ["gain", "-6.0"]]
-
-
 @pytest.fixture
 def stereo(tmp_path):
     """A second at 8 kHz: 440 Hz in one channel, twice as loud as in the other."""
@@ -260,22 +246,18 @@ def stereo(tmp_path):
     return tmp_path / "a.wav"
 
 
-def test_a_file_is_loaded_as_torchaudio_loads_it(stereo):
+def test_files_are_read_as_torchaudio_does_and_channels_rate_and_gain_are_what_they_say(stereo):
     whole, rate = programs.load(str(stereo))
-    assert (whole.shape, whole.dtype, rate) == ((2, 8_000), torch.float32, 8_000)
-    assert torch.allclose(whole[0], 2 * whole[1])
+    assert (whole.shape, whole.dtype, rate) == ((2, 8_000), torch.float32, 8_000) and torch.allclose(whole[0], 2 * whole[1])
     assert torch.equal(programs.load(stereo, 100, 50)[0], whole[:, 100:150])
     with pytest.raises(InputError, match="does not exist"):
         programs.load(stereo.with_name("b.wav"))
-
-
-def test_channels_rate_and_gain_are_what_they_say(stereo):
-    found, rate = programs.apply_effects_file(str(stereo), SIMPLE)
+    effects = [["channels", "1"], ["rate", "16000"], ["gain", "-6.0"]]
+    found, rate = programs.apply_effects_file(str(stereo), effects)
     expected = 10 ** (-6 / 20) * 0.3 * torch.sin(2 * torch.pi * 440 * torch.arange(16_000) / 16_000)
     assert (found.shape, rate, found.dtype) == ((1, 16_000), 16_000, torch.float32)
     assert (found[0] - expected)[500:-500].abs().max() < 2e-3  # edges ring
-    same, _ = programs.apply_effects_tensor(*programs.load(stereo), SIMPLE)
-    assert torch.equal(found, same)
+    assert torch.equal(found, programs.apply_effects_tensor(*programs.load(stereo), effects)[0])
 
 
 def test_other_effects_go_through_sox(stereo, tmp_path, monkeypatch):
@@ -317,7 +299,6 @@ def test_a_module_stands_in_only_where_there_is_none(monkeypatch):
 @pytest.mark.slow
 def test_s3prls_experts_start_and_its_checkpoints_are_read(tmp_path):
     """In another process: what is put in place stays there."""
-    pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
     pytest.importorskip("pandas", reason="s3prl's experts read their lists with pandas")
     torch.save({"Args": argparse.Namespace(upstream="speechssl"), "Step": 1}, tmp_path / "states.ckpt")
     code = f"""
@@ -339,9 +320,6 @@ assert torch.load({str(tmp_path / "states.ckpt")!r})["Args"].upstream == "speech
 
 # ---- our encoder inside s3prl's own tools: S3PRLUpstream, Featurizer, run_downstream
 
-
-pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
-pytest.importorskip("tensorboardX", reason="s3prl's programs need tensorboardX, of the optional extra s3prl")
 
 LENGTHS = (16_777, 9_999, 1_000, 250)  # the last is less than one receptive field
 
@@ -398,14 +376,13 @@ def test_an_utterance_does_not_depend_on_its_batch_mates(hubert_folder, nn):
     for i, wav in enumerate(waves()):
         alone, length = through(upstream, [wav])
         assert length == lengths[i] and torch.equal(together[:, i, : lengths[i]], alone[:, 0])
-
-
-def test_frames_that_s3prl_counts_and_we_do_not_repeat_the_last(hubert_folder):
-    upstream = import_hub().speechssl(str(hubert_folder("layer")))
-    states = torch.stack(upstream(waves())["hidden_states"])
-    assert states.shape == (3, 4, 53, 32)
-    assert torch.equal(states[:, 0, 51], states[:, 0, 52]) and not torch.equal(states[:, 0, 50], states[:, 0, 51])
-    assert not states[:, 1, 32:].any()  # padding of the batch
+    # the frame that s3prl counts and we do not is the last once more; padding of the batch is zero
+    assert torch.equal(together[:, 0, 51], together[:, 0, 52]) and not torch.equal(together[:, 0, 50], together[:, 0, 51])
+    assert not torch.stack(import_hub().speechssl(str(hubert_folder("group")))(waves())["hidden_states"])[:, 1, 32:].any()
+    with pytest.raises(InputError, match="needs an encoder; give its folder or name as path_or_url"):
+        nn.S3PRLUpstream("speechssl")
+    with pytest.raises(InputError, match="give a program of s3prl"):
+        main([])
 
 
 @pytest.mark.slow
@@ -421,10 +398,3 @@ downstream_expert: {datarc: {train_batch_size: 1, eval_batch_size: 1, num_worker
     assert done.returncode == 0, done.stderr[-2000:]
     assert "list of 3 features and weighted sum them" in done.stderr
     assert (tmp_path / "exp/states-2.ckpt").is_file()
-
-
-def test_wrong_use_is_one_sentence(nn):
-    with pytest.raises(InputError, match="needs an encoder; give its folder or name as path_or_url"):
-        nn.S3PRLUpstream("speechssl")
-    with pytest.raises(InputError, match="give a program of s3prl"):
-        main([])

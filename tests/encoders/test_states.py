@@ -10,7 +10,7 @@ from speechssl.audio import read_audio, write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.data.sources import Recording
 from speechssl.encoders import states as features
-from speechssl.encoders.states import CachedStates, CacheOptions, Hearing, cache_states
+from speechssl.encoders.states import CachedStates, CacheOptions, ConditionReader, cache_states
 from speechssl.errors import InputError
 
 FRAMES = CacheOptions(pooled=False, precision="float16", shard_mb=0.01)
@@ -88,12 +88,16 @@ def test_a_killed_run_goes_on_and_a_finished_one_computes_nothing(encoder, recor
 
 def test_noise_is_in_the_states_and_in_the_card(encoder, recordings, tmp_path):
     condition = parse_condition("gaussian@5")
-    cached = cache_states(encoder, recordings, tmp_path / "c", hearing=Hearing(condition, Distorter(3)))
+    cached = cache_states(encoder, recordings, tmp_path / "c", reader=ConditionReader(condition, Distorter(3)))
     noisy = Distorter(3).apply(read_audio(recordings[1].path), condition, "r1")
     assert torch.equal(cached["r1"], encoder.hidden_states(noisy).mean(1))
-    for other in (Hearing(), Hearing(condition, Distorter(4)), Hearing(parse_condition("gaussian@6"), Distorter(3))):
+    for other in (
+        ConditionReader(),
+        ConditionReader(condition, Distorter(4)),
+        ConditionReader(parse_condition("gaussian@6"), Distorter(3)),
+    ):
         with pytest.raises(InputError, match="hearing"):
-            cache_states(encoder, recordings, tmp_path / "c", hearing=other)
+            cache_states(encoder, recordings, tmp_path / "c", reader=other)
 
 
 def test_other_inputs_are_refused(encoder, hubert_folder, recordings, tmp_path):

@@ -94,10 +94,32 @@ def test_what_would_run_is_refused_in_a_sentence(tmp_path, monkeypatch, function
     assert not (tmp_path / "RAN").exists()
 
 
-def test_getattr_is_inert(tmp_path):
-    """Enums of some Pythons are pickled as getattr(class, name); here it gives nothing that could be called."""
-    torch.save({"x": Runs(getattr, [], "append")}, tmp_path / "x.pt")
-    assert isinstance(read_pt(tmp_path / "x.pt")["x"], Inert)
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_other_protocols_are_read_and_refused_alike(tmp_path, protocol):
+    """getattr is inert: enums of some Pythons are pickled as getattr(class, name)."""
+    content = {"a": torch.ones(2), "b": Runs(argparse.Namespace), "c": Runs(getattr, [], "append")}
+    torch.save(content, tmp_path / "x.pt", pickle_protocol=protocol)
+    found = read_pt(tmp_path / "x.pt")
+    assert torch.equal(found["a"], torch.ones(2)) and isinstance(found["c"], Inert)
+    torch.save({"a": torch.ones(2), "b": Runs(os.system, "true")}, tmp_path / "x.pt", pickle_protocol=protocol)
+    with pytest.raises(InputError, match=r"asks for (posix|nt)\.system"):
+        read_pt(tmp_path / "x.pt")
+
+
+def test_models_programs_and_archives_are_refused(tmp_path):
+    path = tmp_path / "x.pt"
+    with pytest.raises(InputError, match=r"there is no file .*x\.pt"):
+        read_pt(path)
+    torch.save(torch.nn.Linear(2, 2), path)
+    with pytest.raises(InputError, match=r"asks for torch\.nn\.modules\.linear\.Linear"):
+        read_pt(path)
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), path)
+    with pytest.raises(InputError, match="is a TorchScript program"):
+        read_pt(path)
+    with tarfile.open(path, "w") as archive:
+        archive.addfile(tarfile.TarInfo("storages"), io.BytesIO())
+    with pytest.raises(InputError, match="tar format"):
+        read_pt(path)
 
 
 def test_a_dotted_name_reaches_nothing(tmp_path):
@@ -117,34 +139,6 @@ def test_attributes_of_torch_are_not_changed(tmp_path):
     from speechssl.encoders import unpickle
 
     assert torch._utils._rebuild_tensor_v2.__kwdefaults__ is None and unpickle._tensor.__kwdefaults__ is None
-
-
-@pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_other_protocols_are_read_and_refused_alike(tmp_path, protocol):
-    torch.save({"a": torch.ones(2), "b": Runs(argparse.Namespace)}, tmp_path / "x.pt", pickle_protocol=protocol)
-    assert torch.equal(read_pt(tmp_path / "x.pt")["a"], torch.ones(2))
-    torch.save({"a": torch.ones(2), "b": Runs(os.system, "true")}, tmp_path / "x.pt", pickle_protocol=protocol)
-    with pytest.raises(InputError, match=r"asks for (posix|nt)\.system"):
-        read_pt(tmp_path / "x.pt")
-
-
-def test_a_whole_pickled_model_is_refused(tmp_path):
-    torch.save(torch.nn.Linear(2, 2), tmp_path / "x.pt")
-    with pytest.raises(InputError, match=r"asks for torch\.nn\.modules\.linear\.Linear"):
-        read_pt(tmp_path / "x.pt")
-
-
-def test_a_torchscript_program_is_not_loaded(tmp_path):
-    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "x.pt")
-    with pytest.raises(InputError, match="is a TorchScript program"):
-        read_pt(tmp_path / "x.pt")
-
-
-def test_a_tar_file_is_not_unpacked(tmp_path):
-    with tarfile.open(tmp_path / "x.pt", "w") as archive:
-        archive.addfile(tarfile.TarInfo("storages"), io.BytesIO())
-    with pytest.raises(InputError, match="tar format"):
-        read_pt(tmp_path / "x.pt")
 
 
 def test_settings_that_hold_themselves_are_not_followed_for_ever(fakes, tmp_path):
@@ -229,8 +223,3 @@ def test_a_compressed_archive_is_read_right(tmp_path):
         for name, content in records.items():
             archive.writestr(name, content)
     assert torch.equal(read_pt(path)["w"], torch.arange(1000.0))
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"there is no file .*no\.pt"):
-        read_pt(tmp_path / "no.pt")

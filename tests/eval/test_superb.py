@@ -16,7 +16,7 @@ from speechssl.eval.superb import Plan, combine_folds, find_data, folder_of, nam
 from speechssl.eval.superb_speed import compare_cached
 from speechssl.eval.superb_tables import superb_tables
 from speechssl.io import read_json
-from speechssl.pretrain.adversarial import AdversaryOptions
+from speechssl.pretrain.auxiliary import AdversaryOptions
 from speechssl.results import read_rows
 from speechssl.superb.data import CachedLoader, FeatureCache, OnlineLoader
 from speechssl.superb.task import Evaluation, Measure

@@ -15,7 +15,6 @@ from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.cpu import Convolution, FastEngine
 from speechssl.encoders.hubert import convolution_dtype
 from speechssl.encoders.training import Convolution as TrainedConvolution
-from speechssl.encoders.training import Positions
 from speechssl.timing import FrameGrid
 
 WIDTHS, GROUPS, KERNEL, FRAMES = [2, 3, 4, 8, 12, 14, 16, 17, 24, 30, 32, 48], 4, 32, 96
@@ -55,7 +54,7 @@ def test_positions_in_training_and_their_gradients(width):
     conv, x = convolution(width, padding=KERNEL // 2)
     frames, x = x.transpose(1, 2).bfloat16().requires_grad_(), x.requires_grad_()
     exact, weight = conv.requires_grad_()(x)[..., :FRAMES], conv.weight.detach().clone().requires_grad_()
-    found = Positions.apply(frames, weight, conv.bias, GROUPS)
+    found = TrainedConvolution.apply(frames, weight, conv.bias, 1, KERNEL // 2, GROUPS)
     toward = torch.randn_like(exact).bfloat16()
     found.backward(toward.transpose(1, 2))
     exact.backward(toward.float())

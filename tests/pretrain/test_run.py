@@ -4,28 +4,24 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import HubertModel, Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
-from speechssl.audio import write_flac
 from speechssl.augment.training import parse_distortions
 from speechssl.config import TrainingOptions
 from speechssl.data.records import data_hash
-from speechssl.encoders.load import load_checkpoint, load_encoder, small_config
+from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
 from speechssl.pretrain import run as iteration
-from speechssl.pretrain.adversarial import AdversaryOptions
+from speechssl.pretrain.auxiliary import AdversaryOptions, DistilOptions
 from speechssl.pretrain.data import Cropper, MaskOptions
-from speechssl.pretrain.distil import DistilOptions
 from speechssl.pretrain.hubert import NAME
-from speechssl.pretrain.run import HubertOptions, Wav2Vec2Options, pretrain
-from speechssl.pretrain.targets import material, packed
+from speechssl.pretrain.presets import HubertOptions, Wav2Vec2Options
+from speechssl.pretrain.run import pretrain
+from speechssl.pretrain.targets import packed
 from speechssl.pretrain.wav2vec2 import ContrastiveOptions, Wav2Vec2Pretraining, save_pretraining
-from speechssl.timing import FrameGrid
-from speechssl.units.fit import draw
 from speechssl.units.kmeans import load_codebook
 
 TRAINING = TrainingOptions(5, 1e-3, warmup_steps=1, save_every=2, log_every=1, bf16=False)
@@ -104,13 +100,13 @@ def killed_at(monkeypatch, step, run):
 def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(kind, request, mini_corpus, tmp_path, monkeypatch, capsys):
     start, call, shapes = request.getfixturevalue(kind), Cropper.__call__, {}
 
-    def heard(self, step):
+    def recorded(self, step):
         made = call(self, step)
         shapes[step] = tuple(made["labels"].shape)
         assert made["clean_samples"].shape == made["samples"].shape and len(made["domains"]) == shapes[step][0]
         return made
 
-    monkeypatch.setattr(Cropper, "__call__", heard)
+    monkeypatch.setattr(Cropper, "__call__", recorded)
     run, options = (pretrain, hubert_options) if kind == "hubert" else (pretrain, wav2vec2_options)
     mixed = {"seconds": 4.0, "silence": 0.5, "training": replace(TRAINING, accumulation=2)} | BOTH
     run(mini_corpus((70_000, 33_000, 35_000, 5_000, 55_000)), tmp_path / "out", options(start, **mixed))
@@ -177,7 +173,7 @@ def test_a_run_killed_while_its_result_is_written_writes_it_again(hubert, mini_c
 # ---- HuBERT
 
 
-def test_what_continues_is_a_folder_of_its_own_that_says_what_it_heard(hubert, mini_corpus, tmp_path):
+def test_what_continues_is_a_folder_of_its_own_that_names_its_distortions(hubert, mini_corpus, tmp_path):
     found = pretrain(mini_corpus(), tmp_path / "one", hubert_options(hubert, save_bf16=True, **BOTH))
     out = tmp_path / "one/encoder"
     assert found.hash != load_encoder(hubert).hash and found.layers == 2
@@ -194,17 +190,17 @@ def test_what_continues_is_a_folder_of_its_own_that_says_what_it_heard(hubert, m
 
 
 @pytest.mark.slow
-def test_the_same_codebook_goes_on_with_its_head_and_another_k_is_said(hubert, mini_corpus, tmp_path, capsys):
+def test_the_same_codebook_goes_on_with_its_head_and_another_k_is_reported(hubert, mini_corpus, tmp_path, capsys):
     """The head of the first run is that of the second before its first step; targets and audio are shared beside both."""
     root = mini_corpus()
     pretrain(root, tmp_path / "one", hubert_options(hubert))
-    said = capsys.readouterr().err
-    assert f"{hubert} has no label head; one for 6 clusters was made" in said and "features for k-means" in said
+    err = capsys.readouterr().err
+    assert f"{hubert} has no label head; one for 6 clusters was made" in err and "features for k-means" in err
     first, book = str(tmp_path / "one/encoder"), tmp_path / "one/targets.safetensors"
     same = hubert_options(first, teacher=hubert, codebook=str(book), training=replace(TRAINING, steps=1, learning_rate=0.0))
     pretrain(root, tmp_path / "two", same)
-    said = capsys.readouterr().err
-    assert "label head" not in said and "features for k-means" not in said and "targets:" not in said
+    err = capsys.readouterr().err
+    assert "label head" not in err and "features for k-means" not in err and "targets:" not in err
     same_files(tmp_path / "one/encoder", tmp_path / "two/encoder", NAME, "model.safetensors")
     assert len(list(tmp_path.glob("targets-*"))) == len(list(tmp_path.glob("packed-*"))) == 1
     pretrain(root, tmp_path / "three", hubert_options(first, teacher=hubert, clusters=8, training=replace(TRAINING, steps=1)))
@@ -230,7 +226,7 @@ def test_targets_of_other_frames_or_another_precision_are_not_shared(hubert, hub
     assert len(list(tmp_path.glob("targets-*"))) == 3 and len(list(tmp_path.glob("packed-*"))) == 1
 
 
-def test_what_cannot_be_added_is_said_before_any_work_and_nothing_is_left(hubert, wav2vec2, mini_corpus, tmp_path, monkeypatch):
+def test_what_cannot_be_added_is_refused_before_any_work_and_nothing_is_left(hubert, wav2vec2, mini_corpus, tmp_path, monkeypatch):
     def working(*_, **__):
         raise AssertionError("work was done")
 
@@ -278,8 +274,8 @@ def test_a_batch_with_a_gradient_that_is_not_finite_is_named_and_dropped(hubert,
 def test_a_wav2vec2_that_continued_is_transformers_own_folder(wav2vec2, mini_corpus, tmp_path, capsys):
     found = pretrain(mini_corpus(), tmp_path / "out", wav2vec2_options(wav2vec2, **BOTH))
     folder = tmp_path / "out/encoder"
-    said = capsys.readouterr().err
-    assert "quantiser, projection of its vectors, projection of the encoder's output as trained" in said
+    err = capsys.readouterr().err
+    assert "quantiser, projection of its vectors, projection of the encoder's output as trained" in err
     theirs, info = Wav2Vec2ForPreTraining.from_pretrained(folder, output_loading_info=True)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     before = Wav2Vec2ForPreTraining.from_pretrained(wav2vec2)
@@ -294,7 +290,7 @@ def test_a_wav2vec2_that_continued_is_transformers_own_folder(wav2vec2, mini_cor
     assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
 
 
-def test_the_quantiser_hears_the_clean_signal_and_the_context_the_distorted(wav2vec2, mini_corpus, tmp_path, monkeypatch):
+def test_the_quantiser_gets_the_clean_signal_and_the_context_the_distorted(wav2vec2, mini_corpus, tmp_path, monkeypatch):
     seen = []
     forward = Wav2Vec2Pretraining.forward
 
@@ -312,12 +308,6 @@ def test_the_quantiser_hears_the_clean_signal_and_the_context_the_distorted(wav2
     assert set(batch) == {"domains", "progress", "step"} and (batch["domains"] > 0).all()
 
 
-def test_a_hubert_is_no_start_of_a_wav2vec2(hubert, mini_corpus, tmp_path):
-    with pytest.raises(InputError, match="is a hubert encoder; start contrastive pre-training from a plain wav2vec 2.0"):
-        pretrain(mini_corpus(), tmp_path / "out", wav2vec2_options(hubert))
-    assert not (tmp_path / "out").exists()
-
-
 def options(**changes):
     training = TrainingOptions(steps=2, learning_rate=1e-4, warmup_steps=1, save_every=1, bf16=False)
     common = {"training": training, "clusters": 6, "mask": MaskOptions(0.5, 4, 1.0), "crops": 2, "seconds": 0.5}
@@ -331,7 +321,7 @@ def first(mini_corpus, tmp_path):
     return root, tmp_path / "first"
 
 
-def test_an_iteration_leaves_an_encoder_that_says_what_made_it(first):
+def test_an_iteration_leaves_an_encoder_whose_card_names_what_made_it(first):
     root, out = first
     card = json.loads((out / "encoder/card.json").read_text())
     assert card["targets"]["encoder"] == "mfcc" and card["training"]["steps"] == 2
@@ -352,40 +342,21 @@ def test_the_next_iteration_goes_on_in_full_precision_from_rounded_weights(first
     assert not all(torch.equal(p, p.bfloat16().float()) for p in load_checkpoint(tmp_path / "second/encoder").model.parameters())
 
 
-def test_other_inputs_are_refused(first):
-    root, out = first
-    with pytest.raises(InputError, match="options.clusters"):
-        pretrain(root, out, options(clusters=7))
-
-
-def test_a_start_that_is_no_hubert_or_is_not_there_is_refused(first, tmp_path, text_encoder):
-    text_encoder().save_pretrained(tmp_path / "bert")
-    for start in (str(tmp_path / "bert"), str(tmp_path / "nowhere")):
-        with pytest.raises(InputError, match="bert|nowhere"):
-            pretrain(first[0], tmp_path / "next", options(start=start))
-
-
-def test_a_start_that_cannot_be_trained_is_said_before_targets_are_made(first, tmp_path, hubert_folder, monkeypatch):
+def test_a_start_that_cannot_be_trained_is_refused_before_targets_are_made(
+    mini_corpus, hubert, tmp_path, text_encoder, hubert_folder, monkeypatch
+):
     monkeypatch.setattr(iteration, "make_targets", lambda *_: pytest.fail("targets were made"))
-    with pytest.raises(InputError, match=" is a hubert model, not a plain HuBERT .* start from another"):
-        pretrain(first[0], tmp_path / "next", options(start=str(hubert_folder("layer", hidden_act="relu"))))
-    assert not (tmp_path / "next").exists()
-
-
-@pytest.mark.slow
-def test_targets_are_fitted_on_recordings_of_all_speakers(tmp_path):
-    """A list in the order of speakers, 20 of 5 short recordings each: a third of the list finds most of them, not the first 7."""
-    rng = np.random.default_rng(0)
-    for speaker in range(20):
-        for number in range(5):
-            write_flac(tmp_path / f"voices/{speaker:02}/{number}.flac", rng.uniform(-0.5, 0.5, 10_000 + 100 * speaker))
-    pretrain(tmp_path / "voices", tmp_path / "out", options(share=0.34, budget=500, starts=2))
-    book = load_codebook(tmp_path / "out/targets.safetensors")
-    assert book.card.items() >= {"recordings": 34, "drawn_from": 100, "budget": 500, "starts": 2, "seed": 0}.items()
-    chosen, _ = draw(material(tmp_path / "voices").readings, 0, 0.34)
-    assert len({reading.id.split("/")[0] for reading in chosen}) > 15
-    grid = FrameGrid.of_convolutions(16_000, small_config().conv_kernel, small_config().conv_stride)
-    assert book.card["frames"] == sum(grid.frames(10_000 + 100 * int(reading.id[:2])) for reading in chosen)
+    text_encoder().save_pretrained(tmp_path / "bert")
+    relu, contrastive = str(hubert_folder("layer", hidden_act="relu")), "is a hubert encoder; contrastive pre-training goes on from"
+    for wrong, message in (
+        (options(start=relu), " is a hubert model, not a plain HuBERT .* start from another"),
+        (options(start=str(tmp_path / "bert")), "bert"),
+        (options(start=str(tmp_path / "nowhere")), "nowhere"),
+        (wav2vec2_options(hubert), f"{contrastive} plain wav2vec 2.0"),
+    ):
+        with pytest.raises(InputError, match=message):
+            pretrain(mini_corpus(), tmp_path / "next", wrong)
+        assert not (tmp_path / "next").exists()
 
 
 @pytest.mark.slow
@@ -408,7 +379,7 @@ def test_whoever_asks_for_another_draw_is_refused_and_whoever_asks_for_none_is_n
     root, out = first
     made_from = json.loads((out / "made_from.json").read_text())["options"]
     assert not {"share", "budget", "starts"} & made_from.keys() and "same_masks" not in made_from["mask"]
-    for name, changed in (("share", 0.5), ("budget", 99), ("starts", 3)):
+    for name, changed in (("share", 0.5), ("budget", 99), ("starts", 3), ("clusters", 7)):
         with pytest.raises(InputError, match=f"options.{name} differ"):
             pretrain(root, out, options(**{name: changed}))
     with pytest.raises(InputError, match=r"options.mask.same_masks differ"):

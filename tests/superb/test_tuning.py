@@ -15,7 +15,7 @@ from speechssl.data.utterances import load_labelled, load_set
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.states import encoder_card
 from speechssl.errors import InputError
-from speechssl.pretrain.adversarial import AdversaryOptions
+from speechssl.pretrain.auxiliary import AdversaryOptions
 from speechssl.superb import tuning
 from speechssl.superb.data import OnlineLoader
 from speechssl.superb.fit import Run, advance, best_models

@@ -20,6 +20,6 @@ def codebook_for():
 
 @pytest.fixture(scope="session")
 def extractor(encoder, codebook_for):
-    from speechssl.units.extract import extractor_of
+    from speechssl.units.features import extractor_of
 
     return extractor_of(encoder, codebook_for(encoder, smooth=3))

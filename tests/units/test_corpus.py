@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import soundfile
+import torch
 
 from speechssl import cli
 from speechssl.audio import read_audio, write_flac
@@ -29,7 +30,7 @@ from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 from speechssl.units import corpus
 from speechssl.units.corpus import SHARD_SECONDS, LocalEngine, Progress, Rows, ShardMaker, extract_corpus, plan
-from speechssl.units.extract import extractor_of
+from speechssl.units.features import extractor_of
 from speechssl.units.storage import iterate_units, load_units
 
 
@@ -81,27 +82,20 @@ def test_a_split_becomes_parts_and_a_card(extractor, mini_corpus, tmp_path):
 
 
 def test_an_utterance_alone_has_the_units_it_has_among_others_and_workers_change_no_byte(extractor, recordings, tmp_path):
-    made = []
-    for workers in (1, 2, 3):
-        extract(extractor, recordings, tmp_path / f"units-{workers}", workers=workers)
-        made.append(contents(tmp_path / f"units-{workers}"))
+    made, before = [], torch.get_num_threads()
+    try:
+        for workers in (1, 2, 3):
+            torch.set_num_threads(workers)  # what torch may use changes nothing either
+            extract(extractor, recordings, tmp_path / f"units-{workers}", workers=workers)
+            assert torch.get_num_threads() == workers
+            made.append(contents(tmp_path / f"units-{workers}"))
+    finally:
+        torch.set_num_threads(before)
     assert made[0] == made[1] == made[2] and len(made[0]) == 5
     for name, runs in load_units(tmp_path / "units-3").items():
         assert same(runs, extractor.units(read_audio(recordings / f"{name}.flac")))
         extract(extractor, recordings / f"{name}.flac", tmp_path / "alone" / name, workers=1)
         assert same(runs, load_units(tmp_path / "alone" / name)[name])
-
-
-def test_no_number_of_threads_that_torch_may_use_changes_a_byte(extractor, recordings, tmp_path):
-    import torch
-
-    before = torch.get_num_threads()
-    for threads in (1, 4):
-        torch.set_num_threads(threads)
-        extract(extractor, recordings, tmp_path / f"units-{threads}")
-        assert torch.get_num_threads() == threads
-    torch.set_num_threads(before)
-    assert contents(tmp_path / "units-1") == contents(tmp_path / "units-4")
 
 
 # ---- again
@@ -278,14 +272,14 @@ def test_200_damaged_files_are_listed_and_the_good_ones_are_done(extractor, hube
     extractor.codebook.save(tmp_path / "book.safetensors")
     arguments = ["units", "extract", recordings, hubert_folder("layer"), tmp_path / "book.safetensors", out, "--shard-size", "50"]
     assert cli.main([str(a) for a in arguments]) == 0
-    said = capsys.readouterr()
-    assert said.out.splitlines()[-1].startswith(f"{out}: units of 8 recordings (0.00 h) in 5 parts; 200 set aside")
+    output = capsys.readouterr()
+    assert output.out.splitlines()[-1].startswith(f"{out}: units of 8 recordings (0.00 h) in 5 parts; 200 set aside")
     listed = [json.loads(line) for line in (out / "failed.jsonl").read_text().splitlines()]
     assert len(listed) == 200 and all(x["path"] in x["reason"] for x in listed)
-    told = [line for line in said.err.splitlines() if line.startswith("set aside ")]  # many of one reason are one line
-    together = [int(line.split()[2].rstrip(",")) for line in told if ", such as " in line]
-    assert sum(together) + len(told) - len(together) == 200 and len(told) < 60, said.err
-    assert f"{out / 'failed.jsonl'}: 200 recordings set aside" in said.err
+    lines = [line for line in output.err.splitlines() if line.startswith("set aside ")]  # many of one reason are one line
+    together = [int(line.split()[2].rstrip(",")) for line in lines if ", such as " in line]
+    assert sum(together) + len(lines) - len(together) == 200 and len(lines) < 60, output.err
+    assert f"{out / 'failed.jsonl'}: 200 recordings set aside" in output.err
     assert json.loads((out / "card.json").read_text())["failed"] == [x["id"] for x in listed]
     whole, loaded = load_units(tmp_path / "whole"), load_units(out)
     assert len(loaded) == 8 and all(same(loaded[name], runs) for name, runs in whole.items())
@@ -307,15 +301,6 @@ def test_what_was_mended_is_taken_in_by_the_same_command(extractor, recordings, 
     assert contents(out) == contents(whole)
 
 
-def test_nothing_but_damage_is_an_error_that_leaves_the_reasons(extractor, tmp_path):
-    (tmp_path / "audio").mkdir()
-    for i in range(3):
-        (tmp_path / f"audio/{i}.wav").write_bytes(b"no")
-    with pytest.raises(InputError, match=r"no units could be extracted from the 3 recordings; .*failed\.jsonl"):
-        extract(extractor, tmp_path / "audio", tmp_path / "units")
-    assert list(contents(tmp_path / "units")) == ["failed.jsonl"]
-
-
 def test_names_that_are_not_text_do_not_stop_a_run(extractor, recordings, tmp_path):
     name = bytes(recordings) + b"/caf\xe9"
     shutil.copyfile(recordings / "1.flac", name + b".flac")
@@ -325,16 +310,14 @@ def test_names_that_are_not_text_do_not_stop_a_run(extractor, recordings, tmp_pa
     assert list(made.failed) == ["caf\\udce9-bad"] and "caf\\udce9" in load_units(tmp_path / "units")
 
 
-def test_other_errors_are_not_hidden(extractor, recordings, tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus, "read_audio", lambda path: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        extract(extractor, recordings, tmp_path / "units")
-
-
 # ---- progress
 
 
 def test_progress_shows_speed_and_time_left_and_leaves_out_what_was_there(recordings, monkeypatch):
+    lines = [{"audio": "audio/0.flac", "seconds": 77.0}, {"audio": "audio/1.flac"}, {"audio": "audio/none.flac"}]
+    (recordings.parent / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    measured = [r.seconds for r in corpus._measured(list_recordings(recordings.parent / "m.jsonl"), Rows())]
+    assert measured == [77.0, pytest.approx((3_000 + 4_517 * 3) / 16_000), 0.0]  # the manifest's, or the header's
     found = corpus._measured(list_recordings(recordings), Rows())
     now = [100.0]
     monkeypatch.setattr(corpus.time, "monotonic", lambda: now[0])
@@ -350,13 +333,6 @@ def test_progress_shows_speed_and_time_left_and_leaves_out_what_was_there(record
         now[0] += 1000.0
         left = int((total - done) / found[1].seconds * 1000.1)
         assert f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left" in progress.text
-
-
-def test_seconds_are_the_manifests_or_the_headers(recordings, tmp_path):
-    lines = [{"audio": "audio/0.flac", "seconds": 77.0}, {"audio": "audio/1.flac"}, {"audio": "audio/none.flac"}]
-    (tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = corpus._measured(list_recordings(tmp_path / "m.jsonl"), Rows())
-    assert [r.seconds for r in found] == [77.0, pytest.approx((3_000 + 4_517 * 3) / 16_000), 0.0]
 
 
 # ---- batches, as on a GPU
@@ -394,6 +370,23 @@ def test_a_recording_without_finite_features_spoils_no_batch(batching, recording
     assert list(made.failed) == ["0"] and "not finite" in made.failed["0"] and len(load_units(tmp_path / "units")) == 6
 
 
+def test_nothing_but_damage_is_an_error_that_leaves_the_reasons_and_other_errors_are_not_hidden(
+    extractor, recordings, tmp_path, monkeypatch
+):
+    out = tmp_path / "units"
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr(corpus, "read_audio", lambda path: 1 / 0)
+        extract(extractor, recordings, tmp_path / "none")
+    for path in recordings.iterdir():
+        path.write_bytes(b"no")
+    with pytest.raises(InputError, match=r"no units could be extracted from the 7 recordings; .*failed\.jsonl"):
+        extract(extractor, recordings, out)
+    assert list(contents(out)) == ["failed.jsonl"]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="by one process, not by 2; start it without torchrun"):
+        extract(extractor, recordings, out)
+
+
 # ---- others' files
 
 
@@ -401,14 +394,13 @@ def test_only_what_a_killed_run_leaves_is_removed(extractor, recordings, tmp_pat
     out = tmp_path / "units"
     out.mkdir()
     others = [".pre-commit-config.yaml", ".part-1.txt", ".card-x.json", "part-00009.parquet.bak", "notes-1.md", ".a-b.parquet"]
-    for name in others:
-        (out / name).write_text("mine")
-    ours = [".part-00003-ab_d1234.parquet", ".card-abcd1234.json", ".failed-abcd1234.jsonl"]
-    for name in ours:
+    others.append("part-00000-abcd.snappy.parquet")  # damaged
+    ours = [".part-00003-ab_d1234.parquet", ".card-abcd1234.json", ".failed-abcd1234.jsonl", "part-00077.parquet"]
+    for name in (*others, *ours):
         (out / name).write_text("half")
     extract(extractor, recordings, out)
     there = contents(out)
-    assert all(there[name] == b"mine" for name in others) and not set(ours) & set(there)
+    assert all(there[name] == b"half" for name in others) and not set(ours) & set(there)
 
 
 @pytest.mark.parametrize("name", ["part-00000-abcd.snappy.parquet", "part-00000.parquet", "part-00077.parquet", "table.parquet"])
@@ -420,15 +412,6 @@ def test_parquet_of_others_is_refused_and_left_alone(extractor, recordings, tmp_
     with pytest.raises(InputError, match=f"{name} was not written by .*choose another folder"):
         extract(extractor, recordings, out)
     assert contents(out) == before
-
-
-def test_a_damaged_file_with_another_name_is_left_alone_and_a_part_beyond_the_last_goes(extractor, recordings, tmp_path):
-    out = tmp_path / "units"
-    out.mkdir()
-    for name in ("part-00000-abcd.snappy.parquet", "part-00077.parquet"):
-        (out / name).write_bytes(b"half")
-    extract(extractor, recordings, out)
-    assert (out / "part-00000-abcd.snappy.parquet").read_bytes() == b"half" and not (out / "part-00077.parquet").exists()
 
 
 # ---- audio that is away
@@ -451,14 +434,10 @@ def test_units_of_audio_that_is_away_are_kept(extractor, recordings, tmp_path, c
     away.rename(recordings)
     extract(extractor, listed, out)
     assert contents(out) == before
-
-
-def test_audio_that_is_away_and_has_no_units_yet_is_set_aside(extractor, recordings, tmp_path):
-    listed = list_recordings(recordings)
-    extract(extractor, listed[:3], tmp_path / "units")
+    extract(extractor, listed[:3], tmp_path / "few")
     shutil.rmtree(recordings)
-    made = extract(extractor, listed, tmp_path / "units")
-    assert list(made.failed) == ["3", "4", "5", "6"] and list(load_units(tmp_path / "units")) == ["0", "1", "2"]
+    made = extract(extractor, listed, tmp_path / "few")  # audio that is away and has no units yet
+    assert list(made.failed) == ["3", "4", "5", "6"] and list(load_units(tmp_path / "few")) == ["0", "1", "2"]
 
 
 # ---- another source
@@ -481,14 +460,10 @@ def test_another_source_is_refused(extractor, recordings, mini_corpus, tmp_path)
     with pytest.raises(InputError, match="other audio under the same ids"):
         extract(extractor, tmp_path / "other", out)
     assert contents(out) == before
-
-
-def test_more_passages_of_one_split_are_the_same_source(extractor, mini_corpus, tmp_path):
-    root, out = mini_corpus(), tmp_path / "units"
-    extract(extractor, root, out, split="train", passages=1)
-    extract(extractor, root, out, split="train")
-    extract(extractor, root, tmp_path / "whole", split="train")
-    assert contents(out) == contents(tmp_path / "whole")
+    root = mini_corpus()
+    for name, passages in (("a", 1), ("a", None), ("b", None)):  # more passages of one split are the same source
+        extract(extractor, root, tmp_path / name, split="train", passages=passages)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
 # ---- shards by seconds
@@ -548,17 +523,6 @@ def test_shares_of_the_work_give_the_bytes_of_one_run(extractor, recordings, tmp
         extract(extractor, recordings, out, share=(4, 3))
 
 
-def test_shares_run_at_once_and_a_whole_run_waits_for_none(extractor, recordings, tmp_path):
-    out = tmp_path / "units"
-    out.mkdir()
-    handle = os.open(out, os.O_RDONLY)
-    fcntl.flock(handle, fcntl.LOCK_SH)  # as another share holds it
-    assert extract(extractor, recordings, out, share=(1, 4)).card == {}
-    with pytest.raises(InputError, match="another run is writing into"):
-        extract(extractor, recordings, out)
-    os.close(handle)
-
-
 @pytest.mark.parametrize(("lengths", "most"), [((700,) * 12, 5), ((1,) * 40, 2), ((700, 1, 1, 700, 700, 700, 1), 4)])
 def test_shards_of_one_recording_keep_all_threads_busy(lengths, most):
     """Four workers: long recordings leave no thread idle, and of short ones no more than two shards are in the making."""
@@ -580,53 +544,24 @@ def test_shards_of_one_recording_keep_all_threads_busy(lengths, most):
     assert max(held) == most
 
 
-def test_a_kill_with_the_default_flags_costs_little_of_long_recordings(extractor, hubert_folder, tmp_path):
-    rng = np.random.default_rng(1)
-    (tmp_path / "audio").mkdir()
-    soundfile.write(tmp_path / "minute.wav", rng.uniform(-0.3, 0.3, 60 * 16_000), 16_000)
-    for i in range(21):
-        (tmp_path / f"audio/{i:02d}.wav").symlink_to(tmp_path / "minute.wav")
-    extractor.codebook.save(tmp_path / "book.safetensors")
-    out, arguments = tmp_path / "units", [tmp_path / "audio", hubert_folder("layer"), tmp_path / "book.safetensors"]
-    context = multiprocessing.get_context("forkserver")
-    command = ["units", "extract", *map(str, arguments)]
-
-    process = context.Process(target=cli.main, args=([*command, str(out)],))
-    process.start()
-    while not list(out.glob("part-*")) and process.is_alive():
-        time.sleep(0.002)
-    process.kill()
-    process.join(10)
-    assert process.exitcode == -9 and not (out / "card.json").exists()
-    before = {p: p.stat().st_mtime_ns for p in out.glob("part-*")}
-    assert before
-    assert cli.main([*command, str(out)]) == 0 and cli.main([*command, str(tmp_path / "whole")]) == 0
-    assert contents(out) == contents(tmp_path / "whole")
-    assert all(p.stat().st_mtime_ns == t for p, t in before.items())
-    card = json.loads((out / "card.json").read_text())
-    assert [p["recordings"] for p in card["parts"]] == [10, 10, 1] and (card["shard_size"], card["shard_seconds"]) == (200, 600)
+# ---- one run at a time, and shares at once
 
 
-# ---- one run at a time
-
-
-def test_a_second_run_is_refused_while_the_first_writes(extractor, recordings, tmp_path):
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_second_run_is_refused_while_the_first_writes(extractor, recordings, tmp_path, shared):
     out = tmp_path / "units"
     out.mkdir()
     handle = os.open(out, os.O_RDONLY)
-    fcntl.flock(handle, fcntl.LOCK_EX)
+    fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+    if shared:  # as another share holds it
+        assert extract(extractor, recordings, out, share=(1, 4)).card == {}
+    before = contents(out)
     with pytest.raises(InputError, match=f"another run is writing into {re.escape(str(out))}; wait for it"):
         extract(extractor, recordings, out)
-    assert contents(out) == {}
+    assert contents(out) == before
     os.close(handle)
     extract(extractor, recordings, out)
     assert all(name.startswith(("part-", "card")) for name in contents(out))
-
-
-def test_several_processes_of_torchrun_are_refused(extractor, recordings, tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="by one process, not by 2; start it without torchrun"):
-        extract(extractor, recordings, tmp_path / "units")
 
 
 def test_units_of_another_device_are_not_resumed(extractor, recordings, tmp_path):

@@ -1,12 +1,18 @@
-"""MFCC targets: one row a frame, at the right time, on any grid."""
+"""MFCCs at the right time on any grid; from audio to units: the same however it is cut and whoever asks, the right encoder only."""
+
+import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 import torchaudio.compliance.kaldi as kaldi
 
+from speechssl.encoders.base import Chunking, single_threaded
+from speechssl.encoders.load import SharedEncoder
+from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
-from speechssl.units.features import mfcc, mfcc_rows, mfcc_stream
+from speechssl.units.features import extractor_of, load_extractor, mfcc, mfcc_rows, mfcc_stream
 
 HUBERT = FrameGrid(16_000, 320, 400)
 SMALL = FrameGrid(16_000, 320, 745)  # the small HuBERT that ships
@@ -83,3 +89,79 @@ def test_pieces_are_the_whole(grid, piece, monkeypatch):
 def test_less_than_a_window_is_refused():
     with pytest.raises(ValueError, match="399 samples are fewer than the 400 that one frame needs"):
         mfcc(noise(399), HUBERT)
+
+
+# ---- units
+
+
+def test_units_are_the_nearest_centroids_of_the_layer(encoder, codebook_for):
+    extractor = extractor_of(encoder, codebook_for(encoder))
+    samples = noise(9_000)
+    features = encoder.hidden_states(samples)[1].numpy()
+    nearest = np.square(features[:, None] - extractor.codebook.centroids).sum(-1).argmin(1)
+    assert np.array_equal(extractor.frames(samples), nearest)
+    units = extractor.units(samples)
+    assert np.array_equal(units.expand(), nearest) and units.frames == extractor.grid.frames(9_000)
+    assert len(set(nearest)) > 2
+
+
+def test_the_codebook_says_how_much_to_smooth(encoder, codebook_for):
+    samples, plain = noise(9_000), codebook_for(encoder)
+    smoothed = extractor_of(encoder, codebook_for(encoder, smooth=5))
+    features = encoder.features(samples, 1)
+    expected = torch.stack([features[max(t - 2, 0) : t + 3].mean(0) for t in range(len(features))])
+    assert np.array_equal(smoothed.frames(samples), plain.assign(expected))
+    assert not np.array_equal(smoothed.frames(samples), plain.assign(features))
+    pieces, samples = replace(encoder, chunking=Chunking(1.0, 0.5)), noise(70_123)  # it goes on across the pieces of long audio
+    whole = torch.nn.functional.avg_pool1d(pieces.features(samples, 1).T[None], 5, 1, 2, count_include_pad=False)[0].T
+    assert np.array_equal(extractor_of(pieces, codebook_for(encoder, smooth=5)).frames(samples), plain.assign(whole))
+
+
+def test_an_encoder_that_remembers_gives_the_same_units(encoder, extractor):
+    shared, samples = extractor_of(SharedEncoder(encoder), extractor.codebook), noise(50_000)
+    assert np.array_equal(shared.frames(samples), extractor.frames(samples)) and shared.card == extractor.card
+    assert np.array_equal(shared.frames(samples), extractor.frames(samples))  # from what it remembers
+
+
+@pytest.mark.parametrize("card", [{"encoder": "0123456789abcdef"}, {"encoder": "mfcc"}, {"encoder": None}])
+def test_a_codebook_of_another_encoder_is_refused(encoder, codebook_for, card):
+    with pytest.raises(InputError, match=f"{card['encoder']}, not on {encoder.name} .*fit one for this encoder"):
+        extractor_of(encoder, codebook_for(encoder, **card))
+
+
+def test_features_that_are_not_finite_give_no_units(extractor):
+    with pytest.raises(ValueError, match="samples hold numbers that are not finite"):
+        extractor.frames(np.full(9_000, np.nan, np.float32))
+    broken = replace(extractor.features, raw=lambda samples: iter([torch.full((9, 32), torch.nan)]))
+    with pytest.raises(ValueError, match="features that are not finite"):
+        replace(extractor, features=broken).frames(np.zeros(9_000, np.float32))
+
+
+def test_cards_tell_units_apart_and_an_extractor_is_loaded_in_the_precision_asked_for(
+    encoder, extractor, codebook_for, hubert_folder, tmp_path
+):
+    facts = {"encoder": encoder.hash, "layer": 1, "smooth": 3, "codebook": extractor.codebook.hash, "precision": "fp32"}
+    assert extractor.card == facts
+    for card in ({"seed": 1}, {"layer": 2}):
+        assert extractor_of(encoder, codebook_for(encoder, smooth=3, **card)).card != facts
+    folder, book = str(hubert_folder("layer")), tmp_path / "book.safetensors"
+    extractor.codebook.save(book)
+    made = load_extractor(folder, book, "bf16")
+    assert made.card == extractor.card | {"precision": "bf16"}
+    assert np.mean(made.frames(noise(16_000)) == extractor.frames(noise(16_000))) > 0.8
+    with pytest.raises(InputError, match="no precision fp8"):
+        load_extractor(folder, book, "fp8")
+
+
+def test_every_worker_has_one_thread_threads_are_given_back_and_what_has_not_begun_is_not_begun():
+    before, barrier, begun = torch.get_num_threads(), threading.Barrier(3), threading.Event()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(KeyboardInterrupt), single_threaded(3) as pool:
+            asked = [pool.submit(lambda: (barrier.wait() and 0) or torch.get_num_threads()) for _ in range(3)]
+            assert [future.result() for future in asked] == [1, 1, 1]
+            others = [pool.submit(begun.wait, 0.2) for _ in range(50)]
+            raise KeyboardInterrupt
+        assert torch.get_num_threads() == 2 and all(future.cancelled() for future in others[6:])
+    finally:
+        torch.set_num_threads(before)

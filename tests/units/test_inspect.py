@@ -1,4 +1,4 @@
-"""The table of unit quality: phones as the topline, MFCC as the floor, and what an encoder without a codebook is told."""
+"""The table of unit quality: phones as the topline, MFCC as the floor, and the message for an encoder without a codebook."""
 
 import json
 import shutil
@@ -53,11 +53,6 @@ def test_an_encoder_is_inspected_on_its_own_codebook(corpus, hubert_folder, tmp_
     found = inspect_units(corpus, folder, tmp_path / "units.safetensors", DEV)
     assert found["K"] == 8 and 0 <= found["same_text_distance"] <= 1
     assert load_encoder(folder).hash in (tmp_path / "units.card.json").read_text()
-
-
-def test_without_a_codebook_there_is_one_sentence(corpus):
-    with pytest.raises(InputError, match="need a codebook"):
-        inspect_units(corpus, "mfcc", None, DEV)
 
 
 def test_what_quality_cannot_be_measured_on_is_one_sentence(corpus, tmp_path):
@@ -142,6 +137,10 @@ def test_a_folder_is_inspected(folder, tmp_path, capsys):
     assert [r["snr_db"] for r in rows] == [20, 10, 5, 0] and {r["recordings"] for r in rows} == {3}
     assert rows[0]["frames_changed"] < rows[-1]["frames_changed"] <= 1
     assert "3 of 3 recordings have no phones and are left out of purity" in capsys.readouterr().err
+    printed = lines(found)
+    assert any("unit error rate, pink 5 dB  0." in line for line in printed) and printed[0].split() == ["K", "6"]
+    one = inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(recordings=1, snrs=(0.0,)))
+    assert one["stability"][0]["recordings"] == 1
 
 
 def test_figures_do_not_depend_on_threads(folder, hubert_folder, tmp_path):
@@ -188,14 +187,6 @@ def test_a_picture_is_drawn(folder, tmp_path):
         inspect_units(folder, "mfcc", book, InspectOptions(picture=Path("units.txt")))
 
 
-def test_the_first_recordings_alone(folder, tmp_path):
-    book = tmp_path / "book.safetensors"
-    one = inspect_units(folder, "mfcc", book, InspectOptions(recordings=1, snrs=(0.0,)))
-    assert one["stability"][0]["recordings"] == 1
-    with pytest.raises(InputError, match="has no recording r1"):
-        inspect_units(folder, "mfcc", book, InspectOptions(recordings=1, picture=Path("a.png"), recording="r1"))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -208,21 +199,16 @@ def test_the_first_recordings_alone(folder, tmp_path):
         ({"recording": "r0"}, "need --picture; give the file"),
         ({"precision": "int8"}, "mfcc is computed in fp32, not in int8"),
         ({"device": "cuda"}, "mfcc is computed on the CPU, not on cuda"),
+        ({"recordings": 1, "picture": Path("a.png"), "recording": "r1"}, "has no recording r1"),
     ],
 )
 def test_what_cannot_be_measured_here_is_one_sentence(folder, tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(**options))
-
-
-def test_phones_as_units_need_a_corpus(folder):
     with pytest.raises(InputError, match="need a prepared corpus"):
         inspect_units(folder, "phones", None, InspectOptions())
-
-
-def test_figures_are_printed_one_a_line(folder, tmp_path):
-    found = lines(inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(snrs=(5.0,))))
-    assert any("unit error rate, pink 5 dB  0." in line for line in found) and found[0].split() == ["K", "6"]
+    with pytest.raises(InputError, match="need a codebook"):
+        inspect_units(folder, "mfcc", None, InspectOptions())
 
 
 def test_without_voices_the_same_text_distance_is_left_out_unless_it_is_asked_for(corpus, tmp_path, monkeypatch, capsys):
@@ -256,6 +242,7 @@ def test_units_stand_over_the_samples_they_own():
     assert [b[0] for b in blocks] == ["7", "3", "7"] and blocks[0][3] == blocks[2][3] != blocks[1][3]
     borders = [0, GRID.seconds(10), GRID.seconds(40), 31_760 / 16_000]
     assert [b[1] for b in blocks] == borders[:-1] and [b[2] for b in blocks] == borders[1:]
+    assert len({colour(i) for i in range(500)}) > 480 and all(len(colour(i)) == 7 for i in range(2_000))
 
 
 def test_a_column_of_the_spectrogram_is_centred_on_its_sample():
@@ -290,11 +277,6 @@ def test_names_that_no_font_has_are_no_warning(tmp_path, recwarn):
     assert not [w for w in recwarn if "Glyph" in str(w.message)] and (tmp_path / "a.png").is_file()
 
 
-def test_every_unit_has_its_colour():
-    assert len({colour(i) for i in range(500)}) > 480
-    assert colour(3) == colour(3) and all(len(colour(i)) == 7 for i in range(2_000))
-
-
 @pytest.mark.parametrize("phones", [[], PHONES])
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_a_picture_is_written(tmp_path, phones, suffix):
@@ -312,21 +294,18 @@ def test_a_picture_is_written(tmp_path, phones, suffix):
 
 def test_a_long_recording_takes_rows_and_a_very_long_one_a_span(tmp_path, monkeypatch):
     monkeypatch.setattr(picture, "ROW_SECONDS", 0.5)
-    assert picture._rows((0.0, 1.75), 2.0) == [(0.0, 0.5), (0.5, 1.0), (1.0, 1.5), (1.5, 2.0)]
-    assert picture._rows((0.5, 0.75), 2.0) == [(0.5, 0.75)]
-    draw_units(tmp_path / "a.png", SAMPLES, RUNS, GRID, PHONES, span=(0.3, 1.6))
+    rows, draw = [], picture._draw_row
+    monkeypatch.setattr(picture, "_draw_row", lambda *a: rows.append(a[-1]) or draw(*a))
+    draw_units(tmp_path / "a.png", SAMPLES, RUNS, GRID, PHONES, span=(0.25, 1.5))
+    assert rows == [(0.25, 0.75), (0.75, 1.25), (1.25, 1.75)]
+    draw_units(tmp_path / "a.png", SAMPLES, RUNS, GRID, PHONES, span=(0.5, 0.75))
+    assert rows[3:] == [(0.5, 0.75)]
     monkeypatch.setattr(picture, "ROWS", 2)
     with pytest.raises(InputError, match="2.0 s are too long for a picture; name at most 1 s with --span"):
         draw_units(tmp_path / "b.png", SAMPLES, RUNS, GRID)
-    assert [p.name for p in tmp_path.iterdir()] == ["a.png"]
-
-
-@pytest.mark.parametrize("span", [(3.0, 4.0), (1.0, 1.0), (1.5, 1.0), (0.0, float("nan"))])
-def test_a_span_must_hold_something(tmp_path, span):
-    with pytest.raises(InputError, match="is outside a recording of 1.99 s; change --span"):
-        draw_units(tmp_path / "a.png", SAMPLES, RUNS, GRID, span=span)
-
-
-def test_another_suffix_is_refused(tmp_path):
+    for span in ((3.0, 4.0), (1.0, 1.0), (1.5, 1.0), (0.0, float("nan"))):
+        with pytest.raises(InputError, match="is outside a recording of 1.99 s; change --span"):
+            draw_units(tmp_path / "b.png", SAMPLES, RUNS, GRID, span=span)
     with pytest.raises(InputError, match=r"end its name in .png, .svg, .pdf"):
         draw_units(tmp_path / "a.bmp", SAMPLES, RUNS, GRID)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.png"]
