@@ -161,7 +161,7 @@ def test_the_hash_is_of_the_weights_and_of_what_computes_with_them(wavlm_file, t
         ("hubrt_base", "no upstream 'hubrt_base'; did you mean hubert_base"),
         ("", "no upstream ''; did you mean "),
         ("Path", "no upstream 'Path'"),  # s3prl's hub lists what its files import
-        ("hubert@file.pt", "fetches its own checkpoint; write s3prl:hubert, without file.pt"),
+        ("hubert@file.pt", "downloads its own checkpoint; write s3prl:hubert, without file.pt"),
         ("hubert_custom", "needs a checkpoint; write s3prl:hubert_custom@PATH"),
         ("hubert_custom@/no/such.pt", "/no/such.pt is not a file"),
         ("hf_hubert_custom@/no/such/folder", "found no speech encoder at /no/such/folder"),

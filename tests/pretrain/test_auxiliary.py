@@ -285,7 +285,7 @@ def added(folder, **options):
         ({"distort": None, "adversary": AdversaryOptions()}, "need distorted speech; give --distort"),
         (
             {"start": None, "distil": DistilOptions()},
-            "the clean teacher is the encoder that training starts from; name one",
+            "--distil compares with the encoder that training starts from; give one with --start",
         ),
         ({"distil": DistilOptions(1.0, (1, 3))}, "the encoder has the layers 0 to 2, not 1, 3; choose among them"),
         ({"adversary": AdversaryOptions(layers=(-1,))}, "the encoder has the layers 0 to 2, not -1; choose among them"),

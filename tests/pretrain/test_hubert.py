@@ -192,7 +192,7 @@ def test_a_damaged_head_is_one_sentence(start, damage):
         state = load_file(path)
         state = state | {"labels": torch.zeros(5)} if damage == "flat" else {k: v for k, v in state.items() if k != damage}
         save_file(state, path, {"codebook": "cafe"})
-    with pytest.raises(InputError, match=rf"^cannot read the label head .*{NAME} \([^\n]+\); delete it and a new one is made$"):
+    with pytest.raises(InputError, match=rf"^cannot read the label head .*{NAME} \([^\n]+\); delete it, and a new one is made$"):
         restore_label_head(Model(), str(start), "cafe")
 
 

@@ -271,8 +271,8 @@ def test_what_means_nothing_alone_is_refused(preset, typed, message):
     [
         ({"layer": 5}, "--layer would have no effect with MFCCs; give an encoder with --teacher"),
         ({"teacher": "mfcc", "smooth": 3}, "--smooth would have no effect with MFCCs"),
-        (BOOK | {"clusters": 7, "layer": 3}, "--layer and --clusters .* b.safetensors says"),
-        (BOOK | {"share": 1.0, "starts": 3}, "--share and --starts .* b.safetensors says"),
+        (BOOK | {"clusters": 7, "layer": 3}, "--layer and --clusters .* b.safetensors determines it"),
+        (BOOK | {"share": 1.0, "starts": 3}, "--share and --starts .* b.safetensors determines it"),
     ],
 )
 def test_what_the_teacher_decides_is_refused(typed, message):

@@ -347,7 +347,7 @@ def test_a_start_that_cannot_be_trained_is_refused_before_targets_are_made(
 ):
     monkeypatch.setattr(iteration, "make_targets", lambda *_: pytest.fail("targets were made"))
     text_encoder().save_pretrained(tmp_path / "bert")
-    relu, contrastive = str(hubert_folder("layer", hidden_act="relu")), "is a hubert encoder; contrastive pre-training goes on from"
+    relu, contrastive = str(hubert_folder("layer", hidden_act="relu")), "is a hubert encoder; start contrastive pre-training from a"
     for wrong, message in (
         (options(start=relu), " is a hubert model, not a plain HuBERT .* start from another"),
         (options(start=str(tmp_path / "bert")), "bert"),
