@@ -23,7 +23,7 @@ from speechssl.eval.config import Robustness
 from speechssl.eval.grid import GridTask, Setting
 from speechssl.eval.grid_tasks import MAKERS, load_classification, load_recognition, load_tested, qa_tasks, units_task
 from speechssl.superb.tasks.classification import ClassifierOptions, train_classifier
-from speechssl.units.extract import extractor_of
+from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import Codebook
 
 from .listeners import Roughness, recordings
