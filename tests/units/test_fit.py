@@ -182,9 +182,9 @@ def test_bad_recordings_are_listed_and_left_out(folder, tmp_path, capsys):
             {"clusters": 60, "budget": 50},
             "60 clusters; give fewer --clusters or a larger --budget",
         ),
-        ("audio", "mfcc", "km.4", {}, "end it in .safetensors"),
-        ("audio", "mfcc", "audio", {}, "end it in .safetensors"),
-        ("audio", "mfcc", "audio/s0/0.flac/a.safetensors", {}, "is no folder that can be written"),
+        ("audio", "mfcc", "km.4", {}, "must end in .safetensors"),
+        ("audio", "mfcc", "audio", {}, "must end in .safetensors"),
+        ("audio", "mfcc", "audio/s0/0.flac/a.safetensors", {}, "is not a writable folder"),
     ],
 )
 def test_what_cannot_be_fitted_is_one_sentence(
