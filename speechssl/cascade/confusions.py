@@ -119,17 +119,17 @@ class Confusions:
     def made(self, words: Sequence[str], rates: Rates, name: str, seed: int) -> list[Edit]:
         """Errors at these rates, as they are made; where they stand side by side fewer are counted."""
         generator = np.random.default_rng(int(hash_json([seed, name]), 16))
-        chance = generator.random((len(words), 4))  # what happens, what it is taken for (two draws), what comes after
-        chances = self._chances(words, rates) if len(words) else np.zeros((0, 2))
+        draws = generator.random((len(words), 4)).tolist()  # what happens, what it is taken for (two draws), what comes after
+        chances = self._chances(words, rates).tolist() if words else []
         left = max(1 - rates.deleted, 0.1)  # no word is inserted after a deleted one
         edits: list[Edit] = []
-        for i, (word, (substituted, deleted)) in enumerate(zip(words, chances, strict=True)):
-            if chance[i, 0] < deleted:
+        for i, (word, (what, first, second, after)) in enumerate(zip(words, draws, strict=True)):
+            substituted, deleted = chances[i]
+            if what < deleted:
                 continue
-            wrong = chance[i, 0] > 1 - substituted
-            edits.append((self._taken_for(word, chance[i, 1], chance[i, 2]) if wrong else word, i))
-            if self.inserted and chance[i, 3] < rates.inserted / left:
-                edits.append((_drawn(self.inserted, chance[i, 3] * left / rates.inserted), i))
+            edits.append((self._taken_for(word, first, second) if what > 1 - substituted else word, i))
+            if self.inserted and after < rates.inserted / left:
+                edits.append((_drawn(self.inserted, after * left / rates.inserted), i))
         return edits
 
     def _chances(self, words: Sequence[str], rates: Rates) -> np.ndarray:
