@@ -42,6 +42,7 @@ VERBS = {
     "pretrain hubert": "pretrain:Hubert",
     "pretrain wav2vec2": "pretrain:Wav2Vec2",
     "pretrain continue": "pretrain:Continue",
+    "pretrain spin": "pretrain:Spin",
     "units fit": "units:Fit",
     "units extract": "units:Extract",
     "units transfer": "units:Transfer",

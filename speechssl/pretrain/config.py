@@ -5,7 +5,7 @@ A value that is not given (None) is that of --size, or of the checkpoint that tr
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -268,3 +268,92 @@ class Continue(_Run):
         from speechssl.pretrain.presets import continued_preset
 
         self._pretrain(continued_preset(self.start, self.teacher))
+
+
+@dataclass(frozen=True)
+class Codes:
+    """The learned codebook."""
+
+    layer: Count | None = option(None, "layer that is clustered; default: the last")
+    codes: Count = option(2048, "K, entries of the codebook")
+    projection: Count = option(256, "width of the space in which frames are compared with the codebook")
+    temperature: Amount = option(0.1, "of the softmax over the codes")
+    epsilon: Amount = option(0.02, "smoothness of the balanced codes (Sinkhorn's algorithm)")
+    iterations: Count = option(3, "iterations of Sinkhorn's algorithm")
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The two versions of a crop."""
+
+    crops: Count = option(24, "crops a batch, of all processes together")
+    seconds: Amount = option(10.0, "length of a crop", name="crop_seconds")
+    distort: str | None = option(None, "kinds of noise, see `speechssl pretrain continue --help`; default: none")
+    noise: tuple[str, ...] | None = option(None, "recordings of noise: musan, rir, or a NAME in --distort", metavar="NAME=FOLDER")
+    snr: tuple[float, float] = option((-10.0, 10.0), "range in dB, drawn uniformly", metavar=("LOW", "HIGH"))
+    distorted: Share = option(1.0, "share of the crops that is distorted, in each version independently")
+    noise_cache: Path | None = option(None, "folder that keeps decoded and generated noise; default: noise/ beside OUT")
+
+
+@dataclass(frozen=True)
+class PseudoLabels:
+    """Pseudo-labels of the clean signal."""
+
+    teacher: str | None = option(None, f"encoder whose clusters are predicted as well: {ENCODERS}; default: no pseudo-labels")
+    teacher_layer: Whole | None = option(None, "layer of the teacher; default: the last")
+    clusters: Count = option(200, "clusters that are fitted to that layer")
+    codebook: str | None = option(None, "codebook of the teacher, such as Spin's own, in the place of one that is fitted")
+    label_weight: Weight = option(5.0, "weight of their cross-entropy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spin:
+    """Spin: give frames of an utterance and of the same by another speaker the same code (arXiv 2305.11072)
+
+    Trains the last layers of any HuBERT or wav2vec 2.0 with a codebook, without text or labels: each version predicts the balanced
+    codes of the other. The speaker is perturbed in formants, pitch and its range, and by an equaliser (needs speechssl[voices]).
+    OUT/encoder is an ordinary Hugging Face folder, OUT/units.safetensors the learned codebook, for `units extract`. The defaults
+    are those published for HuBERT base. A killed run resumes with the same command.
+
+    R-Spin (arXiv 2311.09117) adds noise to both versions and pseudo-labels, and trains the whole encoder:
+
+      speechssl pretrain spin recordings/ exp/spin --start facebook/hubert-base-ls960
+      speechssl pretrain spin recordings/ exp/r-spin --start exp/spin/encoder --trained 0 --distort m+g --steps 10000 \\
+        --warmup-steps 4000 --teacher exp/spin/encoder --codebook exp/spin/units.safetensors
+      torchrun --nproc-per-node 2 -m speechssl pretrain spin librispeech.tsv exp/spin --start facebook/hubert-base-ls960
+    """
+
+    source: Path = argument(f"{SOURCE}; of a prepared corpus its training passages")
+    out: Path = argument(f"folder for encoder/, units.safetensors and checkpoints/; {BESIDE}")
+    start: str = option(MISSING, f"HuBERT or wav2vec 2.0 to start from: {CHECKPOINTS}")
+    trained: Whole = option(2, "layers that are trained, up to the one that is clustered; 0: the whole encoder")
+    recordings: Count | None = option(None, "only N recordings, drawn at random by --seed")
+    codes: Codes = group(Codes(), "codebook")
+    versions: Versions = group(Versions(), "versions")
+    labels: PseudoLabels = group(PseudoLabels(), "pseudo-labels")
+    training: TrainingOptions = group(
+        TrainingOptions(5000, 1e-4, 2500, schedule="linear", weight_decay=1e-6, clip=10.0), "training"
+    )
+
+    def run(self) -> None:
+        from speechssl.augment.training import parse_distortions
+        from speechssl.pretrain.spin import SpinOptions, spin
+
+        values = flat(self)
+        if self.labels.teacher is None and (self.labels.codebook or self.labels.teacher_layer):
+            raise InputError(
+                "--codebook and --teacher-layer are of a teacher's pseudo-labels; name the --teacher, or leave them out"
+            )
+        if self.versions.distort is None and (self.versions.noise or self.versions.noise_cache):
+            raise InputError("--noise and --noise-cache would change nothing without --distort; give that too, or neither")
+        distort = None
+        if self.versions.distort:
+            shares, cache = (self.versions.distorted,) * 2, self.versions.noise_cache or self.out.parent / "noise"
+            sources = noise_folders(self.versions.noise or ())
+            distort = parse_distortions(
+                self.versions.distort, sources, seed=self.training.seed, probability=shares, snr=self.versions.snr, cache=cache
+            )
+        names = {field.name for field in fields(SpinOptions)} - {"distort", "training", "trained"}
+        given = {name: values[name] for name in names & values.keys()}
+        options = SpinOptions(**given, training=self.training, trained=self.trained or None, distort=distort)
+        print(f"{self.out / 'encoder'}: {spin(self.source, self.out, options).hash}")

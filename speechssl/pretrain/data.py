@@ -150,10 +150,11 @@ class Cropper:
     horizon: int = 1  # updates over which the schedules of the distortions run
     accumulation: int = 1  # batches an update
     silence: float = 0.0  # share of the crops of which a part is silenced, before they are distorted
+    second: Distortions | None = None  # what makes a second version of every crop, which is then distorted by itself
 
     def __call__(self, step: int) -> Batch:
         """samples (B, N), normalised; labels (B, T) and mask (B, T); with distortions the domains (B,), which update it is, how
-        much of the training has passed, 0 to 1, and perhaps clean_samples (B, N)."""
+        much of the training has passed, 0 to 1, and perhaps clean_samples (B, N); second (B, N) is the second version."""
         rng = np.random.default_rng([self.seed, step])
         bucket = self._draw_bucket(rng)
         frames = bucket.frames
@@ -168,9 +169,14 @@ class Cropper:
             "mask": torch.from_numpy(masks),
         }
         samples = [crop for crop, _ in crops]
+        progress = min(step / max(self.horizon * self.accumulation, 1), 1.0)
+        if self.second is not None:
+            others = [self.second.apply(crop, (self.seed, step, row, 1), progress)[0] for row, crop in enumerate(samples)]
+            if self.distort is not None:
+                others = [self.distort.apply(crop, (self.seed, step, row, 2), progress)[0] for row, crop in enumerate(others)]
+            batch["second"] = self._stacked(others)
         if self.distort is None:
             return {"samples": self._stacked(samples)} | batch
-        progress = min(step / max(self.horizon * self.accumulation, 1), 1.0)
         pairs = [self.distort.apply(crop, (self.seed, step, row), progress) for row, crop in enumerate(samples)]
         batch |= {
             "samples": self._stacked([distorted for distorted, _ in pairs]),

@@ -40,12 +40,13 @@ Pairs = tuple[np.ndarray, np.ndarray]  # frames and units, (C,) each, in order o
 class Nearest:
     """Finds the nearest of the centroids (K, D) on one device; prepared once, used for every call."""
 
-    def __init__(self, centroids: np.ndarray, device: torch.device | str = "cpu") -> None:
+    def __init__(self, centroids: np.ndarray, device: torch.device | str = "cpu", offsets: np.ndarray | None = None) -> None:
         self.device, self.centroids = torch.device(device), np.ascontiguousarray(centroids, np.float32)
-        self.products = [Product.of(self.centroids, self.device, dtype) for dtype in _dtypes(self.device)]
+        self.offsets = offsets
+        self.products = [Product.of(self.centroids, self.device, dtype, offsets) for dtype in _dtypes(self.device)]
 
-    def __reduce__(self) -> tuple[type[Nearest], tuple[np.ndarray, str]]:
-        return Nearest, (self.centroids, str(self.device))  # packed weights cannot be pickled
+    def __reduce__(self) -> tuple[type[Nearest], tuple[Any, ...]]:
+        return Nearest, (self.centroids, str(self.device), self.offsets)  # packed weights cannot be pickled
 
     @torch.inference_mode()
     def __call__(self, features: torch.Tensor) -> np.ndarray:
@@ -73,8 +74,11 @@ class Nearest:
         """(B, D) -> (B,): of each frame's candidates the nearest, the first of equals."""
         size = max(EXACT // features.shape[1], 1)
         parts = [slice(at, at + size) for at in range(0, len(frames), size)]
-        pairs = ((features[frames[p]].astype(np.float64), self.centroids[units[p]].astype(np.float64)) for p in parts)
-        distances = np.concatenate([np.square(x - c).sum(1) for x, c in pairs])
+        pairs = ((features[frames[p]].astype(np.float64), self.centroids[units[p]].astype(np.float64), units[p]) for p in parts)
+        if self.offsets is None:
+            distances = np.concatenate([np.square(x - c).sum(1) for x, c, _ in pairs])
+        else:
+            distances = np.concatenate([-(x * c).sum(1) - self.offsets[u] for x, c, u in pairs])
         firsts = np.searchsorted(frames, np.arange(len(features)))
         nearest = np.flatnonzero(distances == np.minimum.reduceat(distances, firsts)[frames])
         return units[nearest[np.searchsorted(nearest, firsts)]]
@@ -99,11 +103,13 @@ class Product:
     offset: float  # what rounding may do to the biases
 
     @classmethod
-    def of(cls, centroids: np.ndarray, device: torch.device, dtype: torch.dtype) -> Product:
+    def of(cls, centroids: np.ndarray, device: torch.device, dtype: torch.dtype, offsets: np.ndarray | None = None) -> Product:
         exact = centroids.astype(np.float64)
         middle = exact.mean(0)
         centred = torch.from_numpy(exact - middle)
         biases = np.square(exact - middle).sum(1) / 2 + (exact - middle) @ middle  # x.c' - bias = (x - m).c' - |c'|^2 / 2
+        if offsets is not None:
+            biases = -offsets.astype(np.float64)
         reach, offset = float(centred.norm(dim=1).max()), float(np.abs(biases).max()) * 2.0**-23 + exact.shape[1] * 2.0**-120
         block = int(np.clip(CACHED // len(centred), 64, 1024)) if device.type == "cpu" else 1 << 15
         packed = device.type == "cpu" and torch.backends.mkldnn.is_available()
@@ -156,6 +162,7 @@ class Codebook:
     centroids: np.ndarray
     card: dict[str, Any]
     name: str = "the codebook"  # its file, for messages
+    offsets: np.ndarray | None = None  # (K,) of a learned codebook: unit k has the score centroids[k] x + offsets[k]
     _prepared: dict[torch.device, Nearest] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -164,7 +171,7 @@ class Codebook:
 
     @property
     def hash(self) -> str:
-        return hash_bytes(np.ascontiguousarray(self.centroids, np.float32).tobytes())
+        return hash_bytes(*(np.ascontiguousarray(x, np.float32).tobytes() for x in (self.centroids, self.offsets) if x is not None))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -173,21 +180,22 @@ class Codebook:
         return (self.hash, *((before, *self.card.get("transferred_through", ())) if before else ()))
 
     def assign(self, features: torch.Tensor) -> np.ndarray:
-        """(T, D) on any device -> (T,) int64 indices of the nearest centroid, the first of equals.
+        """(T, D) on any device -> (T,) int64 indices of the nearest centroid, or of the largest score; the first of equals.
 
         Raises ValueError when D differs or a feature is not finite.
         """
         if features.shape[-1] != self.centroids.shape[1]:
             raise ValueError(f"features have {features.shape[-1]} dimensions, the codebook {self.centroids.shape[1]}")
         if features.device not in self._prepared:
-            self._prepared[features.device] = Nearest(self.centroids, features.device)
+            self._prepared[features.device] = Nearest(self.centroids, features.device, self.offsets)
         return self._prepared[features.device](features)
 
     def save(self, path: Path | str) -> None:
         """Write `x.safetensors` and `x.card.json`."""
         path = Path(path)
         with replacing(path) as temporary:
-            save_file({"centroids": np.ascontiguousarray(self.centroids, np.float32)}, temporary)
+            arrays = {"centroids": self.centroids, "offsets": self.offsets}
+            save_file({k: np.ascontiguousarray(v, np.float32) for k, v in arrays.items() if v is not None}, temporary)
         write_json(path.with_suffix(".card.json"), self.card | {"K": self.size, "hash": self.hash})
 
 
@@ -204,10 +212,11 @@ def _read(path: Path) -> Codebook:
     if not path.exists():
         raise InputError(f"cannot read the codebook {path} (there is no such file); check the path")
     try:
-        centroids = load_file(path)["centroids"]
+        arrays = load_file(path)
+        centroids = arrays["centroids"]
     except (OSError, SafetensorError, KeyError) as error:
         raise InputError(f"cannot read the codebook {path} ({error}); fit it again with `speechssl units fit`") from error
-    codebook = Codebook(centroids, read_json(path.with_suffix(".card.json")), str(path))
+    codebook = Codebook(centroids, read_json(path.with_suffix(".card.json")), str(path), arrays.get("offsets"))
     if codebook.card.get("hash") != codebook.hash:
         raise InputError(f"{path} does not match its card; fit it again with `speechssl units fit`")
     return codebook

@@ -1,0 +1,203 @@
+"""Spin and R-Spin: frames of two versions of an utterance, by another speaker or in noise, get the same code.
+
+Spin (speaker-invariant clustering, arXiv 2305.11072): a projection of a layer is compared with a learned codebook; the codes of the
+one version, balanced by Sinkhorn's algorithm so that all of them are used, are what the other predicts, and the other way round.
+The second version is the utterance by a perturbed speaker (`augment`, kind v). R-Spin (arXiv 2311.09117): noise is added to both
+versions independently, and both predict pseudo-labels of the clean signal as well; then all layers can be trained. Text is never
+used. Deviations: pseudo-labels are clusters or Spin's codes themselves (R-Spin: frequent sequences of these, acoustic pieces); the
+codebook is normalised where it is used (the authors' code normalises the stored one after every update); AdamW for Adam.
+
+Letters: B utterances, N samples, T frames, F frames of a batch, K codes, D width, E width of the projection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from speechssl.audio import SAMPLE_RATE
+from speechssl.augment.training import TrainingDistortions, parse_distortions
+from speechssl.config import TrainingOptions
+from speechssl.encoders.base import SpeechEncoder
+from speechssl.encoders.export import save_encoder
+from speechssl.encoders.load import load_checkpoint, load_encoder
+from speechssl.encoders.training import check_known, training_states
+from speechssl.errors import InputError
+from speechssl.io import stage, write_json
+from speechssl.pretrain.data import Cropper, MaskOptions, check_crops, unlabelled
+from speechssl.pretrain.presets import HubertOptions
+from speechssl.pretrain.run import make_targets
+from speechssl.pretrain.targets import load_labelled, material, pack_audio, packed
+from speechssl.processes import agreed, is_main, main_first, mean_of_processes, processes
+from speechssl.timing import FrameGrid
+from speechssl.trainer import Batch, check_share, fit
+from speechssl.units.kmeans import PADDING, Codebook, load_codebook
+
+
+@dataclass(frozen=True)
+class SpinOptions:
+    """Defaults: Spin on a base encoder (2305.11072, section 3.1, and the authors' config/spin.yaml)."""
+
+    start: str
+    training: TrainingOptions
+    layer: int | None = None  # that is clustered; None: the last
+    trained: int | None = 2  # layers up to it that are trained; None: the whole encoder (R-Spin)
+    codes: int = 2048  # K
+    projection: int = 256  # E
+    temperature: float = 0.1
+    epsilon: float = 0.02  # of Sinkhorn's algorithm
+    iterations: int = 3
+    crops: int = 24
+    seconds: float = 10.0
+    recordings: int | None = None
+    distort: TrainingDistortions | None = None  # of both versions
+    teacher: str | None = None  # whose clusters are the pseudo-labels; None: there are none
+    teacher_layer: int | None = None
+    clusters: int = 200
+    codebook: str | None = None  # of the teacher, in the place of one that is fitted
+    label_weight: float = 5.0
+
+
+def sinkhorn(scores: torch.Tensor, epsilon: float, iterations: int) -> torch.Tensor:
+    """Balanced soft codes: rows sum to 1, and over the batch of all processes all codes get equally much (SwAV, arXiv 2006.09882).
+
+    scores: (F, K) cosines. Returns (F, K) without gradient.
+    """
+    codes = torch.exp(scores.detach().float() / epsilon)  # e^50 at most, for cosines and the published epsilon
+    for _ in range(iterations):
+        total = mean_of_processes(codes.sum(0)) * processes()
+        codes = codes / (total * codes.shape[1]).clamp(min=torch.finfo(torch.float32).tiny)
+        codes = codes / codes.sum(1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
+    return codes
+
+
+class SpinPretraining(nn.Module):
+    """An encoder, the projection of one of its layers, the codebook, and with `labels` a classifier of pseudo-labels."""
+
+    def __init__(self, encoder: nn.Module, options: SpinOptions, labels: int = 0) -> None:
+        super().__init__()
+        config: Any = encoder.config
+        self.encoder, self.options = encoder, options
+        self.layer = options.layer or config.num_hidden_layers
+        self.project = nn.Linear(config.hidden_size, options.projection)
+        self.codebook = nn.Parameter(torch.randn(options.codes, options.projection))
+        self.classify = nn.Linear(config.hidden_size, labels) if labels else None
+        blocks: Any = encoder.encoder
+        encoder.requires_grad_(options.trained is None)
+        if options.trained is not None:
+            for block in blocks.layers[max(self.layer - options.trained, 0) : self.layer]:
+                block.requires_grad_(True)
+        # layers above, and what only comes after them, get no gradient, which several processes would wait for
+        for block in blocks.layers[self.layer :]:
+            block.requires_grad_(False)
+        if getattr(config, "do_stable_layer_norm", False):
+            blocks.layer_norm.requires_grad_(False)
+        encoder.masked_spec_embed.requires_grad_(False)  # nothing is masked
+
+    def forward(self, samples: torch.Tensor, second: torch.Tensor, labels: torch.Tensor, **_: torch.Tensor) -> Batch:
+        """samples, second: (B, N), the two versions, frame by frame of the same content; labels: (B, T), below 0 where unknown.
+
+        Returns the loss and scalars to be logged: the share of frames whose versions have the same code, and how many codes are in
+        use (perplexity).
+        """
+        _, states = training_states(self.encoder, torch.cat([samples, second]), None, self.layer)
+        hidden = states[-1].flatten(0, 1)
+        with torch.autocast(hidden.device.type, enabled=False):
+            vectors = functional.normalize(self.project(hidden.float()), dim=-1)
+            one, two = (vectors @ functional.normalize(self.codebook, dim=-1).T).chunk(2)
+            options = self.options
+            targets = [sinkhorn(scores, options.epsilon, options.iterations) for scores in (one, two)]
+            swapped = ((one, targets[1]), (two, targets[0]))
+            loss = torch.stack([functional.cross_entropy(x / options.temperature, target) for x, target in swapped]).mean()
+            chosen = [scores.detach().argmax(-1) for scores in (one, two)]
+            use = torch.bincount(torch.cat(chosen), minlength=options.codes).float()
+            share = use / use.sum()
+            found = {
+                "agreement": (chosen[0] == chosen[1]).float().mean(),
+                "codes_in_use": torch.exp(-torch.xlogy(share, share).sum()),
+            }
+            if self.classify is not None:
+                classes = torch.cat([labels, labels]).flatten()
+                known = classes >= 0
+                scores = self.classify(hidden[known].float())
+                count = mean_of_processes(known.sum()).clamp(min=1 / processes())
+                pseudo = functional.cross_entropy(scores, classes[known], reduction="sum") / count
+                found["label_accuracy"] = (scores.detach().argmax(-1) == classes[known]).float().sum() / count
+                loss = loss + options.label_weight * pseudo
+        return {"loss": loss, **found}
+
+    def read_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Code k of a frame x is the arg max of weights[k] x + offsets[k]: (K, D) and (K,) float32."""
+        with torch.no_grad():
+            codes = functional.normalize(self.codebook.double(), dim=-1)
+            weights, offsets = codes @ self.project.weight.double(), codes @ self.project.bias.double()
+        return weights.float().cpu().numpy(), offsets.float().cpu().numpy()
+
+
+def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
+    """Train; OUT/encoder is the encoder, OUT/units.safetensors its own codebook for `units extract`. Finished work is not repeated.
+
+    Raises InputError for a start that is no HuBERT or wav2vec 2.0, and where `out` was made from other inputs.
+    """
+    check_share(options.crops)
+    training = options.training
+    voices = parse_distortions("v", seed=training.seed, probability=(1.0, 1.0))
+    data = material(source, options.recordings, False, training.seed)
+    hashes = {name: load_encoder(name).hash for name in {options.start, options.teacher} if name and name != "mfcc"}
+    inputs = {"start": hashes[options.start], "teacher": hashes.get(options.teacher or "", options.teacher)}
+    inputs |= {"codebook": load_codebook(options.codebook).hash} if options.codebook else {}
+    settings = asdict(replace(options, distort=None)) | {"distort": getattr(options.distort, "card", None), "voices": voices.card}
+    with stage(out, {"data": data.hash, "options": settings | inputs}):
+        if agreed((out / "encoder" / "card.json").is_file()):
+            return load_encoder(out / "encoder")
+        checkpoint = load_checkpoint(options.start)
+        check_known(checkpoint.model, options.start)
+        config: Any = checkpoint.model.config
+        if not 1 <= (options.layer or 1) <= config.num_hidden_layers:
+            raise InputError(f"{options.start} has the layers 1 to {config.num_hidden_layers}, not {options.layer}; change --layer")
+        grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+        labels, codebook = 0, None
+        with main_first():
+            if options.teacher:
+                layer = options.teacher_layer or (0 if options.teacher == "mfcc" else load_encoder(options.teacher).layers)
+                wanted = HubertOptions(
+                    training, options.teacher, layer, clusters=options.clusters, codebook=options.codebook, seconds=options.seconds,
+                    reference=False,
+                )  # fmt: skip
+                codebook, folder = make_targets(data, out, grid, wanted)
+                audio, labels = load_labelled(packed(data.hash, out), folder), codebook.size
+            else:
+                place = packed(data.hash, out)
+                pack_audio(data.readings, place, {"corpus": data.hash})
+                bounds = np.load(place / "bounds.npy")
+                check_crops(np.diff(bounds).tolist(), grid, options.seconds)
+                audio = unlabelled(np.memmap(place / "samples.s16", np.int16, "r"), bounds, grid)
+        torch.manual_seed(training.seed)
+        model = SpinPretraining(checkpoint.model.train(), options, labels)
+        cropper = Cropper(
+            audio, grid, MaskOptions(), options.crops, options.seconds, training.seed, checkpoint.normalise, options.distort,
+            horizon=training.horizon or training.steps, accumulation=training.accumulation, second=voices,
+        )  # fmt: skip
+        result = fit(model, cropper, training, out / "checkpoints", cropper.audio_seconds)
+        with main_first():
+            if is_main():
+                save_encoder(model.encoder, out / "encoder", checkpoint.normalise)
+                encoder = load_encoder(out / "encoder")
+                made = {
+                    "encoder": encoder.hash, "layer": model.layer, "smooth": 1, "frame_rate": grid.frame_rate, "padding": PADDING,
+                    "settings": encoder.settings, "precision": encoder.precision, "read_out": "codebook of Spin",
+                }  # fmt: skip
+                weights, offsets = model.read_out()
+                Codebook(weights, made, offsets=offsets).save(out / "units.safetensors")
+                names = {
+                    name: "/".join(Path(value).parts[-2:]) for name in ("start", "teacher", "codebook") if (value := settings[name])
+                }
+                card = {"what": "encoder trained by Spin", "options": settings | names, "corpus": data.card, "training": result}
+                write_json(out / "encoder" / "card.json", card | {"targets": codebook.card if codebook else None})
+        return load_encoder(out / "encoder")

@@ -1,0 +1,184 @@
+"""Spin: the balanced codes, the swapped loss, what is trained, the read-out, and runs that are killed."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from speechssl.config import TrainingOptions
+from speechssl.encoders.load import load_checkpoint, load_encoder
+from speechssl.encoders.training import training_states
+from speechssl.errors import InputError
+from speechssl.pretrain import spin as module
+from speechssl.pretrain.spin import SpinOptions, SpinPretraining, sinkhorn, spin
+from speechssl.trainer import last_checkpoint
+from speechssl.units.kmeans import Codebook, load_codebook
+
+pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
+TRAINING = TrainingOptions(4, 1e-3, warmup_steps=1, save_every=2, log_every=1, bf16=False, weight_decay=1e-6)
+
+
+def options(start, **changes):
+    return SpinOptions(start=str(start), training=TRAINING, codes=12, projection=8, crops=4, seconds=0.4, **changes)
+
+
+def cosines(frames=40, codes=6, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).uniform(-1, 1, (frames, codes)).astype(np.float32))
+
+
+def published_sinkhorn(scores, epsilon, iterations):
+    """The algorithm as SwAV's paper (2006.09882, appendix A.1) writes it: codes x frames, rows to 1/K, columns to 1/B."""
+    q = np.exp(scores.double().numpy() / epsilon).T
+    q /= q.sum()
+    for _ in range(iterations):
+        q /= q.sum(axis=1, keepdims=True) * q.shape[0]
+        q /= q.sum(axis=0, keepdims=True) * q.shape[1]
+    return (q * q.shape[1]).T
+
+
+@pytest.mark.parametrize(("epsilon", "iterations"), [(0.02, 3), (0.05, 3), (0.5, 10)])
+def test_balanced_codes_are_those_of_the_paper(epsilon, iterations):
+    scores = cosines()
+    np.testing.assert_allclose(
+        sinkhorn(scores, epsilon, iterations).numpy(), published_sinkhorn(scores, epsilon, iterations), atol=1e-5
+    )
+
+
+@given(st.integers(2, 50), st.integers(2, 20), st.integers(0, 1000))
+@settings(max_examples=30)
+def test_rows_are_distributions_and_many_iterations_use_all_codes_alike(frames, codes, seed):
+    found = sinkhorn(cosines(frames, codes, seed), 0.2, 200)
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-4)
+    np.testing.assert_allclose(found.sum(0), frames / codes, rtol=0.02)
+
+
+@pytest.fixture
+def model(hubert_folder):
+    torch.manual_seed(0)
+    still = dict.fromkeys(("layerdrop", "hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout"), 0.0)
+    encoder = load_checkpoint(hubert_folder("layer", **still)).model
+    return SpinPretraining(encoder.train(), options("x", trained=1), labels=5)
+
+
+def test_the_loss_swaps_the_codes_of_the_versions(model):
+    waves = torch.randn(2, 3, 4000, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([[0, 1, -1, 2, 3, 4, 0, 1, 2, 3, -1, 4]] * 3)
+    found = model(waves[0], waves[1], labels)
+    with torch.no_grad():
+        states = [training_states(model.encoder, x, None)[1][-1].flatten(0, 1) for x in waves]
+        codes = torch.nn.functional.normalize(model.codebook, dim=-1)
+        scores = [torch.nn.functional.normalize(model.project(x), dim=-1) @ codes.T for x in states]
+        targets = [torch.from_numpy(published_sinkhorn(x, 0.02, 3)).float() for x in scores]
+        logs = [(x / 0.1).log_softmax(1) for x in scores]
+        expected = -0.5 * ((targets[1] * logs[0]).sum(1).mean() + (targets[0] * logs[1]).sum(1).mean())
+        known = labels.flatten() >= 0
+        pseudo = [torch.nn.functional.cross_entropy(model.classify(x[known]), labels.flatten()[known]) for x in states]
+        expected = expected + 5 * sum(pseudo) / 2
+    assert found["loss"].item() == pytest.approx(float(expected), rel=1e-4)
+    assert 0 <= float(found["agreement"]) <= 1 and 1 <= float(found["codes_in_use"]) <= 12
+
+
+def test_only_the_layers_asked_for_are_trained(model):
+    waves = torch.randn(2, 2, 4000)
+    model(waves[0], waves[1], torch.zeros(2, 12, dtype=torch.long))["loss"].backward()
+    trained = {name for name, value in model.named_parameters() if value.grad is not None and value.grad.abs().sum() > 0}
+    assert {name.split(".layers.")[1][0] for name in trained if ".layers." in name and "encoder.encoder" in name} == {"1"}
+    assert not any("feature_extractor" in name or "feature_projection" in name for name in trained)
+    assert {"codebook", "project.weight", "classify.weight"} <= trained
+
+
+def test_the_read_out_is_the_arg_max_of_the_codebook(model):
+    hidden = torch.randn(500, 32, generator=torch.Generator().manual_seed(1))
+    weights, offsets = model.read_out()
+    codes = torch.nn.functional.normalize(model.codebook, dim=-1)
+    expected = (torch.nn.functional.normalize(model.project(hidden), dim=-1) @ codes.T).argmax(1)
+    np.testing.assert_array_equal(Codebook(weights, {}, offsets=offsets).assign(hidden), expected.numpy())
+
+
+def test_a_run_leaves_an_encoder_and_its_units(mini_corpus, hubert_folder, tmp_path):
+    start = hubert_folder("layer")
+    encoder = spin(mini_corpus(), tmp_path / "out", options(start))
+    codebook = load_codebook(tmp_path / "out/units.safetensors")
+    assert codebook.card["encoder"] == encoder.hash != load_encoder(start).hash
+    assert (codebook.size, codebook.card["layer"]) == (12, 2)
+    units = codebook.assign(encoder.features(np.random.default_rng(0).normal(0, 0.1, 8000).astype(np.float32), 2))
+    assert units.max() < 12
+    before, after = (load_checkpoint(x).model.state_dict() for x in (start, tmp_path / "out/encoder"))
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved and all(".layers." in name for name in moved)
+    made = (tmp_path / "out/encoder/model.safetensors").stat().st_mtime_ns
+    spin(mini_corpus(), tmp_path / "out", options(start))
+    assert (tmp_path / "out/encoder/model.safetensors").stat().st_mtime_ns == made
+    with pytest.raises(InputError, match="made from other inputs"):
+        spin(mini_corpus(), tmp_path / "out", options(start, layer=1))
+
+
+@pytest.mark.slow
+def test_training_makes_the_versions_agree(mini_corpus, hubert_folder, tmp_path):
+    more = replace(
+        options(hubert_folder("layer"), trained=None), training=replace(TRAINING, steps=60, learning_rate=5e-3, log_every=10)
+    )
+    spin(mini_corpus(), tmp_path / "out", more)
+    lines = [json.loads(line) for line in (tmp_path / "out/checkpoints/log.jsonl").read_text().splitlines()]
+    lines = [line for line in lines if "loss" in line]
+    assert lines[-1]["loss"] < lines[0]["loss"] - 0.3
+    assert lines[-1]["codes_in_use"] > 3  # no collapse
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["hubert", "wav2vec2"])
+def test_r_spin_goes_on_with_noise_and_pseudo_labels_of_either_family(family, mini_corpus, hubert_folder, tmp_path):
+    from speechssl.augment.training import parse_distortions
+
+    start = hubert_folder("layer")
+    if family == "wav2vec2":
+        from transformers import Wav2Vec2Config, Wav2Vec2Model
+
+        config = load_checkpoint(start).model.config.to_dict()
+        same = {k: v for k, v in config.items() if k not in ("model_type", "architectures", "transformers_version")}
+        Wav2Vec2Model(Wav2Vec2Config(**same)).save_pretrained(tmp_path / "wav2vec2")
+        start = tmp_path / "wav2vec2"
+    longer = replace(TRAINING, steps=30, learning_rate=5e-3)  # until several codes are in use
+    spin(mini_corpus(), tmp_path / "spin", replace(options(start, trained=None), training=longer))
+    noise = parse_distortions("g", probability=(1.0, 1.0), snr=(-10.0, 10.0))
+    labels = {"teacher": str(tmp_path / "spin/encoder"), "codebook": str(tmp_path / "spin/units.safetensors")}
+    encoder = spin(mini_corpus(), tmp_path / "r-spin", options(tmp_path / "spin/encoder", trained=None, distort=noise, **labels))
+    card = encoder.card
+    assert card["targets"]["read_out"] == "codebook of Spin" and card["options"]["distort"]["snr"] == [-10.0, 10.0]
+
+
+class Killed(Exception):
+    pass
+
+
+def test_a_killed_run_goes_on_to_the_same_weights(mini_corpus, hubert_folder, tmp_path, monkeypatch):
+    start, corpus = hubert_folder("layer"), mini_corpus()
+    whole = spin(corpus, tmp_path / "whole", options(start))
+    real = SpinPretraining.forward
+    calls = []
+
+    def dies(self, *args, **values):
+        calls.append(1)
+        if len(calls) == 4:
+            raise Killed
+        return real(self, *args, **values)
+
+    monkeypatch.setattr(module.SpinPretraining, "forward", dies)
+    with pytest.raises(Killed):
+        spin(corpus, tmp_path / "killed", options(start))
+    monkeypatch.setattr(module.SpinPretraining, "forward", real)
+    assert last_checkpoint(tmp_path / "killed/checkpoints").name == "checkpoint-2"
+    assert spin(corpus, tmp_path / "killed", options(start)).hash == whole.hash
+    one, two = (load_file(tmp_path / name / "units.safetensors") for name in ("whole", "killed"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_layer_that_is_not_there_is_refused(mini_corpus, hubert_folder, tmp_path):
+    with pytest.raises(InputError, match="has the layers 1 to 2, not 9"):
+        spin(mini_corpus(), tmp_path / "out", options(hubert_folder("layer"), layer=9))
+    assert not (tmp_path / "out").exists()
