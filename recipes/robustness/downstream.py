@@ -27,7 +27,8 @@ COLUMNS = {  # how the folder of an arm begins -> what it is
     "dat-binary": "the same + DAT, binary",
     "dat-multi": "the same + DAT, multi",
     "continual": "continual pre-training, head on clean speech",
-    "both": "continual pre-training, then head and encoder with DAT",
+    "more-distorted": "continual pre-training, then head and encoder on clean and distorted speech",
+    "both": "the same + DAT",
 }
 
 

@@ -27,20 +27,19 @@ trap 'kill "${PIDS[@]}" 2>/dev/null || true' EXIT
 
 # arm NAME ENCODER SECTION OPTIONS: in the background, when there is room; its log is OUT/NAME.log
 arm() {
-  while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-1}" ]; do sleep 0.2; done
+  while [ "${#PIDS[@]}" -ge "${JOBS:-1}" ]; do oldest_done; done
   echo "   $1"
   (exec speechssl superb run --encoders "$2" --data "$EXP/tasks" --out "$OUT/$1" --seeds "$SEED" --device "${DEVICE:-auto}" \
     --workers "${WORKERS:-2}" ${TASKS:+--tasks $TASKS} ${MUSAN:+--noise "musan=$MUSAN"} --config "$CONFIG" --stage "$3" "${@:4}" > "$OUT/$1.log" 2>&1) &
   PIDS+=($!)
   NAMES+=("$1")
 }
-all_done() {
-  for i in "${!PIDS[@]}"; do
-    wait "${PIDS[$i]}" || { tail -n 5 "$OUT/${NAMES[$i]}.log" >&2; exit 1; }
-  done
-  PIDS=()
-  NAMES=()
+oldest_done() { # at once, before its process number can be another's
+  wait "${PIDS[0]}" || { tail -n 5 "$OUT/${NAMES[0]}.log" >&2; exit 1; }
+  PIDS=("${PIDS[@]:1}")
+  NAMES=("${NAMES[@]:1}")
 }
+all_done() { while [ "${#PIDS[@]}" -gt 0 ]; do oldest_done; done; }
 NOISE=(--noise-cache "$EXP/noise")
 BASE=baseline=${START:-exp/minisqa/models}
 MORE=continual=${CONTINUAL:-$EXP/continual/encoder}
@@ -74,6 +73,7 @@ arm clean "$BASE" downstream "${TEST[@]}"
 arm continual "$MORE" downstream "${TEST[@]}"
 arm distorted-head "$BASE" downstream-head "${NOISE[@]}" "${FROM[@]}" "${TEST[@]}"
 arm distorted "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --finetune "${TEST[@]}"
+arm more-distorted "$MORE" downstream-distorted "${NOISE[@]}" "${FROM_MORE[@]}" --finetune "${TEST[@]}"
 while read -r what name labels mode weight; do # binary, multi, both
   dat=(--finetune --dat "$labels" --dat-mode "$mode" --dat-weight "$weight")
   if [ "$what" = both ]; then
