@@ -118,7 +118,7 @@ def answer(
     if names is None:
         raise InputError(f"there is no system {system!r}; choose dual, cascade or both")
     sources = (question, passage)
-    recordings = []
+    recordings: list[np.ndarray] = []
     for source in (passage, question):
         if isinstance(source, np.ndarray):
             check_audio(source, SAMPLE_RATE, "the array given")

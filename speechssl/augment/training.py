@@ -186,9 +186,9 @@ def codec(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def voice(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Another speaker through another microphone, as Spin perturbs them (arXiv 2305.11072, after ContentVec's code)."""
-    factors = [float(rng.uniform(1, most)) ** (1 if rng.random() < 0.5 else -1) for most in VOICE]
+    formants, pitch, pitch_range = (float(rng.uniform(1, most)) ** (1 if rng.random() < 0.5 else -1) for most in VOICE)
     quality = 2 * 2.5 ** rng.random(10)  # 2 to 5
-    return equalise(other_voice(samples, *factors), rng.uniform(-DECIBELS, DECIBELS, 10), quality)
+    return equalise(other_voice(samples, formants, pitch, pitch_range), rng.uniform(-DECIBELS, DECIBELS, 10), quality)
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,9 @@ from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.config import TrainingOptions
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.encoders.export import save_encoder
+from speechssl.encoders.hubert import check_known
 from speechssl.encoders.load import load_checkpoint, load_encoder
-from speechssl.encoders.training import check_known, training_states
+from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.io import stage, write_json
 from speechssl.pretrain.data import Cropper, MaskOptions, check_crops, unlabelled
