@@ -72,10 +72,16 @@ def parse_arguments(arguments: list[str]) -> Any:
 
 def overview(group: str) -> str:
     """The help of `speechssl`, or of the verbs of a group."""
-    verbs = [verb for verb in VERBS if not group or verb.startswith(f"{group} ")]
+    verbs = sorted((verb for verb in VERBS if not group or verb.startswith(f"{group} ")), key=lambda verb: " " in verb)
     width = max(map(len, verbs)) + 2
-    lines = [f"usage: speechssl {group} VERB [options]\n\n{GROUPS[group]}" if group else ABOUT, "\nverbs:"]
-    return "\n".join([*lines, *(f"  {verb:<{width}}{about(config_of(verb)).splitlines()[0]}" for verb in verbs)])
+    lines = [f"usage: speechssl {group} VERB [options]\n\n{GROUPS[group]}" if group else ABOUT]
+    heading = None
+    for verb in verbs:
+        first, _, more = verb.partition(" ")
+        if heading != (heading := first if more else ""):
+            lines.append("\nverbs:" if group or not more else f"\n{GROUPS[first]}:")
+        lines.append(f"  {verb:<{width}}{about(config_of(verb)).splitlines()[0]}")
+    return "\n".join(lines)
 
 
 def _quiet() -> None:
