@@ -41,5 +41,5 @@ check: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@# PESQ is compiled here
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[superb]' \
-	|| echo "speech enhancement cannot be judged: PESQ could not be built (apt install gcc python3-dev); its tests are skipped" >&2
+	|| echo "speech enhancement cannot be evaluated: PESQ could not be built (apt install gcc python3-dev); its tests are skipped" >&2
 	touch $@

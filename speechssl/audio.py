@@ -3,7 +3,7 @@
 WAV, FLAC, MP3 and OGG through libsndfile, at any rate, stereo averaged. A file is read in blocks that are made mono,
 float32 and 16 kHz at once, so that an hour of it takes no more memory than the result. A file that is not whole is
 refused, never padded or shortened in silence: times counted in it would be wrong. (An MP3 without a count of its frames that was
-cut exactly between two of them cannot be told from a whole one.)
+cut exactly between two of them cannot be distinguished from a whole one.)
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _ends_within_a_frame(content: bytes) -> bool:
         header = int.from_bytes(content[at : at + 4], "big")
         version, layer, bitrate, rate = header >> 19 & 3, header >> 17 & 3, header >> 12 & 15, header >> 10 & 3
         if header >> 21 != 0x7FF or version == 1 or layer != 1 or bitrate in (0, 15) or rate == 3:
-            return False  # a tag at the end, or something that is not for us to judge
+            return False  # a tag at the end, or something that is not checked here
         first = version == 3  # MPEG-1, else MPEG-2 or 2.5
         hertz = (44_100, 48_000, 32_000)[rate] // {3: 1, 2: 2, 0: 4}[version]
         at += (144_000 if first else 72_000) * (MPEG1_KBPS if first else MPEG2_KBPS)[bitrate] // hertz + (header >> 9 & 1)

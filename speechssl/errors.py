@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from speechssl.processes import is_main
 
-FEW = 3  # items that are told one by one though they have one reason
+FEW = 3  # items that are listed one by one although they have one reason
 
 
 class InputError(Exception):

@@ -35,7 +35,7 @@ class Row:
     """One measured value.
 
     value, low, high: percent, or what UNITS has; [low, high] is the confidence interval, None where there is none. n: items
-    it is a mean over. drawn, groups: what the bootstrap drew and of how many ("voice", 8; `bootstrap.choose_units`); "", 0: none.
+    it is a mean over. drawn, groups: what the bootstrap drew and of how many ("voice", 8; `stats.choose_units`); "", 0: none.
     """
 
     system: str  # "dual", "cascade-ctc", "cascade-pocketsphinx", ...; or a task: "ks", "asr", "units", ...
@@ -70,7 +70,7 @@ class Row:
 
     @property
     def key(self) -> Key:
-        """What a row is about: of two rows with one key the later replaces the earlier."""
+        """What a row is about: of two rows with one key the one written last counts."""
         card = json.dumps(self.card, sort_keys=True, ensure_ascii=False)
         snr = None if self.snr_db is None else float(self.snr_db)
         return self.system, self.encoder, self.condition, snr, self.metric, int(self.seed), card
@@ -98,7 +98,7 @@ def averaged(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 def append_rows(path: Path | str, rows: Iterable[Row], any_card: bool = False) -> None:
     """Add rows to a results file; a row with the key of an older one replaces it. The same rows again change nothing.
 
-    any_card: a row replaces those as well that differ from it in the card, so that nothing is told twice.
+    any_card: a row replaces those as well that differ from it in the card, so that there is one row for each result.
     The file is whole at any time (written beside and renamed); processes that append at the same time wait in turn.
     Raises InputError for a damaged file, ValueError for a value that is not finite or an interval the wrong way round.
     """

@@ -266,7 +266,7 @@ class ItemScore:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A quantity over n items in G groups, carried through arithmetic with its resampled values; `interval` is taken at the end.
+    """A quantity over n items in G groups, with its resampled values, on which arithmetic works; `interval` is taken at the end.
 
     drawn: (R,) its value in the resamples, NaN in those where it is not defined. unit: what the groups are ("voice"); of quantities
     with different ones all of them, joined by ", ". groups: then the fewest.

@@ -67,7 +67,7 @@ def test_bad_audio_is_one_sentence_and_exit_code_2(
 
 
 @pytest.mark.parametrize(
-    ("samples", "rate", "said"),
+    ("samples", "rate", "expected"),
     [
         (np.zeros(16_000), 16_000, "is silent"),
         (np.full(16_000, np.nan), 16_000, "not finite"),
@@ -75,12 +75,12 @@ def test_bad_audio_is_one_sentence_and_exit_code_2(
         (np.full(100, 0.1), 8_000, "0.013 s long"),
     ],
 )
-def test_audio_without_speech_is_one_sentence(samples, rate, said, speech: tuple[Path, Path], tmp_path: Path, capsys) -> None:
+def test_audio_without_speech_is_one_sentence(samples, rate, expected, speech: tuple[Path, Path], tmp_path: Path, capsys) -> None:
     path = tmp_path / "odd.wav"
     soundfile.write(path, samples, rate, subtype="FLOAT")
     assert main(["answer", "--passage", str(speech[0]), "--question", str(path)]) == 2
     message = capsys.readouterr().err
-    assert str(path) in message and said in message and message.count("\n") == 1
+    assert str(path) in message and expected in message and message.count("\n") == 1
 
 
 @pytest.mark.parametrize("samples", [np.zeros(16_000), np.full(16_000, np.nan), np.ones((16_000, 2)), np.zeros(0)])

@@ -239,7 +239,7 @@ def test_mp3_that_counts_its_header_frame(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "said"),
+    ("samples", "expected"),
     [
         (np.zeros(0), "no samples"),
         (tone(0.02), "0.020 s"),
@@ -248,11 +248,11 @@ def test_mp3_that_counts_its_header_frame(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("rate", [16000, 44100])
-def test_samples_that_are_none_too_few_silent_or_not_finite(tmp_path: Path, samples: np.ndarray, said: str, rate: int) -> None:
+def test_samples_that_are_none_too_few_silent_or_not_finite(tmp_path: Path, samples: np.ndarray, expected: str, rate: int) -> None:
     soundfile.write(
-        tmp_path / "x.wav", resample(samples, SAMPLE_RATE, rate) if said == "0.020 s" else samples, rate, subtype="FLOAT"
+        tmp_path / "x.wav", resample(samples, SAMPLE_RATE, rate) if expected == "0.020 s" else samples, rate, subtype="FLOAT"
     )
-    assert said in refusal(tmp_path / "x.wav")
+    assert expected in refusal(tmp_path / "x.wav")
 
 
 def test_quiet_is_not_silent(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ def test_a_worker_can_hand_its_refusal_to_its_parent():
 def test_what_was_set_aside_is_listed_and_counted_on_stderr(capsys):
     tell_set_aside({"a": "no audio", "b": "silent"}, "units")
     tell_set_aside({}, "more")
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.splitlines() == [
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.splitlines() == [
         "set aside a: no audio",
         "set aside b: silent",
         "units: 2 recordings set aside",

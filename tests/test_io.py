@@ -193,10 +193,10 @@ def test_offline_one_sentence_says_at_once_what_was_wanted_where(
     with pytest.raises(InputError) as caught:
         checkpoint_folder(NAME, what)
     assert time.monotonic() - began < 5
-    said = str(caught.value)
-    assert said.startswith(f"found no {what} at {NAME}: ") and "HF_HUB_OFFLINE is set" in said and "config.json" in said
-    assert f"hf download {NAME} --local-dir {Path.home() / '.cache/speechssl/models' / NAME}" in said
-    assert "\n" not in said and ". " not in said
+    message = str(caught.value)
+    assert message.startswith(f"found no {what} at {NAME}: ") and "HF_HUB_OFFLINE is set" in message and "config.json" in message
+    assert f"hf download {NAME} --local-dir {Path.home() / '.cache/speechssl/models' / NAME}" in message
+    assert "\n" not in message and ". " not in message
     monkeypatch.setenv(MODELS, str(tmp_path))
     with pytest.raises(InputError, match=f"hf download {NAME} --local-dir {tmp_path}/{NAME}"):
         checkpoint_folder(NAME, what)
@@ -210,7 +210,7 @@ def test_what_cannot_be_on_the_hub_is_not_looked_for_there(name: str) -> None:
 
 def test_a_variable_that_names_no_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODELS, str(tmp_path / "nowhere"))
-    with pytest.raises(InputError, match=f"{MODELS} is .*nowhere, which is not a folder"):
+    with pytest.raises(InputError, match=f"{MODELS} names .*nowhere, which is not a folder"):
         checkpoint_folder(NAME, "text encoder")
 
 

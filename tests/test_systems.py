@@ -1,4 +1,4 @@
-"""Parts that do not belong together are refused by file, and the encoder works once for systems that hear the same."""
+"""Parts that do not belong together are refused by file, and the encoder works once for systems that read the same features."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ def test_a_shipped_reader_loads_back_to_what_is_saved(part: str, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("damage", "system", "said"),
+    ("damage", "system", "message"),
     [
         ("dual/model.safetensors", "dual", "model.safetensors"),
         ("units.safetensors", "dual", "units.safetensors"),
@@ -51,9 +51,9 @@ def test_a_shipped_reader_loads_back_to_what_is_saved(part: str, tmp_path: Path)
         ("text-qa/card.json", "cascade-ctc", "card.json"),
     ],
 )
-def test_missing_parts_are_named(models: Path, damage: str, system: str, said: str):
+def test_missing_parts_are_named(models: Path, damage: str, system: str, message: str):
     (models / damage).unlink()
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         load_systems(models, [system])
 
 
@@ -96,11 +96,11 @@ def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(
     words = (Span("anna", 0.0, 0.5), Span("lost", 0.5, 1.0), Span("silver", 1.0, 1.5), Span("lanterns", 1.5, 2.0))
     passage = Passage("p", "", 0.0, "anna lost silver lanterns", "s", "en", words, transcript="anna lost sliver lanterns")
     asked = Question("q", "p", "", 0.0, "what did anna lose", "s", "en", transcript="what did anna loose")
-    for system, timed, said in ((text, True, "silver"), (given, False, "sliver")):
-        heard = [system.encode(record, None) for record in (asked, passage)]
-        assert said in heard[1].text
-        (found,) = system.answer_all([tuple(heard)])
-        assert (found.start == found.start) == timed and found.text in heard[1].text
+    for system, timed, word in ((text, True, "silver"), (given, False, "sliver")):
+        encoded = [system.encode(record, None) for record in (asked, passage)]
+        assert word in encoded[1].text
+        (found,) = system.answer_all([tuple(encoded)])
+        assert (found.start == found.start) == timed and found.text in encoded[1].text
     with pytest.raises(ValueError, match="p has no transcript that the system cascade-given could read"):
         given.encode(replace(passage, text="", transcript=" "), None)
     assert given.encode(replace(asked, transcript=""), None).text == "what did anna lose"

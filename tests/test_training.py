@@ -136,8 +136,8 @@ def test_a_dropped_batch_does_not_spoil_the_log(tmp_path, capsys, accumulation):
     assert result["skipped"] == 1 and result["loss"] == rows[-1]["loss"]
     assert np.isfinite(next(row["train_loss"] for row in logged(tmp_path) if "train_loss" in row))
     losses = "nan" if accumulation == 1 else r"nan, [\d.]+"
-    told = r"step 4: dropped, its gradient is not finite in net\.0\.weight and 3 more \(loss " + losses + r"\)"
-    assert len(re.findall(told, capsys.readouterr().err)) == 1
+    reported = r"step 4: dropped, its gradient is not finite in net\.0\.weight and 3 more \(loss " + losses + r"\)"
+    assert len(re.findall(reported, capsys.readouterr().err)) == 1
 
 
 def test_a_line_of_nothing_but_dropped_batches_has_no_loss_and_the_next_has(tmp_path):

@@ -23,14 +23,14 @@ def codebook(shape: str, one: SpeechEncoder, layer: int, clusters: int, speech: 
 def main() -> None:
     step = settings("agreement")
     speech = list(sentences(step.values["sentences"]))
-    fitted, heard = speech[: len(speech) // 2], speech[len(speech) // 2 :]
+    fitted, tested = speech[: len(speech) // 2], speech[len(speech) // 2 :]
     for shape, layer in step.values["layers"].items():
         exact = encoder(shape, step.exp, "fp32")
         book = codebook(shape, exact, layer, step.values["clusters"], fitted)
-        expected = np.concatenate([extractor_of(exact, book).frames(x) for x in heard])
+        expected = np.concatenate([extractor_of(exact, book).frames(x) for x in tested])
         for precision in ("bf16", "int8"):
             other = encoder(shape, step.exp, precision)
-            found = np.concatenate([extractor_of(other, book).frames(x) for x in heard])
+            found = np.concatenate([extractor_of(other, book).frames(x) for x in tested])
             share = 100 * float((found == expected).mean())
             condition = f"layer {book.card['layer']}, K {book.size}"
             save(step.exp, [row(f"speechssl {precision}", shape, condition, "unit_agreement", share, None, len(expected))])

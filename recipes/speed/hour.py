@@ -20,9 +20,9 @@ from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 
 def speech(path: Path, minutes: float) -> None:
     """The same sentences again and again."""
-    said = np.concatenate(list(sentences(20)))
+    read = np.concatenate(list(sentences(20)))
     size = int(minutes * 60 * SAMPLE_RATE)
-    write_flac(path, np.fromiter(islice(chain.from_iterable([said] * (size // len(said) + 1)), size), np.float32, size))
+    write_flac(path, np.fromiter(islice(chain.from_iterable([read] * (size // len(read) + 1)), size), np.float32, size))
 
 
 def peak() -> float:

@@ -20,7 +20,7 @@ INK, CEILING = "#2f5d8a", "#b0722a"
 class Found:
     """In % of the questions, and WER in %: as measured, else as published."""
 
-    heard: list[tuple[float, str, Row]]  # WER, test and F1
+    recognised: list[tuple[float, str, Row]]  # WER, test and F1
     written: list[Row]  # F1 on the text of the tests, where that is known
     ceilings: list[tuple[float, float]]  # WER and share
 
@@ -30,37 +30,43 @@ def find(exp: Path, splits: list[str]) -> Found:
     found = Found([], [], [])
     for split in (s for s in splits if (exp / s / "results.jsonl").is_file()):
         rows = {(r.system, r.metric): r for r in read_rows(exp / split / "results.jsonl")}
-        heard, ceiling = rows.get(("cascade-given", "wer")), facts[split].get("answer_in_context")
-        rate = heard.value if heard else WER.get(split)
+        given, ceiling = rows.get(("cascade-given", "wer")), facts[split].get("answer_in_context")
+        rate = given.value if given else WER.get(split)
         if rate is not None and (f1 := rows.get(("cascade-given", "f1"))):
-            found.heard.append((rate, split, f1))
+            found.recognised.append((rate, split, f1))
             found.ceilings.extend([] if ceiling is None else [(rate, 100 * ceiling)])
         if f1 := rows.get(("text", "f1")):
             found.written.append(f1)
-    found.heard.sort(key=lambda p: p[0])
+    found.recognised.sort(key=lambda p: p[0])
     found.ceilings.sort()
     return found
 
 
 def draw(exp: Path, splits: list[str]) -> Path | None:
     found = find(exp, splits)
-    if not found.heard:
+    if not found.recognised:
         return None
     figure = Figure((6.4, 4.0), layout="constrained")
     ax = figure.subplots()
     if found.ceilings:
         ax.plot(*zip(*found.ceilings, strict=True), "--o", color=CEILING, markersize=3, label="answer is in the transcript")
-    ax.plot([at for at, *_ in found.heard], [row.value for *_, row in found.heard], "-o", color=INK, label="F1 on the transcript")
+    ax.plot(
+        [at for at, *_ in found.recognised],
+        [row.value for *_, row in found.recognised],
+        "-o",
+        color=INK,
+        label="F1 on the transcript",
+    )
     if found.written:
         values = [row.value for row in found.written]
-        ax.plot([0] * len(values), values, "o", color=INK, markerfacecolor="none", label="F1 on what was said")
-    for at, row in [*((at, row) for at, _, row in found.heard), *((0.0, row) for row in found.written)]:
+        ax.plot([0] * len(values), values, "o", color=INK, markerfacecolor="none", label="F1 on the reference text")
+    for at, row in [*((at, row) for at, _, row in found.recognised), *((0.0, row) for row in found.written)]:
         if row.low is not None and row.high is not None:
             ax.plot([at, at], [row.low, row.high], color=INK, linewidth=1.2)
-    for at, split, row in found.heard:
+    for at, split, row in found.recognised:
         ax.annotate(split, (at, row.value), (6, 6), textcoords="offset points", fontsize=8)
     ax.set(xlabel="word error rate of the transcripts (%)", ylabel="% of questions", ylim=(0, 105))
-    ax.set_xlim(-2, found.heard[-1][0] * 1.2 + 5)
+    ax.set_xlim(-2, found.recognised[-1][0] * 1.2 + 5)
     figure.legend(frameon=False, loc="outside upper left", ncols=3, fontsize=8)
     ax.spines[["top", "right"]].set_visible(False)
     with replacing(exp / "f1-wer.png") as temporary:

@@ -4,7 +4,7 @@ Source: Hannun et al., arXiv 1408.2873 (paths of the same text are summed). Whic
 asked and what it weighs are as in flashlight's lexicon decoder, with which SUPERB decodes: only words of the model, the best word
 that can still follow counted from its first letter on ("smearing"), and log-probabilities to the base 10 times `lm_weight`.
 Two things differ: of several paths of a prefix flashlight keeps the likeliest alone, here they are added up; and what can still
-follow is judged without context, there as the first word of a sentence (which decides what is dropped, not what a text scores).
+follow is scored without context, there as the first word of a sentence (which decides what is dropped, not what a text scores).
 Letters: T frames, V symbols.
 """
 

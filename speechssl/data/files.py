@@ -212,7 +212,7 @@ def archives_in(source: Path) -> list[Path]:
 def unpacked(source: Path, out: Path, archives: Sequence[Path] | None = None) -> list[Path]:
     """The folders to look into: the source, and one below `out` for the archives in it that do not lie unpacked beside themselves.
 
-    archives: those of them that are wanted, None for all. One that an earlier run unpacked is left alone. Raises InputError for
+    archives: those of them that are wanted, None for all. One that is unpacked already is left alone. Raises InputError for
     one that is truncated or damaged.
     """
     for path in archives_in(source) if archives is None else archives:

@@ -1,6 +1,6 @@
-"""Which voices training knew, and so what intervals draw (`bootstrap.choose_units`).
+"""Which voices training knew, and so what intervals draw (`stats.choose_units`).
 
-Training is that of what is judged: a head of SUPERB knows the speakers of its set's `train.jsonl`; a system of spoken QA those of
+A head of SUPERB knows the speakers of its set's `train.jsonl`; a system of spoken QA those of the
 passages and questions of the corpus's split `train`, where the corpus has one. Other training (of an encoder on other recordings,
 of systems on another corpus) is not counted: cards name data, not voices.
 """

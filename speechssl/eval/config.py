@@ -42,8 +42,6 @@ class Qa:
 
     Writes predictions and results.jsonl.
 
-    Writes predictions and results.jsonl.
-
     Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc, cascade-ctc-NAME, cascade-pocketsphinx, cascade-MODEL
     (of Hugging Face), speechbert, speechbert-aligned (words segmented by the manifest's times, an upper bound).
     Without audio: text (text QA on the reference text, the topline), cascade-given (on the corpus's own transcripts),
@@ -399,7 +397,7 @@ class SuperbSpeed:
     """time the training of heads on cached features against training with the encoder in the loop
 
     Both are timed alternately in one process, on the same batches of every task; the time of caching is included. Appends rows
-    `ratio_cached` to OUT/results.jsonl of an earlier `superb run`.
+    `ratio_cached` to OUT/results.jsonl of a `superb run`.
 
       speechssl superb speed --encoder minisqa-en-robust --out exp/superb
     """

@@ -106,7 +106,7 @@ def _checked(samples: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class Prediction:
     """What one system answered. start, end: seconds in the passage, None where it found nothing. ff1: percent, or
-    None where it is judged by its text alone."""
+    None where it is scored by its text alone."""
 
     system: str
     start: float | None

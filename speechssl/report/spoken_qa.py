@@ -64,7 +64,7 @@ def qa_section(results: Results, examples: Sequence[Example], breakdowns: Sequen
             raise InputError(f"the example {example.id} lasts {example.seconds} s; give the length of its passage in seconds")
     grids = [grid_of(results, metric) for metric in results.metrics]
     drawn = drawn_sentence(("", cell.drawn, cell.groups) for (_, metric, _), cell in results.cells.items() if metric == "ff1")
-    snr = f"Error bars: 95 % intervals. {drawn} Points of one condition stand side by side so that the bars can be told apart."
+    snr = f"Error bars: 95 % intervals. {drawn} Points of one condition stand side by side so that the bars do not overlap."
     crossing = (
         "Each point is one condition: along, what the recogniser of the cascade does to the words; up, what is left of "
         "the answer. A dotted upright joins the systems in one condition. Hollow: a condition outside the noise series."

@@ -525,7 +525,7 @@ def superb_tables(found: Superb) -> list[Table]:
     spoken = "The first recordings of the test set."
     made = [
         Table("Features once", ("Task", "Encoder", "times faster"), tuple(ratios), cached),
-        Table("What was recognised", ("Task", "Encoder", "What was said", "What was recognised"), tuple(texts), spoken),
+        Table("What was recognised", ("Task", "Encoder", "Spoken", "What was recognised"), tuple(texts), spoken),
     ]
     return [table for table in made if table.rows]
 

@@ -61,7 +61,7 @@ class Train:
     def run(self) -> None:
         from speechssl.speechbert.train import train_speechbert
 
-        # the earlier stages are trained as the last one but for steps and learning rate
+        # the first two stages are trained as the last one except for steps and learning rate
         both = replace(self.qa.training, horizon=None)
         words = replace(both, steps=self.word_steps, learning_rate=self.word_learning_rate, bf16=WORDS.bf16)
         masked = replace(both, steps=self.mask_steps, learning_rate=self.mask_learning_rate) if self.mask_steps else None

@@ -123,7 +123,7 @@ class Task(Protocol):
 
     @property
     def wants_waves(self) -> bool:
-        """Whether batches carry the encoder's input."""
+        """Whether batches contain the encoder's input."""
 
     @property
     def grid(self) -> FrameGrid:

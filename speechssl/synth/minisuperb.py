@@ -210,7 +210,7 @@ def verified(rng: Random, split: str, seed: int) -> Iterator[Draw]:
     while True:
         for voice in speakers(LANGUAGE, split):
             for _ in range(SAME_DAY):
-                rate = voice.rate * rng.uniform(0.8, 1.25)  # more than `varied`: espeak-ng's variants are easily told apart
+                rate = voice.rate * rng.uniform(0.8, 1.25)  # more than `varied`: espeak-ng's variants are easily distinguished
                 pitch, spread = voice.pitch + rng.uniform(-18, 18), voice.range + rng.uniform(-25, 25)
                 yield Draw("", next(texts), with_(voice, rate, pitch, spread), tilt=rng.gauss(0, 0.45), gain=rng.uniform(-12, 0))
 

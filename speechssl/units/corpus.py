@@ -215,7 +215,7 @@ def extract_corpus(
 ) -> Extraction:
     """Write the units of all recordings into the maker's folder. source: what the card shall say about where they come from.
 
-    What cannot be read is set aside and listed in `failed.jsonl`; the same command tries it again, and resumes an earlier run that
+    What cannot be read is set aside and listed in `failed.jsonl`; the same command tries it again, and resumes a run that
     was killed. Units of a recording that was read once and cannot be now are kept.
     share: (i, n), this process is number i of n, from 1, which make every n-th shard each, at once or after one another; the last
     to end verifies all parts and writes the card.
@@ -396,7 +396,7 @@ class Progress:
         return f"{seconds}, {speed:.1f} x real time, {left} left, {self.count} of {self.files} files"
 
     def report(self, recording: Recording, fresh: bool) -> None:
-        """Called by any thread. fresh: it was computed now, and not by an earlier run."""
+        """Called by any thread. fresh: it was computed now, and not read from disk."""
         seconds = recording.seconds or 0.0
         with self.lock:
             self.done += seconds

@@ -210,6 +210,6 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
             return old.assign(torch.cat(list(before.stream(samples)))) == found.assign(torch.cat(list(after.stream(samples))))
 
         shared = np.concatenate([future.result() for _, future in in_order(pool, same, used[:50], workers)])
-    carried = Codebook(found.centroids, card | {"agreement": round(float(shared.mean()), 4)})
-    carried.save(out)
-    return carried
+    transferred = Codebook(found.centroids, card | {"agreement": round(float(shared.mean()), 4)})
+    transferred.save(out)
+    return transferred

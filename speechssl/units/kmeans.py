@@ -33,7 +33,7 @@ from speechssl.units.config import BUDGET, STARTS
 CACHED = 1 << 18  # scores of a block: one megabyte, which stays in the second-level cache
 EXACT = 1 << 20  # numbers that are taken to float64 at a time
 HALF = 2.0**-8  # what rounding to bf16 may do, relatively
-LOOSE = {"tf32": 2.0**-11, "bf16": HALF}  # the same, of a float32 product where torch was told to be that loose
+LOOSE = {"tf32": 2.0**-11, "bf16": HALF}  # the same, of a float32 product where torch is allowed that error
 Pairs = tuple[np.ndarray, np.ndarray]  # frames and units, (C,) each, in order of the frames
 
 

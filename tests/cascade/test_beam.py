@@ -87,7 +87,7 @@ def spelt_out(text, vocabulary, sure=0.9, unsure=()):
 
 
 ENGLISH = CtcVocabulary.english()
-TOLD = [
+SENTENCES = [
     "turn on the light",
     "turn on the radio",
     "turn off the light",
@@ -100,7 +100,7 @@ TOLD = [
 
 def test_the_language_model_decides_what_sounds_alike():
     log_probs = spelt_out("turn on the light", ENGLISH, unsure=[(12, "r")])
-    decoder = BeamDecoder(train_ngram(TOLD), ENGLISH)
+    decoder = BeamDecoder(train_ngram(SENTENCES), ENGLISH)
     assert greedy_decode(log_probs, ENGLISH) == "turn on the right"
     assert decoder.decode(log_probs) == "turn on the light"
     assert BeamDecoder(train_ngram(["turn on the right"]), ENGLISH).decode(log_probs) == "turn on the right"
@@ -108,13 +108,13 @@ def test_the_language_model_decides_what_sounds_alike():
 
 def test_only_words_of_the_model_are_said_unless_others_may_be():
     log_probs = spelt_out("turn on the lught", ENGLISH)
-    assert BeamDecoder(train_ngram(TOLD), ENGLISH).decode(log_probs) == "turn on the light"
+    assert BeamDecoder(train_ngram(SENTENCES), ENGLISH).decode(log_probs) == "turn on the light"
     open_one = BeamOptions(beam=20, lm_weight=0.5, unknown_score=0.0)
-    assert BeamDecoder(train_ngram(TOLD), ENGLISH, open_one).decode(log_probs) == "turn on the lught"
+    assert BeamDecoder(train_ngram(SENTENCES), ENGLISH, open_one).decode(log_probs) == "turn on the lught"
 
 
 def test_a_model_in_capitals_is_said_in_small_letters():
-    capitals = train_ngram([text.upper() for text in TOLD])
+    capitals = train_ngram([text.upper() for text in SENTENCES])
     assert BeamDecoder(capitals, ENGLISH).decode(spelt_out("do it right", ENGLISH)) == "do it right"
     lexicon = Lexicon(train_ngram(["Rose rose rose", "ROSE"]), ENGLISH.symbols[1:])
     assert lexicon.words == ["rose"] and lexicon.find("r", lexicon.root).best == pytest.approx(lexicon.scores[0])
@@ -122,24 +122,24 @@ def test_a_model_in_capitals_is_said_in_small_letters():
 
 def test_a_word_that_is_not_whole_is_left_out():
     log_probs = spelt_out("turn on th", ENGLISH, sure=0.9999)
-    assert BeamDecoder(train_ngram(TOLD), ENGLISH, BeamOptions(threshold=3.0)).decode(log_probs) == "turn on"
+    assert BeamDecoder(train_ngram(SENTENCES), ENGLISH, BeamOptions(threshold=3.0)).decode(log_probs) == "turn on"
 
 
 def test_word_scores_make_words_more_or_fewer():
     model, log_probs = train_ngram(["ab a b", "a b", "ab"], 1), drawn(12, 4, 3, 0.5)
-    said = [BeamDecoder(model, AB, BeamOptions(beam=50, word_score=s)).decode(log_probs).split() for s in (-9.0, 0.0, 9.0)]
-    assert len(said[0]) < len(said[2]) and len(said[0]) <= len(said[1]) <= len(said[2])
+    decoded = [BeamDecoder(model, AB, BeamOptions(beam=50, word_score=s)).decode(log_probs).split() for s in (-9.0, 0.0, 9.0)]
+    assert len(decoded[0]) < len(decoded[2]) and len(decoded[0]) <= len(decoded[1]) <= len(decoded[2])
 
 
 def test_no_frames_say_nothing_and_a_vocabulary_without_words_is_refused():
-    assert BeamDecoder(train_ngram(TOLD), ENGLISH).decode(torch.zeros(0, len(ENGLISH))) == ""
+    assert BeamDecoder(train_ngram(SENTENCES), ENGLISH).decode(torch.zeros(0, len(ENGLISH))) == ""
     with pytest.raises(ValueError, match="between words"):
-        BeamDecoder(train_ngram(TOLD), CtcVocabulary.of_characters(["ab"]))
+        BeamDecoder(train_ngram(SENTENCES), CtcVocabulary.of_characters(["ab"]))
 
 
 def test_pruned_symbols_are_not_tried():
     log_probs = spelt_out("turn on the light", ENGLISH, sure=0.5)
-    assert BeamDecoder(train_ngram(TOLD), ENGLISH, BeamOptions(symbols=3)).decode(log_probs) == "turn on the light"
+    assert BeamDecoder(train_ngram(SENTENCES), ENGLISH, BeamOptions(symbols=3)).decode(log_probs) == "turn on the light"
     assert BeamDecoder(train_ngram(["ab"]), AB, BeamOptions(symbols=1)).decode(torch.tensor([[0.4, 0.1, 0.1, 0.4]]).log()) == ""
 
 

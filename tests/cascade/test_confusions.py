@@ -34,14 +34,14 @@ def text(words, seed):
 
 def misheard(reference, rng):
     """Hard words lose a letter in a third of the cases, easy ones vanish in a tenth, and "uh" comes in."""
-    said = []
+    spoken = []
     for word in reference.split():
         if word in EASY and rng.random() < 0.1:
             continue
         at = rng.randrange(len(word))
-        said.append(word[:at] + word[at + 1 :] if word in HARD and rng.random() < 0.33 else word)
-        said += ["uh"] if rng.random() < 0.03 else []
-    return " ".join(said)
+        spoken.append(word[:at] + word[at + 1 :] if word in HARD and rng.random() < 0.33 else word)
+        spoken += ["uh"] if rng.random() < 0.03 else []
+    return " ".join(spoken)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_the_kinds_of_errors_have_the_shares_of_the_fit(model, references, wer):
 
 def test_words_that_were_misheard_often_are_misheard_more_often(model, references):
     words = [w for t in references for w in spelt_words(t, "en")]
-    kept = {i for said, i in model.simulate(words, 0.2, "p") if said == words[i]}
+    kept = {i for spoken, i in model.simulate(words, 0.2, "p") if spoken == words[i]}
     hard, easy = ([i in kept for i, w in enumerate(words) if w in some] for some in (HARD, EASY))
     assert sum(hard) / len(hard) < sum(easy) / len(easy) - 0.1
 
@@ -90,7 +90,7 @@ def test_known_confusions_come_again_and_unknown_words_are_taken_for_similar_one
 
 def test_errors_at_a_low_rate_are_among_those_at_a_higher_one(model, references):
     words = spelt_words(references[0], "en")
-    low, high = ({i for said, i in model.simulate(words, wer, "p") if said == words[i]} for wer in (0.1, 0.4))
+    low, high = ({i for spoken, i in model.simulate(words, wer, "p") if spoken == words[i]} for wer in (0.1, 0.4))
     assert high < low
 
 
@@ -116,10 +116,10 @@ def test_chinese_errs_by_character():
     rng = random.Random(0)
     characters = "臺北市是一個大的城有很多人住在這裡山水天地"
     texts = ["".join(rng.choice(characters) for _ in range(300)) for _ in range(12)]
-    heard = ["".join(rng.choice(characters) if rng.random() < 0.2 else c for c in t if rng.random() > 0.05) for t in texts]
-    model = fit_confusions(list(zip(texts, heard, strict=True)), "zh-TW")
-    said = ["".join(w for w, _ in model.simulate(spelt_words(t, "zh"), 0.3, f"{i}")) for i, t in enumerate(texts)]
-    assert word_error_rate(texts, said, "zh").rate == pytest.approx(0.3, abs=0.025)  # of 3,600 characters
+    outputs = ["".join(rng.choice(characters) if rng.random() < 0.2 else c for c in t if rng.random() > 0.05) for t in texts]
+    model = fit_confusions(list(zip(texts, outputs, strict=True)), "zh-TW")
+    spoken = ["".join(w for w, _ in model.simulate(spelt_words(t, "zh"), 0.3, f"{i}")) for i, t in enumerate(texts)]
+    assert word_error_rate(texts, spoken, "zh").rate == pytest.approx(0.3, abs=0.025)  # of 3,600 characters
 
 
 def test_mandarin_is_what_the_rules_of_texts_call_so():
@@ -132,12 +132,12 @@ def test_a_chinese_character_that_the_fit_has_not_seen_is_taken_for_one_that_sou
     pytest.importorskip("pypinyin")
     alike = {"是": "事", "市": "式", "城": "成", "人": "仁", "在": "再"}
     texts = ["是市城人在" * 40] * 5
-    heard = ["".join(alike[c] if i % 4 == 0 else c for i, c in enumerate(t)) for t in texts]
-    heard[0] += "公山水天地大小"  # words that may be said, too, of which one only sounds like the unseen 工
+    outputs = ["".join(alike[c] if i % 4 == 0 else c for i, c in enumerate(t)) for t in texts]
+    outputs[0] += "公山水天地大小"  # words that may be said, too, of which one only sounds like the unseen 工
     texts[0] += "公山水天地大小"
-    model = fit_confusions(list(zip(texts, heard, strict=True)), "zh")
-    said = [w for i in range(30) for w, _ in model.simulate(["工"] * 10, 0.5, f"{i}")]
-    assert set(said) == {"工", "公"} and said.count("公") > 100
+    model = fit_confusions(list(zip(texts, outputs, strict=True)), "zh")
+    spoken = [w for i in range(30) for w, _ in model.simulate(["工"] * 10, 0.5, f"{i}")]
+    assert set(spoken) == {"工", "公"} and spoken.count("公") > 100
 
 
 def test_fits_of_nothing_of_deletions_alone_and_of_an_empty_reference(monkeypatch):
@@ -146,8 +146,8 @@ def test_fits_of_nothing_of_deletions_alone_and_of_an_empty_reference(monkeypatc
         fit_confusions([("the boat", "the boat")], "en")
     assert fit_confusions([("", "uh"), ("barmin", "armin")], "en").inserted == {"uh": 1}
     model = fit_confusions([("a red boat", "")], "en")
-    said = [w for i in range(50) for w, _ in model.simulate(["red", "boat"], 0.4, f"p{i}")]
-    assert set(said) == {"red", "boat"} and len(said) == pytest.approx(60, abs=12)
+    spoken = [w for i in range(50) for w, _ in model.simulate(["red", "boat"], 0.4, f"p{i}")]
+    assert set(spoken) == {"red", "boat"} and len(spoken) == pytest.approx(60, abs=12)
 
 
 def test_a_model_survives_the_disk(model, tmp_path):

@@ -308,12 +308,12 @@ def test_long_recordings_are_aligned_in_pieces_as_if_whole(recogniser, monkeypat
 @given(st.text("_ab|", max_size=40), st.integers(1, 9))
 def test_pieces_tile_the_path_and_say_what_it_says(path, size):
     vocabularies = [(ENGLISH, path), (CtcVocabulary(("<blank>", "a", "b"), ""), path.replace("|", "_"))]
-    for vocabulary, said in vocabularies:
-        log_probs = emissions(said, vocabulary)
+    for vocabulary, spelt in vocabularies:
+        log_probs = emissions(spelt, vocabulary)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(ctc, "ALIGN_FRAMES", size)
             pieces = list(ctc._between_words(log_probs.argmax(-1), vocabulary))
-        assert [b for _, b in pieces[:-1]] == [a for a, _ in pieces[1:]] and sum(b - a for a, b in pieces) == len(said)
+        assert [b for _, b in pieces[:-1]] == [a for a, _ in pieces[1:]] and sum(b - a for a, b in pieces) == len(spelt)
         words = [vocabulary.words(greedy_decode(log_probs[a:b], vocabulary)) for a, b in pieces]
         assert [w for piece in words for w in piece] == vocabulary.words(greedy_decode(log_probs, vocabulary))
 

@@ -143,7 +143,7 @@ def test_whisper_long_audio_has_words_after_the_first_window(whisper_folder):
 
 
 @pytest.mark.parametrize(
-    ("kind", "file", "changes", "said"),
+    ("kind", "file", "changes", "message"),
     [
         ("whisper", "generation_config.json", {"alignment_heads": None}, "lacks alignment_heads"),
         ("ctc", "config.json", {"architectures": ["Speech2TextForConditionalGeneration"]},
@@ -151,12 +151,12 @@ def test_whisper_long_audio_has_words_after_the_first_window(whisper_folder):
         ("ctc", "preprocessor_config.json", {"sampling_rate": 8_000}, "8000 Hz"),
     ],
 )  # fmt: skip
-def test_models_without_word_times_or_for_another_rate_are_refused(request, tmp_path, kind, file, changes, said):
+def test_models_without_word_times_or_for_another_rate_are_refused(request, tmp_path, kind, file, changes, message):
     folder = tmp_path / "edited"
     shutil.copytree(request.getfixturevalue(f"{kind}_folder"), folder)
     values = json.loads((folder / file).read_text()) | changes
     (folder / file).write_text(json.dumps({k: v for k, v in values.items() if v is not None}))
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         HuggingFaceRecogniser(folder)
 
 

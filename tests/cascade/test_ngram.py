@@ -61,10 +61,10 @@ def test_a_bigram_by_hand():
 def test_more_context_perplexes_less():
     rng = random.Random(0)
     verbs, things = ["turn on", "switch off", "put out"], ["light", "radio", "fire", "heating"]
-    told = [f"{rng.choice(verbs)} the {rng.choice(things)} in the {rng.choice(['hall', 'kitchen'])}".split() for _ in range(60)]
-    count = sum(len(words) + 1 for words in told[40:])
-    models = [train_ngram([" ".join(words) for words in told[:40]], n) for n in (1, 2, 3, 4)]
-    perplexities = [10 ** (-sum(sentence(model, words) for words in told[40:]) / count) for model in models]
+    lines = [f"{rng.choice(verbs)} the {rng.choice(things)} in the {rng.choice(['hall', 'kitchen'])}".split() for _ in range(60)]
+    count = sum(len(words) + 1 for words in lines[40:])
+    models = [train_ngram([" ".join(words) for words in lines[:40]], n) for n in (1, 2, 3, 4)]
+    perplexities = [10 ** (-sum(sentence(model, words) for words in lines[40:]) / count) for model in models]
     assert perplexities[0] > perplexities[1] > perplexities[2] * 0.99 and perplexities[3] < 4 < perplexities[0]
 
 

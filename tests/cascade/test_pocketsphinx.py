@@ -33,15 +33,15 @@ def speech() -> list[np.ndarray]:
 
 def test_it_hears_words_of_the_sentence_where_they_are(recogniser, speech):
     transcript = recogniser.transcribe(speech[1])
-    heard = {word.text: word for word in transcript.words}
+    recognised = {word.text: word for word in transcript.words}
     assert isinstance(recogniser, Recogniser)
     spoken = speak(SENTENCES[1], VOICE)
     marks = {mark.text: (mark.start / spoken.sample_rate, mark.end / spoken.sample_rate) for mark in spoken.words}
-    common = set(heard) & set(marks)
+    common = set(recognised) & set(marks)
     assert len(common) >= 3, transcript.text
     for text in common:
-        assert heard[text].start == pytest.approx(marks[text][0], abs=0.1)
-        assert heard[text].end == pytest.approx(marks[text][1], abs=0.2)  # a closure before the next word is silence to it
+        assert recognised[text].start == pytest.approx(marks[text][0], abs=0.1)
+        assert recognised[text].end == pytest.approx(marks[text][1], abs=0.2)  # a closure before the next word is silence to it
 
 
 def test_words_are_clean_in_order_and_inside_the_audio(recogniser, speech):

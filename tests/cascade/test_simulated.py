@@ -1,4 +1,4 @@
-"""Text QA on simulated errors: times are shared, unknown times stay unknown, and wrong records are told."""
+"""Text QA on simulated errors: times are shared, unknown times stay unknown, and wrong records are reported."""
 
 import math
 import shutil
@@ -59,25 +59,25 @@ def loaded(tmp_path_factory):
 
 def test_the_system_reads_and_answers_in_seconds(loaded):
     assert loaded.name == "cascade-simulated@30" and not loaded.needs_audio and loaded.card["seed"] == 3
-    heard = loaded.encode(passage(words=SPANS * 5), None)
-    assert heard == loaded.encode(passage(words=SPANS * 5), None)
-    (answer,) = loaded.answer_all([(loaded.encode(passage(id="q", words=SPANS), None), heard)])
+    encoded = loaded.encode(passage(words=SPANS * 5), None)
+    assert encoded == loaded.encode(passage(words=SPANS * 5), None)
+    (answer,) = loaded.answer_all([(loaded.encode(passage(id="q", words=SPANS), None), encoded)])
     assert 0 <= answer.start < answer.end <= 4 and answer.text
     with pytest.raises(ValueError, match="reads the text of a corpus"):
         loaded.encode(None, None)
 
 
-@pytest.mark.parametrize(("changes", "said"), [({"text": ""}, "no reference text"), ({"language": "zh"}, "fitted on 'en'")])
-def test_records_that_cannot_be_read_are_told(loaded, changes, said):
-    with pytest.raises(ValueError, match=said):
+@pytest.mark.parametrize(("changes", "message"), [({"text": ""}, "no reference text"), ({"language": "zh"}, "fitted on 'en'")])
+def test_records_that_cannot_be_read_are_reported(loaded, changes, message):
+    with pytest.raises(ValueError, match=message):
         loaded.encode(passage(**changes), None)
 
 
 @pytest.mark.parametrize("language", ["cmn", "zh-TW", "CMN-Hant", "zh"])
 def test_errors_of_mandarin_are_for_all_that_is_mandarin(language):
     fitted = Confusions("zh", {"北": Word(9, 0, {"背": 2})}, {}, {"北": 6, "背": 3}, (0.5,), Rates(0.2, 0.0, 0.0))
-    heard = simulated_words(fitted, 0.3, 3, passage(text="台北", language=language))
-    assert len(heard.text) == 2 and heard.separator == ""
+    encoded = simulated_words(fitted, 0.3, 3, passage(text="台北", language=language))
+    assert len(encoded.text) == 2 and encoded.separator == ""
 
 
 def test_errors_that_were_not_fitted_are_asked_for():

@@ -66,8 +66,8 @@ def test_other_inputs_are_refused(corpus, encoder, tmp_path):
 def test_a_bad_recording_is_set_aside_and_counted(corpus, encoder, tmp_path, capsys):
     (corpus / "train/audio/p1.flac").write_bytes(b"no audio")
     train_ctc(corpus, encoder, tmp_path / "ctc", options())
-    said = capsys.readouterr().err
-    assert "set aside p1" in said and "1 recording set aside" in said
+    message = capsys.readouterr().err
+    assert "set aside p1" in message and "1 recording set aside" in message
 
 
 def test_chinese_characters_become_the_vocabulary(mini_corpus, encoder, tmp_path):

@@ -27,8 +27,8 @@ def test_both_tests_and_what_is_odd_about_them(source, tmp_path, squad_json):
     report = prepare_odsqa(source, tmp_path / "out")
     text, spoken = (load_corpus(tmp_path / "out", split) for split in ("test-textq", "test-spokenq"))
     assert [(q.text, q.transcript) for q in text.questions] == [("哪一地區？", "")]
-    told = [(q.id, q.text, q.transcript) for q in spoken.questions]
-    assert told == [("1147-1-1", "哪一地區？", "哪一地趣"), ("1147-1-2", "", "")]
+    lines = [(q.id, q.text, q.transcript) for q in spoken.questions]
+    assert lines == [("1147-1-1", "哪一地區？", "哪一地趣"), ("1147-1-2", "", "")]
     passage = spoken.passages["1147-1"]
     assert (passage.text, passage.transcript, passage.language, passage.audio) == ("", TRANSCRIPT, "zh", "")
     assert [a.char_start for a in text.questions[0].answers] == [1, 1]

@@ -54,12 +54,12 @@ def test_text_scores_are_those_of_squad(predicted: str, gold: list[str]) -> None
 
 def dual_scores(predicted: tuple[int, int], gold: tuple[int, int]) -> tuple[Fraction, Fraction]:
     """FF1 and AOS by counting the ticks of a clock in each interval: no arithmetic on borders."""
-    said, wanted = set(range(*predicted)), set(range(*gold))
-    shared = len(said & wanted)
+    units, wanted = set(range(*predicted)), set(range(*gold))
+    shared = len(units & wanted)
     if not shared:
         return Fraction(0), Fraction(0)
-    precision, recall = Fraction(shared, len(said)), Fraction(shared, len(wanted))
-    return 2 * precision * recall / (precision + recall), Fraction(shared, len(said | wanted))
+    precision, recall = Fraction(shared, len(units)), Fraction(shared, len(wanted))
+    return 2 * precision * recall / (precision + recall), Fraction(shared, len(units | wanted))
 
 
 @given(st.tuples(ticks, ticks).map(sorted), st.lists(st.tuples(ticks, st.integers(1, 20)), min_size=1, max_size=4))

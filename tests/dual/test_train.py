@@ -163,9 +163,9 @@ def test_text_qa_without_word_times_and_offsets_is_one_sentence(corpus, tmp_path
     change(corpus / "train/questions.jsonl", lambda r: r | {"answers": [a | {"char_start": None} for a in r["answers"]]})
     with pytest.raises(InputError, match="no answerable question"):
         train_text(corpus, tmp_path / "text", options())
-    said = "set aside q0: no word of passage p0 lies within the times, or at the offset, of its answer"
-    told = capsys.readouterr().err
-    assert said in told and "training of text QA: 3 questions set aside" in told
+    message = "set aside q0: no word of passage p0 lies within the times, or at the offset, of its answer"
+    printed = capsys.readouterr().err
+    assert message in printed and "training of text QA: 3 questions set aside" in printed
     assert not (tmp_path / "text").exists()
 
 

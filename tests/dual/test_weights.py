@@ -53,9 +53,9 @@ def test_a_reader_with_subword_units_comes_back(text_encoder, tmp_path):
     assert torch.equal(model.subwords.tokens, units.tokens) and model.subwords.shape == {"longest": 3, "units": 4, "width": 8}
     batch = collate([LAYOUT.sequence(np.arange(4), np.arange(9))], LAYOUT.pad)
     with torch.no_grad():
-        heard = model.logits(**batch)
+        encoded = model.logits(**batch)
         model.subwords = None
-        assert not torch.allclose(heard, model.logits(**batch))
+        assert not torch.allclose(encoded, model.logits(**batch))
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"subwords": {"units": 4}}))
     with pytest.raises(InputError, match="does not describe a reader"):
@@ -93,7 +93,7 @@ def bitten(path):
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (lambda f: (f / "model.safetensors").write_bytes(b""), "cannot read the weights .* train or fetch the model again"),
         (lambda f: cut(f / "model.safetensors"), "cannot read the weights .*model.safetensors.* train or fetch the model again"),
@@ -105,9 +105,9 @@ def bitten(path):
         (lambda f: rewrite(f, lambda t: {n: v for n, v in t.items() if n != "head.weight"}), "head.weight"),
     ],
 )  # fmt: skip
-def test_damaged_weights_are_named(saved, damage, said):
+def test_damaged_weights_are_named(saved, damage, message):
     damage(saved)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         load_reader(saved)
 
 

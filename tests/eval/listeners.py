@@ -1,4 +1,4 @@
-"""Small tasks that work: they hear the level of a recording, or how far it is from what it was."""
+"""Small tasks that work: they measure the level of a recording, or how far it is from what it was."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_what_an_encoder_was_trained_on_is_not_unseen(models, condition):
     load_tested("before", str(models)).check(["ks"], [Setting("unseen", parse_condition(condition))])
 
 
-def test_a_recogniser_among_the_models_is_judged_and_none_is_trained(models, corpus, tmp_path, monkeypatch):
+def test_a_recogniser_among_the_models_is_evaluated_and_none_is_trained(models, corpus, tmp_path, monkeypatch):
     subject = load_tested("a", str(models))
     train_ctc(corpus, subject.encoder, models / "ctc", replace(TINY, lstm_width=4))
     monkeypatch.setattr(grid_tasks, "train_ctc", None)

@@ -154,7 +154,7 @@ def test_another_condition_leaves_the_cells_that_are_there(tmp_path, plan):
     assert len(list((out / "scores").rglob("*.json"))) == len(before) + 4
 
 
-def test_another_split_is_judged_beside_the_test_split_and_shares_its_heads(tmp_path, plan):
+def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(tmp_path, plan):
     """Even where the recordings have the same names."""
     out, made = tmp_path / "out", []
     recordings(tmp_path / "dev", 9, seed=1)

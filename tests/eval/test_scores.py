@@ -91,8 +91,8 @@ def test_what_is_not_known_is_none_and_times_give_length_and_position(tmp_path):
     )
     (nowhere,) = question_lines([scored()], data, {"p": "a red boat"})
     assert nowhere["sentence_wer"] is None and nowhere["passage_words"] == 12
-    unheard = corpus(tmp_path, [question("red boat")], text="", transcript="a red boat")
-    (given,) = question_lines([scored()], unheard, {"p": "a red boat"})
+    textless = corpus(tmp_path, [question("red boat")], text="", transcript="a red boat")
+    (given,) = question_lines([scored()], textless, {"p": "a red boat"})
     assert given["sentence_wer"] is None and given["passage_words"] is None and given["position"] == 0.6
     # length and position by time
     data = corpus(tmp_path, [question("two cats", start=4.0, end=6.0, relation="paid")], seconds=20.0)

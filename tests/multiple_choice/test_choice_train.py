@@ -131,8 +131,10 @@ def test_what_is_not_written_is_left_out_and_said(corpus, tmp_path, capsys):
     path.write_text("".join(json.dumps(r | ({"transcript": ""} if r["id"] == "p3" else {})) + "\n" for r in lines))
     train_choice_text(corpus, tmp_path / "out", options(), "given")
     assert load_choice(tmp_path / "out")[2]["left_out"] == 1
-    said = capsys.readouterr().err
-    assert "set aside q3: passage p3 has no transcript" in said and "training of multiple choice: 1 question set aside" in said
+    message = capsys.readouterr().err
+    assert (
+        "set aside q3: passage p3 has no transcript" in message and "training of multiple choice: 1 question set aside" in message
+    )
 
 
 def test_a_corpus_without_options_is_one_sentence(mini_corpus, corpus, tmp_path):
@@ -147,15 +149,15 @@ def mini_corpus_elsewhere(mini_corpus, corpus):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"stride": 17}, "leave gaps"),
         ({"combine": "mean"}, "choose one of attention, log-sum-exp"),
         ({"window": 110, "stride": 50}, "does not fit into the 128 positions"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(corpus, tmp_path, change, said):
-    with pytest.raises(InputError, match=said):
+def test_settings_that_cannot_be_are_refused(corpus, tmp_path, change, message):
+    with pytest.raises(InputError, match=message):
         train_choice_text(corpus, tmp_path / "out", options(**change))
     assert not (tmp_path / "out").exists()
 

@@ -1,4 +1,4 @@
-"""Choosing over audio words: a tiny corpus is learnt whole from vectors, windows go by likeness, and what was heard is kept."""
+"""Choosing over audio words: a tiny corpus is learnt whole from vectors, windows go by likeness, and encoded words are kept."""
 
 import json
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import AudioWords
 
 WIDTH = 32
-SAID = np.random.default_rng(5).normal(size=(6, WIDTH)).astype(np.float32)  # of places, and of "where"
+MEANINGS = np.random.default_rng(5).normal(size=(6, WIDTH)).astype(np.float32)  # of places, and of "where"
 PLACES = ("a", "b", "c", "d")
 
 
@@ -39,9 +39,9 @@ def scored(model, layout, items):
     return SpokenChoice("", None, None, ChoiceReader(model, layout), {}).score_all([EncodedQuestion(*item) for item in items])
 
 
-def heard(*words, rng=None):
+def audio_words(*words, rng=None):
     """Audio words: what is said, each time a little otherwise."""
-    codes = SAID[list(words)] + (0.1 * rng.normal(size=(len(words), WIDTH)).astype(np.float32) if rng else 0)
+    codes = MEANINGS[list(words)] + (0.1 * rng.normal(size=(len(words), WIDTH)).astype(np.float32) if rng else 0)
     return AudioWords(codes.astype(np.float32), np.arange(len(words), dtype=float), np.arange(1, len(words) + 1, dtype=float))
 
 
@@ -55,12 +55,12 @@ class Hearer:
     def encode(self, record, samples):
         self.count += 1
         words = self.known[len(samples)]
-        return heard(*words, rng=self.rng)
+        return audio_words(*words, rng=self.rng)
 
 
 @pytest.fixture
 def spoken(tmp_path):
-    """Eight stories, each of which names one place, twice among others' filler; and what is heard in every file, by its length."""
+    """Eight stories, each of which names one place, twice among filler of others; and the audio words of all files."""
     root, known = tmp_path / "corpus", {}
     rows = {"passages": [], "questions": []}
 
@@ -103,7 +103,10 @@ def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     assert card["what"] == "multiple choice on audio words" and card["speechbert"] == spoken.hearer.card
     assert (card["examples"], card["left_out"]) == (8, 0) and not (out / "codes.safetensors").exists()
     rng = np.random.default_rng(9)  # said anew
-    asked = [(heard(4, rng=rng), [heard(o, rng=rng) for o in range(4)], heard(5, 5, i, i, 5, 5, 5, 5, rng=rng)) for i in range(4)]
+    asked = [
+        (audio_words(4, rng=rng), [audio_words(o, rng=rng) for o in range(4)], audio_words(5, 5, i, i, 5, 5, 5, 5, rng=rng))
+        for i in range(4)
+    ]
     assert [chosen(s, 1) for s in scored(model, layout, asked)] == [(0,), (1,), (2,), (3,)]
     count = spoken.hearer.count
     assert count == 8 + 8 + 8 * 4
@@ -129,8 +132,8 @@ def test_recordings_without_words_are_set_aside_and_their_questions_left_out(spo
     lost = spoken.root / "train/audio/q3.flac"
     lost.write_bytes(b"no audio")
     train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
-    said = capsys.readouterr().err
-    assert "set aside q3: no audio words of q3" in said and f"{lost}" in said
+    printed = capsys.readouterr().err
+    assert "set aside q3: no audio words of q3" in printed and f"{lost}" in printed
     assert load_choice(tmp_path / "out")[2]["left_out"] == 1
     spoken.hearer.known = dict.fromkeys(spoken.hearer.known, ())
     with pytest.raises(
@@ -167,7 +170,9 @@ def test_a_recording_without_words_is_read_as_none(text_encoder):
         Layout(CLS, SEP, PAD, size=6, stride=3, question=8),
         AudioWords(np.zeros((0, WIDTH), np.float32), *[np.zeros(0)] * 2),
     )
-    one, other = scored(model, layout, [(silent, [silent, heard(1)], silent), (heard(4), [heard(1), silent], heard(5, 1))])
+    one, other = scored(
+        model, layout, [(silent, [silent, audio_words(1)], silent), (audio_words(4), [audio_words(1), silent], audio_words(5, 1))]
+    )
     assert np.isfinite(one).all() and np.isfinite(other).all() and np.exp(one).sum() == pytest.approx(1)
 
 
@@ -198,7 +203,7 @@ def test_codes_get_ids_and_are_what_the_model_reads(spoken, text_encoder, tmp_pa
 
 
 def test_the_likest_windows_come_first_and_what_is_everywhere_does_not_count():
-    passage = SAID[[5, 5, 5, 5, 5, 5, 2, 2, 5, 5, 5, 5]]
+    passage = MEANINGS[[5, 5, 5, 5, 5, 5, 2, 2, 5, 5, 5, 5]]
     every = windows(12, 4, 4)
-    assert by_likeness(SAID[[5, 2]], passage, every)[0] == every[1]
-    assert by_likeness(SAID[[5]], passage, every) == tuple(every)  # alike: in their order
+    assert by_likeness(MEANINGS[[5, 2]], passage, every)[0] == every[1]
+    assert by_likeness(MEANINGS[[5]], passage, every) == tuple(every)  # alike: in their order

@@ -183,7 +183,7 @@ def test_spans_are_drawn_where_they_are(tmp_path: Path):
     text = page(tmp_path, [], [example()])
     assert "Play Cascade (CTC)" not in text and "FF1 of Cascade (CTC): </span>0</span>" in text
     assert re.search(r'he red a <mark style="--c: var\(--s\d\)">boo</mark>', text)
-    # an answer without times is not judged by them
+    # an answer without times is not scored by them
     read = Prediction("text", None, None, 0.9, None, "He read a book.", "a book")
     html = page(tmp_path, [], [example(predictions=(read,))])
     assert "<b>–</b>" in html and "<b>0</b>" not in html and "what it read" in html

@@ -8,26 +8,26 @@ from speechssl.speechbert.data import LONGEST, WordBatches, WordTable, padded
 from speechssl.speechbert.model import WordAutoencoder, WordEncoder
 
 D, E = 6, 10
-SAID = ("silver", "lantern", "peter", "london")
+VOCABULARY = ("silver", "lantern", "peter", "london")
 
 
 @pytest.fixture(scope="module")
 def table(tokenizer):
     """120 words of four kinds, each with its own features that go from one place to another, at different speeds, with noise."""
     rng = np.random.default_rng(0)
-    ends = rng.normal(size=(len(SAID), 2, D)) * 2
-    kinds, lengths = rng.integers(len(SAID), size=120), rng.integers(4, 12, size=120)
+    ends = rng.normal(size=(len(VOCABULARY), 2, D)) * 2
+    kinds, lengths = rng.integers(len(VOCABULARY), size=120), rng.integers(4, 12, size=120)
     way = [np.linspace(*ends[k], n) + 0.2 * rng.normal(size=(n, D)) for k, n in zip(kinds, lengths, strict=True)]
     stops = np.cumsum(lengths)
     rows = np.stack([stops - lengths, stops], 1)
-    return WordTable(np.concatenate(way).astype(np.float16), rows, tuple(SAID[k] for k in kinds), {})
+    return WordTable(np.concatenate(way).astype(np.float16), rows, tuple(VOCABULARY[k] for k in kinds), {})
 
 
-EMBEDDINGS = torch.randn(len(SAID), E, generator=torch.Generator().manual_seed(1))
+EMBEDDINGS = torch.randn(len(VOCABULARY), E, generator=torch.Generator().manual_seed(1))
 
 
 def batches_of(table, count, size, seed=0):
-    kinds = torch.tensor([SAID.index(text) for text in table.texts])
+    kinds = torch.tensor([VOCABULARY.index(text) for text in table.texts])
     return WordBatches(table, np.arange(count), lambda numbers: EMBEDDINGS[kinds[numbers]], size, seed)
 
 
@@ -52,7 +52,7 @@ def test_the_autoencoder_rebuilds_words_and_its_codes_go_to_their_embeddings(tab
     assert seen[-1]["distance"] < 0.2 * seen[0]["distance"]
     assert seen[-1]["rebuilt"] < 0.6 * seen[0]["rebuilt"]
     codes = model.encoder.eval().codes_of(table)
-    assert [SAID[i] for i in torch.cdist(codes, EMBEDDINGS).argmin(1)] == list(table.texts)
+    assert [VOCABULARY[i] for i in torch.cdist(codes, EMBEDDINGS).argmin(1)] == list(table.texts)
 
 
 def test_without_the_pull_codes_stay_away_from_the_embeddings(table):

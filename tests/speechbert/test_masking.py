@@ -114,7 +114,7 @@ def test_the_loss_is_a_mean_over_sequences_of_means_over_positions_and_pieces(mo
 
 
 def test_masked_words_are_learnt_from_text_and_from_speech(model):
-    """Two sentences, written and spoken: a masked word can be told by its place and its neighbours."""
+    """Two sentences, written and spoken: a masked word is known from its place and its neighbours."""
     written = [text(np.arange(k, k + 12)) for k in (5, 20)]
     spoken = [speech(np.arange(k, k + 12), [[5 + n] for n in range(k, k + 12)]) for k in (0, 15)]
     batches = MaskedBatches(written, spoken, SPECIALS, V, N, size=16, window=12)

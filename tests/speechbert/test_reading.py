@@ -23,7 +23,7 @@ def reader(text_encoder):
     return Reader(SpanModel(text_encoder("bert"), CodeEmbedding(nn.Embedding(SPECIALS, 32))).eval(), LAYOUT)
 
 
-def heard(count, seed=0):
+def audio_words(count, seed=0):
     rng = np.random.default_rng(seed)
     starts = np.sort(rng.uniform(0, 10, count))
     return AudioWords(rng.normal(size=(count, 32)).astype(np.float32), starts, starts + 0.1)
@@ -64,24 +64,29 @@ def test_what_cannot_be_learnt_from_is_told():
 
 
 def test_an_answer_lasts_from_its_first_word_to_its_last(reader):
-    question, passage = heard(2), heard(15, 1)
+    question, passage = audio_words(2), audio_words(15, 1)
     (answer,) = answer_codes(reader, [(question, passage)])
     first, last = passage.starts.tolist().index(answer.start), passage.ends.tolist().index(answer.end)
     assert 0 <= last - first < LAYOUT.answer and 0 < answer.confidence <= 1 and answer.text is None
 
 
 def test_many_are_answered_as_one_by_one(reader):
-    passages = [heard(n, n) for n in (1, 4, 20)]
-    items = [(heard(2, 50), passages[0]), (heard(3, 51), passages[2]), (heard(1, 52), passages[1]), (heard(1, 53), passages[2])]
+    passages = [audio_words(n, n) for n in (1, 4, 20)]
+    items = [
+        (audio_words(2, 50), passages[0]),
+        (audio_words(3, 51), passages[2]),
+        (audio_words(1, 52), passages[1]),
+        (audio_words(1, 53), passages[2]),
+    ]
     together = answer_codes(reader, items)
     alone = [answer_codes(reader, [item])[0] for item in items]
     assert [(a.start, a.end) for a in together] == [(a.start, a.end) for a in alone]
 
 
 def test_a_silent_passage_has_an_empty_answer_and_a_silent_question_is_asked_all_the_same(reader):
-    nothing = answer_codes(reader, [(heard(2), heard(0))])[0]
+    nothing = answer_codes(reader, [(audio_words(2), audio_words(0))])[0]
     assert (nothing.start, nothing.end, nothing.confidence) == (0.0, 0.0, 0.0)
-    assert answer_codes(reader, [(heard(0), heard(5))])[0].end > 0
+    assert answer_codes(reader, [(audio_words(0), audio_words(5))])[0].end > 0
     assert answer_codes(reader, []) == []
 
 

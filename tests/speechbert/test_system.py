@@ -27,13 +27,13 @@ def test_a_corpus_is_heard_and_answered_from_end_to_end(trained, corpus, encoder
     assert (cut.name, aligned.name) == ("speechbert", "speechbert-aligned")
     assert cut.card["boundaries"] == "r" and aligned.card["boundaries"] == "those of the corpus"
     for system in (cut, aligned):
-        heard = {r.id: system.encode(r, read_audio(data.path(r))) for r in (*data.passages.values(), *data.questions)}
-        answers = system.answer_all([(heard[q.id], heard[q.passage]) for q in data.questions])
+        encoded = {r.id: system.encode(r, read_audio(data.path(r))) for r in (*data.passages.values(), *data.questions)}
+        answers = system.answer_all([(encoded[q.id], encoded[q.passage]) for q in data.questions])
         for question, answer in zip(data.questions, answers, strict=True):
-            passage = heard[question.passage]
+            passage = encoded[question.passage]
             assert answer.start in passage.starts and answer.end in passage.ends and answer.start < answer.end
             assert 0 < answer.confidence <= 1 and answer.text is None
-    assert heard["p0"].starts.tolist() == [0.05, 0.2, 0.4] and heard["p0"].codes.shape == (3, 32)
+    assert encoded["p0"].starts.tolist() == [0.05, 0.2, 0.4] and encoded["p0"].codes.shape == (3, 32)
 
 
 def test_only_the_times_of_the_recogniser_are_used(trained, encoder, recogniser):
@@ -79,9 +79,9 @@ def test_another_encoder_is_refused(trained, hubert_folder):
 def test_damage_is_named_by_file(trained, encoder, name, damage):
     path = trained / name
     content = path.read_bytes()
-    said = {"card.json": "card|SpeechBERT", "config.json": "config|a reader"}.get(name, name)
+    message = {"card.json": "card|SpeechBERT", "config.json": "config|a reader"}.get(name, name)
     path.unlink() if damage == "missing" else path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"{}")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         load_speechbert(trained, encoder)
 
 

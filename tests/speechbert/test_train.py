@@ -124,11 +124,11 @@ def test_recordings_are_cut_twice_and_what_cannot_be_read_is_set_aside(corpus, f
     data = load_corpus(corpus, "train")
     table = encode_corpus(data, features, recogniser, tmp_path / "features")
     assert set(table.sequences) == {"p0", "p1", "p2", "q0", "q2"} and "set aside q1" in capsys.readouterr().err
-    known, heard = table.sequences["p1"]
-    assert [table.texts[n] for n in known.numbers] == ["lost", "silver", "lantern"] and len(heard.numbers)
+    known, segmented = table.sequences["p1"]
+    assert [table.texts[n] for n in known.numbers] == ["lost", "silver", "lantern"] and len(segmented.numbers)
     samples = read_audio(data.path(data.passages["p1"]))
-    assert heard.starts.tolist() == [w.start for w in recognised(recogniser, samples)]
-    again = encode_corpus(data, SimpleNamespace(grid=features.grid), None, tmp_path / "features")  # nothing is heard again
+    assert segmented.starts.tolist() == [w.start for w in recognised(recogniser, samples)]
+    again = encode_corpus(data, SimpleNamespace(grid=features.grid), None, tmp_path / "features")  # nothing is encoded again
     assert np.array_equal(again.rows, table.rows) and np.array_equal(again.features, table.features)
 
 
@@ -137,7 +137,7 @@ def test_words_alone_can_be_learnt_of_a_corpus_without_questions_that_have_answe
     with pytest.raises(InputError, match=r"no usable answerable question.*--no-spans"):
         train_speechbert(
             corpus, SimpleNamespace(card=features.card), tmp_path / "spans", options(1, 1, 1)
-        )  # before anything is heard
+        )  # before anything is encoded
     train_speechbert(corpus, features, tmp_path / "out", replace(options(1, 1, 1), spans=False))
     card = load_weights(tmp_path / "out")[3]
     assert list(card["training"]) == ["masked", "words"] and card["examples"] == 0

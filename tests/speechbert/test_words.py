@@ -24,8 +24,8 @@ def recordings(draw):
 
 
 def test_words_come_in_order_of_time_and_none_is_empty():
-    heard = [TimedWord("b", 0.5, 0.9, 1.0), TimedWord("", 0.2, 0.2, 1.0), TimedWord("a", 0.1, 0.4, 0.5)]
-    assert spans_of(heard) == (Span("a", 0.1, 0.4), Span("b", 0.5, 0.9))
+    recognised = [TimedWord("b", 0.5, 0.9, 1.0), TimedWord("", 0.2, 0.2, 1.0), TimedWord("a", 0.1, 0.4, 0.5)]
+    assert spans_of(recognised) == (Span("a", 0.1, 0.4), Span("b", 0.5, 0.9))
 
 
 def test_words_meet_in_the_middle_of_a_short_gap_and_stay_apart_in_a_long_one():
@@ -47,9 +47,9 @@ def test_widened_words_hold_their_own_keep_their_order_and_stay_in_the_recording
 
 def test_a_word_is_taken_for_the_one_it_covers_by_half():
     known = (Span("silver", 0.0, 1.0), Span("lantern", 1.0, 2.0))
-    heard = (Span("x", 0.05, 0.95), Span("y", 0.6, 1.4), Span("z", 1.0, 1.4), Span("z", 1.4, 2.0))
-    assert [w.text for w in matched(heard, known)] == ["silver", "", "", "lantern"]
-    assert [(w.start, w.end) for w in matched(heard, known)] == [(w.start, w.end) for w in heard]
+    recognised = (Span("x", 0.05, 0.95), Span("y", 0.6, 1.4), Span("z", 1.0, 1.4), Span("z", 1.4, 2.0))
+    assert [w.text for w in matched(recognised, known)] == ["silver", "", "", "lantern"]
+    assert [(w.start, w.end) for w in matched(recognised, known)] == [(w.start, w.end) for w in recognised]
 
 
 def test_words_of_nothing_known_have_no_text():

@@ -69,13 +69,13 @@ def test_released_takes_the_ids_from_5_in_order():
 
 
 @pytest.mark.parametrize(
-    ("fifth", "said"),
+    ("fifth", "message"),
     [("[unused4]", r"5, \[unused4\]"), ("madeupword0000", "madeupword"), ("<mask>", "<mask>"), (None, "which it does not have")],
 )
-def test_released_is_refused_where_these_ids_are_no_text(fifth, said):
+def test_released_is_refused_where_these_ids_are_no_text(fifth, message):
     made = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", *([fifth, "Ġthe"] if fifth else []))
     made.add_special_tokens({"mask_token": "<mask>"} if fifth == "<mask>" else {})
-    with pytest.raises(InputError, match=f"ids 5 to 6, of which . are no tokens of text .*{said}.*most-frequent"):
+    with pytest.raises(InputError, match=f"ids 5 to 6, of which . are no tokens of text .*{message}.*most-frequent"):
         assign_tokens(made, 2, "released")
 
 

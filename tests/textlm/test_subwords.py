@@ -29,7 +29,7 @@ def pinyin():
     pytest.importorskip("pypinyin", reason="sub-word units of Chinese need speechssl[chinese]")
 
 
-def heard(units: SubwordUnits, tokenizer: PreTrainedTokenizerFast, text: str) -> torch.Tensor:
+def subword_ids(units: SubwordUnits, tokenizer: PreTrainedTokenizerFast, text: str) -> torch.Tensor:
     """(S, E) of the tokens of a text, after the output has learnt something."""
     torch.manual_seed(1)
     torch.nn.init.normal_(units.output.weight)
@@ -38,7 +38,7 @@ def heard(units: SubwordUnits, tokenizer: PreTrainedTokenizerFast, text: str) ->
 
 def test_characters_that_sound_alike_have_one_embedding_and_the_tone_counts(pinyin):
     tokenizer = character_tokenizer([HOMOPHONES])
-    found = heard(subword_units(tokenizer, "pinyin", len(tokenizer), 8), tokenizer, "背贝北京晶")
+    found = subword_ids(subword_units(tokenizer, "pinyin", len(tokenizer), 8), tokenizer, "背贝北京晶")
     assert torch.equal(found[0], found[1]) and torch.equal(found[3], found[4])
     assert not torch.equal(found[0], found[2]) and not torch.equal(found[0], found[3])
 
@@ -49,7 +49,7 @@ def test_what_is_not_chinese_has_no_pinyin_and_specials_have_none(pinyin):
     assert units.tokens.shape[0] == len(tokenizer) + 5
     silent = {token for token, i in tokenizer.get_vocab().items() if not units.tokens[i].any()}
     assert silent == {"[UNK]", "[MASK]", "[CLS]", "[SEP]", "[PAD]", "a", "3", "。"}
-    assert not heard(units, tokenizer, "a3。").any()
+    assert not subword_ids(units, tokenizer, "a3。").any()
 
 
 def test_the_order_of_units_counts_and_padding_does_not():

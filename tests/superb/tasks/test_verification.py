@@ -390,7 +390,7 @@ def test_a_det_curve_of_few_points(count):
     ("scores", "same"),
     [([1, 2], [True, True]), ([1, 2], [False, False]), ([1, float("nan")], [True, False]), ([1], [True, False]), ([], [])],
 )
-def test_what_cannot_be_judged(scores, same):
+def test_what_cannot_be_scored(scores, same):
     with pytest.raises(ValueError):
         ErrorCurve.of_scores(scores, same)
 
