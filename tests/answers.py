@@ -98,7 +98,7 @@ def values(w: Path) -> dict[str, Any]:
     for folder in ("units-fp32", "units-bf16", "units-int8", "units"):
         for part in sorted((w / folder).rglob("*.parquet")):
             for row in pq.read_table(part, use_threads=False).to_pylist():
-                found[f"{folder}/{row['id']}"] = hashlib.sha256(json.dumps([row["units"], row["durations"]]).encode()).hexdigest()
+                found[f"{folder}/{row['id']}"] = hashlib.sha256(json.dumps([row["units"], row["lengths"]]).encode()).hexdigest()
     for path in sorted((w / "qa/predictions").rglob("*.json")):
         predictions = json.loads(path.read_text())
         name = f"{path.parent.name}/{path.stem}"
@@ -110,6 +110,7 @@ def values(w: Path) -> dict[str, Any]:
             row = json.loads(line)
             if row["metric"].startswith(("seconds", "x_", "ratio")):  # how long it took
                 continue
+            row["encoder"] = str(row["encoder"]).removeprefix(f"{w.name}/")
             about = "/".join(str(row[key]) for key in ("system", "encoder", "condition", "snr_db", "metric"))
             found |= {f"{folder}/{about}/{key}": row[key] for key in ("value", "low", "high", "n", "drawn", "groups")}
     for report in sorted((*w.glob("prepared/*"), *w.glob("real/*"))):
