@@ -19,6 +19,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,9 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     for folder in (root / name, root / name.split("/")[-1]):
         if folder.is_dir():
             return folder
+    shipped = sorted(path.parent.relative_to(SHIPPED).as_posix() for path in SHIPPED.glob("*/*/config.json"))
+    if near := get_close_matches(name, shipped, 1, 0.8):
+        raise InputError(f"found no {what} at {name}; did you mean {near[0]}, which ships?")
     snapshot = _hub_snapshot(name)
     if isinstance(snapshot, Path):
         return snapshot

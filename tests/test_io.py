@@ -208,6 +208,11 @@ def test_what_cannot_be_on_the_hub_is_not_looked_for_there(name: str) -> None:
         checkpoint_folder(name or "/no/" + name, "text encoder")
 
 
+def test_a_mistyped_shipped_name_is_corrected() -> None:
+    with pytest.raises(InputError, match=r"no speech encoder at minisqa-en-robust/encodr; did you mean minisqa-en-robust/encoder"):
+        checkpoint_folder("minisqa-en-robust/encodr", "speech encoder")
+
+
 def test_a_variable_that_names_no_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODELS, str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match=f"{MODELS} names .*nowhere, which is not a folder"):

@@ -291,6 +291,7 @@ class Versions:
     distort: str | None = option(None, "kinds of noise, see `speechssl pretrain continue --help`; default: none")
     noise: tuple[str, ...] | None = option(None, "recordings of noise: musan, rir, or a NAME in --distort", metavar="NAME=FOLDER")
     snr: tuple[float, float] = option((-10.0, 10.0), "range in dB, drawn uniformly", metavar=("LOW", "HIGH"))
+    snr_over: SnrOver = option("active", SNR_OVER)
     distorted: Share = option(1.0, "share of the crops that is distorted, in each version independently")
     noise_cache: Path | None = option(None, "folder that keeps decoded and generated noise; default: noise/ beside OUT")
 
@@ -350,9 +351,13 @@ class Spin:
         if self.versions.distort:
             shares, cache = (self.versions.distorted,) * 2, self.versions.noise_cache or self.out.parent / "noise"
             sources = noise_folders(self.versions.noise or ())
-            distort = parse_distortions(
-                self.versions.distort, sources, seed=self.training.seed, probability=shares, snr=self.versions.snr, cache=cache
-            )
+            options = {
+                "seed": self.training.seed,
+                "probability": shares,
+                "snr": self.versions.snr,
+                "snr_over": self.versions.snr_over,
+            }
+            distort = parse_distortions(self.versions.distort, sources, cache=cache, **options)
         names = {field.name for field in fields(SpinOptions)} - {"distort", "training", "trained"}
         given = {name: values[name] for name in names & values.keys()}
         options = SpinOptions(**given, training=self.training, trained=self.trained or None, distort=distort)

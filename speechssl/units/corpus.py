@@ -339,9 +339,8 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
     if len(failed) == len(recordings):
         for path in (out / "card.json", *(shard.path(out) for shard in shards)):
             path.unlink(missing_ok=True)
-        raise InputError(
-            f"no units could be extracted from the {len(failed)} recordings; see the reasons in {out / 'failed.jsonl'}"
-        )
+        what = "the recording" if len(failed) == 1 else f"the {len(failed)} recordings"
+        raise InputError(f"no units could be extracted from {what}; see the reasons in {out / 'failed.jsonl'}")
     card = {
         "what": "units",
         "made_from": maker.extractor.card | source,
