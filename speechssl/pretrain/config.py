@@ -346,18 +346,15 @@ class Spin:
                 "--codebook and --teacher-layer are of a teacher's pseudo-labels; name the --teacher, or leave them out"
             )
         if self.versions.distort is None and (self.versions.noise or self.versions.noise_cache):
-            raise InputError("--noise and --noise-cache would change nothing without --distort; give that too, or neither")
+            raise InputError("--noise and --noise-cache have no effect without --distort; give it too, or leave them out")
         distort = None
         if self.versions.distort:
             shares, cache = (self.versions.distorted,) * 2, self.versions.noise_cache or self.out.parent / "noise"
             sources = noise_folders(self.versions.noise or ())
-            options = {
-                "seed": self.training.seed,
-                "probability": shares,
-                "snr": self.versions.snr,
-                "snr_over": self.versions.snr_over,
-            }
-            distort = parse_distortions(self.versions.distort, sources, cache=cache, **options)
+            snr, snr_over, seed = self.versions.snr, self.versions.snr_over, self.training.seed
+            distort = parse_distortions(
+                self.versions.distort, sources, seed=seed, probability=shares, snr=snr, cache=cache, snr_over=snr_over
+            )
         names = {field.name for field in fields(SpinOptions)} - {"distort", "training", "trained"}
         given = {name: values[name] for name in names & values.keys()}
         options = SpinOptions(**given, training=self.training, trained=self.trained or None, distort=distort)
