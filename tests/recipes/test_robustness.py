@@ -222,13 +222,13 @@ def check_downstream(out: Path, log: str) -> None:
     names = {name for _, name, *_ in chosen}
     assert [what for what, *_ in chosen] == ["dat", "dat", "both"] and names <= tried
     evaluated = {path.parent.name for path in out.glob("*/results.jsonl")}
-    assert evaluated == {"clean", "continual", "distorted-head", "distorted", *names, f"both-{chosen[-1][1]}"}
+    assert evaluated == {"clean", "continual", "distorted-head", "distorted", "more-distorted", *names, f"both-{chosen[-1][1]}"}
     assert all(any(out.glob(f"{arm}/heads/*/ks/seed-0/card.json")) for arm in tried)
     for arm in evaluated:
         rows = read_rows(out / arm / "results.jsonl")
         assert {(r.condition, r.snr_db) for r in rows if r.metric in ("acc", "wer")} == CONDITIONS
     printed = [line for line in log.splitlines() if line.startswith("| ") and "(`" in line]
-    assert len(printed) == 7 and "chosen on dev: dat-binary-" in log
+    assert len(printed) == 8 and "chosen on dev: dat-binary-" in log
 
 
 def check_grid(exp: Path, tasks: set[tuple[str, str]]) -> None:
