@@ -38,6 +38,7 @@ def test_answers_lie_in_the_passage(speech: tuple[Path, Path]) -> None:
     assert answers["cascade-ctc"].text is not None
 
 
+@pytest.mark.slow
 def test_command_prints_times_and_says_which_models(speech: tuple[Path, Path], tmp_path: Path, capsys) -> None:
     clip = tmp_path / "clip.wav"
     code = main(["answer", "--passage", str(speech[0]), "--question", str(speech[1]), "--systems", "dual", "--clip", str(clip)])

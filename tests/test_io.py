@@ -321,6 +321,7 @@ def test_the_hub_gives_one_format_and_its_cache_serves_without_it(hub: tuple[Ask
     assert "Retrying" not in other.stderr
 
 
+@pytest.mark.slow
 def test_older_checkpoints_have_pytorch_weights(hub: tuple[Ask, ThreadingHTTPServer]) -> None:
     del _Hub.files["model.safetensors"]
     ask, _ = hub

@@ -57,6 +57,7 @@ def test_missing_parts_are_named(models: Path, damage: str, system: str, message
         load_systems(models, [system])
 
 
+@pytest.mark.slow
 def test_parts_that_are_missing_or_do_not_belong_together_are_refused(models: Path):
     def change(name: str, **values) -> None:
         card = models / name
@@ -90,6 +91,7 @@ def test_a_reader_of_units_that_were_carried_over_loads_and_of_others_does_not(m
             load_systems(models, ["dual"])
 
 
+@pytest.mark.slow
 def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(models: Path):
     shutil.rmtree(models / "encoder")
     text, given = load_systems(model_folder(models), ["text", "cascade-given"])

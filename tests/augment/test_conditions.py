@@ -100,6 +100,7 @@ CONDITIONS = ["pink@10", "gaussian@0", "babble@5", "reverb@0.4", "pitch@3", "ban
 CONDITIONS += ["held-out@5", "r", "codec@mp3:16", "codec@opus:12", "reverb@0.3+pink@5+codec@opus:24"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", CONDITIONS)
 @pytest.mark.parametrize("n", [800, 16_001])
 def test_length_and_type_are_kept_and_the_input_is_not_touched(text: str, n: int, voices: tuple[Path, ...]) -> None:

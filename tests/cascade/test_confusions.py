@@ -112,6 +112,7 @@ def test_the_seed_and_the_name_of_a_text_decide_and_rates_out_of_range_are_refus
             model.simulate(["the"], wer, "p")
 
 
+@pytest.mark.slow
 def test_chinese_errs_by_character():
     rng = random.Random(0)
     characters = "臺北市是一個大的城有很多人住在這裡山水天地"
@@ -128,6 +129,7 @@ def test_mandarin_is_what_the_rules_of_texts_call_so():
         spelt_words("Vahcuengh", "zha")
 
 
+@pytest.mark.slow
 def test_a_chinese_character_that_the_fit_has_not_seen_is_taken_for_one_that_sounds_alike():
     pytest.importorskip("pypinyin")
     alike = {"是": "事", "市": "式", "城": "成", "人": "仁", "在": "再"}
@@ -140,6 +142,7 @@ def test_a_chinese_character_that_the_fit_has_not_seen_is_taken_for_one_that_sou
     assert set(spoken) == {"工", "公"} and spoken.count("公") > 100
 
 
+@pytest.mark.slow
 def test_fits_of_nothing_of_deletions_alone_and_of_an_empty_reference(monkeypatch):
     monkeypatch.setattr("speechssl.cascade.confusions._WORDS", 600)  # of the calibration
     with pytest.raises(InputError, match="no error in 1 recognised texts"):

@@ -124,6 +124,7 @@ def test_ctc_long_audio_and_audio_without_a_frame(ctc_folder):
     assert recogniser.transcribe(noise(0.02)).words == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language, separator", [("en", " "), ("zh", ""), (None, " ")])
 def test_whisper_words_have_times_inside_the_audio(whisper_folder, language, separator):
     recogniser = HuggingFaceRecogniser(whisper_folder, language=language, separator=separator, name="w")

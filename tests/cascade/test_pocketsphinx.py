@@ -53,18 +53,21 @@ def test_words_are_clean_in_order_and_inside_the_audio(recogniser, speech):
     assert all(0 <= w.confidence <= 1 for w in words)
 
 
+@pytest.mark.slow
 def test_an_utterance_does_not_depend_on_the_one_before(recogniser, speech):
     first = recogniser.transcribe(speech[0])
     recogniser.transcribe(speech[1] * 0.3)
     assert recogniser.transcribe(speech[0]) == first
 
 
+@pytest.mark.slow
 def test_threads_hear_side_by_side_what_one_hears_alone(recogniser, speech):
     alone = [recogniser.transcribe(samples) for samples in speech]
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(recogniser.transcribe, speech * 3)) == alone * 3
 
 
+@pytest.mark.slow
 def test_pieces_of_long_audio_are_heard_as_if_alone(recogniser, speech, monkeypatch):
     monkeypatch.setattr("speechssl.cascade.engines.LONGEST", 4.0)
     parts = [np.pad(x, (0, int(3.5 * RATE) - len(x))) for x in speech]  # 3.5 s each, the rest of it silent

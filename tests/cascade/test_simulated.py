@@ -85,6 +85,7 @@ def test_errors_that_were_not_fitted_are_asked_for():
         load_systems(model_folder("minisqa-en-robust"), ["cascade-simulated@30"])
 
 
+@pytest.mark.slow
 def test_a_smaller_recogniser_has_its_own_name(tmp_path):
     folder = shutil.copytree(model_folder("minisqa-en-robust"), tmp_path / "models")
     shutil.copytree(folder / "ctc", folder / "ctc-small")

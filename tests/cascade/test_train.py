@@ -32,6 +32,7 @@ def corpus(mini_corpus):
     return with_words(mini_corpus(), [["Don't!", 0.0, 0.2], ["go", 0.2, 0.4], ["--", 0.4, 0.45]])
 
 
+@pytest.mark.slow
 def test_a_head_is_trained_once_and_fits_its_encoder(corpus, encoder, tmp_path):
     made = train_ctc(corpus, encoder, tmp_path / "ctc", options())
     card = json.loads((tmp_path / "ctc/card.json").read_text())

@@ -692,6 +692,7 @@ def test_recordings_that_may_be_of_two_splits_are_refused(dev, tmp_path):
 # ---- the real files
 
 
+@pytest.mark.slow
 def test_the_real_dev_table(shared, tmp_path):
     facts, corpus, _ = prepared(shared("nmsqa", "dev.parquet").parent, tmp_path)
     assert facts["questions"] == {"read": 10_570, "kept": 10_570, "set_aside": 0, "published": 10_570, "agrees": True}
@@ -704,6 +705,7 @@ def test_the_real_dev_table(shared, tmp_path):
     assert max(len(n) for n in read_json(shared("nmsqa", "dev_segment_id.json")).values()) == 26
 
 
+@pytest.mark.slow
 def test_every_real_time_of_dev_is_paired_with_a_text(shared):
     """As if every sentence were as long as its last time says: the readings and pairs of all 17,155 times."""
     counts = Counter()
@@ -720,6 +722,7 @@ def test_every_real_time_of_dev_is_paired_with_a_text(shared):
     assert np.mean([2.5 < rate < 35 for rate in rates]) > 0.985 and 14 < np.median(rates) < 16  # letters a second, as people speak
 
 
+@pytest.mark.slow
 def test_a_real_recording_as_the_fifth_sentence(shared, tmp_path):
     """The words "the Master" at [7.44, 8.14) of the only real recording are found again in the joined passage."""
     mp3, root = shared("nmsqa", "context-34_4_4.mp3"), tmp_path / "nmsqa"

@@ -140,6 +140,7 @@ def test_another_folder_is_one_sentence(tmp_path, source, squad_json):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_real_text_questions(shared, tmp_path):
     facts = prepare_odsqa(shared("odsqa"), tmp_path / "out")["splits"]["test-textq"]
     assert facts["passages"] == {"read": 606, "kept": 606, "set_aside": 0, "published": 606, "agrees": True}

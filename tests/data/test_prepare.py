@@ -110,6 +110,7 @@ def test_nothing_is_made_of_what_lies_beyond(tmp_path, squad_json, recording):
     assert prepare_squad(source, tmp_path / "all", Wanted(passages=9))["splits"]["dev"]["passages"]["kept"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prepare", "where", "split", "passages", "questions"),
     [

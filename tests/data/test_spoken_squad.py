@@ -107,6 +107,7 @@ def test_another_folder_is_one_sentence(tmp_path, squad_json):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_real_clean_test(shared, tmp_path):
     report = prepare_spoken_squad(shared("spoken_squad"), tmp_path / "out")
     facts = report["splits"]["test"]

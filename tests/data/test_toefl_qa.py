@@ -209,6 +209,7 @@ def test_spoken_it_has_audio_everywhere(source, tmp_path):
     assert [w.text for w in corpus.passages["tpo_1-conversation_1"].words][:5] == ["hi,", "um,", "i", "need", "help."]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("split", "stories", "asked", "several"), [("train", 150, 717, 101), ("dev", 24, 124, 16)])
 def test_the_real_files_give_the_published_counts(shared, tmp_path, split, stories, asked, several):
     facts = prepare_toefl_qa(shared("toefl_qa", "data", split), tmp_path / "out")["splits"][split]

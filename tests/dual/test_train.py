@@ -114,6 +114,7 @@ def test_a_reader_of_units_from_before_there_was_a_precision_goes_on(corpus, tmp
         dual_from(start, corpus, tmp_path, "other")
 
 
+@pytest.mark.slow
 def test_a_reader_goes_on_with_units_that_were_carried_over_from_its_own_and_with_no_others(corpus, tmp_path):
     start = dual(corpus, tmp_path, "start")
     rewrite_made_from(tmp_path, ("carried", "b"), codebook="carried", encoder="another")

@@ -319,6 +319,7 @@ def test_a_weight_without_a_place_and_a_second_encoder_are_refused(base, tmp_pat
         load_encoder(tmp_path / "x.pt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
 def test_any_weight_that_is_missing_is_named(base, tmp_path, kind):
     state = renamed(base, kind)
@@ -329,6 +330,7 @@ def test_any_weight_that_is_missing_is_named(base, tmp_path, kind):
             load_encoder(tmp_path / "x.pt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
 def test_any_weight_of_another_shape_is_refused(base, tmp_path, kind):
     state = renamed(base, kind)

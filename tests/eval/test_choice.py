@@ -270,6 +270,7 @@ def test_what_was_published_stands_in_the_report(corpus, tmp_path):
 TOEFL = Path(__file__).parents[3] / "shared" / "data" / "toefl_qa"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TOEFL.is_dir(), reason="the questions of TOEFL-QA are not here (../shared/data/toefl_qa)")
 def test_baselines_of_toefl_qa_and_what_was_published_beside_them(tmp_path, capsys):
     from speechssl.data.toefl_qa import prepare_toefl_qa
@@ -287,6 +288,7 @@ def test_baselines_of_toefl_qa_and_what_was_published_beside_them(tmp_path, caps
 # ---- end to end
 
 
+@pytest.mark.slow
 def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer, capsys):
     """Prepared, extracted, trained on units and on words, and evaluated with the encoder and the recogniser that ship."""
     pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')

@@ -94,6 +94,7 @@ def test_a_split_that_a_set_does_not_have_is_refused_before_a_head_is_trained(mo
     assert not (tmp_path / "ks").exists()
 
 
+@pytest.mark.slow
 def test_an_encoder_without_a_recogniser_gets_one_of_the_seed(models, corpus, tmp_path):
     for name, seed in (("alone", 0), ("models", 3)):
         subject = load_tested(name, str(models if name == "models" else models / "encoder"))

@@ -40,6 +40,7 @@ class Failing:
         return Transcript((TimedWord("goat", 0, 1, 1), TimedWord("sails", 0, 1, 1)))
 
 
+@pytest.mark.slow
 def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(corpus, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(recogniser_errors, "shared_encoder", lambda folder: None)
     monkeypatch.setattr(recogniser_errors, "load_recogniser", lambda *_: (Failing(), "0123"))
@@ -52,6 +53,7 @@ def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(corpus, tmp
     assert "2 texts" in fit_on_corpus(Confusions(corpus=corpus, out=tmp_path / "out", workers=1, seed=1))
 
 
+@pytest.mark.slow
 def test_transcripts_of_the_corpus_will_do(corpus, tmp_path):
     printed = fit_on_corpus(Confusions(corpus=corpus, out=tmp_path, models="none", asr="given"))
     assert "1 texts with a WER of 25.0 % (25.0 % substituted, 0.0 %" in printed

@@ -102,6 +102,7 @@ def test_the_whole_grid(tmp_path, plan):
     assert utterances == {f"u{i}" for i in range(9)}
 
 
+@pytest.mark.slow
 def test_tables_name_the_tasks_of_synthetic_speech(tmp_path, plan):
     out = tmp_path / "out"
     assert "Synthetic" not in run_robustness(plan, makers(tmp_path / "audio"))
@@ -112,6 +113,7 @@ def test_tables_name_the_tasks_of_synthetic_speech(tmp_path, plan):
     assert (out / "tables.md").read_text().count("Synthetic speech: ks, asr.") == len(tables) + 1
 
 
+@pytest.mark.slow
 def test_snrs_over_the_whole_signal_are_another_grid_and_the_tables_say_so(tmp_path, plan):
     out = tmp_path / "out"
     assert "whole signal" not in run_robustness(plan, makers(tmp_path / "audio"))
@@ -122,6 +124,7 @@ def test_snrs_over_the_whole_signal_are_another_grid_and_the_tables_say_so(tmp_p
     assert changed == {path for path in before if "clean" not in path.name} and len(changed) < len(before)
 
 
+@pytest.mark.slow
 def test_the_same_command_again_changes_nothing(tmp_path, plan):
     out = tmp_path / "out"
     text = run_robustness(plan, makers(tmp_path / "audio"))
@@ -133,6 +136,7 @@ def test_the_same_command_again_changes_nothing(tmp_path, plan):
     assert scores and all(p.stat().st_mtime_ns == before[p][0] for p in scores)
 
 
+@pytest.mark.slow
 def test_a_head_that_was_made_again_leaves_no_row_of_the_old_one(tmp_path, plan):
     out = tmp_path / "out"
 
@@ -145,6 +149,7 @@ def test_a_head_that_was_made_again_leaves_no_row_of_the_old_one(tmp_path, plan)
         assert len(rows) == len({r.key[:-1] for r in rows}) == 2 * 5
 
 
+@pytest.mark.slow
 def test_another_condition_leaves_the_cells_that_are_there(tmp_path, plan):
     out = tmp_path / "out"
     run_robustness(plan, makers(tmp_path / "audio"))
@@ -154,6 +159,7 @@ def test_another_condition_leaves_the_cells_that_are_there(tmp_path, plan):
     assert len(list((out / "scores").rglob("*.json"))) == len(before) + 4
 
 
+@pytest.mark.slow
 def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(tmp_path, plan):
     """Even where the recordings have the same names."""
     out, made = tmp_path / "out", []
@@ -193,6 +199,7 @@ def test_every_task_of_the_lecture_can_be_made():
     assert set(MAKERS) == {"ks", "ic", "sid", "style", "asr", "units", "dual", "speechbert", "cascade-ctc"}
 
 
+@pytest.mark.slow
 def test_a_report_needs_no_corpus_of_questions(tmp_path, plan):
     out = tmp_path / "out"
     run_robustness(plan, makers(tmp_path / "audio"))
@@ -213,6 +220,7 @@ def test_a_report_of_questions_alone_asks_for_their_corpus(tmp_path, plan):
         write_report(Report(out=out, examples=2, conditions=("clean",)))
 
 
+@pytest.mark.slow
 def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
     """Units, DUAL and the cascade share an encoder, and a manifest without labels gives units."""
     (tmp_path / "own.txt").write_text(f"{corpus}/test/audio/p0.flac\n{corpus}/test/audio/q0.flac\n")
@@ -225,6 +233,7 @@ def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
     assert "What DUAL and the cascade keep of their clean FF1" in text
 
 
+@pytest.mark.slow
 def test_units_of_clean_speech_are_kept_by_split(tmp_path, corpus):  # noqa: F811
     shutil.copytree(corpus / "test", corpus / "dev", ignore=shutil.ignore_patterns("audio"))
     shipped, on_dev = {"baseline": "minisqa-en-robust"}, {"seen": (), "unseen": ("dev",), "snr": (5.0,)}

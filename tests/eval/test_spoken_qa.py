@@ -469,6 +469,7 @@ def test_transcripts_of_the_corpus_are_read_with_written_questions(given: Path, 
     assert rows["f1"].value > 0 and rows["f1"].n == 1
 
 
+@pytest.mark.slow
 def test_the_table_says_where_snrs_are_over_the_whole_signal(given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = Row("dual", "", "pink", 5.0, "ff1", 1.0, None, None, 1, 0, "")
     monkeypatch.setattr(spoken_qa, "evaluate", lambda *_: [row])

@@ -49,6 +49,7 @@ def made(out):
     }
 
 
+@pytest.mark.slow
 def test_a_run_leaves_everything_and_repeats_nothing(plan, tmp_path):
     out = tmp_path / "out"
     printed = run_superb(out, plan)
@@ -229,6 +230,7 @@ def test_measures_of_folds_are_averaged_and_their_confusions_added_up():
     assert (found.value, found.n) == (70.0, 30) and found.high - found.value == pytest.approx(6 / 3**0.5)
 
 
+@pytest.mark.slow
 def test_a_damaged_score_is_made_again(plan, tmp_path):
     alone = replace(plan, data={"ks": plan.data["ks"]})
     printed = run_superb(tmp_path, alone)
@@ -269,6 +271,7 @@ def test_tasks_on_the_same_recordings_share_their_states(plan, encoder, tmp_path
     assert folders[0] == folders[1] != cache.folder(one.data, ("train", "dev"), cache.options(True))
 
 
+@pytest.mark.slow
 def test_a_full_disk_in_the_middle_is_reported_and_the_next_run_goes_on(plan, tmp_path, monkeypatch):
     alone = replace(plan, data={"pr": plan.data["pr"]})
     run_superb(tmp_path / "whole", alone)
@@ -294,6 +297,7 @@ def test_a_full_disk_in_the_middle_is_reported_and_the_next_run_goes_on(plan, tm
     assert values[0] == values[1]
 
 
+@pytest.mark.slow
 def test_folds_are_averaged(plan, tmp_path):
     for fold in (1, 2):
         labelled(tmp_path / f"folds/er/fold-{fold}", "er")

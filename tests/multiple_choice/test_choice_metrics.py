@@ -20,6 +20,7 @@ def questions(draw):
     return question(options, sorted(draw(st.sets(st.integers(0, len(options) - 1), min_size=1))))
 
 
+@pytest.mark.slow
 @given(questions(), st.data())
 def test_only_the_right_set_scores_in_any_order(asked, data):
     picked = data.draw(st.sets(st.integers(0, len(asked.options) - 1)))

@@ -67,6 +67,7 @@ def set_accuracy(folder, corpus):
     return np.mean([chosen(s, len(e.correct)) == e.correct for s, e in zip(scores, found, strict=True)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("combine", ["attention", "log-sum-exp"])
 def test_a_tiny_corpus_is_learnt_whole(corpus, tmp_path, combine):
     train_choice_text(corpus, tmp_path / "out", options(training=training(40, 5e-3), batch=8, windows=0, combine=combine))

@@ -95,6 +95,7 @@ def options(steps=2, rate=1e-3, **changes):
     return ChoiceOptions(**{"training": training, "batch": 8, "windows": 0, "window": 6, "stride": 3, "asked": 8} | changes)
 
 
+@pytest.mark.slow
 def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     out = tmp_path / "out"
     train_choice_speechbert(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
@@ -115,6 +116,7 @@ def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     assert spoken.hearer.count == count and not (out / "codes.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(spoken, start, tmp_path, dies_at):
     with dies_at(ChoiceBatches, 3):
         train_choice_speechbert(spoken.root, tmp_path / "killed", spoken.hearer, start, options(4))

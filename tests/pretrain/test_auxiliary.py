@@ -126,6 +126,7 @@ def test_alternating_trains_the_classifier_in_even_steps_and_the_encoder_in_odd_
 # ---- a toy whose encoder shows the domain, and no longer does
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [None, "reversal", "alternating"])
 def test_with_an_adversary_the_domain_is_chance_and_the_task_is_still_learnt(mode):
     """Four numbers, one of the class and one of the domain, through a linear encoder whose output is noisy. The classifier learns

@@ -150,6 +150,7 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_weights(name,
     assert all((name in row) is there for row in curve(whole).values() for name, there in wanted.items())
 
 
+@pytest.mark.slow
 def test_a_run_killed_while_its_result_is_written_writes_it_again(hubert, mini_corpus, tmp_path, monkeypatch):
     root, out = mini_corpus(), tmp_path / "out"
 
@@ -173,6 +174,7 @@ def test_a_run_killed_while_its_result_is_written_writes_it_again(hubert, mini_c
 # ---- HuBERT
 
 
+@pytest.mark.slow
 def test_what_continues_is_a_folder_of_its_own_that_names_its_distortions(hubert, mini_corpus, tmp_path):
     found = pretrain(mini_corpus(), tmp_path / "one", hubert_options(hubert, save_bf16=True, **BOTH))
     out = tmp_path / "one/encoder"
@@ -211,6 +213,7 @@ def test_the_same_codebook_goes_on_with_its_head_and_another_k_is_reported(huber
     assert load_file(tmp_path / "three/encoder" / NAME)["labels"].shape == (8, 8)
 
 
+@pytest.mark.slow
 def test_targets_of_other_frames_or_another_precision_are_not_shared(hubert, hubert_folder, mini_corpus, tmp_path):
     """A given codebook does not tell them apart."""
     root, training = mini_corpus(), replace(TRAINING, steps=1)
@@ -238,6 +241,7 @@ def test_what_cannot_be_added_is_refused_before_any_work_and_nothing_is_left(hub
         assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_other_options_are_refused_and_named(hubert, mini_corpus, tmp_path):
     root = mini_corpus()
     pretrain(root, tmp_path / "out", hubert_options(hubert, **BOTH))
@@ -252,6 +256,7 @@ def test_other_options_are_refused_and_named(hubert, mini_corpus, tmp_path):
             pretrain(root, tmp_path / "out", hubert_options(hubert, **BOTH | change))
 
 
+@pytest.mark.slow
 def test_a_batch_with_a_gradient_that_is_not_finite_is_named_and_dropped(hubert, mini_corpus, tmp_path, capsys):
     class Broken:
         """Noise that is no number, once."""
@@ -271,6 +276,7 @@ def test_a_batch_with_a_gradient_that_is_not_finite_is_named_and_dropped(hubert,
 # ---- wav2vec 2.0
 
 
+@pytest.mark.slow
 def test_a_wav2vec2_that_continued_is_transformers_own_folder(wav2vec2, mini_corpus, tmp_path, capsys):
     found = pretrain(mini_corpus(), tmp_path / "out", wav2vec2_options(wav2vec2, **BOTH))
     folder = tmp_path / "out/encoder"
@@ -290,6 +296,7 @@ def test_a_wav2vec2_that_continued_is_transformers_own_folder(wav2vec2, mini_cor
     assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
 
 
+@pytest.mark.slow
 def test_the_quantiser_gets_the_clean_signal_and_the_context_the_distorted(wav2vec2, mini_corpus, tmp_path, monkeypatch):
     seen = []
     forward = Wav2Vec2Pretraining.forward

@@ -100,6 +100,7 @@ def test_the_read_out_is_the_arg_max_of_the_codebook(model):
     np.testing.assert_array_equal(Codebook(weights, {}, offsets=offsets).assign(hidden), expected.numpy())
 
 
+@pytest.mark.slow
 def test_a_run_leaves_an_encoder_and_its_units(mini_corpus, hubert_folder, tmp_path):
     start = hubert_folder("layer")
     encoder = spin(mini_corpus(), tmp_path / "out", options(start))
@@ -156,6 +157,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_weights(mini_corpus, hubert_folder, tmp_path, monkeypatch):
     start, corpus = hubert_folder("layer"), mini_corpus()
     whole = spin(corpus, tmp_path / "whole", options(start))

@@ -113,6 +113,7 @@ def test_the_loss_is_a_mean_over_sequences_of_means_over_positions_and_pieces(mo
     assert float(model(ids, mask, targets, speech_rows)["loss"].detach()) == pytest.approx(float(wanted.detach()), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_masked_words_are_learnt_from_text_and_from_speech(model):
     """Two sentences, written and spoken: a masked word is known from its place and its neighbours."""
     written = [text(np.arange(k, k + 12)) for k in (5, 20)]

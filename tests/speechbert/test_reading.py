@@ -99,6 +99,7 @@ def test_an_id_is_a_special_or_a_code_and_codes_are_neither_trained_nor_saved():
     assert set(embedding.state_dict()) == {name for name, _ in embedding.named_parameters()} == {"weight"}
 
 
+@pytest.mark.slow
 def test_a_question_finds_its_own_word_in_the_passage(reader):
     """Eight questions are learnt by heart."""
     model = reader.model.train().requires_grad_(True)

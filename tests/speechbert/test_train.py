@@ -25,6 +25,7 @@ def weights(folder):
     return {**load_file(folder / "words.safetensors"), **load_file(folder / "model.safetensors")}
 
 
+@pytest.mark.slow
 def test_all_three_stages_are_run_once_and_the_card_says_of_what(corpus, features, recogniser, options, tmp_path):
     out = tmp_path / "speechbert"
     train_speechbert(corpus, features, out, options(), recogniser, "0123456789abcdef")
@@ -41,6 +42,7 @@ def test_all_three_stages_are_run_once_and_the_card_says_of_what(corpus, feature
     assert before == {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stage", "batches"), [("words", WordBatches), ("masked", MaskedBatches), ("spans", ExampleBatches)])
 def test_a_killed_run_goes_on_to_the_same_weights(corpus, features, recogniser, options, tmp_path, dies_at, stage, batches):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -74,6 +76,7 @@ def test_mfccs_do_as_well(corpus, options, tmp_path):
     assert encoder.features == 39 and card["features"]["encoder"] == "mfcc" and card["recogniser"] is None
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_a_reader_of_words_and_says_so(corpus, features, options, tmp_path, monkeypatch, text_encoder, tokenizer):
     monkeypatch.setattr(qa_train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
     train_text(corpus, tmp_path / "text-qa", options().qa)

@@ -54,6 +54,7 @@ def weights(folder):
     return load_file(folder / "words.safetensors")
 
 
+@pytest.mark.slow
 def test_codes_come_near_those_there_were_and_the_reader_stays(corpus, encoder, other, speechbert, tmp_path):
     little = transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "little", options_of(1))["transferred"]
     card = transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
@@ -74,6 +75,7 @@ def test_it_takes_the_other_encoder_and_no_longer_the_first(corpus, encoder, oth
         load_speechbert(tmp_path / "out", encoder)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_weights(corpus, encoder, other, speechbert, tmp_path, dies_at):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     transfer_speechbert(corpus, encoder, speechbert, other, whole, options_of(4))
@@ -90,6 +92,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(corpus, encoder, other, speech
         transfer_speechbert(corpus, encoder, speechbert, other, killed, replace(options_of(4), batch=4))
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_before_anything_is_encoded(
     corpus, encoder, other, speechbert, hubert_folder, options, tmp_path
 ):

@@ -184,6 +184,7 @@ def test_lengths_that_the_encoder_computes_are_few(run, phones, monkeypatch):
     assert met == [4_000, 8_000, 8_000, 12_000]  # of 4,000, 5,777, 7,554 and 9,331 samples
 
 
+@pytest.mark.slow
 def test_training_starts_from_heads_on_clean_speech(run, tmp_path):
     """The head begins as that of the task and seed in the folder; which heads they were decides what is trained."""
     first = replace(run("clean/ks/seed-0", rate=0.1), settings=replace(SETTINGS, steps=5))

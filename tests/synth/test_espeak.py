@@ -83,6 +83,7 @@ def test_rate_pitch_and_variant_are_heard():
 # ---- the same samples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_same_text_is_the_same_samples_whatever_came_between(language):
     """All voices, then all again in another order: some draw breath noise from the C library's generator."""
@@ -136,6 +137,7 @@ def test_every_speaker_has_a_voice_of_its_own():
         assert "" not in {v.variant for v in everybody}  # the reference voice is nobody's
 
 
+@pytest.mark.slow
 def test_every_variant_of_the_table_exists():
     """espeak-ng takes an unknown variant for no variant at all: a voice is there when it sounds unlike the plain one."""
     for split in ("train", "dev", "test"):

@@ -148,6 +148,7 @@ def test_bad_requests_are_one_sentence_and_leave_nothing(made: dict[str, Path], 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.txt"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nmsqa", "odsqa", "toefl-qa", "spoken-squad", "slue-sqa5"])
 def test_what_is_prepared_from_a_miniature_says_that_it_is_invented(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -439,6 +439,7 @@ def test_anchors_run_from_end_to_end_of_both_readings(corpora):
 # ---- determinism
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_two_workers_write_the_same_bytes(corpora, tmp_path, language):
     made = corpus_settings(language, reference=language == "en")
@@ -452,6 +453,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "calls"), [("speak", 9), ("speak", 33), ("write_lines", 2)])
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(corpora, tmp_path, monkeypatch, name, calls):
     """While it speaks, or with the manifest of passages written and that of questions not."""
@@ -470,6 +472,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(corpora, tmp_path, mo
     assert contents(root) == contents(corpora["en"])
 
 
+@pytest.mark.slow
 def test_passages_that_were_done_are_not_spoken_again(corpora, tmp_path, monkeypatch):
     root, done = tmp_path / "corpus", []
 

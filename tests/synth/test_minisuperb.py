@@ -170,6 +170,7 @@ def test_pr_and_asr_have_the_same_recordings(corpus):
     assert not (corpus / "pr/audio").exists() and len(list((corpus / "sentences/audio").iterdir())) == 14
 
 
+@pytest.mark.slow
 def test_order_and_kills_change_no_byte(corpus, tmp_path, monkeypatch):
     real, made = speech._make, []
 
@@ -188,11 +189,13 @@ def test_order_and_kills_change_no_byte(corpus, tmp_path, monkeypatch):
     assert contents(tmp_path) == contents(corpus)
 
 
+@pytest.mark.slow
 def test_workers_change_no_byte(corpus, tmp_path):
     prepare(tmp_path, Settings({"se": SMALL.sizes["se"]}, SMALL.seed), workers=2)
     assert contents(tmp_path / "se") == contents(corpus / "se")
 
 
+@pytest.mark.slow
 def test_what_was_killed_within_a_recording_is_made_whole(corpus, tmp_path):
     few = Settings({"ss": SMALL.sizes["ss"]}, SMALL.seed)
     drawn = plan("ss", dict(zip(SPLITS, few.sizes["ss"], strict=True)), few.seed)["train"][0]

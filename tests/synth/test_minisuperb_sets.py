@@ -50,6 +50,7 @@ def test_phones_of_words(text, expected):
     assert phones(text) == expected
 
 
+@pytest.mark.slow
 def test_every_word_of_minisqa_has_phones():
     language = load_language("en")
     parts = [part for patterns in language.values.values() for pattern in patterns for slot in pattern for part in slot]
@@ -134,6 +135,7 @@ def test_matches_are_the_documents_that_have_the_words():
     assert not voices[DOCUMENTS] & (voices["dev"] | voices["test"]) and not voices["dev"] & voices["test"]
 
 
+@pytest.mark.slow
 def test_queries_of_dev_and_test_have_no_word_in_common():
     found = search.plan_queries({DOCUMENTS: 300, "dev": 40, "test": 40}, 0)
     words = {split: [w for q in found[split] for w in q.text.split()] for split in ("dev", "test")}

@@ -169,6 +169,7 @@ def test_units_made_in_another_way_are_not_overwritten(encoder, codebook_for, ex
 # ---- kills
 
 
+@pytest.mark.slow
 def test_kill_9_at_random_moments_ends_in_the_same_bytes(extractor, hubert_folder, tmp_path):
     rng, moments = np.random.default_rng(1), random.Random(2)
     for i in range(60):
@@ -346,6 +347,7 @@ def batching(encoder, codebook_for, hubert_folder):
     return extractor_of(replace(encoder, engine=engine), codebook_for(encoder, smooth=3))
 
 
+@pytest.mark.slow
 def test_recordings_that_are_encoded_together_get_the_units_of_each_alone(batching, extractor, recordings, tmp_path):
     write_flac(recordings / "long.flac", np.random.default_rng(9).uniform(-0.5, 0.5, 41 * 16_000))  # longer than a chunk
     (recordings / "bad.wav").write_bytes(b"RIFF")
@@ -593,6 +595,7 @@ print(json.dumps({"code": code, "bytes": peak() - before, "frames": [u.frames fo
 """
 
 
+@pytest.mark.slow
 def test_an_hour_loses_no_frame_and_takes_little_memory(hubert_folder, codebook_for, encoder, tmp_path):
     rng = np.random.default_rng(0)
     samples = 3_600 * 16_000 + 123

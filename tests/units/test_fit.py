@@ -142,6 +142,7 @@ def test_the_codebook_that_ships_is_used_as_it_is():
     assert np.array_equal(units.units, extractor_of(load_encoder("minisqa-en-robust/encoder"), book).units(samples).units)
 
 
+@pytest.mark.slow
 def test_a_codebook_is_used_in_the_precision_it_was_fitted_in(folder, hubert_folder, tmp_path):
     name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
     book = fit_units(folder, name, out, replace(OPTIONS, precision="bf16"))
@@ -222,6 +223,7 @@ def test_a_codebook_goes_with_its_encoder_only(folder, hubert_folder, tmp_path):
         load_features_of(other, str(hubert_folder("group")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("long", [600.0, 0.6])
 def test_threads_and_workers_do_not_change_a_codebook(folder, hubert_folder, tmp_path, monkeypatch, long):
     """Long recordings (here: of more than 0.6 s) are streamed in order among the short ones."""
@@ -308,6 +310,7 @@ def test_over_to_the_same_encoder_it_is_the_same(voices, old, tmp_path):
     assert found.card["agreement"] == 1 and found.names == (found.hash, before.hash) and before.names == (before.hash,)
 
 
+@pytest.mark.slow
 def test_a_centroid_is_the_mean_of_the_other_encoders_features_where_the_unit_was(voices, old, changed, tmp_path, monkeypatch):
     before, out = load_codebook(old[1]), tmp_path / "new.safetensors"
     found = transferred(voices, old, changed, out)
@@ -327,6 +330,7 @@ def test_a_centroid_is_the_mean_of_the_other_encoders_features_where_the_unit_wa
         transferred(voices, old, old[0], out)
 
 
+@pytest.mark.slow
 def test_units_transferred_twice_are_those_of_the_first_codebook(voices, old, changed, tmp_path):
     once = transferred(voices, old, changed, tmp_path / "once.safetensors")
     twice = transferred(voices, (changed, tmp_path / "once.safetensors"), old[0], tmp_path / "twice.safetensors")
@@ -334,6 +338,7 @@ def test_units_transferred_twice_are_those_of_the_first_codebook(voices, old, ch
     assert twice.names == names and load_codebook(tmp_path / "twice.safetensors").names == names
 
 
+@pytest.mark.slow
 def test_neither_workers_nor_bad_recordings_change_it(voices, old, changed, tmp_path, capsys):
     """However many in front of those that can be used."""
     found = transferred(voices, old, changed, tmp_path / "one.safetensors", workers=1)
@@ -353,6 +358,7 @@ def test_a_unit_that_never_occurs_is_refused(voices, old, tmp_path):
     assert not (tmp_path / "new.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_transferred_is_refused(voices, old, changed, hubert_folder, tmp_path):
     wide = hubert_folder("layer", conv_kernel=(10, 3, 3, 3, 3, 4, 4))
     with pytest.raises(InputError, match="has other frames than .*; fit a codebook for it with `speechssl units fit`"):

@@ -32,6 +32,7 @@ def corpus(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_phones_are_alike_for_two_voices_and_mfcc_units_are_not(corpus, tmp_path):
     from speechssl.audio import read_audio
     from speechssl.data.records import load_corpus
@@ -47,6 +48,7 @@ def test_phones_are_alike_for_two_voices_and_mfcc_units_are_not(corpus, tmp_path
     assert 0 < floor["pnmi"] < 1 and floor["units_a_second"] > floor["phones_a_second"]
 
 
+@pytest.mark.slow
 def test_an_encoder_is_inspected_on_its_own_codebook(corpus, hubert_folder, tmp_path):
     folder = str(hubert_folder("layer"))
     fit_units(corpus, folder, tmp_path / "units.safetensors", FIT)
@@ -69,6 +71,7 @@ def test_what_quality_cannot_be_measured_on_is_one_sentence(corpus, tmp_path):
         inspect_units(copy, "phones", None, DEV)
 
 
+@pytest.mark.slow
 def test_a_bad_passage_is_set_aside(corpus, hubert_folder, tmp_path, capsys):
     copy = tmp_path / "corpus"
     shutil.copytree(corpus, copy)
@@ -103,6 +106,7 @@ def test_gaps_of_a_corpus_are_silence_and_bad_phones_are_left_out(corpus, tmp_pa
     assert f"set aside {records[0]['id']}: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_encoder_is_inspected_in_another_precision(corpus, hubert_folder, tmp_path):
     folder, book = str(hubert_folder("layer")), tmp_path / "units.safetensors"
     fit_units(corpus, folder, book, FIT)
@@ -292,6 +296,7 @@ def test_a_picture_is_written(tmp_path, phones, suffix):
         assert again.read_text() == text
 
 
+@pytest.mark.slow
 def test_a_long_recording_takes_rows_and_a_very_long_one_a_span(tmp_path, monkeypatch):
     monkeypatch.setattr(picture, "ROW_SECONDS", 0.5)
     rows, draw = [], picture._draw_row

@@ -39,6 +39,7 @@ def integer_problems(draw):
     return draw(arrays(np.float32, (frames, width), elements=small)), draw(arrays(np.float32, (clusters, width), elements=small))
 
 
+@pytest.mark.slow
 @given(integer_problems())
 def test_assignment_is_the_first_nearest_centroid(problem):
     features, centroids = problem
@@ -285,6 +286,7 @@ def test_of_equals_the_first_is_taken():
     assert not Nearest(np.zeros((7, 4), np.float32))(torch.zeros(9, 4)).any()
 
 
+@pytest.mark.slow
 @given(st.integers(0, 999), st.lists(st.integers(0, 400), min_size=1, max_size=6))
 def test_a_frame_does_not_depend_on_the_others(seed, sizes):
     features, find = torch.from_numpy(normal(seed, sum(sizes), 48)), Nearest(normal(seed + 1, 64, 48))

@@ -128,6 +128,7 @@ def test_wrappers_of_joblib_before_1_2_have_no_padding(tmp_path, monkeypatch):
 # ---- as a codebook
 
 
+@pytest.mark.slow
 def test_an_imported_codebook_gives_scikit_learns_units(tmp_path, encoder, hubert_folder):
     samples = np.random.default_rng(1).uniform(-0.5, 0.5, 24_000).astype(np.float32)
     features = encoder.features(samples, 2)
@@ -143,6 +144,7 @@ def test_an_imported_codebook_gives_scikit_learns_units(tmp_path, encoder, huber
     assert card["imported"]["file"] == "km.bin" and len(card["imported"]["hash"]) == 16
 
 
+@pytest.mark.slow
 def test_an_imported_codebook_is_written_once_and_no_other_is_overwritten(tmp_path, hubert_folder):
     name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
     joblib.dump(fitted(), tmp_path / "km.bin")
@@ -155,6 +157,7 @@ def test_an_imported_codebook_is_written_once_and_no_other_is_overwritten(tmp_pa
         import_codebook(tmp_path / "km.bin", tmp_path / "km.4", name, 1)
 
 
+@pytest.mark.slow
 def test_a_codebook_that_does_not_fit_is_refused(tmp_path, hubert_folder):
     out, name = tmp_path / "units.safetensors", str(hubert_folder("layer"))
     with pytest.raises(InputError, match="MFCCs are scaled differently"):

@@ -73,6 +73,7 @@ def test_two_workers_of_ray_give_the_bytes_that_threads_give(extractor, hubert_f
         ray.shutdown()
 
 
+@pytest.mark.slow
 @needs_ray
 @pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])
 @pytest.mark.parametrize("error", [RuntimeError("Version mismatch:\n    Ray: 2.9"), ValueError("no node"), ConnectionError()])
@@ -141,6 +142,7 @@ def test_without_ray_the_extra_is_named(monkeypatch):
         RayEngine(lambda: pytest.fail("loaded"))
 
 
+@pytest.mark.slow
 def test_ray_is_not_imported_unless_it_is_asked_for():
     asked = "import sys, speechssl.units.ray_engine, speechssl.units.corpus; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked]).returncode == 0

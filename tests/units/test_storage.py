@@ -39,6 +39,7 @@ def write(folder, *parts):
     return folder
 
 
+@pytest.mark.slow
 @given(ROWS)
 def test_rows_come_back_as_they_were(rows):
     part = Part(utterances(rows), {"K": 4, "name": "语"})
