@@ -88,3 +88,26 @@ def write_fairseq(path, state, cfg, style="dict", zipped=True, prefix="", extras
 def fakes():
     """`libraries`, `omegaconf_of` and `write_fairseq`."""
     return types.SimpleNamespace(libraries=fake_libraries, omegaconf_of=omegaconf_of, write_fairseq=write_fairseq)
+
+
+@pytest.fixture(scope="session")
+def small_whisper():
+    """A function: a new Whisper of 2 + 1 layers of 32, always the same, whose weights are numbers of float16."""
+
+    def make():
+        from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+        sizes = {
+            "d_model": 32,
+            "encoder_layers": 2,
+            "decoder_layers": 1,
+            "encoder_ffn_dim": 64,
+            "decoder_ffn_dim": 64,
+            "vocab_size": 60,
+        }
+        heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+        tokens = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, "decoder_start_token_id": 1}
+        torch.manual_seed(0)
+        return WhisperForConditionalGeneration(WhisperConfig(**sizes, **heads, **tokens)).half().float().eval()
+
+    return make

@@ -15,23 +15,6 @@ from speechssl.encoders.packages import Package, get, installed, read_ctranslate
 from speechssl.errors import InputError
 
 
-def small_whisper():
-    from transformers import WhisperConfig, WhisperForConditionalGeneration
-
-    sizes = {
-        "d_model": 32,
-        "encoder_layers": 2,
-        "decoder_layers": 1,
-        "encoder_ffn_dim": 64,
-        "decoder_ffn_dim": 64,
-        "vocab_size": 60,
-    }
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    tokens = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, "decoder_start_token_id": 1}
-    torch.manual_seed(0)
-    return WhisperForConditionalGeneration(WhisperConfig(**sizes, **heads, **tokens)).half().float().eval()
-
-
 def ctranslate2(model):
     """A Whisper in CTranslate2's names: name -> array."""
     state, found = {k: v.numpy().astype(np.float16) for k, v in model.state_dict().items()}, {}
@@ -92,7 +75,7 @@ def words():
 
 
 @pytest.fixture
-def wheel(tmp_path, monkeypatch):
+def wheel(tmp_path, monkeypatch, small_whisper):
     """A function (changed tensors) -> the models folder, with a wheel of a small Whisper in two parts, and `tiny` that names it."""
     monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
     settings = {"alignment_heads": [[0, 1]], "lang_ids": [], "suppress_ids": [3], "suppress_ids_begin": [0]}
@@ -112,7 +95,7 @@ def wheel(tmp_path, monkeypatch):
     return make
 
 
-def test_a_converted_whisper_is_the_one_it_was_made_from(wheel):
+def test_a_converted_whisper_is_the_one_it_was_made_from(wheel, small_whisper):
     from transformers import WhisperForConditionalGeneration
 
     folder = wheel() / "someone/whisper-small"
@@ -154,7 +137,7 @@ def test_tensors_that_do_not_match_are_refused(wheel, changes, message):
     assert not (root / "someone").exists()
 
 
-def test_a_damaged_file_is_named(tmp_path):
+def test_a_damaged_file_is_named(tmp_path, small_whisper):
     whole = model_bin(ctranslate2(small_whisper()))
     for raw in (whole[:5000], b"\x06\0\0\0", b"", whole[:-10]):
         (tmp_path / "model.bin").write_bytes(raw)

@@ -3,27 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from transformers import WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
+from transformers import WhisperFeatureExtractor
 
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 
 
 @pytest.fixture(scope="module")
-def whisper(tmp_path_factory):
-    """A folder with a Whisper of 2 + 1 layers of 32."""
-    torch.manual_seed(0)
-    sizes = {
-        "d_model": 32,
-        "encoder_layers": 2,
-        "decoder_layers": 1,
-        "encoder_ffn_dim": 64,
-        "decoder_ffn_dim": 64,
-        "vocab_size": 50,
-    }
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
-    model = WhisperForConditionalGeneration(WhisperConfig(**sizes, **heads, **tokens)).eval()
+def whisper(tmp_path_factory, small_whisper):
+    """A folder with a small Whisper, and the model."""
+    model = small_whisper()
     folder = tmp_path_factory.mktemp("whisper")
     model.save_pretrained(folder)
     WhisperFeatureExtractor().save_pretrained(folder)
