@@ -227,7 +227,7 @@ def test_encoders_of_speech_and_text_are_loaded_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from speechssl.encoders.load import load_encoder
-    from speechssl.textlm.encoders import load_text_encoder
+    from speechssl.textlm import load_text_encoder
 
     shutil.copytree(hubert_folder("layer"), tmp_path / "facebook" / "hubert-large-ll60k")
     for part in (text_encoder("longformer"), tokenizer):

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.augment.effects import reverberate
-from speechssl.signal import active_level, fit_length, generator, mix, room_impulse
+from speechssl.signal import active_level, fit_length, generator, mix, reverberate, room_impulse
 
 PROPERTY = settings(max_examples=40, deadline=None)
 SEEDS = st.integers(0, 2**32)

@@ -26,8 +26,7 @@ from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.io import stage, write_json
 from speechssl.text import pieces
-from speechssl.textlm.encoders import TextCodec, load_text_encoder, without_dropout
-from speechssl.textlm.symbols import assign_tokens, character_tokenizer
+from speechssl.textlm import TextCodec, assign_tokens, character_tokenizer, load_text_encoder, without_dropout
 from speechssl.trainer import Batch, fit
 
 MASKED = 0.15

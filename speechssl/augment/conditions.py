@@ -17,10 +17,22 @@ from typing import Any
 import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, duration
-from speechssl.augment.effects import CODECS, band_reject, bit_rates, pitch_shift, reverberate, through_codec
 from speechssl.augment.noise import SHARES, Draw, NoiseBank, Piece, noise_files, recording
 from speechssl.errors import InputError
-from speechssl.signal import ACTIVE, RT60_RANGE, any_room, generator, mix, room_impulse
+from speechssl.signal import (
+    ACTIVE,
+    CODECS,
+    RT60_RANGE,
+    any_room,
+    band_reject,
+    bit_rates,
+    generator,
+    mix,
+    pitch_shift,
+    reverberate,
+    room_impulse,
+    through_codec,
+)
 
 RT60 = 0.5  # seconds; the middle room of the REVERB challenge (Kinoshita et al., WASPAA 2013)
 SLOPES = (-24.0, 24.0)  # dB an octave, of coloured noise

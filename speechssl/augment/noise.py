@@ -16,8 +16,7 @@ from scipy import fft, signal
 from speechssl.audio import SAMPLE_RATE, read_audio, to_int16
 from speechssl.errors import InputError
 from speechssl.signal import active_level, fit_at, generator, random_offset, room_impulse
-from speechssl.synth.sounds import dev, held_out, seen
-from speechssl.synth.sounds.shapes import Family, on_and_off, unit
+from speechssl.synth.sounds import DEV, HELD_OUT, SEEN, WEIGHTS, Family, on_and_off, unit
 
 TALKERS_RANGE = (3, 7)  # of babble; Snyder et al., "X-vectors" (ICASSP 2018), data augmentation
 TALKERS = 5  # the middle of them
@@ -26,9 +25,9 @@ COLOURED_FROM = 20.0  # Hz; below, 1/f would put more inaudible power into a lon
 AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
 MANIFESTS = (".jsonl", ".txt", ".tsv")
 GENERATED: dict[str, Mapping[str, Family]] = {
-    "stand-in": seen.FAMILIES,
-    "dev": dev.FAMILIES,  # to choose settings on
-    "held-out": held_out.FAMILIES,
+    "stand-in": SEEN,
+    "dev": DEV,  # to choose settings on
+    "held-out": HELD_OUT,
 }
 ALIASES = {"g": "gaussian", "m": "stand-in"}  # m: where no folder of MUSAN is named
 
@@ -41,7 +40,7 @@ CLIPS, SECONDS = 300, 10.0  # 50 minutes in all, about the variety of the 900 cl
 
 def clip(families: Mapping[str, Family], rng: np.random.Generator, n: int) -> np.ndarray:
     """Generated noise (n,) int16: up to three of the families at up to 15 dB from each other, in and out, at times in a room."""
-    weights = np.array([seen.WEIGHTS.get(name, 1.0) for name in families])
+    weights = np.array([WEIGHTS.get(name, 1.0) for name in families])
     total = np.zeros(n)
     for place in range(rng.choice([1, 2, 3], p=[0.4, 0.4, 0.2])):
         family = list(families.values())[rng.choice(len(families), p=weights / weights.sum())]
@@ -58,7 +57,7 @@ def clip(families: Mapping[str, Family], rng: np.random.Generator, n: int) -> np
 def stand_in(seed: int, count: int = CLIPS, seconds: float = SECONDS) -> Iterator[np.ndarray]:
     """The generated stand-in for MUSAN: clips (n,) int16 of all families that training has, decided by seed and number."""
     for number in range(count):
-        yield clip(seen.FAMILIES, generator(seed, "stand-in", str(number)), round(seconds * SAMPLE_RATE))
+        yield clip(SEEN, generator(seed, "stand-in", str(number)), round(seconds * SAMPLE_RATE))
 
 
 def coloured(n: int, rng: np.random.Generator, weight: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

@@ -18,11 +18,27 @@ from typing import Any
 import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, to_int16
-from speechssl.augment.effects import band_reject, bit_rates, equalise, other_voice, pitch_shift, reverberate, through_codec
 from speechssl.augment.noise import CLIPS, SECONDS, SHARES, TALKERS_RANGE, VERSION, noise_files, stand_in
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_json, locked, read_json, replacing, write_json
-from speechssl.signal import ACTIVE, DISTANCES, RT60S, any_room, fit_length, generator, guard, rms_level, speech_level
+from speechssl.signal import (
+    ACTIVE,
+    DISTANCES,
+    RT60S,
+    any_room,
+    band_reject,
+    bit_rates,
+    equalise,
+    fit_length,
+    generator,
+    guard,
+    other_voice,
+    pitch_shift,
+    reverberate,
+    rms_level,
+    speech_level,
+    through_codec,
+)
 
 HOURS = 4.0  # of recordings that are kept (460 MB): of a larger set a part of each file
 LEAST = 10.0  # seconds that are kept of a file however many there are

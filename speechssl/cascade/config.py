@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from speechssl.config import ENCODERS, PLAIN, Amount, Count, TrainingOptions, Whole, argument, group, option
+from speechssl.dual.config import BATCH, QaOptions
 from speechssl.errors import InputError
-from speechssl.textlm.config import BATCH, QaOptions
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, replacing, write_json
 from speechssl.text import pieces
-from speechssl.textlm.encoders import TextCodec
+from speechssl.textlm import TextCodec
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json
 from speechssl.text import joiner, language_of, pieces
-from speechssl.textlm.encoders import TextCodec, load_tokenizer
+from speechssl.textlm import TextCodec, load_tokenizer
 
 TEXT_SYSTEMS = ("text", "cascade-given")
 SIMULATED = "cascade-simulated"

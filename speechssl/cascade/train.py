@@ -17,15 +17,14 @@ from speechssl.cascade.config import CtcOptions
 from speechssl.cascade.data import Record, features_on_disk, text_examples
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
 from speechssl.data.records import Span, data_hash, first_passages, load_corpus
+from speechssl.dual.config import QaOptions
 from speechssl.dual.model import SpanModel
 from speechssl.dual.train import fit_spans, layout_of
 from speechssl.encoders.base import SpeechEncoder
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, stage
 from speechssl.processes import is_main, main_first
-from speechssl.textlm.config import QaOptions
-from speechssl.textlm.encoders import TextCodec, load_text_encoder, pad_id
-from speechssl.textlm.symbols import character_encoder, subword_units
+from speechssl.textlm import TextCodec, character_encoder, load_text_encoder, pad_id, subword_units
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch, check_share, fit
 

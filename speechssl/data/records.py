@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_text
+from speechssl.stats import Units, choose_units, unknown_voice
 
 R = TypeVar("R", "Passage", "Question")
 INVENTED = "an invented miniature"  # stands in the title of the README of a tree of `prepare miniature`, and in cards
@@ -285,3 +287,38 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not isinstance(values, dict):
             raise InputError(f"{path}:{number} is not a JSON object; every line of a manifest is one record")
         yield number, values
+
+
+# ---- which voices training knew, and so what intervals draw (`stats.choose_units`)
+#
+# A system of spoken QA knows the speakers of the corpus's split `train`, where it has one. Other training (of an encoder on other
+# recordings, of systems on another corpus) is not counted: cards name data, not voices.
+
+
+def known_voices(root: Path | str) -> frozenset[str]:
+    """The speakers of passages and questions of the split `train` of a corpus; none where it has no such split."""
+    return _speakers(Path(root) / "train", data_hash(root, "train"))
+
+
+@lru_cache(8)
+def _speakers(folder: Path, manifests: str) -> frozenset[str]:
+    """manifests: their hash, so that those which were written anew are read anew."""
+    paths = [path for name in ("passages", "questions") if (path := folder / f"{name}.jsonl").is_file()]
+    return frozenset(str(v["speaker"]) for path in paths for _, v in read_lines(path) if v.get("speaker"))
+
+
+def voices_of(corpus: Corpus) -> dict[str, str]:
+    """Who speaks in every passage and question, by its id; "" where that is not known, or training knew the voice."""
+    known = known_voices(corpus.root)
+    records: list[Passage | Question] = [*corpus.passages.values(), *corpus.questions]
+    return {r.id: unknown_voice(r.speaker, known) for r in records}
+
+
+def passage_units(corpus: Corpus, passages: Sequence[str]) -> Units:
+    """What is drawn of questions, or of passages themselves. passages: of every item the id of its passage.
+
+    The voice of a question is its passage's. Another voice asks, so that the data are cross-classified; the passage's is the larger
+    source, for a reader searches the whole of it, and answers are spans of it.
+    """
+    voices = voices_of(corpus)
+    return choose_units([voices[p] for p in passages], passages, "passage")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path, PurePath
 from typing import Any
@@ -24,10 +24,13 @@ from speechssl.audio import duration
 from speechssl.data.records import read_lines
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json
+from speechssl.stats import Units, choose_units
 
 SPLITS = ("train", "dev", "test")
 DOCUMENTS = "documents"
 TOGETHER = "+"
+SILENCE = "_silence_"  # the keyword of a recording in which nobody speaks
+RECORDING = "recording"
 WITH_DEV = ("asv", "qbe")  # tasks whose dev.jsonl cannot be taken from train.jsonl
 SPLITS_OF = {"qbe": (DOCUMENTS, "dev", "test")}  # task -> its manifests, where they are not SPLITS
 
@@ -227,3 +230,33 @@ def _utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{place} is not an utterance ({error}); correct the line") from error
     return u
+
+
+# ---- which voices training knew, and so what intervals draw (`stats.choose_units`): a head knows the speakers of `train.jsonl`
+
+
+def speakers_of(utterance: Utterance) -> tuple[str, ...]:
+    """Who speaks in a recording: one, all of a conversation or a mixture, or () where that is not known.
+
+    A second of silence (Speech Commands) counts as a voice of its own.
+    """
+    if utterance.labels.get("keyword") == SILENCE and not utterance.speaker:
+        return (f"nobody, {utterance.id}",)
+    if utterance.turns:
+        return tuple(sorted({turn.speaker for turn in utterance.turns}))
+    return tuple(utterance.speaker.split(TOGETHER)) if utterance.speaker else ()
+
+
+def unknown_speakers(data: UtteranceSet, utterances: Sequence[Utterance]) -> list[tuple[str, ...]]:
+    """Who speaks in every recording; () where that is not known, or training knew one of the voices."""
+    known = {voice for u in data.splits.get("train", ()) for voice in speakers_of(u)}
+    found = [speakers_of(u) for u in utterances]
+    return [() if known & set(voices) else voices for voices in found]
+
+
+def recording_units(data: UtteranceSet, utterances: Sequence[Utterance], name: str = RECORDING) -> Units:
+    """What is drawn of recordings, each of which is its own next larger unit. name: what such an item is called.
+
+    A conversation or a mixture belongs to all its voices.
+    """
+    return choose_units(unknown_speakers(data, utterances), [u.id for u in utterances], name)

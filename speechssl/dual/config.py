@@ -1,12 +1,51 @@
-"""`speechssl train dual`: its options."""
+"""`speechssl train dual`: its options, and those of readers, which the cascade's text QA and SpeechBERT share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from speechssl.config import PLAIN, TrainingOptions, argument, group, option, shipped
-from speechssl.textlm.config import ASSIGNMENT, QaOptions
+from speechssl.config import PLAIN, Count, Share, TrainingOptions, Whole, argument, group, option, shipped
+
+TEXT_ENCODER = "text encoder: folder, hub id, or minilm (needs speechssl[minilm])"
+BATCH = "sequences per step, over all processes"
+DROPOUT = "use the text encoder's dropout in training"
+CHECKPOINTING = "recompute the text encoder's layers in the backward pass, to save memory"
+RANDOM_UNITS = "share of units that are replaced by random ones in training"
+ASSIGNMENT = (
+    "how the units get embeddings of the text encoder: most-frequent (its first K whole words of at least two letters, shuffled by "
+    "--seed), released (ids 5 to K + 4 in order, as DUAL's code, for RoBERTa's and Longformer's vocabularies), least-frequent, "
+    "random, re-init (new embeddings) or scratch (a new encoder as well)"
+)
+
+
+@dataclass(frozen=True)
+class QaOptions:
+    """How a span model is trained."""
+
+    training: TrainingOptions = group(TrainingOptions(600, 3e-4, 50), "training")
+    text_encoder: str = option("minilm", TEXT_ENCODER)
+    batch: Count = option(16, BATCH)
+    empty: float = 0.1  # share of windows without the answer
+    window: Count = option(320, "passage tokens per window")
+    stride: Count = option(160, "passage tokens between the beginnings of two windows")
+    answer: Count = option(275, "longest answer, in tokens")  # DUAL's; `speechssl.dual.decode.MAX_TOKENS`
+    dropout: bool = option(False, DROPOUT)
+    short_window: Whole = option(0, "passage tokens per window in the first --short-steps steps")
+    short_steps: Whole = option(0, "number of steps on short windows, before those on whole windows")
+    noise: Share = option(0.0, RANDOM_UNITS, name="random_units")  # DUAL
+    subwords: str = option(
+        "none", "sub-word units added to words: none, pinyin (needs speechssl[chinese]) or phones (English, needs speechssl[synth])"
+    )  # text QA
+    characters: bool = option(False, "use the corpus's characters as the vocabulary of the text encoder")  # text QA
+    split: str = option("train", "split of the corpus to train on")
+    question: Count = option(120, "longest question, in tokens; longer questions are truncated")
+    gradient_checkpointing: bool = option(False, CHECKPOINTING)
+
+    @property
+    def short_batch(self) -> int:
+        """Short windows a batch: as many tokens as in whole ones; 0 without short windows."""
+        return self.batch * self.window // self.short_window if self.short_window and self.short_steps else 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from speechssl.dual.data import Layout, window_mask
 from speechssl.errors import InputError
 from speechssl.int8 import dequantise, quantise
 from speechssl.io import hash_files, read_json, replacing, write_json
-from speechssl.textlm.symbols import SubwordUnits
+from speechssl.textlm import SubwordUnits
 from speechssl.trainer import Batch
 
 IGNORED = -1e4  # logit of positions that are not allowed; finite in bf16

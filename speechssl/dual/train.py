@@ -18,15 +18,14 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from speechssl.data.records import data_hash, load_corpus
+from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Example, ExampleBatches, Layout, unit_examples, unit_source
 from speechssl.dual.decode import END_WEIGHT, START_WEIGHT
 from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import read_json, stage
 from speechssl.processes import is_main, main_first
-from speechssl.textlm.config import QaOptions
-from speechssl.textlm.encoders import checkpoint_gradients, load_text_encoder, longest_sequence, without_dropout
-from speechssl.textlm.symbols import special_ids, symbol_encoder
+from speechssl.textlm import checkpoint_gradients, load_text_encoder, longest_sequence, special_ids, symbol_encoder, without_dropout
 from speechssl.trainer import Batch, check_share, fit
 from speechssl.units.storage import load_units
 
@@ -34,7 +33,7 @@ from speechssl.units.storage import load_units
 def train_dual(corpus: Path, units: Path, out: Path, assignment: str, options: QaOptions, start: Path | None = None) -> None:
     """Train DUAL's reader on the answerable questions of a split; once.
 
-    units: the folder of `speechssl units extract`, whose card says what made them; assignment: see `textlm.symbols`; start: a
+    units: the folder of `speechssl units extract`, whose card says what made them; assignment: see `textlm`; start: a
     reader of the same units to go on from, in the place of a text encoder. Questions without times, or whose audio gave no units,
     are listed and left out. Raises InputError where `out` holds a reader that was made from other inputs, `start` one for other
     units, or the units are not those of this corpus.

@@ -16,8 +16,7 @@ from typing import Any
 
 from rapidfuzz.distance import Levenshtein
 
-from speechssl.data.records import Corpus, Passage, Question
-from speechssl.data.voices import voices_of
+from speechssl.data.records import Corpus, Passage, Question, voices_of
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, read_json, write_json, write_text
 from speechssl.multiple_choice.decode import ScoredChoice
@@ -127,7 +126,7 @@ def question_lines(scored: Sequence[Any], corpus: Corpus, transcripts: Mapping[s
     """Of spoken question answering. The answer is its first annotation; what is not known is None.
 
     scored: `spoken_qa.QuestionScore`s; transcripts: of the passages by id; none for a system without any.
-    voice: of the passage, "" where it is not known, or training knew it (`data.voices.voices_of`). answer_words: in Chinese
+    voice: of the passage, "" where it is not known, or training knew it (`data.records.voices_of`). answer_words: in Chinese
     characters. position: of the middle of the answer in its passage, 0 to 1, by time or else by the text. sentence_wer: errors in
     the sentence with the answer over its words.
     """

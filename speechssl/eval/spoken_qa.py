@@ -22,8 +22,7 @@ from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.confusions import confusions_card
 from speechssl.cascade.data import Transcript
 from speechssl.cascade.system import SIMULATED
-from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus, synthetic_note
-from speechssl.data.voices import passage_units
+from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus, passage_units, synthetic_note
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.eval.config import Predictions, Qa
 from speechssl.eval.metrics import WordErrors, exact_match, frame_f1, overlap_score, token_f1, word_error_rate

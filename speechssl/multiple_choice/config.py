@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from speechssl.config import BERT, ENCODERS, Count, Share, TrainingOptions, Whole, argument, group, option, shipped
+from speechssl.dual.config import ASSIGNMENT, CHECKPOINTING, DROPOUT, RANDOM_UNITS, TEXT_ENCODER
 from speechssl.errors import InputError
-from speechssl.textlm.config import ASSIGNMENT, CHECKPOINTING, DROPOUT, RANDOM_UNITS, TEXT_ENCODER
 
 
 @dataclass(frozen=True)

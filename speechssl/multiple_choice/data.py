@@ -33,7 +33,7 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import replacing
 from speechssl.speechbert.data import SPECIALS, numbered
 from speechssl.text import pieces
-from speechssl.textlm.encoders import TextCodec
+from speechssl.textlm import TextCodec
 from speechssl.timing import RunLength
 from speechssl.trainer import Batch
 

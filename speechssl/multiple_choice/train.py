@@ -32,8 +32,7 @@ from speechssl.processes import is_main, main_first
 from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import SpeechBertSystem
-from speechssl.textlm.encoders import TextCodec, load_text_encoder, load_tokenizer, pad_id
-from speechssl.textlm.symbols import special_ids
+from speechssl.textlm import TextCodec, load_text_encoder, load_tokenizer, pad_id, special_ids
 from speechssl.trainer import check_share
 from speechssl.units.storage import load_units
 

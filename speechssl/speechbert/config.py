@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.config import BERT, ENCODERS, Amount, Count, TrainingOptions, Weight, Whole, argument, group, option, shipped
+from speechssl.dual.config import QaOptions
 from speechssl.errors import InputError
-from speechssl.textlm.config import QaOptions
 
 
 @dataclass(frozen=True)

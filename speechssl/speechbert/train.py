@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerBase
 
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Passage, Question, data_hash, first_passages, load_corpus
+from speechssl.dual.config import QaOptions
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.train import check_positions, example_batches, layout_of, weights_of
 from speechssl.encoders.base import SpeechEncoder
@@ -51,8 +52,7 @@ from speechssl.speechbert.model import (
 )
 from speechssl.speechbert.system import speechbert_features
 from speechssl.text import pieces
-from speechssl.textlm.config import QaOptions
-from speechssl.textlm.encoders import TextCodec, load_text_encoder, load_tokenizer, pad_id, without_dropout
+from speechssl.textlm import TextCodec, load_text_encoder, load_tokenizer, pad_id, without_dropout
 from speechssl.trainer import check_share, fit
 from speechssl.units.features import Features, encoder_features
 

@@ -57,7 +57,7 @@ class Batch:
 class Measure:
     """A value with its 95 % interval, low to high, in the units of `results.unit`: percent, dB or a scale.
 
-    drawn, groups: what the interval draws and of how many (`data.voices.recording_units`); "" and 0 without an interval.
+    drawn, groups: what the interval draws and of how many (`data.utterances.recording_units`); "" and 0 without an interval.
     """
 
     metric: str  # "acc", "per", "wer", "eer", "mtwv", "der", "slot_f1", "slot_cer", "pesq", "stoi", "si_sdri", "min_dcf", ...

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.augment.effects import EQUALISER, band_reject, bit_rates, equalise, other_voice, pitch_shift, through_codec
+from speechssl.signal import EQUALISER, band_reject, bit_rates, equalise, other_voice, pitch_shift, through_codec
 
 
 def speechlike(n: int, seed: int = 0) -> np.ndarray:

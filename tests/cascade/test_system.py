@@ -17,7 +17,7 @@ from speechssl.dual.data import Layout
 from speechssl.dual.decode import Reader
 from speechssl.dual.model import SpanModel
 from speechssl.dual.system import TimedAnswer
-from speechssl.textlm.encoders import TextCodec
+from speechssl.textlm import TextCodec
 
 SENTENCE = "Anna lost the silver lantern in Paris.".split()
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.data.records import Corpus, Passage
-from speechssl.data.utterances import Turn, Utterance, UtteranceSet
-from speechssl.data.voices import known_voices, passage_units, recording_units, voices_of
+from speechssl.data.records import Corpus, Passage, known_voices, passage_units, voices_of
+from speechssl.data.utterances import Turn, Utterance, UtteranceSet, recording_units
 from speechssl.stats import FEWEST, Units, choose_units, mean_interval, paired_difference, ratio_interval, unknown_voice
 
 NAMES = st.sampled_from(["ann", "bob", "cleo", "dan", "eve", "fay", "gus", ""])

@@ -13,8 +13,7 @@ from transformers import BertTokenizer
 from speechssl.dual.data import Example, ExampleBatches, Layout, collate, replace_tokens, window_mask
 from speechssl.dual.decode import Reader
 from speechssl.dual.model import IGNORED, SpanModel
-from speechssl.textlm.encoders import checkpoint_gradients, longest_sequence, without_dropout
-from speechssl.textlm.symbols import special_ids
+from speechssl.textlm import checkpoint_gradients, longest_sequence, special_ids, without_dropout
 
 from .conftest import KINDS, LAYOUT
 

@@ -13,7 +13,7 @@ from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.errors import InputError
 from speechssl.int8 import dequantise, quantise
 from speechssl.io import hash_files
-from speechssl.textlm.symbols import SubwordUnits
+from speechssl.textlm import SubwordUnits
 
 from .conftest import KINDS, LAYOUT
 

@@ -23,7 +23,7 @@ from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
 from speechssl.report.config import Compare, Report
 from speechssl.results import append_rows, read_rows
-from speechssl.textlm.encoders import TextCodec
+from speechssl.textlm import TextCodec
 
 CORRECT = [[0], [2], [1, 3], [3]]
 OPTIONS = ["a", "bb", "ccc", "dddd"]

@@ -25,7 +25,7 @@ from speechssl.eval.tables import results_table
 from speechssl.report.build import write_report
 from speechssl.report.config import Report
 from speechssl.results import Row, append_rows, read_rows
-from speechssl.textlm.symbols import character_tokenizer
+from speechssl.textlm import character_tokenizer
 
 CLEAN = parse_condition("clean")
 ANSWERS = {

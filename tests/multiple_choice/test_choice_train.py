@@ -17,7 +17,7 @@ from speechssl.multiple_choice.data import ChoiceBatches, text_examples
 from speechssl.multiple_choice.decode import ChoiceReader, chosen
 from speechssl.multiple_choice.model import load_choice
 from speechssl.multiple_choice.train import ChoiceOptions, train_choice_text, train_choice_units
-from speechssl.textlm.encoders import TextCodec, load_tokenizer
+from speechssl.textlm import TextCodec, load_tokenizer
 from speechssl.timing import RunLength
 
 K = 6

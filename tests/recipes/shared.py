@@ -19,7 +19,7 @@ from speechssl.cascade.engines import HuggingFaceRecogniser
 from speechssl.cli.parser import check_section
 from speechssl.cli.verbs import config_of
 from speechssl.encoders.load import load_encoder
-from speechssl.textlm.encoders import load_text_encoder, longest_sequence
+from speechssl.textlm import load_text_encoder, longest_sequence
 
 from .stand_ins import fill
 

@@ -9,7 +9,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from speechssl.data.records import Passage, write_records
 from speechssl.errors import InputError
-from speechssl.textlm.encoders import TextCodec
+from speechssl.textlm import TextCodec
 
 from .shared import script
 

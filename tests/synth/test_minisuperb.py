@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from speechssl.audio import read_audio
-from speechssl.data.utterances import DOCUMENTS, SPLITS, SPLITS_OF, load_labelled, load_set, load_trials
-from speechssl.data.voices import speakers_of
+from speechssl.data.utterances import DOCUMENTS, SPLITS, SPLITS_OF, load_labelled, load_set, load_trials, speakers_of
 from speechssl.errors import InputError
 from speechssl.io import hash_json
 from speechssl.synth import minisuperb as speech

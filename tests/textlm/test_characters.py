@@ -7,8 +7,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from speechssl.errors import InputError
-from speechssl.textlm.encoders import TextCodec
-from speechssl.textlm.symbols import character_encoder, character_tokenizer
+from speechssl.textlm import TextCodec, character_encoder, character_tokenizer
 
 TEXT = "他在北京，買了 iPhone。"
 

@@ -6,7 +6,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from speechssl.errors import InputError
-from speechssl.textlm.symbols import ASSIGNMENTS, assign_tokens, plain_words, special_ids, symbol_encoder
+from speechssl.textlm import ASSIGNMENTS, assign_tokens, plain_words, special_ids, symbol_encoder
 
 SYMBOLS = 20
 KEPT = ("most-frequent", "least-frequent", "random")

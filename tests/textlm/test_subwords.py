@@ -18,8 +18,7 @@ from speechssl.dual.decode import Reader
 from speechssl.dual.model import load_reader
 from speechssl.dual.train import QaOptions
 from speechssl.errors import InputError
-from speechssl.textlm.encoders import TextCodec
-from speechssl.textlm.symbols import SubwordUnits, character_tokenizer, subword_units
+from speechssl.textlm import SubwordUnits, TextCodec, character_tokenizer, subword_units
 
 HOMOPHONES = "北背贝 京晶 大打"
 

@@ -38,8 +38,8 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, read_audio, write_flac
 from speechssl.data.prepare import begin_folder, write_lines
-from speechssl.data.superb.sets import Cards, Order, Prepared, by_split, check_tasks, gathered, prepare, read_fields, wavs
-from speechssl.data.utterances import DOCUMENTS, SPLITS, Utterance, to_record
+from speechssl.data.superb import Cards, Order, Prepared, by_split, check_tasks, gathered, prepare, read_fields, wavs
+from speechssl.data.utterances import DOCUMENTS, SILENCE, SPLITS, Utterance, to_record
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json
 
@@ -112,7 +112,7 @@ def _in_phones(utterances: Sequence[Utterance], pronunciations: Mapping[str, str
 
 
 KEYWORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
-UNKNOWN, SILENCE = "_unknown_", "_silence_"
+UNKNOWN = "_unknown_"
 TRAINING, TEST, NOISE = "speech_commands_v0.01", "speech_commands_test_set_v0.01", "_background_noise_"
 COMMANDS = f"give the folder that holds {TRAINING} and {TEST}, each unpacked into a folder of its name"
 COMMANDS_COUNTS = {"train": 51_088, "dev": 6_798, "test": 3_081, "background recordings": 6}

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from speechssl.data.superb.sets import Cards, Order, Prepared, check_counts, gathered, measured, prepare, read_fields, read_table
+from speechssl.data.superb import Cards, Order, Prepared, check_counts, gathered, measured, prepare, read_fields, read_table
 from speechssl.data.utterances import Slot, Utterance
 from speechssl.errors import InputError
 

@@ -36,7 +36,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from speechssl.data.superb.sets import (
+from speechssl.data.superb import (
     Cards,
     Order,
     Prepared,

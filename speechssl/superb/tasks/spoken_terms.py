@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad
 from torch.nn.utils.rnn import pad_sequence
 
-from speechssl.data.utterances import DOCUMENTS, Utterance, UtteranceSet
-from speechssl.data.voices import recording_units
+from speechssl.data.utterances import DOCUMENTS, Utterance, UtteranceSet, recording_units
 from speechssl.encoders.base import single_threaded
 from speechssl.errors import InputError
 from speechssl.stats import Interval, Units, mean_interval, percentiles

@@ -22,8 +22,7 @@ from scipy.stats import norm
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, relu
 
-from speechssl.data.utterances import Trial, UtteranceSet, load_trials
-from speechssl.data.voices import recording_units
+from speechssl.data.utterances import Trial, UtteranceSet, load_trials, recording_units
 from speechssl.errors import InputError
 from speechssl.stats import Interval, percentiles
 from speechssl.superb.data import random_crops

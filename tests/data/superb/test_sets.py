@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from speechssl.data.superb import sets, speaker
-from speechssl.data.superb.sets import measured, read_fields, read_table
+from speechssl.data import superb
+from speechssl.data.superb import measured, read_fields, read_table, speaker
 from speechssl.data.superb.speaker import prepare_voicebank_demand
 from speechssl.data.utterances import Utterance, load_set
 from speechssl.errors import InputError
@@ -37,7 +37,7 @@ def test_a_set_is_written_and_left_alone(source, tmp_path, monkeypatch):
     line = json.loads((tmp_path / "out/se/dev.jsonl").read_text())
     assert set(line) == {"id", "audio", "seconds", "speaker", "sources"}  # no field that is empty
     with monkeypatch.context() as patched:
-        patched.setattr(sets, "measured", lambda *_: pytest.fail("this was read before"))
+        patched.setattr(superb, "measured", lambda *_: pytest.fail("this was read before"))
         assert prepare_voicebank_demand(source, tmp_path / "out") == cards
     for name in ("card.json", "test.jsonl"):  # what a kill left is finished
         (tmp_path / "out/se" / name).unlink()
@@ -68,7 +68,7 @@ def test_another_count_is_one_sentence_and_nothing_is_written(source, tmp_path, 
 def test_a_folder_that_holds_something_else_is_refused_before_reading(source, tmp_path, monkeypatch):
     (tmp_path / "out/se").mkdir(parents=True)
     (tmp_path / "out/se/thesis.txt").write_text("mine")
-    monkeypatch.setattr(sets, "measured", lambda *_: pytest.fail("this is in vain"))
+    monkeypatch.setattr(superb, "measured", lambda *_: pytest.fail("this is in vain"))
     with pytest.raises(InputError, match="is not empty and not the voicebank-demand corpus"):
         prepare_voicebank_demand(source, tmp_path / "out")
 

@@ -15,8 +15,7 @@ from speechssl.data.superb.speaker import (
     prepare_voxceleb1,
     subsample,
 )
-from speechssl.data.utterances import Turn, Utterance, load_labelled, load_set, load_trials
-from speechssl.data.voices import speakers_of
+from speechssl.data.utterances import Turn, Utterance, load_labelled, load_set, load_trials, speakers_of
 from speechssl.errors import InputError
 
 # ---- VoxCeleb1

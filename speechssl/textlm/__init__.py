@@ -1,1 +1,0 @@
-"""The text side: text-pre-trained encoders, and symbols (speech units) mapped onto their tokens."""
