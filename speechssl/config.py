@@ -8,6 +8,7 @@ line of it and calls its `run`. Fields without a help are settings of the Python
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping, Sequence
@@ -118,6 +119,26 @@ def parse_named(pairs: Iterable[str], what: str) -> dict[str, str]:
 def noise_folders(pairs: Iterable[str]) -> dict[str, Path]:
     """The folders of --noise NAME=FOLDER ..."""
     return {name: Path(folder) for name, folder in parse_named(pairs, "--noise").items()}
+
+
+def use_device(name: str) -> None:
+    """Let this process see no GPU (cpu) or one (cuda:N); auto changes nothing, for a GPU is used where there is one. To be called
+    before a model is loaded. Raises InputError for a device that there is not."""
+    kind, _, number = name.partition(":")
+    if name == "auto":
+        return
+    if kind not in ("cpu", "cuda") or (number and not number.isdecimal()) or name.startswith("cpu:"):
+        raise InputError(f"there is no device {name}; give --device cpu, cuda, cuda:N or auto")
+    gpus: list[str] = []
+    if kind == "cuda":
+        import torch
+
+        listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+        seen = range(torch.cuda.device_count()) if listed is None else listed.split(",")[: torch.cuda.device_count()]
+        gpus = [str(gpu) for gpu in seen][int(number or 0) :][:1]
+        if not gpus:
+            raise InputError(f"there is no device {name} ({len(seen)} GPUs are visible); leave out --device, or give --device cpu")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
 
 
 def shipped(name: Path | None) -> Path | None:

@@ -25,7 +25,7 @@ for K in $(setting codebooks); do
   models "$of"
   released=$(tr ' ' '\n' <<< "${KMEANS:-}" | sed -n "s/^$K=//p")
   if [ -n "$released" ]; then
-    speechssl units import "$released" "$of/units.safetensors" --encoder "$EXP/encoder" $(with import)
+    speechssl units import "$released" "$EXP/encoder" "$of/units.safetensors" $(with import)
   elif [ -z "$(setting shipped)" ]; then
     [ -n "${LIBRISPEECH:-}" ] || echo "LIBRISPEECH names no folder: the codebook is fitted on the training passages, not as published"
     speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$of/units.safetensors" --clusters "$K" $(with units)

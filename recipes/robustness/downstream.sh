@@ -29,7 +29,7 @@ trap 'kill "${PIDS[@]}" 2>/dev/null || true' EXIT
 arm() {
   while [ "${#PIDS[@]}" -ge "${JOBS:-1}" ]; do oldest_done; done
   echo "   $1"
-  (exec speechssl superb run --encoders "$2" --data "$EXP/tasks" --out "$OUT/$1" --seeds "$SEED" --device "${DEVICE:-auto}" \
+  (exec speechssl superb run "$OUT/$1" --encoders "$2" --data "$EXP/tasks" --seed "$SEED" --device "${DEVICE:-auto}" \
     --workers "${WORKERS:-2}" ${TASKS:+--tasks $TASKS} ${MUSAN:+--noise "musan=$MUSAN"} --config "$CONFIG" --stage "$3" "${@:4}" > "$OUT/$1.log" 2>&1) &
   PIDS+=($!)
   NAMES+=("$1")
@@ -52,8 +52,8 @@ if [ "${HEADS:-}" = clean ]; then
   arm clean "$BASE" downstream --train-only
   arm continual "$MORE" downstream --train-only
   all_done
-  FROM=(--heads "$OUT/clean/heads/baseline")
-  FROM_MORE=(--heads "$OUT/continual/heads/continual")
+  FROM=(--start "$OUT/clean/heads/baseline")
+  FROM_MORE=(--start "$OUT/continual/heads/continual")
 fi
 
 echo "== trained on the training set, evaluated on dev alone"

@@ -18,16 +18,16 @@ stage() { echo "== $1"; }
 with() { echo "--config $CONFIG --stage $1"; }
 
 stage "1 the synthetic SUPERB: all tasks, in clean speech and in noise"
-speechssl superb run --out "$EXP" --data-seed "$SEED" --seeds "$SEED" --unseen held-out ${UNSEEN:-} $(with synthetic)
+speechssl superb run "$EXP" --data-seed "$SEED" --seed "$SEED" --unseen held-out ${UNSEEN:-} $(with synthetic)
 
 stage "2 what caching is worth: the same heads with the encoder in the loop"
-speechssl superb speed --out "$EXP" --data-seed "$SEED" $(with speed)
+speechssl superb speed robust=minisqa-en-robust "$EXP" --data-seed "$SEED" $(with speed)
 speechssl report "$EXP"
 
 stage "3 real voices: digits and speakers of FSDD"
 if [ -n "${FSDD:-}" ]; then
   speechssl prepare fsdd "$FSDD" "$EXP/fsdd/data"
-  speechssl superb run --out "$EXP/fsdd" --data "$EXP/fsdd/data" --seeds "$SEED" --unseen held-out ${UNSEEN:-} $(with fsdd)
+  speechssl superb run "$EXP/fsdd" --data "$EXP/fsdd/data" --seed "$SEED" --unseen held-out ${UNSEEN:-} $(with fsdd)
   speechssl report "$EXP/fsdd"
 else
   echo "left out: real voices, which need the Free Spoken Digit Dataset in FSDD"
@@ -50,7 +50,7 @@ prepare audio-snips "${AUDIO_SNIPS:-}"
 prepare iemocap "${IEMOCAP:-}"
 prepare voicebank-demand "${VOICEBANK_DEMAND:-}"
 if [ -d "$prepared" ]; then
-  speechssl superb run --out "$EXP/published" --data "$prepared" --seeds "$SEED" ${LM:+--lm "$LM"} $(with published)
+  speechssl superb run "$EXP/published" --data "$prepared" --seed "$SEED" ${LM:+--lm "$LM"} $(with published)
   speechssl report "$EXP/published"
 else
   echo "left out: none of the published sets is named"

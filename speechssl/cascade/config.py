@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from speechssl.config import ENCODERS, PLAIN, Amount, Count, TrainingOptions, Whole, argument, group, option
+from speechssl.config import DEVICE, ENCODERS, PLAIN, Amount, Count, TrainingOptions, Whole, argument, group, option, use_device
 from speechssl.dual.config import BATCH, QaOptions
 from speechssl.errors import InputError
 
@@ -38,6 +38,7 @@ class TrainCtc:
     out: Path = argument("folder for the trained head")
     layer: str = option("5", "layer of the encoder that the head reads, or all: a weighted sum of the layers, as in SUPERB")
     split: str = option("train", "split of the corpus to train on")
+    device: str = option("auto", DEVICE)
     head: CtcOptions = group(CtcOptions(), "")
 
     def run(self) -> None:
@@ -46,6 +47,7 @@ class TrainCtc:
 
         if self.layer != "all" and not self.layer.isdecimal():
             raise InputError(f"--layer {self.layer} is not a layer; give a whole number from 0, or all")
+        use_device(self.device)
         options = replace(self.head, layer=None if self.layer == "all" else int(self.layer))
         train_ctc(self.corpus, load_encoder(self.encoder), self.out, options, self.split)
         print(f"{self.out}: CTC head")
@@ -64,10 +66,12 @@ class TrainTextQa:
 
     corpus: Path = argument("prepared corpus")
     out: Path = argument("folder for the trained reader")
+    device: str = option("auto", DEVICE)
     qa: QaOptions = group(QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=30), "reader", without=("noise",))
 
     def run(self) -> None:
         from speechssl.cascade.train import train_text
 
+        use_device(self.device)
         train_text(self.corpus, self.out, self.qa)
         print(f"{self.out}: text QA")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stderr
 from typing import Any
 
 from speechssl import __version__
@@ -27,13 +30,37 @@ Every option of a verb can also stand in a YAML file, under its name without the
 from a file without sections. Options on the command line have precedence. --print_config prints such a file."""
 
 
+class Lines:
+    """A log file in the place of a terminal. Of a line that is written over again and again (a progress bar, by a carriage return)
+    it gets what stands there every EVERY seconds, and the last; empty lines, which bars leave where they end, are left out."""
+
+    EVERY = 30.0
+
+    def __init__(self, file: Any) -> None:
+        self.file, self.line, self.written = file, "", time.monotonic()
+
+    def write(self, text: str) -> int:
+        for part in re.split(r"([\r\n])", text):
+            due = part == "\n" or (part == "\r" and time.monotonic() - self.written >= self.EVERY)
+            if due and (line := self.line.replace("\x1b[A", "").rstrip()):  # a bar below another moves up
+                self.file.write(f"{line}\n")
+                self.file.flush()
+                self.written = time.monotonic()
+            self.line = "" if part in ("\r", "\n") else self.line + part
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code: 0, or 2 after one sentence on what was wrong with the input."""
     try:
         config = parse_arguments(list(sys.argv[1:] if arguments is None else arguments))
         if config is not None:
             _quiet()
-            config.run()
+            with nullcontext() if sys.stderr.isatty() else redirect_stderr(Lines(sys.stderr)):
+                config.run()
             leave()
     except InputError as error:
         print(f"speechssl: {error}", file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from speechssl.config import option
+from speechssl.config import DEVICE, option, use_device
 from speechssl.errors import InputError
 
 
@@ -24,6 +24,7 @@ class Answer:
     systems: tuple[str, ...] = option(("dual", "cascade-ctc"), "systems to run: dual, cascade-ENGINE, or both", least=1)
     models: str = option("minisqa-en-robust", "shipped set or model folder")
     clip: Path | None = option(None, "write the answer of the first system to this audio file")
+    device: str = option("auto", DEVICE)
 
     def run(self) -> None:
         from speechssl.audio import check_clip, read_audio, write_clip
@@ -38,6 +39,7 @@ class Answer:
             check_clip(self.clip)
             self.clip.parent.mkdir(parents=True, exist_ok=True)
         system, engine = "cascade" if "dual" not in self.systems else "both" if engines else "dual", (engines or ["ctc"])[0]
+        use_device(self.device)
         passage = read_audio(self.passage)
         answers = answer(passage, read_audio(self.question), system, self.models, engine)
         for name, found in answers.items():

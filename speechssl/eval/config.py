@@ -23,6 +23,7 @@ from speechssl.config import (
     group,
     noise_folders,
     option,
+    use_device,
 )
 from speechssl.errors import InputError
 from speechssl.pretrain.config import DOMAINS, MODE, Labels, Mode, Schedule, adversary_options
@@ -67,11 +68,13 @@ class Qa:
     errors: Path | None = option(None, "confusions.json of simulated errors; default: that in --models")
     bf16: bool = option(False, READERS, name="precision", values=BF16)
     seed: Whole = option(0, "seed of noise, simulated errors and bootstrap")
+    device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
 
     def run(self) -> None:
         from speechssl.eval.spoken_qa import run_evaluation
 
+        use_device(self.device)
         print(run_evaluation(self))
 
 
@@ -98,12 +101,14 @@ class Choice:
     voices: tuple[Path, ...] = option((), "recordings to mix babble noise from")
     bf16: bool = option(False, "precision of the text encoders", name="precision", values=BF16)
     seed: Whole = option(0, "seed of noise and bootstrap")
+    device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
 
     def run(self) -> None:
         from speechssl.eval.choice import run_choice
         from speechssl.eval.published import published_choice
 
+        use_device(self.device)
         published = published_choice(self.corpus, self.split)
         print(run_choice(self))
         if published:
@@ -141,7 +146,7 @@ class Confusions:
     It is fitted on the output of a recogniser for a split that is not used for testing. `evaluate qa` reads it for systems such as
     cascade-simulated@30: text QA on the reference text with errors of this kind at a WER of 30 %.
 
-      speechssl evaluate confusions corpus exp/errors --models exp/models --asr ctc --split dev
+      speechssl evaluate confusions corpus exp/errors --models exp/models --recogniser ctc --split dev
       speechssl evaluate qa corpus exp/sweep --systems text cascade-simulated@10 cascade-simulated@30 --conditions clean \\
         --errors exp/errors/confusions.json
     """
@@ -149,7 +154,7 @@ class Confusions:
     corpus: Path = argument("prepared corpus")
     out: Path = argument("folder for confusions.json")
     models: str = option("minisqa-en-robust", "shipped set or model folder of the recogniser")
-    asr: str = option(
+    recogniser: str = option(
         "ctc", "recogniser: ctc, ctc-NAME, pocketsphinx, a MODEL of Hugging Face, or given: the corpus's own transcripts"
     )
     split: str = option("dev", "split of the corpus: any except test")
@@ -157,11 +162,13 @@ class Confusions:
     condition: str = option("clean", f"{CONDITION}, of the recordings")
     snr_over: SnrOver = option("active", SNR_OVER)
     seed: Whole = option(0, "seed of the noise")
+    device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
 
     def run(self) -> None:
         from speechssl.eval.recogniser_errors import fit_on_corpus
 
+        use_device(self.device)
         print(fit_on_corpus(self))
 
 
@@ -207,11 +214,13 @@ class Robustness:
     head_steps: Count = option(3000, "largest number of updates of a classifier, for each learning rate")
     bf16: bool = option(False, READERS, name="precision", values=BF16)
     seed: Whole = option(0, "seed of noise, heads, choice of recordings and bootstrap")
+    device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
 
     def run(self) -> None:
         from speechssl.eval.robustness import run_robustness
 
+        use_device(self.device)
         print(run_robustness(self))
 
 
@@ -226,7 +235,6 @@ class Data:
         metavar="TASK[=FOLDER]",
     )
     data: Path | None = option(None, "folder with a subfolder for each task; default: synthetic sets, made in OUT/data")
-    out: Path = option(Path("exp/superb"), "folder for all output")
     share: Share = option(1.0, "size of the synthetic sets, as a share of the usual size")
     data_seed: Whole = option(0, "seed of the synthetic sets")
     precision: Precision = option("fp32", "precision of the encoder")
@@ -237,10 +245,10 @@ class Data:
         "sizes and steps of the heads: SUPERB's (published), or small (for an hour of speech on a CPU); auto: small below 3 h",
     )
 
-    def find(self) -> Any:
+    def find(self, out: Path) -> Any:
         from speechssl.eval.superb import find_data
 
-        return find_data(self.out, self.tasks, self.data, self.share, self.data_seed, self.workers)
+        return find_data(out, self.tasks, self.data, self.share, self.data_seed, self.workers)
 
 
 @dataclass(frozen=True)
@@ -262,12 +270,12 @@ class TrainingData:
 
     finetune: bool = option(False, "train the encoder with each head; default: keep it frozen")
     upstream_rate: Amount | None = option(None, "learning rate of the encoder, as a factor of the head's; default: 0.1")
-    heads: Path | None = option(None, "folder of trained heads to start from, such as exp/superb/heads/mine; default: random heads")
+    start: Path | None = option(None, "folder of trained heads to start from, such as exp/superb/heads/mine; default: random heads")
     distort: str | None = option(
         None, "train on distorted speech: kinds of distortion, such as m+g+r, also NAMEs of --noise; default: clean speech"
     )
     distorted: Share | None = option(None, "share of the training recordings to distort; default: 0.5")
-    snr_train: tuple[float, float] | None = option(
+    snr_range: tuple[float, float] | None = option(
         None, "range of the SNR in dB, drawn uniformly; default: 10 19", metavar=("LOW", "HIGH")
     )
     noise_cache: Path | None = option(None, "folder to cache generated noise in; default: noise/ beside OUT")
@@ -286,7 +294,7 @@ class TrainingData:
 
 NEEDED = {  # option -> options that mean nothing without it
     "finetune": ("upstream_rate",),
-    "distort": ("distorted", "snr_train", "noise_cache"),
+    "distort": ("distorted", "snr_range", "noise_cache"),
     "dat": ("dat_weight", "dat_layers", "dat_mode", "dat_schedule"),
 }
 
@@ -310,18 +318,21 @@ class Superb:
     chosen by the mean of their scores on clean and on distorted dev speech. Results have the encoder's name with +distorted,
     +dat-binary-reversal-1, ... added; OUT/heads/NAME/TASK/seed-0/encoder is the trained encoder.
 
-      speechssl superb run --encoders minisqa-en-robust --tasks all
-      speechssl superb run --encoders mine=exp/mine fbank mfcc --tasks ks sid --data tasks-fsdd --unseen kitchen.wav --snr 10 5 0
-      speechssl superb run --encoders minisqa-en-robust --tasks ks ic --finetune --distort m+g+r --dat binary \\
+      speechssl superb run exp/superb --encoders minisqa-en-robust --tasks all
+      speechssl superb run exp/superb --encoders mine=exp/mine --tasks ks sid --data fsdd --unseen kitchen.wav --snr 10 5 0
+      speechssl superb run exp/dat --encoders minisqa-en-robust --tasks ks ic --finetune --distort m+g+r --dat binary \\
         --learning-rates --seen m+g+r
     """
 
+    out: Path = argument("folder for all output")
     encoders: tuple[str, ...] = option(MISSING, UPSTREAM, least=1, metavar="[NAME=]WHERE")
     sets: Data = group(Data(), "")
     learning_rates: tuple[Amount, ...] = option(
         tuple(10.0**-n for n in range(1, 8)), "learning rates to compare; no value: only the task's own"
     )
-    seeds: tuple[Whole, ...] = option((0,), "seeds of heads and batches; learning rates are tuned with the first", least=1)
+    seed: tuple[Whole, ...] = option(
+        (0,), "seed of heads and batches, or several; learning rates are tuned with the first", least=1
+    )
     steps: Count | None = option(None, "largest number of updates of every head; default: the preset's")
     batch: Count | None = option(None, "recordings per update; default: the preset's")
     lm: Path | None = option(
@@ -344,10 +355,10 @@ class Superb:
             check_tunable(ORDER if ALL in sets.tasks else [task.partition("=")[0] for task in sets.tasks])
         plan = Plan(
             encoders=name_encoders(self.encoders),
-            data=sets.find(),
+            data=sets.find(self.out),
             preset=sets.preset,
             rates=self.learning_rates,
-            seeds=self.seeds,
+            seeds=self.seed,
             steps=self.steps,
             batch=self.batch,
             seen=noise.seen,
@@ -367,7 +378,7 @@ class Superb:
             tuning=tuning,
             test=not self.train_only,
         )
-        print(run_superb(sets.out, plan))
+        print(run_superb(self.out, plan))
 
     def _tuning(self) -> Any:
         """None where heads are trained on clean speech and a frozen encoder."""
@@ -379,17 +390,17 @@ class Superb:
         refuse_lonely(values, NEEDED)
         adversary = adversary_options(o.dat, "dat", values)
         if not (o.finetune or o.distort or adversary):
-            if o.heads:
-                raise InputError("--heads needs --finetune or --distort; give one of them as well")
+            if o.start:
+                raise InputError("--start needs --finetune or --distort; give one of them as well")
             return None
         distort = None
         if o.distort:
             share = SHARE if o.distorted is None else o.distorted
-            cache = o.noise_cache or self.sets.out.parent / "noise"
-            drawn: dict[str, Any] = {"probability": (share, share), "snr": o.snr_train or SNR, "snr_over": self.noise.snr_over}
-            distort = parse_distortions(o.distort, noise_folders(self.noise.noise), seed=self.seeds[0], cache=cache, **drawn)
+            cache = o.noise_cache or self.out.parent / "noise"
+            drawn: dict[str, Any] = {"probability": (share, share), "snr": o.snr_range or SNR, "snr_over": self.noise.snr_over}
+            distort = parse_distortions(o.distort, noise_folders(self.noise.noise), seed=self.seed[0], cache=cache, **drawn)
         rate = (o.upstream_rate or UPSTREAM_RATE) if o.finetune else None
-        return Tuning(rate=rate, distort=distort, adversary=adversary, bf16=self.sets.precision == "bf16", heads=o.heads)
+        return Tuning(rate=rate, distort=distort, adversary=adversary, bf16=self.sets.precision == "bf16", heads=o.start)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,10 +410,11 @@ class SuperbSpeed:
     Both are timed alternately in one process, on the same batches of every task; the time of caching is included. Appends rows
     `ratio_cached` to OUT/results.jsonl of a `superb run`.
 
-      speechssl superb speed --encoder minisqa-en-robust --out exp/superb
+      speechssl superb speed minisqa-en-robust exp/superb
     """
 
-    encoder: str = option(MISSING, UPSTREAM, metavar="[NAME=]WHERE")
+    encoder: str = argument(f"{UPSTREAM}; NAME=WHERE names it")
+    out: Path = argument("folder of `superb run`")
     sets: Data = group(Data(), "")
     turns: Count = option(5, "number of batches to time on each side")
 
@@ -411,5 +423,5 @@ class SuperbSpeed:
         from speechssl.eval.superb_speed import compare_cached
 
         computed: dict[str, Any] = {"precision": self.sets.precision, "device": self.sets.device, "workers": self.sets.workers}
-        plan = Plan(name_encoders([self.encoder]), self.sets.find(), self.sets.preset, **computed)
-        print(compare_cached(self.sets.out, plan, self.turns))
+        plan = Plan(name_encoders([self.encoder]), self.sets.find(self.out), self.sets.preset, **computed)
+        print(compare_cached(self.out, plan, self.turns))

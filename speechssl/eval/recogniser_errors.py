@@ -32,17 +32,17 @@ def fit_on_corpus(o: Confusions) -> str:
     distorter = Distorter(o.seed, snr_over=o.snr_over)
     every: list[Passage | Question] = [*data.passages.values(), *data.questions]
     records = {r.id: r for r in every if r.text}
-    if o.asr == GIVEN and not any(r.transcript for r in every):
-        raise InputError(f"{where} has no transcripts, which --asr given needs; give a recogniser with --asr")
-    if o.asr != GIVEN and not any(r.audio for r in every):
-        raise InputError(f"{where} has no recordings for {o.asr}; prepare the corpus with --speak, or give another corpus")
+    if o.recogniser == GIVEN and not any(r.transcript for r in every):
+        raise InputError(f"{where} has no transcripts, which --recogniser given needs; give another --recogniser")
+    if o.recogniser != GIVEN and not any(r.audio for r in every):
+        raise InputError(f"{where} has no recordings for {o.recogniser}; prepare the corpus with --speak, or give another corpus")
     recogniser: Recogniser | None = None
     made: object = GIVEN
-    if o.asr != GIVEN:
+    if o.recogniser != GIVEN:
         folder = model_folder(o.models)
-        recogniser, made = load_recogniser(folder, o.asr, shared_encoder(folder))
+        recogniser, made = load_recogniser(folder, o.recogniser, shared_encoder(folder))
     card: dict[str, Any] = {"corpus": o.corpus.resolve().name, "split": o.split, "data": data_hash(o.corpus, o.split)}
-    card |= {"asr": o.asr, "recogniser": made, "passages": len(data.passages)}
+    card |= {"asr": o.recogniser, "recogniser": made, "passages": len(data.passages)}
     card |= {"condition": parsed.label, **distorter.card(parsed)}
     path = o.out / "confusions.json"
     if path.is_file() and not differing(confusions_card(path), card):
@@ -55,10 +55,10 @@ def fit_on_corpus(o: Confusions) -> str:
             records,
             lambda i: read_audio(data.path(records[i])),
             lambda samples, i: distorter.apply(samples, parsed, i),
-            {o.asr: Encoding(lambda _, samples: transcribe(samples).text)},  # type: ignore[arg-type]
+            {o.recogniser: Encoding(lambda _, samples: transcribe(samples).text)},  # type: ignore[arg-type]
             o.workers,
             f"{recogniser.name} transcribes",
-        )[o.asr]
+        )[o.recogniser]
         tell_set_aside(found.failed, recogniser.name)
         texts = found.features
     if not texts:

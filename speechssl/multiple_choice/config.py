@@ -6,7 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from speechssl.config import BERT, ENCODERS, Count, Share, TrainingOptions, Whole, argument, group, option, shipped
+from speechssl.config import (
+    BERT,
+    DEVICE,
+    ENCODERS,
+    Count,
+    Share,
+    TrainingOptions,
+    Whole,
+    argument,
+    group,
+    option,
+    shipped,
+    use_device,
+)
 from speechssl.dual.config import ASSIGNMENT, CHECKPOINTING, DROPOUT, RANDOM_UNITS, TEXT_ENCODER
 from speechssl.errors import InputError
 
@@ -56,12 +69,14 @@ class Train:
     recogniser: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments audio words")
     assignment: str = option("most-frequent", ASSIGNMENT)
     start: Path | None = option(None, "trained reader of the same units or words to start from; default: the text encoder")
+    device: str = option("auto", DEVICE)
     options: ChoiceOptions = group(ChoiceOptions(), "reader")
 
     def run(self) -> None:
         from speechssl.multiple_choice.train import train_choice_speechbert, train_choice_text, train_choice_units
 
         self._check()
+        use_device(self.device)
         if self.speechbert is not None:
             train_choice_speechbert(self.corpus, self.out, self._speechbert(), self.speechbert, self.options)
         elif self.units is not None:

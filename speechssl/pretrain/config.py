@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from speechssl.config import (
     CHECKPOINTS,
+    DEVICE,
     DRAWN,
     ENCODERS,
     SNR_OVER,
@@ -30,6 +31,7 @@ from speechssl.config import (
     noise_folders,
     option,
     unset,
+    use_device,
 )
 from speechssl.errors import InputError
 
@@ -99,11 +101,11 @@ class Distortion:
     noise: tuple[str, ...] | None = option(
         None, "folders of recordings: musan, voices, rir, or a NAME in --distort", metavar="NAME=FOLDER"
     )
-    snr: tuple[float, float] | None = option(
+    snr_range: tuple[float, float] | None = option(
         None, "range of the SNR in dB, drawn uniformly; default: 10 19", metavar=("LOW", "HIGH")
     )
-    snr_end: tuple[float, float] | None = option(
-        None, "range of the SNR at the end of training; default: --snr", metavar=("LOW", "HIGH")
+    snr_range_end: tuple[float, float] | None = option(
+        None, "range of the SNR at the end of training; default: --snr-range", metavar=("LOW", "HIGH")
     )
     snr_over: SnrOver | None = option(None, f"{SNR_OVER}; default: active")
     distorted: tuple[Share, ...] | None = option(
@@ -140,6 +142,7 @@ class _Run:
     source: Path = argument(f"{SOURCE}; from a prepared corpus its training passages are used")
     out: Path = argument(f"folder for encoder/, the codebook of a HuBERT's targets, and checkpoints/; {BESIDE}")
     recordings: Count | None = option(None, "use only N recordings, drawn at random by --seed")
+    device: str = option("auto", DEVICE)
 
     def _pretrain(self, preset: Any) -> None:
         """preset: the settings of the paper or of the checkpoint; the options that were given replace them."""
@@ -157,7 +160,8 @@ class _Run:
             shares = values["distorted"] or ()
             if len(shares) > 2:
                 raise InputError("--distorted takes one share, or two for the beginning and the end of training; give no more")
-            given = {name: values[name] for name in ("snr", "snr_end", "snr_over", "double") if values[name] is not None}
+            named = {"snr": "snr_range", "snr_end": "snr_range_end", "snr_over": "snr_over", "double": "double"}
+            given = {name: values[option] for name, option in named.items() if values[option] is not None}
             given |= {"probability": (shares[0], shares[-1])} if shares else {}
             cache, noise = values["noise_cache"] or self.out.parent / "noise", noise_folders(values["noise"] or ())
             distort = parse_distortions(values["distort"], noise, seed=values["seed"], cache=cache, **given)
@@ -199,6 +203,7 @@ class Hubert(_Run):
     def run(self) -> None:
         from speechssl.pretrain.presets import hubert_preset
 
+        use_device(self.device)
         self._pretrain(hubert_preset(self.size, self.teacher))
 
 
@@ -226,6 +231,7 @@ class Wav2Vec2(_Run):
     def run(self) -> None:
         from speechssl.pretrain.presets import wav2vec2_preset
 
+        use_device(self.device)
         self._pretrain(wav2vec2_preset(self.size, self.start))
 
 
@@ -267,6 +273,7 @@ class Continue(_Run):
     def run(self) -> None:
         from speechssl.pretrain.presets import continued_preset
 
+        use_device(self.device)
         self._pretrain(continued_preset(self.start, self.teacher))
 
 
@@ -290,7 +297,7 @@ class Versions:
     seconds: Amount = option(10.0, "length of a crop", name="crop_seconds")
     distort: str | None = option(None, "kinds of noise, see `speechssl pretrain continue --help`; default: none")
     noise: tuple[str, ...] | None = option(None, "recordings of noise: musan, rir, or a NAME in --distort", metavar="NAME=FOLDER")
-    snr: tuple[float, float] = option((-10.0, 10.0), "range in dB, drawn uniformly", metavar=("LOW", "HIGH"))
+    snr_range: tuple[float, float] = option((-10.0, 10.0), "range of the SNR in dB, drawn uniformly", metavar=("LOW", "HIGH"))
     snr_over: SnrOver = option("active", SNR_OVER)
     distorted: Share = option(1.0, "share of the crops that is distorted, in each version independently")
     noise_cache: Path | None = option(None, "folder that keeps decoded and generated noise; default: noise/ beside OUT")
@@ -329,6 +336,7 @@ class Spin:
     start: str = option(MISSING, f"HuBERT or wav2vec 2.0 to start from: {CHECKPOINTS}")
     trained: Whole = option(2, "layers that are trained, up to the one that is clustered; 0: the whole encoder")
     recordings: Count | None = option(None, "only N recordings, drawn at random by --seed")
+    device: str = option("auto", DEVICE)
     codes: Codes = group(Codes(), "codebook")
     versions: Versions = group(Versions(), "versions")
     labels: PseudoLabels = group(PseudoLabels(), "pseudo-labels")
@@ -351,10 +359,11 @@ class Spin:
         if self.versions.distort:
             shares, cache = (self.versions.distorted,) * 2, self.versions.noise_cache or self.out.parent / "noise"
             sources = noise_folders(self.versions.noise or ())
-            snr, snr_over, seed = self.versions.snr, self.versions.snr_over, self.training.seed
+            snr, snr_over, seed = self.versions.snr_range, self.versions.snr_over, self.training.seed
             distort = parse_distortions(
                 self.versions.distort, sources, seed=seed, probability=shares, snr=snr, cache=cache, snr_over=snr_over
             )
+        use_device(self.device)
         names = {field.name for field in fields(SpinOptions)} - {"distort", "training", "trained"}
         given = {name: values[name] for name in names & values.keys()}
         options = SpinOptions(**given, training=self.training, trained=self.trained or None, distort=distort)

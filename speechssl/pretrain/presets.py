@@ -296,7 +296,17 @@ HUBERT_ONLY = (
 )
 WAV2VEC2_ONLY = ("codebooks", "entries", "diversity", "negatives")
 NEEDED = {  # an option -> those that mean nothing without it
-    "distort": ("noise", "snr", "snr_end", "snr_over", "distorted", "double", "noise_cache", "distil", "domain_adversary"),
+    "distort": (
+        "noise",
+        "snr_range",
+        "snr_range_end",
+        "snr_over",
+        "distorted",
+        "double",
+        "noise_cache",
+        "distil",
+        "domain_adversary",
+    ),
     "start": ("distil",),
     "distil": ("distil_layers",),
     "domain_adversary": tuple(f"domain_adversary_{part}" for part in ("layers", "weight", "mode", "schedule", "frames")),

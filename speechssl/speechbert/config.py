@@ -6,7 +6,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from speechssl.config import BERT, ENCODERS, Amount, Count, TrainingOptions, Weight, Whole, argument, group, option, shipped
+from speechssl.config import (
+    BERT,
+    DEVICE,
+    ENCODERS,
+    Amount,
+    Count,
+    TrainingOptions,
+    Weight,
+    Whole,
+    argument,
+    group,
+    option,
+    shipped,
+    use_device,
+)
 from speechssl.dual.config import QaOptions
 from speechssl.errors import InputError
 
@@ -55,12 +69,14 @@ class Train:
     word_learning_rate: Amount = option(WORDS.learning_rate, "peak learning rate of the autoencoder")
     mask_steps: Whole = option(MASKED.steps, "number of updates on masked words; 0: skip this stage")
     mask_learning_rate: Amount = option(MASKED.learning_rate, "peak learning rate on masked words")
+    device: str = option("auto", DEVICE)
     options: SpeechBertOptions = group(SpeechBertOptions(READER, WORDS, MASKED), "audio words and masked words")
     qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters"))
 
     def run(self) -> None:
         from speechssl.speechbert.train import train_speechbert
 
+        use_device(self.device)
         # the first two stages are trained as the last one except for steps and learning rate
         both = replace(self.qa.training, horizon=None)
         words = replace(both, steps=self.word_steps, learning_rate=self.word_learning_rate, bf16=WORDS.bf16)
@@ -116,12 +132,14 @@ class Transfer:
     speechbert: Path = argument("folder of `speechssl train speechbert`")
     new: str = argument("encoder to transfer it to, such as the result of `speechssl pretrain continue`")
     out: Path = argument("folder for the trained model")
+    device: str = option("auto", DEVICE)
     options: TransferOptions = group(TransferOptions(), "")
 
     def run(self) -> None:
         from speechssl.encoders.load import load_encoder
         from speechssl.speechbert.train import transfer_speechbert
 
+        use_device(self.device)
         options = replace(self.options, training=replace(self.options.training, bf16=False))  # as WORDS
         speechbert = shipped(self.speechbert) or self.speechbert
         card = transfer_speechbert(self.corpus, load_encoder(self.encoder), speechbert, load_encoder(self.new), self.out, options)

@@ -123,7 +123,7 @@ class TuningTrainer(Trainer):
                 models["head"].load_state_dict(load_file(path))
             except (OSError, SafetensorError, RuntimeError) as error:
                 reason = " ".join(str(error).split())
-                raise InputError(f"{path} has no head to start from ({reason}); train it first, or leave out --heads") from error
+                raise InputError(f"{path} has no head to start from ({reason}); train it first, or leave out --start") from error
         self.upstream: Any = load_checkpoint(tuning.source).model
         check_known(self.upstream, tuning.source)
         if tuning.adversary and tuning.distort:

@@ -181,12 +181,12 @@ class Import:
     Only the centroids are read; no code in the file is executed. The file does not record the encoder and layer it was fitted on:
     give those that its authors state (n: output of transformer layer n, as in fairseq).
 
-      speechssl units import km_100.bin hubert-l6.safetensors --encoder facebook/hubert-base-ls960 --layer 6
+      speechssl units import km_100.bin facebook/hubert-base-ls960 hubert-l6.safetensors --layer 6
     """
 
     joblib: Path = argument("joblib file, compressed or not, such as km_500.bin")
+    encoder: str = argument(f"encoder that the codebook was fitted on: {ENCODERS}")
     out: Path = argument(WRITTEN)
-    encoder: str = option(MISSING, f"encoder that the codebook was fitted on: {ENCODERS}")
     layer: Whole = option(MISSING, "layer of the encoder, such as 22 for DUAL")
 
     def run(self) -> None:
@@ -208,11 +208,12 @@ class InspectOptions:
     pairs: Whole | None = option(
         None, "number of questions, each spoken by two voices, for the same-text distance (default for MiniSQA: 100; 0: skip it)"
     )
-    noise: str = option("pink", "noise for the stability measurement: gaussian, pink, or a recording or folder")
-    snrs: tuple[float, ...] = option(
-        (20.0, 10.0, 5.0, 0.0), "SNRs in dB for the stability measurement; no value: skip it", name="snr"
+    conditions: tuple[str, ...] = option(
+        ("pink@20", "pink@10", "pink@5", "pink@0"),
+        "noise at an SNR in dB, as in `evaluate qa`, for the stability measurement: gaussian@5, pink@5, or that of a recording or "
+        "folder, street/@5; no value: skip it",
     )
-    noisy: Count = option(20, "number of recordings to encode at each SNR")
+    noisy: Count = option(20, "number of recordings to encode in each condition")
     picture: Path | None = option(None, "draw the units under the spectrogram, to this .png, .svg or .pdf file")
     recording: str | None = option(None, "id of the recording to draw; default: the first")
     span: tuple[Weight, Weight] | None = option(None, "part of that recording to draw, in seconds", metavar=("START", "END"))

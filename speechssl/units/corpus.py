@@ -378,9 +378,8 @@ class Progress:
         self.lock, self.start = threading.Lock(), time.monotonic()
 
     def __enter__(self) -> Progress:
-        interval = 0.2 if sys.stderr.isatty() else 30.0  # a log gets two lines a minute
         shape = "{desc}: {percentage:3.0f}%|{bar:20}|{postfix}"
-        self.bar = tqdm(desc="units", total=self.total or 1, bar_format=shape, mininterval=interval, postfix=self.text)
+        self.bar = tqdm(desc="units", total=self.total or 1, bar_format=shape, mininterval=0.2, postfix=self.text)
         return self
 
     def __exit__(self, *_: object) -> None:

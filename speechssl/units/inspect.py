@@ -225,10 +225,10 @@ def inspect_units(
     if options.pairs == 1:
         raise InputError("one pair of questions is too few for a comparison; give --pairs 2 or more, or 0")
     conditions, distorter = [], Distorter(options.seed, snr_over=options.snr_over)
-    for snr in options.snrs:
-        condition = parse_condition(f"{options.noise}@{snr:g}")
+    for text in options.conditions:
+        condition = parse_condition(text)
         if condition.name != "noise" or condition.kind == "babble":
-            raise InputError(f"the noise {options.noise} cannot be added at an SNR; give gaussian, pink, or a recording or folder")
+            raise InputError(f"--conditions {text} is not noise at an SNR; give gaussian@5, pink@5, or a recording or folder")
         distorter.check(condition)
         conditions.append(condition)
     if options.picture:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import re
 import subprocess
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,9 +17,10 @@ import numpy as np
 import pytest
 import soundfile
 import yaml
+from tqdm import tqdm
 
-from speechssl.cli import main, overview, parse_arguments
-from speechssl.cli.parser import check_section, parser_of
+from speechssl.cli import Lines, main, overview, parse_arguments
+from speechssl.cli.parser import check_section, options_of, parser_of
 from speechssl.cli.verbs import GROUPS, VERBS, config_of
 from speechssl.config import BERT, HUBERT, PLAIN, Adam, TrainingOptions
 from speechssl.data.prepare import described
@@ -42,6 +45,26 @@ def test_overviews_name_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     for group in GROUPS:
         assert GROUPS[group] in overview(group)
     assert "did you mean" not in capsys.readouterr().out
+
+
+def test_a_log_gets_a_line_of_a_bar_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, now = io.StringIO(), [0.0]
+    monkeypatch.setattr("speechssl.cli.time.monotonic", lambda: now[0])
+    with redirect_stderr(Lines(log)):
+        with tqdm(total=60, mininterval=0, bar_format="{n}") as bar:
+            for _ in range(60):
+                now[0] += 1
+                bar.update()
+            tqdm.write("set aside", file=sys.stderr)
+        for _ in tqdm(range(60), leave=False):
+            pass
+    assert log.getvalue() == "29\n59\nset aside\n60\n"
+
+
+def test_every_verb_that_runs_a_model_takes_a_device() -> None:
+    without = ("prepare", "models", "convert", "compare", "report", "units import", "evaluate predictions", "superb export")
+    named = {verb for verb in VERBS if any(option.name == "device" for option in options_of(config_of(verb)))}
+    assert named == {verb for verb in VERBS if not verb.startswith(without)}
 
 
 @pytest.mark.parametrize(
@@ -307,6 +330,8 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys: 
         ["answer", "--passage", "a.wav", "--question", "b.wav", "--systems", "speechbert"],
         ["evaluate", "qa", "c", "o", "--workers", "0"],
         ["pretrain", "hubert", "c", "o", "--learning-rate", "0"],
+        ["evaluate", "qa", "c", "o", "--device", "gpu"],
+        ["train", "dual", "c", "u", "o", "--device", "cuda:31"],
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(arguments: list[str], tmp_path: Path, monkeypatch, capsys) -> None:

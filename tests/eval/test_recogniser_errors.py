@@ -55,7 +55,7 @@ def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(corpus, tmp
 
 @pytest.mark.slow
 def test_transcripts_of_the_corpus_will_do(corpus, tmp_path):
-    printed = fit_on_corpus(Confusions(corpus=corpus, out=tmp_path, models="none", asr="given"))
+    printed = fit_on_corpus(Confusions(corpus=corpus, out=tmp_path, models="none", recogniser="given"))
     assert "1 texts with a WER of 25.0 % (25.0 % substituted, 0.0 %" in printed
 
 
@@ -69,8 +69,8 @@ def test_the_test_split_is_kept(corpus, tmp_path, split):
 def test_recognised_texts_are_needed(corpus, tmp_path):
     path = corpus / "dev/passages.jsonl"
     path.write_text(path.read_text().replace('"transcript": "a red goat sails", ', ""))
-    with pytest.raises(InputError, match="dev has no transcripts, which --asr given needs; give a recogniser with --asr$"):
-        fit_on_corpus(Confusions(corpus=corpus, out=tmp_path, models="none", asr="given"))
+    with pytest.raises(InputError, match="dev has no transcripts, which --recogniser given needs; give another --recogniser$"):
+        fit_on_corpus(Confusions(corpus=corpus, out=tmp_path, models="none", recogniser="given"))
 
 
 def test_recordings_are_needed_before_a_recogniser_is(corpus, tmp_path, capsys):
@@ -78,5 +78,5 @@ def test_recordings_are_needed_before_a_recogniser_is(corpus, tmp_path, capsys):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         path.write_text("".join(json.dumps(line | {"audio": "", "seconds": 0.0}) + "\n" for line in lines))
     with pytest.raises(InputError, match="dev has no recordings for ctc; prepare the corpus with --speak"):
-        fit_on_corpus(Confusions(corpus=corpus, out=tmp_path, models="none", asr="ctc", workers=1))
+        fit_on_corpus(Confusions(corpus=corpus, out=tmp_path, models="none", recogniser="ctc", workers=1))
     assert capsys.readouterr().err == ""

@@ -173,9 +173,19 @@ def test_what_cannot_be_tuned_is_reported_first(plan, tmp_path, changes, message
 
 @pytest.mark.slow
 def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
-    common = ["superb", "run", "--encoders", f"tiny={plan.encoders['tiny']}", "--tasks", f"ks={plan.data['ks']}", "--steps", "4"]
-    common += ["--out", str(tmp_path / "out"), "--workers", "2", "--device", "cpu", "--learning-rates"]
-    dat = ["--finetune", "--distort", "g:0.7+b:0.3", "--distorted", "0.6", "--snr-train", "0", "10", "--dat", "binary"]
+    common = [
+        "superb",
+        "run",
+        str(tmp_path / "out"),
+        "--encoders",
+        f"tiny={plan.encoders['tiny']}",
+        "--tasks",
+        f"ks={plan.data['ks']}",
+        "--steps",
+        "4",
+    ]
+    common += ["--workers", "2", "--device", "cpu", "--learning-rates"]
+    dat = ["--finetune", "--distort", "g:0.7+b:0.3", "--distorted", "0.6", "--snr-range", "0", "10", "--dat", "binary"]
     assert main([*common, *dat, "--dat-weight", "0.3", "--dat-mode", "alternating", "--train-only"]) == 0
     assert "the test set was not used" in capsys.readouterr().out
     folder = tmp_path / "out/heads/tiny+dat-binary-alternating-0.3/ks/seed-0"
@@ -195,7 +205,7 @@ def test_the_command_line_trains_an_encoder_with_a_head(plan, tmp_path, capsys):
     ):
         assert main([*common, *wrong]) == 2
         assert printed in capsys.readouterr().err
-    everything = [*common[:4], "--out", str(tmp_path / "none"), "--finetune"]
+    everything = ["superb", "run", str(tmp_path / "none"), *common[3:5], "--finetune"]
     assert main(everything) == 2 and "qbe, se, ss cannot be trained with --finetune" in capsys.readouterr().err
     assert main([*everything, "--tasks", "ks", "--dat", "binary"]) == 2 and "give --distort" in capsys.readouterr().err
     assert not (tmp_path / "none/data").exists()  # no set was spoken for nothing

@@ -252,7 +252,7 @@ def test_what_is_of_wav2vec2_is_refused_for_hubert(name):
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ({"snr": [5.0, 10.0], "double": 0.2}, f"--snr and --double {NEEDS} --distort"),
+        ({"snr_range": [5.0, 10.0], "double": 0.2}, f"--snr-range and --double {NEEDS} --distort"),
         ({"domain_adversary": "binary", "start": "s"}, f"--domain-adversary {NEEDS} --distort"),
         ({"distort": "g", "distil": 1.0}, f"--distil {NEEDS} --start"),
         ({"distort": "g", "start": "s", "distil_layers": [0]}, f"--distil-layers {NEEDS} --distil"),

@@ -83,7 +83,8 @@ def test_what_ships_was_made_with_the_settings_of_the_recipe() -> None:
         "teacher_precision": options["precision"],  # its name when this encoder was trained
     }
     distort = options.pop("distort")
-    options |= {"distorted": distort["probability"][:1], **{k: distort[k] for k in ("snr", "snr_end", "double")}}
+    options |= {"distorted": distort["probability"][:1], "double": distort["double"]}
+    options |= {"snr_range": distort["snr"], "snr_range_end": distort["snr_end"]}
     assert [f"{k['name']}:{k['share']:g}" for k in distort["kinds"]] == section.pop("distort").split("+")
     section["learning-rate"] = float(section["learning-rate"])
     assert {name: options[name.replace("-", "_")] for name in section} == section

@@ -38,7 +38,7 @@ def test_sections_hold_only_options_that_exist(stage: str) -> None:
 def test_base_is_what_the_recipe_trains_and_the_other_arms_differ_in_one_setting() -> None:
     continual = yaml.safe_load((RECIPE / "base.yaml").read_text())["continual"]
     assert SECTIONS["base"] == {k: v for k, v in continual.items() if k != "steps"} and continual["steps"] == 6000
-    schedule = {"snr", "snr-end"}
+    schedule = {"snr-range", "snr-range-end"}
     for arm in ARMS[1:]:
         changed = {k for k, v in SECTIONS[arm].items() if v != SECTIONS["base"].get(k)}
         assert changed <= schedule or len(changed) == 1, arm

@@ -30,7 +30,7 @@ FIRST = {"pr": "per", "asr": "wer", "qbe": "mtwv", "asv": "eer", "sd": "der", "s
 def test_recipe_sections_hold_only_options_that_exist(recipe: str, stage: str) -> None:
     section = yaml.safe_load((ROOT / f"recipes/superb/{recipe}.yaml").read_text())[stage]
     check_section(STAGES[stage], config_of(STAGES[stage]), section, recipe)
-    assert not {"seeds", "data-seed", "out", "unseen"} & set(section)  # run.sh's own would hide them
+    assert not {"seed", "data-seed", "out", "unseen"} & set(section)  # run.sh's own would hide them
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from speechssl.units.fit import FitOptions, fit_units
 from speechssl.units.inspect import InspectOptions, colour, draw_units, inspect_units, lines, log_mel, unit_blocks
 from speechssl.units.kmeans import fit_kmeans
 
-DEV = InspectOptions("dev", pairs=4, snrs=(10.0,))
+DEV = InspectOptions("dev", pairs=4, conditions=("pink@10",))
 FIT = FitOptions(layer=1, clusters=8, smooth=3, recordings=1)
 
 
@@ -96,7 +96,7 @@ def test_gaps_of_a_corpus_are_silence_and_bad_phones_are_left_out(corpus, tmp_pa
 
     def pnmi():
         manifest.write_text("".join(json.dumps(record) + "\n" for record in records))
-        return inspect_units(copy, "mfcc", tmp_path / "book.safetensors", InspectOptions("dev", pairs=0, snrs=()))["pnmi"]
+        return inspect_units(copy, "mfcc", tmp_path / "book.safetensors", InspectOptions("dev", pairs=0, conditions=()))["pnmi"]
 
     whole = pnmi()
     records[0]["phones"] = records[0]["phones"][:3]
@@ -143,7 +143,7 @@ def test_a_folder_is_inspected(folder, tmp_path, capsys):
     assert "3 of 3 recordings have no phones and are left out of purity" in capsys.readouterr().err
     printed = lines(found)
     assert any("unit error rate, pink 5 dB  0." in line for line in printed) and printed[0].split() == ["K", "6"]
-    one = inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(recordings=1, snrs=(0.0,)))
+    one = inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(recordings=1, conditions=("pink@0",)))
     assert one["stability"][0]["recordings"] == 1
 
 
@@ -154,7 +154,7 @@ def test_figures_do_not_depend_on_threads(folder, hubert_folder, tmp_path):
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            found.append(inspect_units(folder, name, book, InspectOptions(snrs=(10.0,))))
+            found.append(inspect_units(folder, name, book, InspectOptions(conditions=("pink@10",))))
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
@@ -162,17 +162,18 @@ def test_figures_do_not_depend_on_threads(folder, hubert_folder, tmp_path):
 
 
 def test_noise_is_decided_by_the_seed(folder, tmp_path):
-    def rows(**options):
-        return inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(snrs=(5.0,), **options))["stability"]
+    def rows(condition="pink@5", **options):
+        options = InspectOptions(conditions=(condition,), **options)
+        return inspect_units(folder, "mfcc", tmp_path / "book.safetensors", options)["stability"]
 
-    assert rows() == rows() != rows(seed=1) and rows(noise="gaussian") != rows()
+    assert rows() == rows() != rows(seed=1) and rows("gaussian@5") != rows()
     assert rows(noisy=1)[0]["recordings"] == 1
 
 
 def test_an_alignment_gives_purity(folder, tmp_path, capsys):
     lines = [{"id": f"r{i}", "phones": [["a", 0, 0.4], ["b", 0.5, 0.9]]} for i in range(2)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    options = InspectOptions(alignment=tmp_path / "a.jsonl", snrs=())
+    options = InspectOptions(alignment=tmp_path / "a.jsonl", conditions=())
     found = inspect_units(folder, "mfcc", tmp_path / "book.safetensors", options)
     assert 0 < found["pnmi"] < 1 and 0 < found["cluster_purity"] <= 1 and "stability" not in found
     assert "1 of 3 recordings have no phones" in capsys.readouterr().err
@@ -183,7 +184,7 @@ def test_an_alignment_gives_purity(folder, tmp_path, capsys):
 
 def test_a_picture_is_drawn(folder, tmp_path):
     book, path = tmp_path / "book.safetensors", tmp_path / "units.svg"
-    inspect_units(folder, "mfcc", book, InspectOptions(snrs=(), picture=path, recording="r1"))
+    inspect_units(folder, "mfcc", book, InspectOptions(conditions=(), picture=path, recording="r1"))
     assert "r1 " in path.read_text()
     with pytest.raises(InputError, match="has no recording r7 .*its first is r0"):
         inspect_units(folder, "mfcc", book, InspectOptions(picture=path, recording="r7"))
@@ -194,9 +195,9 @@ def test_a_picture_is_drawn(folder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"noise": "reverb", "snrs": (1.0,)}, "cannot be added at an SNR"),
-        ({"noise": "babble"}, "cannot be added at an SNR"),
-        ({"noise": "nothing.wav"}, "there is no noise nothing.wav"),
+        ({"conditions": ("pink@5", "reverb")}, "--conditions reverb is not noise at an SNR"),
+        ({"conditions": ("babble@5",)}, "--conditions babble@5 is not noise at an SNR"),
+        ({"conditions": ("nothing.wav@5",)}, "there is no noise nothing.wav"),
         ({"pairs": 4}, "is not a MiniSQA corpus"),
         ({"split": "dev"}, "is not a prepared corpus and has no split dev"),
         ({"span": (0.0, 1.0)}, "need --picture; give the file"),
@@ -224,7 +225,7 @@ def test_without_voices_the_same_text_distance_is_left_out_unless_it_is_asked_fo
 
     fit_units(corpus, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=6))
     monkeypatch.setattr("speechssl.units.inspect.speak_pairs", none)
-    found = inspect_units(corpus, "mfcc", tmp_path / "book.safetensors", InspectOptions("dev", snrs=()))
+    found = inspect_units(corpus, "mfcc", tmp_path / "book.safetensors", InspectOptions("dev", conditions=()))
     assert "same_text_distance" not in found and found["pnmi"] > 0
     assert "the same-text distance is left out" in capsys.readouterr().err
     for options in (InspectOptions("dev", pairs=2), InspectOptions("dev")):
