@@ -3,27 +3,40 @@ PYTHON ?= python3
 BIN := .venv/bin
 EXTRAS := synth,chinese,pocketsphinx,voices,minilm,s3prl,ray,dev
 
-.PHONY: demo test test-package test-recipes test-fast check
+# The package's tests in two runs of pytest that take about as long: these folders, and the others.
+FOLDERS := $(addprefix tests/,cascade encoders pretrain superb units)
+OTHERS := tests $(addprefix --ignore=,$(FOLDERS) tests/recipes)
+
+.PHONY: demo test test-recipes test-folders test-others test-fast fast-folders fast-others check
 
 demo: .venv/ready
 	PATH="$(abspath $(BIN)):$$PATH" bash recipes/demo/run.sh
 
-# The recipes' tests mostly wait for programs to start, and share what they import: one run of pytest beside that of the package.
+# The recipes' tests share what they import: one run of pytest beside those of the package.
 test: .venv/ready
-	@echo "some fifteen minutes on two cores; each half prints when it is through"
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-package test-recipes
+	@echo "some ten minutes on two cores; each part prints when it is through"
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-recipes test-folders test-others
+
+test-fast: .venv/ready
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target fast-folders fast-others
 
 # A thread each: where two programs share two cores, more would mostly wait for one another.
-test-package test-recipes test-fast: export OMP_NUM_THREADS = 1
-
-test-package: .venv/ready
-	$(BIN)/python -m pytest --ignore=tests/recipes
+test-recipes test-folders test-others fast-folders fast-others: export OMP_NUM_THREADS = 1
 
 test-recipes: .venv/ready
 	$(BIN)/python -m pytest tests/recipes
 
-test-fast: .venv/ready
-	$(BIN)/python -m pytest --ignore=tests/recipes -m "not slow"
+test-folders: .venv/ready
+	$(BIN)/python -m pytest $(FOLDERS)
+
+test-others: .venv/ready
+	$(BIN)/python -m pytest $(OTHERS)
+
+fast-folders: .venv/ready
+	$(BIN)/python -m pytest $(FOLDERS) -m "not slow"
+
+fast-others: .venv/ready
+	$(BIN)/python -m pytest $(OTHERS) -m "not slow"
 
 check: .venv/ready
 	$(BIN)/ruff check .

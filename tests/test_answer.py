@@ -91,10 +91,10 @@ def test_arrays_are_checked_like_files(samples, speech: tuple[Path, Path]) -> No
 
 
 @pytest.mark.slow
-def test_ten_minutes_are_answered(speech: tuple[Path, Path]) -> None:
-    passage = np.random.default_rng(0).normal(0, 0.1, 16_000 * 610)
+def test_minutes_are_answered(speech: tuple[Path, Path]) -> None:
+    passage = np.random.default_rng(0).normal(0, 0.1, 16_000 * 130)
     found = speechssl.answer(passage, speech[1], system="dual")["dual"]
-    assert 0 <= found.start < found.end <= 610
+    assert 0 <= found.start < found.end <= 130
 
 
 def test_a_clip_in_an_unknown_format_is_refused_before_the_work(speech: tuple[Path, Path], capsys) -> None:

@@ -31,6 +31,7 @@ def test_the_shipped_set_loads_whole():
     assert [s.name for s in load_systems(model_folder(), names)] == names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["dual", "text-qa", "speechbert"])
 def test_a_shipped_reader_loads_back_to_what_is_saved(part: str, tmp_path: Path):
     """Saved again it is the same file: every int8 step and every scale comes back as it is."""

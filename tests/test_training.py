@@ -71,6 +71,7 @@ def test_training_lowers_the_loss_and_says_what_it_did(tmp_path):
     assert result["loss"] == losses[-1]  # of the last logging interval
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at", "more"),  # before the first checkpoint, between two, after the last
     [(2, {}), (5, {}), (8, {}), (7, {"horizon": 20, "schedule": "cosine"})],
@@ -103,6 +104,7 @@ def test_a_finished_run_is_not_trained_further(tmp_path, horizon):
     assert torch.equal(once, twice) and again["loss"] == first["loss"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing(tmp_path, broken):
     def make(step):
@@ -147,6 +149,7 @@ def test_a_line_of_nothing_but_dropped_batches_has_no_loss_and_the_next_has(tmp_
     assert result["loss"] == losses[8]  # the last that there is
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [13, 17])
 def test_a_killed_run_has_the_same_loss_curve_with_accumulation_clipping_and_uneven_lines(tmp_path, at):
     """Saved every 3 steps and logged every 4: the line after the kill is of steps before it too."""

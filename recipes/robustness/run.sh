@@ -11,12 +11,13 @@
 #   FSDD=FOLDER                 the Free Spoken Digit Dataset, for stage 5
 #   CORPUS=FOLDER               a MiniSQA corpus; default: that of recipes/minisqa, made here if it is missing
 #   MUSAN=FOLDER                MUSAN, instead of its generated stand-in
+#   TRAININGS="continual"       of the trainings these alone; stage 6 needs continual, stage 8 continual-more
 #   START=FOLDER                the models to start from (exp/minisqa/models, of recipes/minisqa; the smoke run: what ships)
 set -euo pipefail
 CONFIG=${1:-recipes/robustness/base.yaml}
 SEED=${SEED:-0}
 EXP=${2:-exp/robustness$([ "$SEED" = 0 ] || echo "-$SEED")}
-TRAININGS=(continual continual-adversary-binary continual-adversary-multi continual-more)
+TRAININGS=(${TRAININGS:-continual continual-adversary-binary continual-adversary-multi continual-more})
 ENCODERS=() # NAME=FOLDER, for the grids
 stage() { echo "== $1"; }
 with() { echo "--config $CONFIG --stage $1"; }

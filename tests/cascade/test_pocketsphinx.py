@@ -31,6 +31,7 @@ def speech() -> list[np.ndarray]:
     return [resample(s.samples.astype(np.float32) / 32768, s.sample_rate, RATE) for s in spoken]
 
 
+@pytest.mark.slow
 def test_it_hears_words_of_the_sentence_where_they_are(recogniser, speech):
     transcript = recogniser.transcribe(speech[1])
     recognised = {word.text: word for word in transcript.words}

@@ -57,6 +57,7 @@ def loaded(tmp_path_factory):
     return system
 
 
+@pytest.mark.slow
 def test_the_system_reads_and_answers_in_seconds(loaded):
     assert loaded.name == "cascade-simulated@30" and not loaded.needs_audio and loaded.card["seed"] == 3
     encoded = loaded.encode(passage(words=SPANS * 5), None)

@@ -44,6 +44,7 @@ def test_a_head_is_trained_once_and_fits_its_encoder(corpus, encoder, tmp_path):
     assert isinstance(CtcRecogniser.load(tmp_path / "ctc", encoder), CtcRecogniser)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(corpus, encoder, tmp_path, dies_at):
     five = TrainingOptions(5, 1e-2, 1, save_every=2, log_every=1, bf16=False)
     train_ctc(corpus, encoder, tmp_path / "whole", options(training=five))

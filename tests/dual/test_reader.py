@@ -277,6 +277,7 @@ def test_a_longformer_reads_to_its_last_position_and_no_further(text_encoder):
         Reader(model, replace(layout, question=514)).read(question, passage)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "changes", "longest"),
     [

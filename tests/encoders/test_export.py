@@ -97,6 +97,7 @@ def test_every_shape_goes_round_all_formats(made, tmp_path, family, shape):
     assert load_checkpoint(place).model.config.model_type == load_checkpoint(source).model.config.model_type
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_torchaudio_computes_what_the_loaded_encoder_does(made, tmp_path, shape):
     """Golden: torchaudio's factory, strict loading, and its own layers."""
@@ -112,6 +113,7 @@ def test_torchaudio_computes_what_the_loaded_encoder_does(made, tmp_path, shape)
     assert max(relative_errors(list(encoder.hidden_states(samples))[1:], expected)) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["base", "large", "odd positions"])
 def test_transformers_computes_what_the_loaded_encoder_does(made, tmp_path, shape):
     convert(made("Wav2Vec2", shape), tmp_path / "x.pt", "fairseq")

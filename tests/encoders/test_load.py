@@ -52,6 +52,7 @@ def saved(model, folder):
 # ---- fairseq
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("style", ["dict", "omegaconf", "args"])
 def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(base, large, fakes, tmp_path, capsys, style, zipped):
@@ -362,6 +363,7 @@ def test_a_file_of_something_else_says_what_to_give(tmp_path, content, message):
 # ---- Hugging Face
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize(
     ("family", "head"),

@@ -70,6 +70,7 @@ def wavlm_file(tmp_path_factory):
 # ---- golden
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["layer", "group"])
 def test_every_layer_is_that_of_s3prls_hf_hubert(hubert_folder, norm):
     folder, samples = hubert_folder(norm), noise(16_777)

@@ -64,6 +64,7 @@ def test_a_folder_of_models_is_known_from_an_encoder_alone(models):
             alone.check(["ks", task])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", ["gaussian@5", "m@5", "m+g+r@5", "reverb@0.5+fsd50k=recordings@5"])
 def test_what_an_encoder_was_trained_on_is_not_unseen(models, condition):
     kinds = [{"name": "m", "set": "stand-in"}, {"name": "g", "set": "gaussian"}, {"name": "fsd50k", "set": "fsd50k"}]

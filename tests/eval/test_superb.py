@@ -330,6 +330,7 @@ def test_unreadable_recordings_are_reported_and_count_as_wrong(plan, tmp_path, c
     assert rows_of(tmp_path / "out")["ks", "tiny", "clean", None, "acc", 0].value == 75
 
 
+@pytest.mark.slow
 def test_caching_is_timed_beside_the_loop(plan, tmp_path):
     printed = compare_cached(tmp_path / "out", plan, 1)
     rows = {r.system: r.value for r in read_rows(tmp_path / "out/results.jsonl")}

@@ -93,8 +93,8 @@ def test_what_is_chosen_among_holds_what_ships() -> None:
         check_section("train dual", config_of("train dual"), choose[kind], kind)
 
 
-def test_demo_runs_on_a_few_passages(tmp_path: Path) -> None:
-    run("demo/run.sh", EXP=str(tmp_path), PASSAGES="2", SPHINX_PASSAGES="1", SEED="5")
+def test_demo_runs_on_a_few_passages(tmp_path: Path, quick: str) -> None:
+    run("demo/run.sh", PATH=quick, EXP=str(tmp_path), PASSAGES="2", SPHINX_PASSAGES="1", SEED="5")
     rows = read_rows(tmp_path / "results.jsonl")
     assert {r.system for r in rows} == {"dual", "cascade-ctc", "speechbert", "cascade-pocketsphinx"}
     assert {r.snr_db for r in rows if r.condition == "pink"} == {20, 10, 5, 0}

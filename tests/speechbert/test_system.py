@@ -74,6 +74,7 @@ def test_another_encoder_is_refused(trained, hubert_folder):
         load_speechbert(trained, load_encoder(hubert_folder("group")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["words.safetensors", "model.safetensors", "card.json", "config.json"])
 @pytest.mark.parametrize("damage", ["missing", "cut", "other"])
 def test_damage_is_named_by_file(trained, encoder, name, damage):

@@ -132,6 +132,7 @@ def test_what_one_encoder_alone_could_encode_is_named(corpus, encoder, other, sp
         transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
 
 
+@pytest.mark.slow
 def test_from_the_command_line(corpus, hubert_folder, other_folder, speechbert, tmp_path, capsys):
     line = ["train", "transfer-speechbert", corpus, hubert_folder("layer"), speechbert, other_folder, tmp_path / "out"]
     assert main([*map(str, line), "--steps", "3", "--batch", "8"]) == 0

@@ -116,6 +116,7 @@ def test_a_frozen_upstream_stays_and_the_head_learns_on_distorted_speech(run):
     assert not any(name.startswith("upstream") for name in best_models(found).state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [(), (0, 2)])
 @pytest.mark.parametrize("labels", ["binary", "multi"])
 def test_the_gradient_of_the_domain_classifier_is_turned_round(run, labels, layers):

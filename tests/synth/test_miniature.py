@@ -40,6 +40,7 @@ def loudness(samples: np.ndarray, start: float, end: float) -> float:
     return float(np.abs(samples[round(start * 16_000) : round(end * 16_000)]).mean())
 
 
+@pytest.mark.slow
 def test_every_tree_says_that_it_is_invented(made: dict[str, Path]) -> None:
     for name, root in made.items():
         text = (root / "README.md").read_text()

@@ -326,6 +326,7 @@ def contents(root):
 # ---- what is written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_corpus_has_what_was_asked_for(corpora, language):
     for split, count in SMALL.items():

@@ -106,6 +106,7 @@ def test_neither_words_nor_voices_tell_the_style():
 # ---- what is spoken
 
 
+@pytest.mark.slow
 def test_every_set_is_there_and_can_be_read(corpus):
     for task, sizes in SMALL.sizes.items():
         data = load_labelled(corpus / task) if task in LABELLED else load_set(corpus / task, task)

@@ -205,6 +205,7 @@ def test_the_sum_of_two_voices_is_the_mixture(tmp_path):
         assert ratio == pytest.approx(drawn.ratio, abs=0.1) and RATIOS[0] <= ratio <= RATIOS[1] + 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("split", "kind"), [("train", SEEN), ("dev", SEEN), ("test", UNSEEN)])
 def test_noise_is_added_at_the_snr_that_was_drawn(split, kind, tmp_path):
     drawn = draw("se", split, 8, 1)

@@ -303,6 +303,7 @@ def transferred(voices, old, other, out, **options):
     return transfer_codebook(voices, folder, codebook, other, out, TransferOptions(**options))
 
 
+@pytest.mark.slow
 def test_over_to_the_same_encoder_it_is_the_same(voices, old, tmp_path):
     before = load_codebook(old[1])
     found = transferred(voices, old, old[0], tmp_path / "new.safetensors")

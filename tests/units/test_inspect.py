@@ -282,6 +282,7 @@ def test_names_that_no_font_has_are_no_warning(tmp_path, recwarn):
     assert not [w for w in recwarn if "Glyph" in str(w.message)] and (tmp_path / "a.png").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phones", [[], PHONES])
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_a_picture_is_written(tmp_path, phones, suffix):
