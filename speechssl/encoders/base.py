@@ -22,7 +22,10 @@ import numpy as np
 import torch
 from torch import nn
 from tqdm import tqdm
+from transformers import WhisperFeatureExtractor
+from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
+from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.hubert import convolution_dtype
 from speechssl.errors import InputError
@@ -179,10 +182,6 @@ def single_threaded(workers: int) -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(before)  # the workers' setting is also the default of threads to come
 
 
-class _Enough(Exception):
-    """The layer that was asked for has been computed."""
-
-
 class TransformersEngine:
     """Runs the model as it is, up to the layer that is asked for. Raises InputError for a precision other than fp32 and bf16."""
 
@@ -209,19 +208,69 @@ class TransformersEngine:
         layers = list(self.model.encoder.layers)
         found: list[torch.Tensor] = []
 
+        class Enough(Exception):
+            """The layer that was asked for has been computed."""
+
         def keep(x: torch.Tensor | tuple[torch.Tensor, ...]) -> None:
             found.append(x[0] if isinstance(x, torch.Tensor) else x[0][0])
             if len(found) > last:
-                raise _Enough
+                raise Enough
 
         with self.lock:
             hooks = [layers[0].register_forward_pre_hook(lambda _, inputs: keep(inputs))]
             hooks += [layer.register_forward_hook(lambda _, __, outputs: keep(outputs)) for layer in layers]
             try:
                 self.model(piece[None].to(self.device, self.dtype))
-            except _Enough:
+            except Enough:
                 pass
             finally:
                 for hook in hooks:
                     hook.remove()
         yield from (x.cpu() for x in found)
+
+
+WHISPER_GRID = FrameGrid(SAMPLE_RATE, hop=320, receptive=1)  # the centre of frame t is sample 320 t (HuBERT's: 320 t + 200)
+
+
+@dataclass(frozen=True)
+class WhisperChunking(Chunking):
+    """Whisper always reads 30 s: a piece with its context, or shorter audio as a whole."""
+
+    seconds: float = 26.0
+
+    @property
+    def whole(self) -> float:
+        return self.seconds + 2 * self.context
+
+
+class WhisperEngine:
+    """Runs Whisper's encoder (arXiv 2212.04356, section 2.2) of transformers on one window, up to the layer that is asked for.
+
+    It always reads 30 s, shorter audio with silence after it, so every piece costs the same. The last layer is taken after the
+    encoder's final norm, as transformers' `hidden_states` has it. Raises InputError for a precision other than fp32 and bf16.
+    """
+
+    def __init__(self, encoder: WhisperEncoder, precision: str, device: str) -> None:
+        if precision not in ("fp32", "bf16"):
+            raise InputError(f"Whisper's encoder runs in fp32 or bf16, not in {precision}")
+        self.device = torch.device(device)
+        self.model = encoder.to(device, torch.float32 if precision == "fp32" else torch.bfloat16)
+        self.mel = WhisperFeatureExtractor(feature_size=encoder.config.num_mel_bins)
+        self.lock = threading.Lock()  # torch's layers are safe beside each other, the extractor's buffers are not known to be
+
+    def statistics(self, wave: torch.Tensor) -> None:
+        """None: the loudest point of the log-mel, which scales it, is that of the window."""
+
+    @torch.inference_mode()
+    def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
+        """Layers 0 to `last`, (T, D) each. piece: (N,) float32, at most 30 s."""
+        frames, weight = WHISPER_GRID.frames(len(piece)), self.model.conv1.weight
+        with self.lock:
+            mel = self.mel(piece.numpy(), sampling_rate=SAMPLE_RATE, return_tensors="pt").input_features
+        x = nn.functional.gelu(self.model.conv1(mel.to(weight.device, weight.dtype)))
+        x = nn.functional.gelu(self.model.conv2(x)).transpose(1, 2)
+        x = x + self.model.embed_positions.weight[: x.shape[1]]
+        for n in range(last + 1):
+            if n:
+                x = self.model.layers[n - 1](x, None)
+            yield (self.model.layer_norm(x) if n == len(self.model.layers) else x)[0, :frames].cpu()

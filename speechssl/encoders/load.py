@@ -16,12 +16,20 @@ from tqdm import tqdm
 from transformers import MODEL_MAPPING, AutoConfig, AutoFeatureExtractor, HubertConfig
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.base import Chunking, Engine, SpeechEncoder, TransformersEngine, hash_weights
+from speechssl.encoders.base import (
+    WHISPER_GRID,
+    Chunking,
+    Engine,
+    SpeechEncoder,
+    TransformersEngine,
+    WhisperChunking,
+    WhisperEngine,
+    hash_weights,
+)
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, is_extra, read_weights, some, translate
 from speechssl.encoders.cpu import FastEngine
 from speechssl.encoders.hubert import is_known
-from speechssl.encoders.whisper import GRID, WhisperEngine, Windows
 from speechssl.errors import InputError, first_line
 from speechssl.int8 import load_quantised
 from speechssl.io import SHIPPED, checkpoint_folder, hash_json, read_json
@@ -115,7 +123,7 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
         raise InputError(f"there is no device {device} ({first_line(error)}); leave out --device, or choose cpu") from error
     config: Any = checkpoint.model.config
     whisper = config.model_type == "whisper"
-    grid = GRID if whisper else FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+    grid = WHISPER_GRID if whisper else FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
     weights, threads = hash_weights(checkpoint.model), torch.get_num_threads()
     torch.set_num_threads(1)  # sums of what an engine prepares are grouped by threads, and bits are not to depend on them
     try:
@@ -142,7 +150,7 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
         # the same weights with other heads or strides are another encoder
         settings=hash_json([checkpoint.normalise, *(getattr(config, name, None) for name in DECISIVE)]),
         engine=engine,
-        chunking=Windows() if whisper else Chunking(),
+        chunking=WhisperChunking() if whisper else Chunking(),
     )
 
 

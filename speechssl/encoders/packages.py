@@ -203,7 +203,7 @@ def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
         base = f"model.{half}"
         found[f"{base}.embed_positions.weight"] = left.pop(f"{half}/position_encodings/encodings")
         norm(f"{base}.layer_norm", f"{half}/layer_norm")
-        for n in range(_layers(tensors, half)):
+        for n in range(sum(name.startswith(f"{half}/layer_") and name.endswith("/ffn/linear_0/weight") for name in tensors)):
             new, old = f"{base}.layers.{n}", f"{half}/layer_{n}"
             attention = f"{new}.self_attn"
             linear((f"{attention}.q_proj", f"{attention}.k_proj", f"{attention}.v_proj"), f"{old}/self_attention/linear_0")
@@ -228,15 +228,12 @@ def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
     return {name: tensor.float() for name, tensor in found.items()}
 
 
-def _layers(tensors: dict[str, torch.Tensor], half: str) -> int:
-    return sum(name.startswith(f"{half}/layer_") and name.endswith("/ffn/linear_0/weight") for name in tensors)
-
-
 def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokenizer: str) -> None:
     """A Hugging Face folder with model, extractor, tokenizer and settings of decoding. settings: CTranslate2's config.json.
 
     All weights of the model must be among the tensors, with their shapes, and all tensors must be weights of it.
     """
+    from tokenizers import Tokenizer
     from transformers import GenerationConfig, WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
     from transformers.models.whisper import WhisperTokenizer
 
@@ -246,7 +243,7 @@ def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokeniz
     except KeyError as error:
         raise InputError(f"the weights lack {error.args[0]}; they are of another model than Whisper") from error
     (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
-    words = WhisperTokenizer(tokenizer_object=_fast(tokenizer), model_max_length=448)
+    words = WhisperTokenizer(tokenizer_object=Tokenizer.from_str(tokenizer), model_max_length=448)
     token = words.convert_tokens_to_ids
     vocabulary, width = state["model.decoder.embed_tokens.weight"].shape
     special = {"decoder_start_token_id": token("<|startoftranscript|>")}
@@ -255,8 +252,8 @@ def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokeniz
     config = WhisperConfig(
         vocab_size=vocabulary,
         d_model=width,
-        encoder_layers=_layers(tensors, "encoder"),
-        decoder_layers=_layers(tensors, "decoder"),
+        encoder_layers=len({name.split(".")[3] for name in state if name.startswith("model.encoder.layers.")}),
+        decoder_layers=len({name.split(".")[3] for name in state if name.startswith("model.decoder.layers.")}),
         encoder_attention_heads=heads["encoder"],
         decoder_attention_heads=heads["decoder"],
         encoder_ffn_dim=len(state["model.encoder.layers.0.fc1.bias"]),
@@ -292,9 +289,3 @@ def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokeniz
     model.save_pretrained(folder)
     words.save_pretrained(folder)
     WhisperFeatureExtractor(feature_size=config.num_mel_bins).save_pretrained(folder)
-
-
-def _fast(tokenizer: str) -> Any:
-    from tokenizers import Tokenizer
-
-    return Tokenizer.from_str(tokenizer)

@@ -235,6 +235,9 @@ class Wav2Vec2(_Run):
         self._pretrain(wav2vec2_preset(self.size, self.start))
 
 
+CONTINUED = TrainingOptions(1500, 3e-4, 100)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Continue(_Run):
     """continue the pre-training of a HuBERT or wav2vec 2.0 on distorted speech, for noise robustness (arXiv 2203.16104)
@@ -268,7 +271,7 @@ class Continue(_Run):
     contrast: Contrast = group(Contrast(), "contrastive loss of a wav2vec 2.0")
     crops: Crops = group(Crops(), "masks and batches")
     distortion: Distortion = group(Distortion(), "distorted speech")
-    training: TrainingOptions = group(TrainingOptions(1500, 3e-4, 100), "training")
+    training: TrainingOptions = group(CONTINUED, "training")
 
     def run(self) -> None:
         from speechssl.pretrain.presets import continued_preset

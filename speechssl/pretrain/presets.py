@@ -23,6 +23,7 @@ from speechssl.config import TrainingOptions
 from speechssl.encoders.load import load_checkpoint, load_encoder, small_config
 from speechssl.errors import InputError
 from speechssl.pretrain.auxiliary import AdversaryOptions, DistilOptions
+from speechssl.pretrain.config import CONTINUED
 from speechssl.pretrain.data import Distortions, MaskOptions
 from speechssl.pretrain.hubert import PENALTY
 from speechssl.pretrain.wav2vec2 import ContrastiveOptions, Temperature, heads_of
@@ -244,7 +245,6 @@ WAV2VEC2 = {
         contrastive=ContrastiveOptions(entries=64, width=128, penalty=1e-3, feature_gradient=1.0, dropout=0.0),
     ),
 }
-CONTINUED = TrainingOptions(steps=1500, learning_rate=3e-4, warmup_steps=100)
 
 
 def hubert_preset(size: str, teacher: str | None = None) -> HubertOptions:

@@ -7,15 +7,13 @@ a teacher on the clean signal and against a domain classifier.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 from transformers import HubertModel, Wav2Vec2Model
 
 from speechssl.audio import SAMPLE_RATE
@@ -26,34 +24,17 @@ from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
 from speechssl.io import hash_json, stage, write_json
 from speechssl.pretrain.auxiliary import auxiliary_losses
-from speechssl.pretrain.data import Cropper, LabelledAudio, check_crops, unlabelled
+from speechssl.pretrain.data import Cropper, check_crops, unlabelled
 from speechssl.pretrain.hubert import HubertPretraining, restore_label_head, save_label_head
-from speechssl.pretrain.presets import HUBERT, WAV2VEC2, HubertOptions, Options, Wav2Vec2Options
+from speechssl.pretrain.presets import HUBERT, WAV2VEC2, HubertOptions, Options
 from speechssl.pretrain.targets import Material, fit_targets, load_labelled, material, pack_audio, packed, write_targets
-from speechssl.pretrain.wav2vec2 import (
-    ContrastiveBatches,
-    Wav2Vec2Pretraining,
-    load_pretraining,
-    save_pretraining,
-)
+from speechssl.pretrain.wav2vec2 import ContrastiveBatches, Wav2Vec2Pretraining, load_pretraining, save_pretraining
 from speechssl.processes import agreed, is_main, main_first
 from speechssl.timing import FrameGrid
-from speechssl.trainer import Batch, check_share, fit
+from speechssl.trainer import check_share, fit
 from speechssl.units.config import BUDGET, STARTS
 from speechssl.units.features import Features, load_features, load_features_of, mfcc_stream
 from speechssl.units.kmeans import Codebook, load_codebook
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a method gives to the run: a model, its data, and how the trained model is saved."""
-
-    model: nn.Module
-    audio: LabelledAudio
-    grid: FrameGrid
-    normalise: bool  # of the model's input
-    batches: Callable[[Cropper], Callable[[int], Batch]]  # what the model is trained on, of crops
-    save: Callable[[Path], dict[str, Any]]  # writes the encoder's folder; returns what its card says of it
 
 
 def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
@@ -79,26 +60,65 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
         if agreed((out / "encoder" / "card.json").is_file()):
             return load_encoder(out / "encoder")
         torch.manual_seed(training.seed)
-        task = _hubert(data, out, options) if isinstance(options, HubertOptions) else _wav2vec2(data, out, options)
+        audio, of_losses = packed(data.hash, out), (options.start, options.distort, options.distil, options.adversary)
+        model: HubertPretraining | Wav2Vec2Pretraining
+        if isinstance(options, HubertOptions):
+            encoder, normalise = _hubert_encoder(options)
+            grid = FrameGrid.of_convolutions(SAMPLE_RATE, encoder.config.conv_kernel, encoder.config.conv_stride)
+            auxiliary = auxiliary_losses(encoder, *of_losses)  # raises what cannot be had before the targets are made
+            with main_first():
+                codebook, targets = make_targets(data, out, grid, options)
+            objective = (options.projection, options.mask.visible_weight, options.penalty, options.gradient_scale)
+            model = HubertPretraining(encoder, codebook.size, *objective, auxiliary)
+            if options.start:
+                restore_label_head(model, options.start, codebook.hash)
+            labelled = load_labelled(audio, targets)
+        else:
+            if options.start:
+                model = load_pretraining(options.start, options.contrastive)
+                check_known(model.encoder, options.start)
+            else:
+                size = WAV2VEC2[options.size]
+                made = options.contrastive or size.contrastive
+                model = Wav2Vec2Pretraining(Wav2Vec2Model(size.config()), made, size.normalise)
+            normalise, config = model.normalise, model.encoder.config
+            model.auxiliary.extend(auxiliary_losses(model.encoder, *of_losses))
+            grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+            with main_first():
+                pack_audio(data.readings, audio, {"corpus": data.hash})
+            bounds = np.load(audio / "bounds.npy")
+            check_crops(np.diff(bounds).tolist(), grid, options.seconds)
+            labelled = unlabelled(np.memmap(audio / "samples.s16", np.int16, "r"), bounds, grid)
         cropper = Cropper(
-            task.audio,
-            task.grid,
+            labelled,
+            grid,
             options.mask,
             options.crops,
             options.seconds,
             training.seed,
-            task.normalise,
+            normalise,
             options.distort,
             clean=options.distil is not None if hubert else options.distort is not None,
             horizon=training.horizon or training.steps,
             accumulation=training.accumulation,
             silence=options.silence or 0.0,
         )
-        result = fit(task.model, task.batches(cropper), training, out / "checkpoints", cropper.audio_seconds)
+        batches: Any = cropper
+        if not isinstance(options, HubertOptions):
+            batches = ContrastiveBatches(cropper, training.seed, options.negatives, options.temperature, training.accumulation)
+        result = fit(model, batches, training, out / "checkpoints", cropper.audio_seconds)
         with main_first():
             if is_main():
-                card = task.save(out / "encoder") | {"options": named(options), "corpus": data.card, "training": result}
-                write_json(out / "encoder" / "card.json", card)
+                folder = out / "encoder"
+                card: dict[str, Any] = {"options": named(options), "corpus": data.card, "training": result}
+                if isinstance(model, HubertPretraining):
+                    save_encoder(model.encoder, folder, normalise, options.save_bf16)
+                    save_label_head(model, folder, codebook.hash)
+                    card |= {"what": "HuBERT encoder", "targets": codebook.card}
+                else:
+                    save_pretraining(model, folder)
+                    card |= {"what": "wav2vec 2.0 with its heads"}
+                write_json(folder / "card.json", card)
         return load_encoder(out / "encoder")
 
 
@@ -114,29 +134,6 @@ def named(options: Options) -> dict[str, Any]:
     """`plain` for a card, which has the names of things and not where they lie on this machine."""
     values = plain(options)
     return values | {n: "/".join(Path(values[n]).parts[-2:]) for n in ("teacher", "start", "codebook") if n in values}
-
-
-# ---- HuBERT
-
-
-def _hubert(data: Material, out: Path, options: HubertOptions) -> Task:
-    encoder, normalise = _hubert_encoder(options)
-    grid = FrameGrid.of_convolutions(SAMPLE_RATE, encoder.config.conv_kernel, encoder.config.conv_stride)
-    # raises what cannot be had before the targets are made
-    auxiliary = auxiliary_losses(encoder, options.start, options.distort, options.distil, options.adversary)
-    with main_first():
-        codebook, targets = make_targets(data, out, grid, options)
-    objective = (options.projection, options.mask.visible_weight, options.penalty, options.gradient_scale)
-    model = HubertPretraining(encoder, codebook.size, *objective, auxiliary)
-    if options.start:
-        restore_label_head(model, options.start, codebook.hash)
-
-    def save(folder: Path) -> dict[str, Any]:
-        save_encoder(encoder, folder, normalise, options.save_bf16)
-        save_label_head(model, folder, codebook.hash)
-        return {"what": "HuBERT encoder", "targets": codebook.card}
-
-    return Task(model, load_labelled(packed(data.hash, out), targets), grid, normalise, lambda cropper: cropper, save)
 
 
 def _hubert_encoder(options: HubertOptions) -> tuple[HubertModel, bool]:
@@ -180,34 +177,3 @@ def make_targets(data: Material, out: Path, grid: FrameGrid, options: HubertOpti
     streamed = lambda samples: torch.cat(list(features.stream(samples)))  # noqa: E731
     write_targets(data.readings, folder, grid, streamed, codebook, lengths, made_from)
     return codebook, folder
-
-
-# ---- wav2vec 2.0
-
-
-def _wav2vec2(data: Material, out: Path, options: Wav2Vec2Options) -> Task:
-    if options.start:
-        model = load_pretraining(options.start, options.contrastive)
-        check_known(model.encoder, options.start)
-    else:
-        size = WAV2VEC2[options.size]
-        model = Wav2Vec2Pretraining(Wav2Vec2Model(size.config()), options.contrastive or size.contrastive, size.normalise)
-    model.auxiliary.extend(auxiliary_losses(model.encoder, options.start, options.distort, options.distil, options.adversary))
-    config: Any = model.encoder.config
-    grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
-    audio = packed(data.hash, out)
-    with main_first():
-        pack_audio(data.readings, audio, {"corpus": data.hash})
-    bounds = np.load(audio / "bounds.npy")
-    check_crops(np.diff(bounds).tolist(), grid, options.seconds)
-
-    def batches(cropper: Cropper) -> Callable[[int], Batch]:
-        seed, accumulation = options.training.seed, options.training.accumulation
-        return ContrastiveBatches(cropper, seed, options.negatives, options.temperature, accumulation)
-
-    def save(folder: Path) -> dict[str, Any]:
-        save_pretraining(model, folder)
-        return {"what": "wav2vec 2.0 with its heads"}
-
-    labelled = unlabelled(np.memmap(audio / "samples.s16", np.int16, "r"), bounds, grid)
-    return Task(model, labelled, grid, model.normalise, batches, save)

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -230,7 +230,7 @@ def extract_corpus(
         if not 1 <= number <= count:
             raise InputError(f"there is no shard {number} of {count}; give --shard 1/{count} to {count}/{count}")
         with locked(out, wait=False, shared=True):
-            shards = _prepared(maker, recordings, source or {}, Rows.of(out))
+            shards = _prepared(maker, recordings, source or {}, _rows_of(out))
             made = _run(maker, shards[number - 1 :: count], engine)
         if not all(shard.path(out).is_file() for shard in shards):
             return Extraction({}, {name: why for m in made for name, why in m.failed.items()})
@@ -238,24 +238,19 @@ def extract_corpus(
         return _extract(maker, recordings, engine, source or {})
 
 
-@dataclass(frozen=True)
-class Rows:
-    """What is known of the rows of all parts in a folder that are not damaged, by id. audio: hashes of their files."""
+Rows = dict[str, tuple[float, str]]  # id -> seconds and hash of the file, of the rows that are there
 
-    seconds: dict[str, float] = field(default_factory=dict)
-    audio: dict[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, out: Path) -> Rows:
-        rows = cls()
-        for path in _named(out, PART):
-            try:
-                ids, seconds, audio = part_columns(path, ("id", "seconds", "audio"))
-            except ValueError:
-                continue
-            rows.seconds.update(zip(ids, seconds, strict=True))
-            rows.audio.update(zip(ids, audio, strict=True))
-        return rows
+def _rows_of(out: Path) -> Rows:
+    """Of all parts that are not damaged."""
+    rows: Rows = {}
+    for path in _named(out, PART):
+        try:
+            ids, *known = part_columns(path, ("id", "seconds", "audio"))
+        except ValueError:
+            continue
+        rows.update(zip(ids, zip(*known, strict=True), strict=True))
+    return rows
 
 
 def _named(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
@@ -282,13 +277,13 @@ def _prepared(maker: ShardMaker, recordings: Sequence[Recording], source: Mappin
         made_from = None
     if isinstance(made_from, dict) and (names := [n for n in ("corpus", "split") if made_from.get(n) != source.get(n)]):
         raise InputError(f"{out} holds the units of another source ({', '.join(names)} differ); {ANOTHER}")
-    shared = [r for r in recordings if r.id in rows.audio]
-    if rows.audio and not shared:
-        raise InputError(f"{out} holds the units of other recordings ({next(iter(rows.audio))}, ...); {ANOTHER}")
+    shared = [r for r in recordings if r.id in rows]
+    if rows and not shared:
+        raise InputError(f"{out} holds the units of other recordings ({next(iter(rows))}, ...); {ANOTHER}")
     away = True  # where no file can be read, they may all be the same; else one must be what units were made from
     for recording in shared:
         audio = hash_audio(recording.path)
-        if audio == rows.audio[recording.id]:
+        if audio == rows[recording.id][1]:
             break
         away &= not audio
     else:
@@ -309,8 +304,8 @@ def _measured(recordings: Sequence[Recording], rows: Rows) -> list[Recording]:
         try:
             return replace(recording, seconds=duration(recording.path))
         except (InputError, ValueError):
-            away = recording.id in rows.seconds and not hash_audio(recording.path)
-            return replace(recording, seconds=rows.seconds[recording.id] if away else 0.0)
+            away = recording.id in rows and not hash_audio(recording.path)
+            return replace(recording, seconds=rows[recording.id][0] if away else 0.0)
 
     with ThreadPoolExecutor(READERS) as pool:
         return list(pool.map(measured, recordings))
@@ -322,7 +317,7 @@ def _run(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[Mad
 
 
 def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine, source: dict[str, Any]) -> Extraction:
-    out, rows = maker.out, Rows.of(maker.out)
+    out, rows = maker.out, _rows_of(maker.out)
     shards = _prepared(maker, recordings, source, rows)
     for path in _named(out, TEMPORARY):  # what a killed run was writing
         path.unlink()
@@ -363,7 +358,7 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
         write_json(out / "card.json", card)
     if away := sum(m.away for m in made):
         tqdm.write(f"{out}: {away} recordings cannot be read now; their finished units are kept", file=sys.stderr)
-    if dropped := len(rows.audio.keys() - {r.id for r in recordings}):
+    if dropped := len(rows.keys() - {r.id for r in recordings}):
         tqdm.write(f"{out}: the units of {dropped} recordings that the source has no more were removed", file=sys.stderr)
     return Extraction(card, failed)
 

@@ -63,7 +63,7 @@ def test_features_are_one_of_the_hidden_states(encoder):
     assert not torch.equal(states[1], states[2]) and not states.requires_grad
 
 
-@pytest.mark.parametrize("samples", [400, 401, 719, 720, 1_039, 1_040, 15_999])
+@pytest.mark.parametrize("samples", [400, 719, 720, 15_999])
 def test_the_number_of_frames_is_the_grids(hubert_folder, samples):
     checkpoint = load_checkpoint(hubert_folder())
     encoder = as_encoder(checkpoint)
@@ -131,7 +131,7 @@ def test_samples_may_be_read_only_strided_and_of_double_precision(encoder, recwa
 # ---- long audio
 
 
-@pytest.mark.parametrize("frames", [51, 99, 100, 101, 163])
+@pytest.mark.parametrize("frames", [51, 100, 163])
 @pytest.mark.parametrize("norm", ["layer", "group"])
 def test_long_audio_in_pieces_is_nearly_one_pass(hubert_folder, norm, frames):
     encoder = load_encoder(hubert_folder(norm))

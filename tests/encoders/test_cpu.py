@@ -64,8 +64,7 @@ def expected(model, wave):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["Hubert", "Wav2Vec2"])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("kind", "shape"), [*(("Hubert", shape) for shape in SHAPES), ("Wav2Vec2", "base"), ("Wav2Vec2", "large")])
 def test_every_layer_is_that_of_transformers(kind, shape):
     model, wave = network(kind, **SHAPES[shape]), speech(30_011)
     assert is_known(model.config)
@@ -84,7 +83,7 @@ def test_fewer_bits_are_nearly_the_same(shape, precision):
     assert all(x.dtype == torch.bfloat16 for x in found)
 
 
-@pytest.mark.parametrize("frames", [1, 2, 3, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 1])
+@pytest.mark.parametrize("frames", [1, 2, BLOCK, BLOCK + 1, 2 * BLOCK + 1])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 def test_blocks_of_the_front_end_leave_no_trace(frames, precision):
     model = network()

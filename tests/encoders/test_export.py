@@ -78,8 +78,9 @@ def out_of(kind, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("family", ["Hubert", "Wav2Vec2"])
+@pytest.mark.parametrize(
+    ("family", "shape"), [*(("Hubert", shape) for shape in SHAPES), ("Wav2Vec2", "base"), ("Wav2Vec2", "large")]
+)
 def test_every_shape_goes_round_all_formats(made, tmp_path, family, shape):
     source = made(family, shape)
     first = load_encoder(source)
@@ -265,13 +266,6 @@ def test_a_writer_that_spoils_a_weight_is_caught(made, tmp_path, kind, monkeypat
     with pytest.raises(InputError, match="changed its weights"):
         convert(made(), out_of(kind, tmp_path), kind)
     assert not list(tmp_path.iterdir())
-
-
-def test_the_error_is_relative_to_the_whole_layer():
-    a = [torch.ones(4, 4)]
-    assert relative_errors(a, a) == [0.0]
-    assert relative_errors([a[0] + 1e-3], a) == pytest.approx([1e-3], rel=1e-3)
-    assert np.isnan(relative_errors([torch.full((4, 4), torch.nan)], a)[0])
 
 
 # ---- the verb

@@ -1,7 +1,6 @@
 """s3prl's upstreams against s3prl itself, ours against s3prl's on the same weights, and every way a name can be wrong."""
 
 import argparse
-import importlib
 import os
 import random
 import shutil
@@ -281,20 +280,6 @@ def test_other_effects_go_through_sox(stereo, tmp_path, monkeypatch):
     monkeypatch.setattr(programs.subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(InputError, match=r"sox cannot apply odd \(no such effect\)"):
         programs.apply_effects_file(stereo, [["odd"]])
-
-
-def test_a_module_stands_in_only_where_there_is_none(monkeypatch):
-    programs._stand_in_module("numpy.fake", "name", 1)
-    assert "numpy.fake" not in sys.modules
-    for name in ("not_there_at_all", "not_there_at_all.data", "not_there_at_all.data.sampler"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-        del sys.modules[name]
-    for _ in range(2):
-        programs._stand_in_module("not_there_at_all.data.sampler", "Wrapper", programs._raising("pip install not_there_at_all"))
-    found = importlib.import_module("not_there_at_all.data.sampler")
-    with pytest.raises(InputError, match="pip install not_there_at_all"):
-        found.Wrapper()
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from speechssl.encoders.hubert import convolution_dtype
 from speechssl.encoders.training import Convolution as TrainedConvolution
 from speechssl.timing import FrameGrid
 
-WIDTHS, GROUPS, KERNEL, FRAMES = [2, 3, 4, 8, 12, 14, 16, 17, 24, 30, 32, 48], 4, 32, 96
+WIDTHS, GROUPS, KERNEL, FRAMES = [2, 8, 12, 14, 16, 30, 32, 48], 4, 32, 96
 ROUNDED = 0.01  # relative error of bf16 inputs and outputs: 0.002
 
 

@@ -6,8 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 from torch.nn import functional
@@ -25,7 +23,6 @@ from speechssl.pretrain.auxiliary import (
     DomainAdversary,
     auxiliary_losses,
     ganin,
-    reverse_gradient,
 )
 from speechssl.pretrain.hubert import HubertPretraining
 from speechssl.pretrain.presets import HubertOptions, Wav2Vec2Options
@@ -55,16 +52,6 @@ def gradient(loss, *of):
 
 
 # ---- the gradient
-
-
-@pytest.mark.slow
-@given(st.floats(0, 10), st.integers(0, 99))
-def test_what_is_reversed_is_itself_and_its_gradient_times_minus_lambda(weight, seed):
-    values, factor = torch.randn(3, 4, generator=torch.Generator().manual_seed(seed)).requires_grad_(), torch.tensor(weight)
-    again = reverse_gradient(values, factor)
-    assert torch.equal(again, values)
-    straight, turned = (gradient((x.sin() * 3).sum(), values)[0] for x in (values, again))
-    torch.testing.assert_close(turned, -factor * straight)
 
 
 def test_lambda_is_ganins():

@@ -29,7 +29,7 @@ from speechssl.encoders.load import load_checkpoint
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 from speechssl.units import corpus
-from speechssl.units.corpus import SHARD_SECONDS, LocalEngine, Progress, Rows, ShardMaker, extract_corpus, plan
+from speechssl.units.corpus import SHARD_SECONDS, LocalEngine, Progress, ShardMaker, extract_corpus, plan
 from speechssl.units.features import extractor_of
 from speechssl.units.storage import iterate_units, load_units
 
@@ -317,9 +317,9 @@ def test_names_that_are_not_text_do_not_stop_a_run(extractor, recordings, tmp_pa
 def test_progress_shows_speed_and_time_left_and_leaves_out_what_was_there(recordings, monkeypatch):
     lines = [{"audio": "audio/0.flac", "seconds": 77.0}, {"audio": "audio/1.flac"}, {"audio": "audio/none.flac"}]
     (recordings.parent / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    measured = [r.seconds for r in corpus._measured(list_recordings(recordings.parent / "m.jsonl"), Rows())]
+    measured = [r.seconds for r in corpus._measured(list_recordings(recordings.parent / "m.jsonl"), {})]
     assert measured == [77.0, pytest.approx((3_000 + 4_517 * 3) / 16_000), 0.0]  # the manifest's, or the header's
-    found = corpus._measured(list_recordings(recordings), Rows())
+    found = corpus._measured(list_recordings(recordings), {})
     now = [100.0]
     monkeypatch.setattr(corpus.time, "monotonic", lambda: now[0])
     with Progress(plan(found, 3)) as progress:

@@ -75,13 +75,6 @@ def test_smoothing_a_stream_is_smoothing_the_whole(sizes, width, seed):
     assert torch.equal(torch.cat([whole[:0], *pieces]), smooth(whole, width) if len(whole) else whole)
 
 
-def test_smoothing_a_stream_holds_back_only_what_it_must():
-    given_out = []
-    for piece in smooth_stream((torch.full((10, 2), float(i)) for i in range(4)), 5):
-        given_out.append(len(piece))
-    assert given_out == [8, 10, 10, 10, 2]
-
-
 # ---- the reservoir
 
 
@@ -92,16 +85,6 @@ def kept(budget, sizes, seed):
         at += size
     assert reservoir.seen == at
     return reservoir.sample[:, 0].astype(int)
-
-
-@given(st.integers(1, 30), st.lists(st.integers(0, 12), min_size=1, max_size=8), st.integers(0, 999))
-def test_a_reservoir_keeps_different_frames_of_the_stream(budget, sizes, seed):
-    found = kept(budget, sizes, seed)
-    assert len(found) == len(set(found)) == min(budget, sum(sizes))
-    assert set(found) <= set(range(sum(sizes)))
-    if sum(sizes) <= budget:
-        assert np.array_equal(found, np.arange(sum(sizes)))
-    assert np.array_equal(found, kept(budget, sizes, seed))
 
 
 class OneByOne(Reservoir):
@@ -277,13 +260,6 @@ def test_what_float32_cannot_decide_is_decided_in_float64():
     assert np.array_equal(found, expected)
     plain = (middles @ centroids.T - np.square(centroids).sum(1) / 2).argmax(1)
     assert (plain != expected).mean() > 0.1  # what one float32 product makes of it
-
-
-def test_of_equals_the_first_is_taken():
-    centroids = np.repeat(normal(0, 5, 16), 3, axis=0)
-    found = Nearest(centroids)(torch.from_numpy(normal(1, 60, 16)))
-    assert set(found % 3) == {0} and np.array_equal(found, truth(normal(1, 60, 16), centroids))
-    assert not Nearest(np.zeros((7, 4), np.float32))(torch.zeros(9, 4)).any()
 
 
 @pytest.mark.slow

@@ -29,8 +29,7 @@ def fitted(kind=MiniBatchKMeans, dtype=np.float32, **options):
 # ---- what is taken
 
 
-@pytest.mark.parametrize("kind", [KMeans, MiniBatchKMeans])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("kind", "dtype"), [(KMeans, np.float32), (MiniBatchKMeans, np.float64)])
 @pytest.mark.parametrize("compress", [0, 3, ("zlib", 9), ("gzip", 3), ("bz2", 3), ("lzma", 3), ("xz", 3)])
 def test_what_joblib_writes_is_read(tmp_path, kind, dtype, compress):
     model = fitted(kind, dtype)
@@ -42,9 +41,8 @@ def test_what_joblib_writes_is_read(tmp_path, kind, dtype, compress):
 
 
 @pytest.mark.parametrize("protocol", range(6))
-@pytest.mark.parametrize("state", [None, 3, "RandomState"])
-def test_every_protocol_is_read(tmp_path, protocol, state):
-    model = fitted(random_state=np.random.RandomState(1) if state == "RandomState" else state)
+def test_every_protocol_is_read(tmp_path, protocol):
+    model = fitted(random_state=np.random.RandomState(1) if protocol % 2 else None)
     joblib.dump(model, tmp_path / "km.bin", protocol=protocol)
     assert np.array_equal(read_centroids(tmp_path / "km.bin")[0], model.cluster_centers_)
 

@@ -75,8 +75,10 @@ def test_two_workers_of_ray_give_the_bytes_that_threads_give(extractor, hubert_f
 
 @pytest.mark.slow
 @needs_ray
-@pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])
-@pytest.mark.parametrize("error", [RuntimeError("Version mismatch:\n    Ray: 2.9"), ValueError("no node"), ConnectionError()])
+@pytest.mark.parametrize(
+    ("address", "error"),
+    [(None, RuntimeError("Version mismatch:\n    Ray: 2.9")), ("10.0.0.1:6379", ValueError("no node")), (None, ConnectionError())],
+)
 def test_whatever_ray_fails_with_at_its_start_is_one_sentence(monkeypatch, address, error):
     import ray
 
