@@ -102,7 +102,7 @@ def test_the_table_says_what_an_arm_changes(tmp_path: Path) -> None:
     text = module.table([module.arm_of(a, scores) for a in ("start", "base", "snr-low")], SECTIONS, tmp_path).markdown
     lines = text.splitlines()
     assert lines[2].startswith("| start | not trained | 80.0 · 50.0 | ") and lines[3].startswith("| **base** | 7 steps | ")
-    assert lines[4].startswith("| snr-low | snr [-5, 15], 7 steps | ") and "| +0.0 [+0.0, +0.0] | 20.0 |" in lines[4]
+    assert lines[4].startswith("| snr-low | snr-range [-5, 15], 7 steps | ") and "| +0.0 [+0.0, +0.0] | 20.0 |" in lines[4]
     assert "Chosen: base." in text
 
 
