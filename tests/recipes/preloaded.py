@@ -1,8 +1,9 @@
-"""`speechssl` in a process that has made its imports already: most of a small command's time, and a recipe gives dozens of them.
+"""`speechssl` and `python SCRIPT` in a process that has made its imports already: most of a small command's time, and a recipe
+gives dozens of them.
 
-`commands` gives a PATH with a program `speechssl` at its front. The program hands its arguments, folder, environment and open
-files to a server, which forks; the fork runs `speechssl.cli.main` and its exit code comes back. At the end of the block what still
-runs is killed.
+`commands` gives a PATH with programs of these names at its front. They hand their arguments, folder, environment and open files to
+a server, which forks; the fork runs `speechssl.cli.main` or the script, and its exit code comes back. At the end of the block what
+still runs is killed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import atexit
 import gc
 import json
 import os
+import runpy
 import signal
 import socket
 import struct
@@ -24,9 +26,11 @@ from pathlib import Path
 
 CLIENT = """#!{python} -SE
 import array, json, os, socket, struct, sys
+if {name!r} == "python" and not (sys.argv + [""])[1].endswith(".py"):
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({path!r})
-    content = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    content = json.dumps([[{name!r}, *sys.argv[1:]], os.getcwd(), dict(os.environ)]).encode()
     files = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))]
     server.sendmsg([struct.pack("!I", len(content))], files)
     server.sendall(content)
@@ -38,9 +42,11 @@ with socket.socket(socket.AF_UNIX) as server:
 def commands(**environment: str) -> Iterator[str]:
     """environment: what libraries read when they are imported."""
     with tempfile.TemporaryDirectory() as folder:  # its name is short enough for a socket's
-        path, program = f"{folder}/socket", Path(folder, "speechssl")
-        program.write_text(CLIENT.format(python=sys.executable, path=path))
-        program.chmod(0o755)
+        path = f"{folder}/socket"
+        for name in ("speechssl", "python"):
+            program = Path(folder, name)
+            program.write_text(CLIENT.format(python=sys.executable, path=path, name=name))
+            program.chmod(0o755)
         server = subprocess.Popen(
             [sys.executable, __file__, path],
             env=os.environ | environment,
@@ -107,7 +113,7 @@ def _become(asked: socket.socket) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = ["speechssl", *arguments]
+    sys.argv = arguments
 
 
 if __name__ == "__main__":
@@ -115,9 +121,17 @@ if __name__ == "__main__":
     from speechssl.cli import main
 
     try:
-        code = main()
-    except SystemExit as end:  # of argparse
-        code = end.code if isinstance(end.code, int) else 1
+        if sys.argv[0] == "python":
+            sys.argv = sys.argv[1:]
+            sys.path[0] = str(Path(sys.argv[0]).parent)
+            runpy.run_path(sys.argv[0], run_name="__main__")
+            code = 0
+        else:
+            code = main()
+    except SystemExit as end:  # of argparse and scripts
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

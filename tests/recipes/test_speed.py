@@ -11,8 +11,8 @@ from .shared import needs, run
 pytestmark = needs("espeakng_loader", "s3prl")
 
 
-def test_smoke_run_leaves_rows_and_prints_tables(tmp_path: Path) -> None:
-    done = run("speed/run.sh", "recipes/speed/smoke.yaml", str(tmp_path))
+def test_smoke_run_leaves_rows_and_prints_tables(tmp_path: Path, quick: str) -> None:
+    done = run("speed/run.sh", "recipes/speed/smoke.yaml", str(tmp_path), PATH=quick)
     rows = read_rows(tmp_path / "results.jsonl")
     promised = {"x_realtime", "ratio_fp32", "ratio_bf16", "share_of_limit", "unit_agreement", "changed_units", "peak_gb"}
     promised |= {"ratio_sklearn", "same_units", "steps_per_second", "steps_over_fp32", "steps_over_bf16", "over_training"}
