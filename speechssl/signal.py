@@ -27,7 +27,7 @@ def generator(seed: int, *keys: str) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest, "little"))
 
 
-def active_level(samples: np.ndarray, sample_rate: int = SAMPLE_RATE) -> float:
+def active_level(samples: np.ndarray) -> float:
     """Level of the speech without its pauses, in dB below full scale (RMS 1); -inf for silence. samples: (N,).
 
     A simple form of ITU-T P.56 method B: the mean power A of the 20 ms frames whose power is above A - 15.9 dB. It has
@@ -35,7 +35,7 @@ def active_level(samples: np.ndarray, sample_rate: int = SAMPLE_RATE) -> float:
     """
     if not len(samples):
         raise ValueError("no samples to measure")
-    starts = np.arange(0, len(samples), round(LEVEL_FRAME * sample_rate))
+    starts = np.arange(0, len(samples), round(LEVEL_FRAME * SAMPLE_RATE))
     energies = np.add.reduceat(np.square(samples, dtype=np.float64), starts)
     counts = np.diff(np.r_[starts, len(samples)])
     active, before = np.ones(len(starts), bool), 0
@@ -55,7 +55,7 @@ def rms_level(samples: np.ndarray) -> float:
     return decibels(float(np.mean(np.square(samples, dtype=np.float64))))
 
 
-def speech_level(samples: np.ndarray, over: str = ACTIVE, sample_rate: int = SAMPLE_RATE) -> float:
+def speech_level(samples: np.ndarray, over: str = ACTIVE) -> float:
     """Level of speech that an SNR is counted from, in dB; -inf for silence. samples: (N,); over: one of SNR_OVER.
 
     "active", the default here: `active_level`, so that pauses do not make the noise quieter. "signal": `rms_level` of the whole
@@ -63,7 +63,7 @@ def speech_level(samples: np.ndarray, over: str = ACTIVE, sample_rate: int = SAM
     """
     if over not in SNR_OVER:
         raise ValueError(f"an SNR is over {' or '.join(SNR_OVER)}, not over {over!r}")
-    return active_level(samples, sample_rate) if over == ACTIVE else rms_level(samples)
+    return active_level(samples) if over == ACTIVE else rms_level(samples)
 
 
 def snr_note(over: str) -> str:
@@ -81,7 +81,6 @@ def mix(
     noise: np.ndarray,
     snr_db: float,
     rng: np.random.Generator | None = None,
-    sample_rate: int = SAMPLE_RATE,
     over: str = ACTIVE,
 ) -> np.ndarray:
     """Speech plus noise at an SNR in dB: speech level over RMS level of the noise that is added.
@@ -92,44 +91,44 @@ def mix(
     """
     if not np.isfinite(snr_db):
         raise ValueError(f"an SNR of {snr_db} dB is not a number")
-    noise = fit_length(noise, len(speech), rng, sample_rate)
-    level, noise_level = speech_level(speech, over, sample_rate), rms_level(noise)
+    noise = fit_length(noise, len(speech), rng)
+    level, noise_level = speech_level(speech, over), rms_level(noise)
     if not (np.isfinite(level) and np.isfinite(noise_level)):
         raise ValueError(f"no SNR between speech at {level} dB and noise at {noise_level} dB: one is silent")
     gain = 10 ** ((level - noise_level - snr_db) / 20)
     return guard(np.asarray(speech, np.float64) + gain * noise)
 
 
-def fit_length(noise: np.ndarray, n: int, rng: np.random.Generator | None = None, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+def fit_length(noise: np.ndarray, n: int, rng: np.random.Generator | None = None) -> np.ndarray:
     """Noise (M,) to (n,): cropped at a random offset where longer, repeated with cross-fades where shorter.
 
     rng None: from the beginning. The fades are of equal power, so that the level does not dip at a join.
     """
-    return fit_at(noise, n, 0 if rng is None else random_offset(len(noise), n, rng, sample_rate), sample_rate)
+    return fit_at(noise, n, 0 if rng is None else random_offset(len(noise), n, rng))
 
 
-def random_offset(m: int, n: int, rng: np.random.Generator, sample_rate: int = SAMPLE_RATE) -> int:
+def random_offset(m: int, n: int, rng: np.random.Generator) -> int:
     """Where `fit_at` is to begin in noise of m samples, so that any n of them are as likely. Raises ValueError if m = 0."""
     if not m:
         raise ValueError("no noise to repeat")
-    return int(rng.integers(m - n + 1 if m >= n else m - _fade(m, sample_rate)))
+    return int(rng.integers(m - n + 1 if m >= n else m - _fade(m)))
 
 
-def fit_at(noise: np.ndarray, n: int, offset: int, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+def fit_at(noise: np.ndarray, n: int, offset: int) -> np.ndarray:
     """As `fit_length`, from an offset in samples: of the noise where it is long enough, else of the loop that it is made into."""
     if len(noise) >= n:
         return noise[offset : offset + n]
     if not len(noise):
         raise ValueError("no noise to repeat")
-    fade = _fade(len(noise), sample_rate)
+    fade = _fade(len(noise))
     angle = (np.arange(fade) + 0.5) / max(fade, 1) * np.pi / 2
     join = noise[len(noise) - fade :] * np.cos(angle) + noise[:fade] * np.sin(angle)
     loop = np.concatenate([noise[fade : len(noise) - fade], join])  # the join ends where the loop begins
     return np.resize(np.roll(loop, -offset), n)
 
 
-def _fade(m: int, sample_rate: int) -> int:
-    return min(round(FADE * sample_rate), m // 2)
+def _fade(m: int) -> int:
+    return min(round(FADE * SAMPLE_RATE), m // 2)
 
 
 # ---- rooms
@@ -142,7 +141,7 @@ FARTHEST = 1.7  # metres between talker and microphone that fit into every room 
 RT60S, DISTANCES = (0.2, 1.0), (0.3, 1.7)  # seconds and metres of `any_room`
 
 
-def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5) -> np.ndarray:
     """Impulse response (M,) of a random room of 60 to 170 cubic metres; sample 0 is the direct path, of height about 1.
 
     rt60: seconds in which sound falls by 60 dB, in [0.05, 5]; distance of talker and microphone: metres, at most 1.7.
@@ -159,14 +158,14 @@ def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5, s
     # Amplitude kept at each wall: Eyring's rt60 = 0.161 V / (-S ln(1 - absorption)), reflection² = 1 - absorption.
     surface = 2 * float(room[0] * room[1] + room[1] * room[2] + room[0] * room[2])
     reflection = float(np.exp(-0.161 * room.prod() / (2 * surface * rt60)))
-    early = _images(room, talker, microphone, reflection, round(EARLY * sample_rate), sample_rate)
+    early = _images(room, talker, microphone, reflection, round(EARLY * SAMPLE_RATE))
     # The tail: decaying noise, at the power that the second half of the early reflections has.
-    seconds = np.arange(max(round(rt60 * sample_rate), len(early))) / sample_rate
+    seconds = np.arange(max(round(rt60 * SAMPLE_RATE), len(early))) / SAMPLE_RATE
     impulse = rng.standard_normal(len(seconds)) * 10 ** (-3 * seconds / rt60)
     half = len(early) // 2
     impulse *= np.sqrt(np.sum(early[half:] ** 2) / np.sum(impulse[half : len(early)] ** 2))
     impulse[: len(early)] = early
-    return np.asarray(signal.sosfilt(signal.butter(2, LOW_CUT, "highpass", fs=sample_rate, output="sos"), impulse))
+    return np.asarray(signal.sosfilt(signal.butter(2, LOW_CUT, "highpass", fs=SAMPLE_RATE, output="sos"), impulse))
 
 
 def any_room(rng: np.random.Generator) -> np.ndarray:
@@ -174,11 +173,9 @@ def any_room(rng: np.random.Generator) -> np.ndarray:
     return room_impulse(rng, rng.uniform(*RT60S), rng.uniform(*DISTANCES))
 
 
-def _images(
-    room: np.ndarray, talker: np.ndarray, microphone: np.ndarray, reflection: float, size: int, sample_rate: int
-) -> np.ndarray:
+def _images(room: np.ndarray, talker: np.ndarray, microphone: np.ndarray, reflection: float, size: int) -> np.ndarray:
     """(size,) arrivals of all images of the talker, relative to the direct path in time and height."""
-    reach = size / sample_rate * SOUND + np.linalg.norm(talker - microphone)
+    reach = size / SAMPLE_RATE * SOUND + np.linalg.norm(talker - microphone)
     orders = np.ceil(reach / (2 * room)).astype(int)
     squares, walls = [], []
     for axis in range(3):  # images at 2rL ± x, after |r - q| + |r| walls; q = 1 mirrors the talker
@@ -188,7 +185,7 @@ def _images(
     distances = np.sqrt(np.add.outer(np.add.outer(*squares[:2]), squares[2])).ravel()
     bounces = np.add.outer(np.add.outer(*walls[:2]), walls[2]).ravel()
     direct = np.linalg.norm(talker - microphone)
-    at = np.rint((distances - direct) / SOUND * sample_rate).astype(int)
+    at = np.rint((distances - direct) / SOUND * SAMPLE_RATE).astype(int)
     near = at < size
     return np.bincount(at[near], (reflection**bounces * direct / distances)[near], minlength=size)
 
@@ -260,9 +257,7 @@ FLOOR, CEILING = 75.0, 500.0  # Hz, of the voices whose pitch is found
 EQUALISER = np.geomspace(60, 7600, 10)  # Hz, the bands of ContentVec's code (arXiv 2204.09224), used by Spin and R-Spin too
 
 
-def other_voice(
-    samples: np.ndarray, formants: float, pitch: float, pitch_range: float, sample_rate: int = SAMPLE_RATE
-) -> np.ndarray:
+def other_voice(samples: np.ndarray, formants: float, pitch: float, pitch_range: float) -> np.ndarray:
     """Speech as a speaker with another vocal tract would say it: Praat's "Change gender", by parselmouth. About 100 x real time.
 
     samples: (N,). formants, pitch (its median) and pitch_range are factors. Returns float32 (N,); what has no pitch stays as it is.
@@ -272,7 +267,7 @@ def other_voice(
         import parselmouth
     except ImportError as error:
         raise MissingExtra("perturbation of voices", "voices") from error
-    sound = parselmouth.Sound(np.asarray(samples, np.float64), sample_rate)
+    sound = parselmouth.Sound(np.asarray(samples, np.float64))
     try:
         found = sound.to_pitch_ac(pitch_floor=FLOOR, pitch_ceiling=CEILING, time_step=0.8 / FLOOR)
         frequencies = found.selected_array["frequency"]
@@ -285,13 +280,13 @@ def other_voice(
     return guard(np.pad(changed, (0, max(len(samples) - len(changed), 0)))[: len(samples)])
 
 
-def equalise(samples: np.ndarray, decibels: np.ndarray, quality: np.ndarray, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+def equalise(samples: np.ndarray, decibels: np.ndarray, quality: np.ndarray) -> np.ndarray:
     """A parametric equaliser: low shelf, eight peaks, high shelf (R. Bristow-Johnson's audio EQ cookbook) at EQUALISER.
 
     samples: (N,); decibels, quality: (10,). Returns float32 (N,) of the same active level.
     """
     a = 10 ** (np.asarray(decibels) / 40)
-    omega = 2 * np.pi * EQUALISER / sample_rate
+    omega = 2 * np.pi * EQUALISER / SAMPLE_RATE
     cos, alpha = np.cos(omega), np.sin(omega) / (2 * np.asarray(quality))
     peaks = np.stack([1 + alpha * a, -2 * cos, 1 - alpha * a, 1 + alpha / a, -2 * cos, 1 - alpha / a], axis=1)
     root = 2 * np.sqrt(a) * alpha
@@ -301,5 +296,5 @@ def equalise(samples: np.ndarray, decibels: np.ndarray, quality: np.ndarray, sam
         lower = [low + high * c + root[n], -2 * sign * (high + low * c), low + high * c - root[n]]
         peaks[n] = [*upper, *lower]
     out = signal.sosfilt(peaks / peaks[:, 3:4], samples)
-    change = active_level(samples, sample_rate) - active_level(out, sample_rate)
+    change = active_level(samples) - active_level(out)
     return guard(out * 10 ** (change / 20) if np.isfinite(change) else out)

@@ -1,25 +1,266 @@
-"""CTC prefix beam search with a word n-gram language model and a lexicon.
+"""CTC prefix beam search with a word n-gram language model and a lexicon, and these models.
 
-Source: Hannun et al., arXiv 1408.2873 (paths of the same text are summed). Which words are allowed, when the language model is
+Search: Hannun et al., arXiv 1408.2873 (paths of the same text are summed). Which words are allowed, when the language model is
 asked and what it weighs are as in flashlight's lexicon decoder, with which SUPERB decodes: only words of the model, the best word
 that can still follow counted from its first letter on ("smearing"), and log-probabilities to the base 10 times `lm_weight`.
 Two things differ: of several paths of a prefix flashlight keeps the likeliest alone, here they are added up; and what can still
 follow is scored without context, there as the first word of a sentence (which decides what is dropped, not what a text scores).
-Letters: T frames, V symbols.
+
+Models: interpolated Kneser-Ney with one discount an order (Chen and Goodman 1999, section 2.7), closed under the words of the
+training texts and `<unk>`, which stands for every other. Logarithms are to the base 10 throughout, as in ARPA files and in KenLM,
+whose scores the published settings of beam search weigh. N-grams are kept in sorted arrays, 16 bytes each: the key of (w1 ... wn)
+is V times the row of (w1 ... wn-1) among the shorter ones, plus the number of wn. A model of 145 million of them takes 2.4 GB.
+
+ARPA files, plain or compressed (.gz), are what SRILM and KenLM write, and the official models of LibriSpeech (the format: Doug
+Paul's, as described in SRILM's manual, ngram-format): every line of a section holds a log-probability, the words of an n-gram, and,
+if longer ones begin with it, a back-off weight. KenLM's binary files are not read.
+Letters: T frames, V symbols (of a model: words), N order, R rows (n-grams of one length), I tokens of the training texts.
 """
 
 from __future__ import annotations
 
+import gzip
+import itertools
 import math
+import re
+import zlib
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from torch import Tensor
 
-from speechssl.cascade.lm import END, SPECIAL, UNKNOWN, NgramModel
 from speechssl.cascade.model import BLANK, CtcVocabulary
+from speechssl.errors import InputError
+
+# ---- n-gram models
+
+BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
+SPECIAL = (BEGIN, END, UNKNOWN)
+NEVER = -99.0  # the log-probability that ARPA files give to what is never predicted: <s>
+
+
+@dataclass(frozen=True, eq=False)
+class Ngrams:
+    """All n-grams of one length, by their keys."""
+
+    keys: np.ndarray  # (R,) int64, sorted; of single words: 0 to V - 1
+    log_probs: np.ndarray  # (R,) float32
+    backoffs: np.ndarray  # (R,) float32 log-weight of shorter n-grams after this one; 0 for the longest
+
+    def row(self, key: int) -> int:
+        """-1 where there is none."""
+        at = int(self.keys.searchsorted(key))
+        return at if at < len(self.keys) and self.keys[at] == key else -1
+
+    def rows(self, keys: np.ndarray) -> np.ndarray:
+        """(K,) rows of (K,) keys."""
+        if not len(self.keys):
+            return np.full(len(keys), -1)
+        at = self.keys.searchsorted(keys)
+        at[at == len(self.keys)] = 0
+        return np.where(self.keys[at] == keys, at, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class NgramModel:
+    """words: by their numbers, with <s>, </s> and <unk>. ngrams: of 1 to N words. A context is the numbers of up to N - 1 words."""
+
+    words: tuple[str, ...]
+    ngrams: tuple[Ngrams, ...]
+    numbers: dict[str, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numbers", {word: i for i, word in enumerate(self.words)})
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        """The context of a sentence's first word."""
+        return (self.numbers[BEGIN],)[: len(self.ngrams) - 1]
+
+    def after(self, context: tuple[int, ...], word: int) -> tuple[int, ...]:
+        """The context of the word that follows."""
+        return (*context, word)[max(0, len(context) + 2 - len(self.ngrams)) :]
+
+    def log_prob(self, context: tuple[int, ...], word: int) -> float:
+        """log10 P(word | context), backed off where the n-gram was not seen."""
+        backed_off = 0.0
+        for first in range(len(context)):
+            history = context[first:]
+            row = history[0]
+            for n, following in enumerate(history[1:], 1):
+                row = self.ngrams[n].row(row * len(self.words) + following)
+                if row < 0:
+                    break
+            if row < 0:
+                continue
+            found = self.ngrams[len(history)].row(row * len(self.words) + word)
+            if found >= 0:
+                return backed_off + float(self.ngrams[len(history)].log_probs[found])
+            backed_off += float(self.ngrams[len(history) - 1].backoffs[row])
+        return backed_off + float(self.ngrams[0].log_probs[word])
+
+
+def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
+    """A model of sentences, their words separated by white space. order: N; the published one of LibriSpeech is 4.
+
+    Raises InputError for texts without a word, ValueError for an order below 1.
+    """
+    if order < 1:
+        raise ValueError(f"the order of an n-gram model is at least 1, not {order}")
+    sentences = [words for words in (text.split() for text in texts) if words]
+    if not sentences:
+        raise InputError("the texts for the language model have no words; give texts with some")
+    words = (*SPECIAL, *sorted({word for sentence in sentences for word in sentence} - set(SPECIAL)))
+    numbers, size = {word: i for i, word in enumerate(words)}, len(words)
+    marked = [[numbers[BEGIN], *(numbers[w] for w in sentence), numbers[END]] for sentence in sentences]
+    tokens = np.array([number for sentence in marked for number in sentence], np.int64)  # (I,)
+    left = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])  # tokens of its sentence from each one on
+
+    # The n-grams of every length: their keys (R,), how often each was seen (R,), a token that each begins at (R,), and (I,) the row
+    # of the one that begins at a token, -1 where none does.
+    keys, seen, first, row_at = [np.arange(size)], [np.bincount(tokens, minlength=size)], [np.full(size, -1)], [tokens]
+    first[0][tokens[::-1]] = np.arange(len(tokens))[::-1]  # every word has its row, seen or not, under its own number
+    for n in range(2, order + 1):
+        valid = np.flatnonzero(left >= n)
+        found, at, inverse, counts = np.unique(
+            row_at[-1][valid] * size + tokens[valid + n - 1], return_index=True, return_inverse=True, return_counts=True
+        )
+        rows = np.full(len(tokens), -1)
+        rows[valid] = inverse
+        for some, value in zip((keys, seen, first, row_at), (found, counts, valid[at], rows), strict=True):
+            some.append(value)
+    for n in range(order - 1):
+        # Below the highest length, an n-gram counts the different words that were seen before it, not its occurrences. Nothing
+        # comes before <s>: an n-gram that begins with it keeps its count.
+        before = np.bincount(row_at[n][first[n + 1] + 1], minlength=len(keys[n]))
+        seen[n] = np.where(before > 0, before, seen[n])
+
+    def ney(seen: np.ndarray) -> float:
+        """His discount, from how many n-grams were seen once and twice, kept away from 0 and 1, where small texts drive it."""
+        once, twice = int((seen == 1).sum()), int((seen == 2).sum())
+        return float(np.clip(once / (once + 2 * twice) if once else 0.0, 0.1, 0.9))
+
+    # p(w | h) = (c(hw) - D) / c(h) + D k(h) / c(h) p(w | h'), k(h) different words follow h; of single words, h' is uniform.
+    begin, alone = SPECIAL.index(BEGIN), seen[0].astype(float)
+    alone[begin] = 0  # it is given, never predicted
+    discount = ney(alone[alone > 0])
+    probabilities = [np.maximum(alone - discount, 0) / alone.sum() + discount * (alone > 0).sum() / alone.sum() / (size - 1)]
+    probabilities[0][begin] = 0
+    shares = []  # what is left for shorter n-grams, by row of the context
+    for n in range(1, order):
+        context, discount = keys[n] // size, ney(seen[n])
+        totals = np.bincount(context, seen[n], minlength=len(keys[n - 1])).astype(float)
+        kinds = np.bincount(context, minlength=len(totals))
+        shares.append(np.divide(discount * kinds, totals, out=np.ones_like(totals), where=totals > 0))
+        shorter = probabilities[-1][row_at[n - 1][first[n] + 1]]
+        probabilities.append((seen[n] - discount) / totals[context] + shares[-1][context] * shorter)
+    shares.append(np.ones(len(keys[-1])))
+    with np.errstate(divide="ignore"):
+        logs = [[np.maximum(np.log10(x), NEVER).astype(np.float32) for x in some] for some in (probabilities, shares)]
+    return NgramModel(words, tuple(map(Ngrams, keys, *logs)))
+
+
+_BLOCK = 1 << 18  # lines read at a time
+
+
+def read_arpa(path: Path | str) -> NgramModel:
+    """A model without <unk> gets one that never occurs.
+
+    Raises InputError for a file that is missing, cut off or damaged: counts that are not kept, lines that are no n-grams, or
+    n-grams of unknown words, twice, or without the shorter one they begin with.
+    """
+    path = Path(path)
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+            return _parse(line for line in file if line.strip())
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path} is not a whole ARPA language model ({reason}); fetch or write it again") from error
+
+
+def _parse(lines: Iterator[str]) -> NgramModel:
+    """Raises ValueError, saying what is wrong. lines: those that are not empty."""
+
+    def expect(line: str, wanted: str) -> None:
+        if line.strip() != wanted:
+            raise ValueError(f"{wanted} is missing where {line.strip()[:40]!r} stands" if line else f"it ends before {wanted}")
+
+    for line in lines:
+        if line.strip() == "\\data\\":
+            break
+    counts: list[int] = []
+    heading = ""
+    for heading in lines:
+        found = re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)", heading.strip())
+        if not found:
+            break
+        if int(found[1]) != len(counts) + 1:
+            raise ValueError(f"it counts {found[1]}-grams where it should count {len(counts) + 1}-grams")
+        counts.append(int(found[2]))
+    if not counts:
+        raise ValueError("it has no \\data\\ section that counts n-grams")
+
+    expect(heading, "\\1-grams:")
+    names: list[str] = []
+    blocks: list[np.ndarray] = []
+    for rows, values in _blocks(lines, 1, counts[0]):
+        names += [row[0] for row in rows]
+        blocks.append(values)
+    if missing := [special for special in (BEGIN, END) if special not in names]:
+        raise ValueError(f"it has no {missing[0]}")
+    if UNKNOWN not in names:
+        names.append(UNKNOWN)
+        blocks.append(np.array([[NEVER, 0.0]]))
+    numbers = {word: i for i, word in enumerate(names)}
+    if len(numbers) < len(names):
+        raise ValueError("a word stands in it twice")
+    scores = np.concatenate(blocks).astype(np.float32)
+    ngrams = [Ngrams(np.arange(len(names)), scores[:, 0], scores[:, 1])]
+    for n, count in enumerate(counts[1:], 2):
+        expect(next(lines, ""), f"\\{n}-grams:")
+        keys, blocks = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.float32)]
+        for rows, values in _blocks(lines, n, count):
+            try:
+                flat = np.fromiter(map(numbers.__getitem__, itertools.chain.from_iterable(rows)), np.int64)
+            except KeyError as error:
+                raise ValueError(f"the word {error} is not among its single words") from None
+            words = flat.reshape(-1, n)
+            begun = words[:, 0]  # keys, through the rows of the shorter ones that they begin with
+            for m in range(1, n - 1):
+                begun = ngrams[m].rows(begun * len(numbers) + words[:, m])
+                if (begun < 0).any():
+                    raise ValueError(f"it has {n}-grams that begin with {m + 1} words it does not have")
+            keys.append(begun * len(numbers) + words[:, -1])
+            blocks.append(values.astype(np.float32))
+        joined, scores = np.concatenate(keys), np.concatenate(blocks)
+        order = joined.argsort()
+        joined = joined[order]
+        if (joined[1:] == joined[:-1]).any():
+            raise ValueError(f"one of the {n}-grams stands in it twice")
+        ngrams.append(Ngrams(joined, scores[order, 0], scores[order, 1]))
+    expect(next(lines, ""), "\\end\\")
+    return NgramModel(tuple(names), tuple(ngrams))
+
+
+def _blocks(lines: Iterator[str], n: int, count: int) -> Iterator[tuple[list[list[str]], np.ndarray]]:
+    """Blocks of n-grams: their words, and (lines, 2) log-probabilities and back-off weights."""
+    while count:
+        rows = [line.split() for line in itertools.islice(lines, min(count, _BLOCK))]
+        if bad := next((row for row in rows if not n + 1 <= len(row) <= n + 2), None):
+            raise ValueError(f"{' '.join(bad)[:40]!r} is not one of its {n}-grams")
+        if not rows:
+            raise ValueError(f"{count} of its {n}-grams are missing")
+        values = np.array([(float(row[0]), float(row[n + 1]) if len(row) > n + 1 else 0.0) for row in rows])
+        if np.isnan(values).any():
+            raise ValueError("a log-probability is not a number")
+        yield [row[1 : n + 1] for row in rows], values
+        count -= len(rows)
+
+
+# ---- search
 
 _LAST = "\U0010ffff"
 

@@ -1,4 +1,10 @@
-"""Files of a published corpus: tables (Parquet, CSV) and their cells, TextGrids, recordings and archives."""
+"""Files of a published corpus: tables (Parquet, CSV) and their cells, TextGrids, archives, and recordings in pieces.
+
+Pieces of a recording are decoded at their own rate, their samples are counted, and what is joined is resampled to 16 kHz once: the
+beginning of a piece is the exact sum of the lengths before it, whereas pieces that are resampled (or cut into frames) one by one
+each gain or lose a little (fault 4 of the released DUAL code). Lengths are those of what is decoded; the header of an MP3 may only
+guess.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +19,18 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate, groupby
+from math import ceil
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from speechssl.audio import read_audio
+from speechssl.audio import SAMPLE_RATE, check_audio, read_audio, read_native, resample, write_flac
 from speechssl.data.sources import SUFFIXES
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, read_json, replacing, write_json
@@ -234,16 +245,22 @@ def unpacked(source: Path, out: Path, archives: Sequence[Path] | None = None) ->
 
 @contextmanager
 def _members(path: Path) -> Iterator[Iterator[tuple[PurePosixPath, IO[bytes]]]]:
-    """Files of use in an archive, in its order."""
+    """Files of use in an archive, in its order: not what would leave the folder, nor what is hidden (macOS leaves such)."""
+
+    def wanted(name: str) -> bool:
+        parts = PurePosixPath(name).parts
+        inside = bool(parts) and not name.startswith("/") and not any(part == ".." or part.startswith("._") for part in parts)
+        return inside and "__MACOSX" not in parts and name.lower().endswith(WANTED)
+
     try:
         if path.name.lower().endswith(".zip"):
             with zipfile.ZipFile(path) as archive:
-                files = [i for i in archive.infolist() if not i.is_dir() and _is_wanted(i.filename)]
+                files = [i for i in archive.infolist() if not i.is_dir() and wanted(i.filename)]
                 yield ((PurePosixPath(i.filename), archive.open(i)) for i in files)
         else:
             with tarfile.open(path, "r:*") as tape:
-                wanted = (i for i in tape if i.isfile() and _is_wanted(i.name))
-                yield ((PurePosixPath(i.name), file) for i in wanted if (file := tape.extractfile(i)))
+                entries = (i for i in tape if i.isfile() and wanted(i.name))
+                yield ((PurePosixPath(i.name), file) for i in entries if (file := tape.extractfile(i)))
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # the disk, not the archive
             raise
@@ -252,8 +269,81 @@ def _members(path: Path) -> Iterator[Iterator[tuple[PurePosixPath, IO[bytes]]]]:
         ) from error
 
 
-def _is_wanted(name: str) -> bool:
-    """Not what would leave the folder, nor what is hidden (macOS leaves such)."""
-    parts = PurePosixPath(name).parts
-    inside = bool(parts) and not name.startswith("/") and not any(part == ".." or part.startswith("._") for part in parts)
-    return inside and "__MACOSX" not in parts and name.lower().endswith(WANTED)
+# ---- recordings in pieces
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Where the pieces lie in what was joined of them."""
+
+    lengths: tuple[int, ...]  # (K,) samples of every piece, at its own rate
+    rates: tuple[int, ...]  # (K,) Hz
+    samples: int  # of the whole, at 16 kHz
+
+    @cached_property
+    def starts(self) -> tuple[Fraction, ...]:
+        """(K + 1,) seconds before every piece, and of all, exactly."""
+        return tuple(accumulate(map(Fraction, self.lengths, self.rates), initial=Fraction(0)))
+
+    def length(self, piece: int) -> float:
+        """Seconds of a piece."""
+        return float(self.starts[piece + 1] - self.starts[piece])
+
+    def moved(self, piece: int, seconds: float) -> float:
+        """A time in a piece as the time in the whole."""
+        return float(self.starts[piece] + Fraction(seconds))
+
+
+def join(pieces: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, Joined]:
+    """The pieces (at least one) one after another at 16 kHz, float32 (N,), and where they lie.
+
+    Pieces of one rate are resampled as a whole. Where rates change there is one resampling for every run of one rate, and each run
+    begins at the exact sum of the lengths before it, to the nearest sample: an error of half a sample that does not add up.
+    """
+    runs = [(rate, np.concatenate([samples for samples, _ in run])) for rate, run in groupby(pieces, key=lambda piece: piece[1])]
+    if len(runs) == 1:
+        whole = resample(runs[0][1], runs[0][0], SAMPLE_RATE)
+    else:
+        ends = list(accumulate((Fraction(len(samples), rate) for rate, samples in runs), initial=Fraction(0)))
+        borders = [*(round(end * SAMPLE_RATE) for end in ends[:-1]), ceil(ends[-1] * SAMPLE_RATE)]
+        whole = np.zeros(borders[-1], np.float32)
+        for (rate, samples), start, end in zip(runs, borders, borders[1:], strict=False):
+            piece = resample(samples, rate, SAMPLE_RATE)[: end - start]  # may end a sample before the next begins
+            whole[start : start + len(piece)] = piece
+    return whole, Joined(tuple(len(s) for s, _ in pieces), tuple(rate for _, rate in pieces), len(whole))
+
+
+def write_joined(paths: Sequence[Path], out: Path) -> Joined:
+    """Join recordings into one FLAC; `out` with the suffix .json, written last, has where they lie. What is there is left alone.
+
+    Raises InputError naming the recording that cannot be read, and where the whole is silent or shorter than `read_audio` takes.
+    """
+    made_from = [{"file": path.name, "bytes": path.stat().st_size if path.is_file() else -1} for path in paths]
+    description = out.with_suffix(".json")
+    if out.is_file() and description.is_file():
+        card = read_json(description)
+        if card.get("made_from") == made_from:
+            return Joined(tuple(card["lengths"]), tuple(card["rates"]), card["samples"])
+    samples, joined = join([read_native(path) for path in paths])
+    check_audio(samples, SAMPLE_RATE, f"what was joined of {paths[0]} and {len(paths) - 1} more")
+    write_flac(out, samples)
+    write_json(description, {**asdict(joined), "made_from": made_from})
+    return joined
+
+
+def join_job(job: tuple[str, list[Path], Path]) -> tuple[str, Joined | str]:
+    """For `in_parallel`: (name, recordings, FLAC to write) -> (name, where they lie, or why they could not be joined)."""
+    name, paths, out = job
+    try:
+        return name, write_joined(paths, out)
+    except InputError as error:
+        return name, str(error)
+
+
+def measure_job(job: tuple[str, Path]) -> tuple[str, float | str]:
+    """For `in_parallel`: (name, recording) -> (name, its seconds as decoded, or why it cannot be used)."""
+    name, path = job
+    try:
+        return name, len(read_audio(path)) / SAMPLE_RATE
+    except InputError as error:
+        return name, str(error)

@@ -19,8 +19,22 @@ from typing import Any
 
 from speechssl.audio import duration, read_audio, write_flac
 from speechssl.data.files import decoded, load_json, read_parquet
-from speechssl.data.join import NOT_RECORDED, Attached, Takes, attach, audio_name, damaged
-from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Wanted, given, in_parallel, numbered, prepared
+from speechssl.data.prepare import (
+    NOT_RECORDED,
+    Attach,
+    Attached,
+    PrepareReport,
+    SplitRecords,
+    Takes,
+    Wanted,
+    attach,
+    audio_name,
+    damaged,
+    given,
+    in_parallel,
+    numbered,
+    prepared_texts,
+)
 from speechssl.data.records import read_lines
 from speechssl.data.squad import Asked, Paragraph, Style, as_text, is_squad, read_golds, read_squad, records_of
 from speechssl.errors import InputError
@@ -55,7 +69,7 @@ def prepare_heysquad(source: Path | str, out: Path | str, wanted: Wanted = Wante
         return {split: _read(split, paths, wanted.audio, report) for split, paths in splits.items()}
 
     options = {} if wanted.audio else {"audio": False}
-    return prepared("heysquad", found, out, wanted, files, read, LAYOUT, published, ABOUT, options)
+    return prepared_texts("heysquad", found, out, wanted, files, read, LAYOUT, published, ABOUT, options)
 
 
 def _splits(source: Path) -> dict[str, list[Path]]:

@@ -27,10 +27,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from speechssl.audio import duration
+from speechssl.audio import SAMPLE_RATE, duration
 from speechssl.data import prepare
-from speechssl.data.files import ARCHIVES, archives_in, below, read_tiers, safe_name, stamp, unpacked
-from speechssl.data.join import Joined, join_job, measure_job
+from speechssl.data.files import ARCHIVES, Joined, archives_in, below, join_job, measure_job, read_tiers, safe_name, stamp, unpacked
 from speechssl.data.nmsqa_release import (
     SEGMENT,
     About,
@@ -446,11 +445,11 @@ def _passage(passage: Spoken, made: Joined | float, split: Split, out: Path) -> 
     if passage.holed:
         split.remark(HOLES)
     if isinstance(made, Joined):
-        layout = Layout(passage.names, made, made.seconds)
+        layout = Layout(passage.names, made, made.samples / SAMPLE_RATE)
         # a recording of the whole may be longer than its sentences: people pause between them
         if passage.id in split.recordings:
             try:
-                apart = abs(duration(split.recordings[passage.id]) - made.seconds)
+                apart = abs(duration(split.recordings[passage.id]) - layout.seconds)
                 layout = replace(layout, comparable=apart <= AGREE + DRIFT * len(passage.names))
             except InputError:
                 pass  # one that is damaged says nothing
@@ -538,15 +537,12 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
         raise InputError(f"{source} does not exist; {LAYOUT}")
     if not find_files([root], only) and (only or not archives_in(root)):
         raise InputError(f"{source} has no table of NMSQA; {LAYOUT}")
-    made_from = stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)
-    with prepare.output_folder(out, "nmsqa", source, made_from=made_from, **wanted.settings) as finished:
-        if finished is not None:
-            return finished
+
+    def read(report: PrepareReport) -> dict[str, SplitRecords]:
         roots = [root] if only else unpacked(root, out)
         tables = find_files(roots, only)
         if not tables:
             raise InputError(f"{source} has no table of NMSQA, and neither do its archives; {LAYOUT}")
-        report = PrepareReport("nmsqa", PUBLISHED, wanted.passages, prepare.is_invented(root))
         # the splits whose tables can be read; the others are reported
         splits: list[Split] = []
         errors: dict[str, InputError] = {}
@@ -569,5 +565,8 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
                         f"split of {roots[0]} in a folder that is named after it, such as {split.name}_audios"
                     )
         made = {split.name: split_records(split, out, wanted.speak, wanted.workers) for split in splits}
-        prepare.check_used(made, report, roots[0])
-        return prepare.write_corpus(out, prepare.synthesise_missing(out, made, report, wanted), report, ABOUT)
+        prepare.check_used(made, report, source)
+        return made
+
+    settings = {"made_from": stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)}
+    return prepare.prepared("nmsqa", source, out, wanted, settings, read, PUBLISHED, ABOUT)

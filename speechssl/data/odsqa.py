@@ -17,8 +17,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.join import Take, Takes, audio_files, take_of
-from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Wanted, given, prepared
+from speechssl.data.prepare import (
+    Attach,
+    PrepareReport,
+    SplitRecords,
+    Take,
+    Takes,
+    Wanted,
+    audio_files,
+    given,
+    prepared_texts,
+    take_of,
+)
 from speechssl.data.squad import Style, originals, read_squad, records_of, worded
 from speechssl.errors import InputError
 
@@ -81,7 +91,7 @@ def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()
                 report.compare(some[0], f"questions in {' and '.join(some)}", PAIRS[kind], total)
         return made
 
-    return prepared("odsqa", found, out, wanted, files if splits else {}, read, LAYOUT, published, ABOUT, recorded)
+    return prepared_texts("odsqa", found, out, wanted, files if splits else {}, read, LAYOUT, published, ABOUT, recorded)
 
 
 def _files(source: Path) -> dict[str, Path]:

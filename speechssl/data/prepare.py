@@ -4,6 +4,9 @@ Nothing is dropped in silence: every passage and question that is read is either
 (data_report.json) refuses to be written where kept and set aside do not make up what was read. What is odd about an item that is
 kept (an answer without times, an offset that does not match) is remarked, with what was done about it. A source that cannot be read
 leaves nothing behind.
+
+One whole WAV or FLAC recording stays where it is; segments are joined and written as OUT/<split>/audio/*.flac. A recording with a
+hole (a segment that is missing or damaged) is not made: all that follows the hole would come too early.
 """
 
 from __future__ import annotations
@@ -12,9 +15,8 @@ import json
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,7 +24,8 @@ from typing import Any, Literal, TypeVar
 
 from tqdm import tqdm
 
-from speechssl.data.files import archives_in
+from speechssl.audio import SAMPLE_RATE, duration
+from speechssl.data.files import archives_in, safe_name, write_joined
 from speechssl.data.records import INVENTED, Passage, Question, write_records
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json, write_text
@@ -45,6 +48,11 @@ NO_QUESTION = "its question is empty and there is no recording of it"
 NO_TEXT = "there is neither a recording nor a text of it"
 NOT_FOUND = "its recording is not in the source"
 UNUSABLE = "its recording cannot be used"
+SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
+STAYS = (".wav", ".flac")  # their headers state the length; that of an MP3 may be an estimate
+FEW = 8  # recordings that are done sooner than other processes are there
+Attached = tuple[str, float] | dict[str, Any]  # audio and seconds of a record, or why there is none: fields of set_aside.jsonl
+NOT_RECORDED: Attached = {"reason": "it has no recording, and others have"}
 R = TypeVar("R")
 T = TypeVar("T", bound=Hashable)
 
@@ -86,7 +94,6 @@ class PrepareReport:
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     first: int | None = None
     invented: bool = False
-    kept: Counter[tuple[str, Kind]] = field(default_factory=Counter)
     found: Counter[tuple[str, Done]] = field(default_factory=Counter)  # remarks on what was kept
     aside: list[dict[str, Any]] = field(default_factory=list)  # the lines of set_aside.jsonl; one with a count is so many items
     read: Counter[tuple[str, Kind]] = field(default_factory=Counter)
@@ -94,10 +101,6 @@ class PrepareReport:
     def count(self, split: str, kind: Kind, number: int = 1) -> None:
         """Items that were read."""
         self.read[split, kind] += number
-
-    def keep(self, split: str, kind: Kind, number: int = 1) -> None:
-        """Items that are written."""
-        self.kept[split, kind] += number
 
     def set_aside(self, split: str, kind: Kind, name: str, reason: str, **more: Any) -> None:
         """An item that is not written. more: further fields of its line in set_aside.jsonl."""
@@ -137,17 +140,17 @@ class PrepareReport:
                 found[line["reason"]] += line.get("count", 1)
         return found
 
-    def to_json(self, hours: Mapping[str, Mapping[str, float]], more: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """The content of data_report.json. hours: split -> kind -> hours of speech; more: split -> further facts.
+    def to_json(self, splits: Mapping[str, SplitRecords]) -> dict[str, Any]:
+        """The content of data_report.json. splits: what is kept.
 
         Raises AssertionError where kept and set aside do not make up what was read: a corpus's code lost something.
         """
-        splits: dict[str, dict[str, Any]] = {}
+        found: dict[str, dict[str, Any]] = {}
         for split in dict.fromkeys(split for split, _ in self.read):
-            facts = splits[split] = {}
+            records, facts = splits.get(split, SplitRecords((), ())), dict[str, Any]()
             for kind in KINDS:
                 stated = None if self.invented else self.published.get(split, {}).get(kind)
-                read, kept = self.read[split, kind], self.kept[split, kind]
+                read, kept = self.read[split, kind], len(getattr(records, kind))
                 if not read and stated is None:
                     continue
                 aside = self.reasons(split=split, kind=kind).total()
@@ -155,19 +158,147 @@ class PrepareReport:
                 facts[kind] = {"read": read, "kept": kept, "set_aside": aside}
                 if stated is not None:
                     facts[kind] |= {"published": stated, "agrees": read == stated}
-            facts["hours"] = dict(hours.get(split, {}))
+            hours = {kind: round(sum(i.seconds for i in getattr(records, kind)) / 3600, 4) for kind in KINDS}
+            facts["hours"] = hours if split in splits else {}
             facts["found"] = [{"what": w, "count": n, "done": d} for (s, (w, d)), n in self.found.items() if s == split]
             facts["set_aside"] = dict(self.reasons(split=split))
-            facts |= more.get(split, {})
+            found[split] = facts | _answerable(records)
         known = {"corpus": self.corpus} | ({"invented": True} if self.invented else {})
-        return known | {"splits": splits, "absent": [s for s in self.published if s not in splits]}
+        return known | {"splits": found, "absent": [s for s in self.published if s not in found]}
 
+
+# ---- recordings of a corpus of texts
+
+
+@dataclass(frozen=True)
+class Take:
+    """The files of one recording in their order. missing: segments that should lie among them."""
+
+    paths: tuple[Path, ...]
+    missing: int = 0
+
+
+def take_of(segments: Mapping[int, Path], first: int = 0) -> Take:
+    """A recording of numbered segments. first: the number that the first of them has; a gap counts as missing."""
+    return Take(tuple(segments[n] for n in sorted(segments)), max(segments) + 1 - first - len(segments))
+
+
+def audio_files(folder: Path) -> list[Path]:
+    """Every recording below a folder, in order, without hidden files."""
+    return sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+
+
+def audio_name(split: str, kind: Kind, name: str) -> str:
+    """Where a recording is written, below the corpus. A passage and a question may have one id."""
+    return f"{split}/audio/{kind[0]}-{safe_name(name)}.flac"
+
+
+def damaged(error: InputError) -> Attached:
+    return {"reason": "its recording is damaged", "why": str(error)}
+
+
+def attach(split: str, kind: Kind, records: SplitRecords, found: Mapping[str, Attached], report: PrepareReport) -> SplitRecords:
+    """The records with the audio of their passages or questions, by id.
+
+    Where any has some, those without are set aside, and with a passage its questions.
+    """
+    if not found:
+        return records
+    kept: list[Any] = []
+    for record in getattr(records, kind):
+        audio = found.get(record.id, NOT_RECORDED)
+        if isinstance(audio, dict):
+            report.set_aside(split, kind, record.id, **audio)
+        else:
+            kept.append(replace(record, audio=audio[0], seconds=audio[1]))
+    if kind == "questions":
+        return SplitRecords(records.passages, kept)
+    there = {p.id for p in kept}
+    for question in (q for q in records.questions if q.passage not in there):
+        report.set_aside(split, "questions", question.id, "its passage is set aside")
+    return SplitRecords(kept, [q for q in records.questions if q.passage in there])
+
+
+@dataclass(frozen=True)
+class Takes:
+    """Files: by the ids of passages and of questions. Empty: no recordings of that kind at all.
+
+    unused: recordings that lie there and are of nothing that was read.
+    """
+
+    passages: Mapping[str, Take] = field(default_factory=dict)
+    questions: Mapping[str, Take] = field(default_factory=dict)
+    unused: int = 0
+
+    def attach(self, out: Path, split: str, records: SplitRecords, report: PrepareReport, workers: int) -> SplitRecords:
+        """The records with their audio, which is written below `out` where it has to be joined or decoded."""
+        if self.unused:
+            sliced = " of the slice" if report.first is not None else ""
+            report.remark(split, f"recordings of no passage or question{sliced}", "not used", self.unused)
+        for kind in KINDS:
+            takes: Mapping[str, Take] = getattr(self, kind)
+            there = {r.id: takes[r.id] for r in getattr(records, kind) if r.id in takes}
+            reason = "segments of its recording are missing"
+            found: dict[str, Attached] = {i: {"reason": reason, "missing": t.missing} for i, t in there.items() if t.missing}
+            jobs = [(out, audio_name(split, kind, i), i, t.paths) for i, t in there.items() if not t.missing]
+            done = in_parallel(_take_job, jobs, workers if len(jobs) > FEW else 1)
+            shown = tqdm(done, f"{split} {kind}", len(jobs), unit="recording", mininterval=1, leave=False, disable=not jobs)
+            records = attach(split, kind, records, found | dict(shown), report)
+        return records
+
+
+def _take_job(job: tuple[Path, str, str, Sequence[Path]]) -> tuple[str, Attached]:
+    """For `in_parallel`: (corpus, path below it, id, segments) -> (id, its recording)."""
+    out, audio, name, paths = job
+    try:
+        if len(paths) == 1 and paths[0].suffix.lower() in STAYS:
+            return name, (str(paths[0].resolve()), duration(paths[0]))
+        return name, (audio, write_joined(paths, out / audio).samples / SAMPLE_RATE)
+    except InputError as error:
+        return name, damaged(error)
+
+
+# ---- a corpus
 
 # out, split, its records, report, processes -> the records with their audio, which is written below `out` where it has to be
 Attach = Callable[[Path, str, SplitRecords, "PrepareReport", int], SplitRecords]
 
 
 def prepared(
+    corpus: str,
+    source: Path,
+    out: Path | str,
+    wanted: Wanted,
+    settings: Mapping[str, Any],
+    read: Callable[[PrepareReport], Mapping[str, SplitRecords]],
+    published: Mapping[str, Mapping[str, int]],
+    about: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The data report of the corpus in `out`, which is made unless it was finished with these settings.
+
+    source: absolute; settings: what decides the content, beside `wanted`; read: gives the records by split; about: entries of the
+    card. A folder that is begun here is removed (one that was empty: emptied) again on InputError, except where archives were
+    unpacked into it. Raises InputError where it holds something else, or what `read` raises.
+    """
+    out = Path(out)
+    empty = out.is_dir() and not any(out.iterdir())
+    fresh = empty or not out.exists()
+    begin_folder(out, {"corpus": corpus, "source": str(source), **wanted.settings, **settings}, corpus)
+    if (out / "card.json").is_file():
+        tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
+        return dict(read_json(out / "data_report.json"))
+    try:
+        report = PrepareReport(corpus, published, wanted.passages, is_invented(source))
+        return write_corpus(out, read(report), report, about, wanted)
+    except InputError:
+        if fresh and not (out / "unpacked").exists():
+            shutil.rmtree(out)
+            if empty:
+                out.mkdir()
+        raise
+
+
+def prepared_texts(
     corpus: str,
     source: Path,
     out: Path | str,
@@ -179,21 +310,18 @@ def prepared(
     about: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The data report of the corpus in `out`, which is made unless it is there.
+    """As `prepared`, of a corpus of texts beside which there may be recordings.
 
-    source: absolute; files: name -> file that decides the content; read: gives by split its records, and what attaches their
-    recordings; layout: what is expected; about: entries of the card; options: what else decides the content.
-    Raises InputError where there are no files, the folder holds something else, or what `read` raises.
+    files: name -> file that decides the content; read: gives by split its records, and what attaches their recordings; layout: what
+    is expected; options: what else decides the content. Raises InputError where there are no files, too.
     """
     if not files:
         raise InputError(f"{source} has no file of this corpus; {layout}")
     # a large file is known by its size: enough to see that it is another
     stamps = {n: hash_files([p]) if p.stat().st_size < 1 << 28 else f"{p.stat().st_size} bytes" for n, p in files.items()}
-    settings = {"files": stamps, **wanted.settings, **options}
-    with output_folder(Path(out), corpus, source, **settings) as finished:
-        if finished is not None:
-            return finished
-        report = PrepareReport(corpus, published, wanted.passages, is_invented(source))
+    settings = {"files": stamps, **options}
+
+    def attached(report: PrepareReport) -> dict[str, SplitRecords]:
         found = read(report)
         check_used({split: records for split, (records, _) in found.items()}, report, source)
         if not options.get("recordings") and (packed := [path.name for path in archives_in(source)]):
@@ -201,13 +329,14 @@ def prepared(
             for split in found:
                 report.remark(split, what, "not read; unpack those of recordings", len(packed))
         splits = {s: attach(Path(out), s, records, report, wanted.workers) for s, (records, attach) in found.items()}
-        splits = synthesise_missing(Path(out), splits, report, wanted)
         for split, records in splits.items():
-            for kind, items in (("passages", records.passages), ("questions", records.questions)):
-                if number := sum(not item.audio for item in items):
+            for kind in KINDS:
+                if not wanted.speak and (number := sum(not item.audio for item in getattr(records, kind))):
                     report.remark(split, f"{kind} without recordings", "text only", number)
-        made_from = {name: path.name for name, path in files.items()}
-        return write_corpus(Path(out), splits, report, {**about, "files": made_from, "settings": settings})
+        return splits
+
+    facts = {"files": {name: path.name for name, path in files.items()}, "settings": {**wanted.settings, **settings}}
+    return prepared(corpus, source, out, wanted, settings, attached, published, {**about, **facts})
 
 
 def given(source: Path | str, layout: str) -> Path:
@@ -221,30 +350,6 @@ def is_invented(source: Path) -> bool:
     """Whether a folder, or that of a file, is a tree of `speechssl prepare miniature`, as its README states."""
     readme = (source if source.is_dir() else source.parent) / "README.md"
     return readme.is_file() and INVENTED in readme.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
-
-
-@contextmanager
-def output_folder(out: Path, corpus: str, source: Path, **settings: Any) -> Iterator[dict[str, Any] | None]:
-    """Gives the data report of a folder that was finished with these settings, else None: it is to be made.
-
-    A folder that is begun here is removed (one that was empty: emptied) again on InputError, except where archives were unpacked
-    into it. Raises InputError where it holds something else.
-    """
-    empty = out.is_dir() and not any(out.iterdir())
-    fresh = empty or not out.exists()
-    begin_folder(out, {"corpus": corpus, "source": str(source), **settings}, corpus)
-    if (out / "card.json").is_file():
-        tqdm.write(f"{out} holds this corpus already, from the same files; it is left as it is", file=sys.stderr)
-        yield dict(read_json(out / "data_report.json"))
-        return
-    try:
-        yield None
-    except InputError:
-        if fresh and not (out / "unpacked").exists():
-            shutil.rmtree(out)
-            if empty:
-                out.mkdir()
-        raise
 
 
 def begin_folder(out: Path, settings: dict[str, Any], name: str) -> None:
@@ -276,17 +381,6 @@ def in_parallel(function: Callable[..., R], jobs: Sequence[tuple[Any, ...]], wor
         yield from pool.imap_unordered(function, jobs, chunksize=4)
 
 
-def synthesise_missing(
-    out: Path, splits: Mapping[str, SplitRecords], report: PrepareReport, wanted: Wanted
-) -> dict[str, SplitRecords]:
-    """The records, with audio throughout where that is wanted (--speak)."""
-    if not wanted.speak:
-        return dict(splits)
-    from speechssl.synth.speak import speak_drafts
-
-    return speak_drafts(out, splits, report, wanted.seed, wanted.workers)
-
-
 def check_used(splits: Mapping[str, SplitRecords], report: PrepareReport, source: Path | str) -> None:
     """Raises InputError where nothing was read, or questions were and none of them can be used: the layout is another one.
 
@@ -309,21 +403,21 @@ def write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
     write_text(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
 
 
-def write_corpus(out: Path, splits: Mapping[str, SplitRecords], report: PrepareReport, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the manifests, then set_aside.jsonl, data_report.json and card.json; returns the data report.
+def write_corpus(
+    out: Path, splits: Mapping[str, SplitRecords], report: PrepareReport, about: Mapping[str, Any], wanted: Wanted = Wanted()
+) -> dict[str, Any]:
+    """Synthesise what has no audio (--speak), write the manifests, then set_aside.jsonl, data_report.json and card.json.
 
-    about: entries of the card beside the corpus's name, such as its source and licence. What is kept is counted here.
+    about: entries of the card beside the corpus's name, such as its source and licence. Returns the data report.
     """
-    hours, facts = {}, {}
+    if wanted.speak:
+        from speechssl.synth.speak import speak_drafts
+
+        splits = speak_drafts(out, splits, report, wanted.seed, wanted.workers)
     for split, records in splits.items():
-        report.keep(split, "passages", len(records.passages))
-        report.keep(split, "questions", len(records.questions))
-        write_records(out / split / "passages.jsonl", records.passages)
-        write_records(out / split / "questions.jsonl", records.questions)
-        seconds = {"passages": sum(p.seconds for p in records.passages), "questions": sum(q.seconds for q in records.questions)}
-        hours[split] = {kind: round(total / 3600, 4) for kind, total in seconds.items()}
-        facts[split] = _facts(records)
-    content = report.to_json(hours, facts)
+        for kind in KINDS:
+            write_records(out / split / f"{kind}.jsonl", getattr(records, kind))
+    content = report.to_json(splits)
     write_lines(out / "set_aside.jsonl", report.aside)
     write_json(out / "data_report.json", content)
     manifests = hash_files(sorted(out.glob("*/*.jsonl")))
@@ -333,8 +427,8 @@ def write_corpus(out: Path, splits: Mapping[str, SplitRecords], report: PrepareR
     return content
 
 
-def _facts(records: SplitRecords) -> dict[str, Any]:
-    """How many answers are times, and the share of questions with an answer that occurs in what is read: transcripts, else texts.
+def _answerable(records: SplitRecords) -> dict[str, Any]:
+    """How many answers have times, and the share of questions with an answer that occurs in what is read: transcripts, else texts.
 
     In whole words (zh: characters), and as a string of letters, which "art" is in "part".
     """
@@ -345,16 +439,13 @@ def _facts(records: SplitRecords) -> dict[str, Any]:
     def in_words(text: str, language: str) -> str:
         return f" {' '.join(answer_tokens(text, language))} "
 
-    def in_letters(text: str, _: str) -> str:
-        return " ".join(text.casefold().split())
-
     def share(original: bool, normalise: Callable[[str, str], str]) -> float:
         there = {p.id: normalise(p.text if original else p.transcript or p.text, p.language) for p in records.passages}
         return sum(any(normalise(a.text, q.language) in there[q.passage] for a in q.answers) for q in answerable) / len(answerable)
 
     timed = sum(any(a.start is not None for a in q.answers) for q in answerable)
     facts = {"answerable": len(answerable), "with_times": timed, "answer_in_context": share(False, in_words)}
-    facts["answer_in_letters"] = share(False, in_letters)
+    facts["answer_in_letters"] = share(False, lambda text, _: " ".join(text.casefold().split()))
     if any(p.transcript and p.text for p in records.passages):
         facts["answer_in_original"] = share(True, in_words)
     return facts

@@ -33,6 +33,7 @@ from speechssl.data.files import (
     decoded,
     files_below,
     list_of,
+    measure_job,
     number_of,
     open_parquet,
     read_parquet,
@@ -41,7 +42,6 @@ from speechssl.data.files import (
     text_of,
     unpacked,
 )
-from speechssl.data.join import measure_job
 from speechssl.data.prepare import Done, PrepareReport, SplitRecords, Wanted
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.data.sources import SUFFIXES
@@ -316,22 +316,22 @@ def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dic
     packed = [source] if source.suffix == ".zip" else [path for path in archives_in(source) if "sqa" in path.name]
     if not (root.is_dir() and find_tables([root], only)) and (only or not packed):
         raise InputError(f"{source} has no table of SLUE-SQA-5; {LAYOUT}")
-    made_from = stamp(root, ".parquet", ".tsv", *ARCHIVES) if root.is_dir() else {"bytes": root.stat().st_size}
-    with prepare.output_folder(out, "slue-sqa5", source, made_from=made_from, **wanted.settings) as finished:
-        if finished is not None:
-            return finished
+
+    def read(report: PrepareReport) -> dict[str, SplitRecords]:
         roots = [root] if only else unpacked(root if root.is_dir() else root.parent, out, packed)
         tables = find_tables(roots, only)
         if not tables:
             raise InputError(f"{source} has no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
-        report = PrepareReport("slue-sqa5", PUBLISHED, wanted.passages, prepare.is_invented(source))
-        found, by_split = Found(roots), dict[str, SplitRecords]()
+        found, made = Found(roots), dict[str, SplitRecords]()
         for split in [_read(name, paths, report, wanted.speak) for name, paths in tables.items()]:
             keys = {("document", d) for d in split.documents} | {("question", row.recording) for row in split.rows}
             split.made = recordings(split.name, tables[split.name], keys, found, out, wanted.workers)
-            by_split[split.name] = _records(split, found, out)
-        prepare.check_used(by_split, report, roots[0])
-        return prepare.write_corpus(out, prepare.synthesise_missing(out, by_split, report, wanted), report, ABOUT)
+            made[split.name] = _records(split, found, out)
+        prepare.check_used(made, report, source)
+        return made
+
+    made_from = stamp(root, ".parquet", ".tsv", *ARCHIVES) if root.is_dir() else {"bytes": root.stat().st_size}
+    return prepare.prepared("slue-sqa5", source, out, wanted, {"made_from": made_from}, read, PUBLISHED, ABOUT)
 
 
 def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) -> Split:

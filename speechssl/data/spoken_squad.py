@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.join import Takes, audio_files, take_of
-from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Wanted, given, prepared
+from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Takes, Wanted, audio_files, given, prepared_texts, take_of
 from speechssl.data.squad import Style, originals, read_squad, records_of
 from speechssl.errors import InputError
 
@@ -63,7 +62,7 @@ def prepare_spoken_squad(source: Path | str, out: Path | str, wanted: Wanted = W
         return made
 
     named = files | ({"original": original} if original and files else {})
-    return prepared("spoken-squad", found, out, wanted, named, read, LAYOUT, PUBLISHED, ABOUT, recorded)
+    return prepared_texts("spoken-squad", found, out, wanted, named, read, LAYOUT, PUBLISHED, ABOUT, recorded)
 
 
 def _files(source: Path) -> dict[str, Path]:

@@ -18,15 +18,25 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.files import load_json
-from speechssl.data.join import Take, Takes, audio_files, take_of
-from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Wanted, given, prepared
+from speechssl.data.files import load_json, number_of
+from speechssl.data.prepare import (
+    Attach,
+    PrepareReport,
+    SplitRecords,
+    Take,
+    Takes,
+    Wanted,
+    audio_files,
+    given,
+    numbered,
+    prepared_texts,
+    take_of,
+)
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
 from speechssl.text import language_of
@@ -121,24 +131,15 @@ def read_golds(answers: Any) -> tuple[Gold, ...]:
         answers = [{"text": t, "answer_start": s} for t, s in zip(texts, starts + [None] * len(texts), strict=False)]
     if not isinstance(answers, list) or not all(isinstance(a, dict) for a in answers):
         raise TypeError("its answers are not a list of answers")
-    return tuple(Gold(as_text(a.get("text")), _offset(a.get("answer_start"))) for a in answers)
+    offsets = [number_of(a.get("answer_start")) for a in answers]  # none is a count of characters: -1 is some files' "unknown"
+    whole = [int(n) if n is not None and n >= 0 and n.is_integer() else None for n in offsets]
+    return tuple(Gold(as_text(a.get("text")), start) for a, start in zip(answers, whole, strict=True))
 
 
 def as_text(value: Any) -> str:
     """Text that can be written: a number as its digits, nothing as "", and half a surrogate pair as U+FFFD (offsets stay)."""
     text = "" if value is None else str(value)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _offset(value: Any) -> int | None:
-    """Characters; None for what is no count of them, such as -1, which some files write for "unknown"."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    return int(number) if number >= 0 and number.is_integer() else None
 
 
 NO_TRANSCRIPT = "kept, though nothing can be made of it"
@@ -209,20 +210,14 @@ def records_of(
     passages: dict[str, Passage] = {}
     questions: dict[str, Question] = {}
     sources: dict[str, Paragraph] = {}
-    names: Counter[str] = Counter()
 
     def remark(what: str, done: str) -> None:
         report.remark(split, what, done)
 
     def unique(name: str, taken: Mapping[str, object], kind: str) -> str:
-        """The name, with a number behind it where another has it."""
-        if name not in taken:
-            return name
-        remark(f"ids of {kind} that occur twice", "the later one has a number behind it")
-        while True:
-            names[name] += 1
-            if (numbered := f"{name}#{names[name] + 1}") not in taken:
-                return numbered
+        if name in taken:
+            remark(f"ids of {kind} that occur twice", "the later one has a number behind it")
+        return numbered(name, taken)
 
     for paragraph in paragraphs:
         name = unique(paragraph.id or f"{paragraph.article}_{paragraph.number}", passages, "passages")
@@ -354,7 +349,7 @@ def prepare_squad(
         return made
 
     about, options = ABOUT[corpus] | {"language": language}, {"language": language, **recorded}
-    return prepared(corpus, found, out, wanted, files, read, LAYOUT, published, about, options)
+    return prepared_texts(corpus, found, out, wanted, files, read, LAYOUT, published, about, options)
 
 
 def prepare_drcd(source: Path | str, out: Path | str, wanted: Wanted = Wanted(), language: str = "zh") -> dict[str, Any]:

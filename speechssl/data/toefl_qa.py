@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.data.files import files_below
-from speechssl.data.prepare import PrepareReport, SplitRecords, Wanted, is_invented, output_folder, synthesise_missing, write_corpus
+from speechssl.data.prepare import PrepareReport, SplitRecords, Wanted, prepared
 from speechssl.data.records import Passage, Question
 from speechssl.errors import InputError
 from speechssl.io import hash_files
@@ -51,34 +51,36 @@ class _Broken(Exception):
 
 
 def prepare_toefl_qa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
-    """Prepare the splits that are there and return the data report. A folder finished from the same files is left alone.
+    """Prepare the splits that are there and return the data report.
 
     source: the repository, a folder above it, its folder data/, a split's folder, or one file. A broken file is set aside. Raises
-    InputError, before anything is written, where there is no such file, one may not be opened, or none can be used (naming the
-    first of them, and why).
+    InputError where there is no such file, one may not be opened, or none can be used (naming the first of them, and why).
     """
     source, out = Path(source), Path(out)
-    report = PrepareReport(CORPUS, PUBLISHED, wanted.passages, is_invented(source))
-    files = _find(source, report)
-    by_split = {split: _records(split, paths, report) for split, paths in files.items()}
-    if not any(records.questions for records in by_split.values()):
-        one = report.aside[0]
-        where = f"{one['split']}/{one['file']}" + (f", line {one['line']}" if one.get("line") else "")
-        raise InputError(f"{source} has no usable question of {NAME} ({where}: {one['reason']}); download the files again")
+    files, loose = _find(source)
+
+    def read(report: PrepareReport) -> dict[str, SplitRecords]:
+        if loose:
+            report.remark("test", "questions in no folder train, dev or test", "taken for test", loose)
+        made = {split: _records(split, paths, report) for split, paths in files.items()}
+        if not any(records.questions for records in made.values()):
+            one = report.aside[0]
+            where = f"{one['split']}/{one['file']}" + (f", line {one['line']}" if one.get("line") else "")
+            raise InputError(f"{source} has no usable question of {NAME} ({where}: {one['reason']}); download the files again")
+        return made
+
     command = f"speechssl prepare toefl-qa {source} {out}" + f" --speak --seed {wanted.seed}" * wanted.speak
     command += "" if wanted.passages is None else f" --passages {wanted.passages}"
-    hashes = {split: hash_files(paths) for split, paths in files.items()}
-    with output_folder(out, CORPUS, source.resolve(), files=hashes, **wanted.settings) as finished:
-        if finished is not None:
-            return finished
-        about = {"made_by": command, "source": "github.com/iamyuanchung/TOEFL-QA"}
-        return write_corpus(out, synthesise_missing(out, by_split, report, wanted), report, about)
+    settings = {"files": {split: hash_files(paths) for split, paths in files.items()}}
+    about = {"made_by": command, "source": "github.com/iamyuanchung/TOEFL-QA"}
+    return prepared(CORPUS, source.resolve(), out, wanted, settings, read, PUBLISHED, about)
 
 
-def _find(source: Path, report: PrepareReport) -> dict[str, list[Path]]:
-    """The files of every split that has some, in the order of their numbers. Raises InputError where there are none.
+def _find(source: Path) -> tuple[dict[str, list[Path]], int]:
+    """The files of every split that has some, in the order of their numbers, and how many lie in no split's folder.
 
     A split's lie in a folder of its name, wherever that is below the source; others count in the source itself, or if they are all.
+    Raises InputError where there are none.
     """
     if not source.exists():
         raise InputError(f"{source} does not exist; give the folder of {NAME} with {LAYOUT}")
@@ -91,13 +93,11 @@ def _find(source: Path, report: PrepareReport) -> dict[str, list[Path]]:
     loose = found.pop("")
     if any(found.values()):
         loose = [path for path in loose if path.parent == source]
-    if loose:
-        report.remark("test", "questions in no folder train, dev or test", "taken for test", len(loose))
-        found["test"] += loose
+    found["test"] += loose
     some = {split: paths for split, paths in found.items() if paths}
     if not some:
         raise InputError(f"{source} has no questions of {NAME}; expected {LAYOUT}")
-    return some
+    return some, len(loose)
 
 
 def _read(path: Path, split: str, report: PrepareReport) -> _Item:

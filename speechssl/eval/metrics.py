@@ -56,7 +56,7 @@ def _best_over(predicted: Interval | None, gold: Sequence[Interval], score: Call
 
 
 def exact_match(predicted: str | None, gold: Sequence[str], language: str = "en") -> float:
-    """1 if the prediction equals a gold text after `text.normalise_answer` (en: SQuAD's; zh: by character), else 0.
+    """1 if the prediction equals a gold text in `text.answer_tokens` (en: SQuAD's; zh: by character), else 0.
 
     As in the script of SQuAD 2.0, gold texts that are empty after normalisation do not count, and a question with none
     left has no answer. predicted None or a text that normalises to nothing is the prediction of no answer.

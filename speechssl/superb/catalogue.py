@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from speechssl.cascade.lm import NgramModel, read_arpa
+from speechssl.cascade.decode import NgramModel, read_arpa
 from speechssl.data.utterances import UtteranceSet, load_labelled, load_set
 from speechssl.superb.task import Settings, Task
 from speechssl.superb.tasks import classification, diarisation, enhancement, transcription, verification

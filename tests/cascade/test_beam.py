@@ -10,8 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.cascade.decode import BeamDecoder, BeamOptions, Lexicon
-from speechssl.cascade.lm import END, train_ngram
+from speechssl.cascade.decode import END, UNKNOWN, BeamDecoder, BeamOptions, Lexicon, train_ngram
 from speechssl.cascade.model import BLANK_NAME, CtcVocabulary, greedy_decode
 
 AB = CtcVocabulary((BLANK_NAME, "|", "a", "b"), "|")
@@ -47,10 +46,10 @@ def score(decoder, log_probs, text):
     """What the beam adds up, from scratch; -inf where it forbids the text. A separator may stand at the end."""
     model, options, total, context = decoder.model, decoder.options, 0.0, decoder.model.start
     for word in text.split():
-        known = word in model.numbers
+        known, number = word in model.numbers, model.numbers.get(word, model.numbers[UNKNOWN])
         total += options.word_score + (0 if known else options.unknown_score)
-        total += options.lm_weight * model.log_prob(context, model.number(word)) if options.lm_weight else 0
-        context = model.after(context, model.number(word))
+        total += options.lm_weight * model.log_prob(context, number) if options.lm_weight else 0
+        context = model.after(context, number)
     total += options.lm_weight * model.log_prob(context, model.numbers[END]) if options.lm_weight else 0
     ways = [probability(log_probs, text, decoder.vocabulary)]
     if text:

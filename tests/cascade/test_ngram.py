@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.cascade.lm import BEGIN, END, NEVER, UNKNOWN, read_arpa, train_ngram
+from speechssl.cascade.decode import BEGIN, END, NEVER, UNKNOWN, read_arpa, train_ngram
 from speechssl.errors import InputError
 
 TEXTS = ["turn on the light", "turn off the light", "turn on the radio", "the light is on", "on"]
@@ -161,7 +161,7 @@ def test_longer_ngrams_need_the_shorter_ones(hand):
     text = HAND.replace("ngram 2=3", "ngram 2=3\nngram 3=1").replace("\\end\\", "\\3-grams:\n-1 WORLD HELLO WORLD\n\n\\end\\")
     with pytest.raises(InputError, match="begin with 2 words"):
         read_arpa(hand(text))
-    assert read_arpa(hand(text.replace("WORLD HELLO WORLD", "HELLO WORLD HELLO"))).order == 3
+    assert len(read_arpa(hand(text.replace("WORLD HELLO WORLD", "HELLO WORLD HELLO"))).ngrams) == 3
 
 
 def test_empty_sections_are_read(hand):
@@ -174,7 +174,7 @@ def test_a_missing_cut_or_foreign_file_is_named(tmp_path):
     (tmp_path / "cut.arpa.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "plain.arpa.gz").write_text(HAND)
     (tmp_path / "whole.arpa.gz").write_bytes(whole)
-    assert read_arpa(tmp_path / "whole.arpa.gz").order == 2
+    assert len(read_arpa(tmp_path / "whole.arpa.gz").ngrams) == 2
     (tmp_path / "binary.arpa").write_bytes(np.random.default_rng(0).bytes(999))
     for name in ("none.arpa", "cut.arpa.gz", "plain.arpa.gz", "binary.arpa"):
         with pytest.raises(InputError, match=name):
@@ -190,5 +190,5 @@ def test_sentences_may_be_shorter_than_the_order(order):
 
 def test_a_unigram_is_the_share_of_its_word():
     model = train_ngram(["a a a b"], 1)
-    shares = [10 ** model.log_prob((), model.number(w)) for w in ("a", "b", UNKNOWN)]
+    shares = [10 ** model.log_prob((), model.numbers[w]) for w in ("a", "b", UNKNOWN)]
     assert shares[0] > shares[1] > shares[2] > 0 and math.isclose(total(model, ()), 1, abs_tol=1e-5)

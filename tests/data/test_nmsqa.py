@@ -18,7 +18,7 @@ from pyarrow import parquet
 
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
 from speechssl.data import nmsqa, prepare
-from speechssl.data.join import Joined
+from speechssl.data.files import Joined
 from speechssl.data.nmsqa import prepare_nmsqa
 from speechssl.data.nmsqa_release import parquet_rows
 from speechssl.data.prepare import Wanted, described

@@ -2,14 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
+import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speechssl.audio import resample
 from speechssl.data.nmsqa import prepare_nmsqa
 from speechssl.data.odsqa import prepare_odsqa
-from speechssl.data.prepare import PrepareReport, Wanted, described
-from speechssl.data.records import load_corpus
+from speechssl.data.prepare import PrepareReport, SplitRecords, Take, Takes, Wanted, described, take_of
+from speechssl.data.records import Passage, Question, load_corpus
 from speechssl.data.spoken_squad import prepare_spoken_squad
 from speechssl.data.squad import prepare_squad
 from speechssl.data.toefl_qa import prepare_toefl_qa
@@ -80,10 +83,10 @@ def test_kept_and_set_aside_are_what_was_read(asked, first):
     report.count("dev", "questions", sum(asked))
     wanted = report.slice("dev", range(len(asked)), dict(enumerate(asked)))
     assert list(wanted) == [i for i, n in enumerate(asked) if n or first is None][: first or len(asked)]
-    report.keep("dev", "passages", len(wanted))
-    report.keep("dev", "questions", sum(asked[i] for i in wanted))
+    kept = records(*map(str, wanted))
+    kept = SplitRecords(kept.passages, [q for i, q in zip(wanted, kept.questions, strict=True) for _ in range(asked[i])])
     beyond = len(asked) - len(wanted) + sum(asked) - sum(asked[i] for i in wanted)
-    assert report.to_json({}, {})["splits"]["dev"]["set_aside"] == ({reason(first): beyond} if beyond else {})
+    assert report.to_json({"dev": kept})["splits"]["dev"]["set_aside"] == ({reason(first): beyond} if beyond else {})
 
 
 def test_nothing_is_made_of_what_lies_beyond(tmp_path, squad_json, recording):
@@ -128,3 +131,65 @@ def test_the_whole_of_a_real_table_is_counted(shared, tmp_path, prepare, where, 
     assert facts["questions"]["kept"] == len(corpus.questions)
     assert passages is None or facts["passages"] | {"agrees": True} == facts["passages"]
     assert "DIFFERENT" not in described(report)
+
+
+# ---- recordings, attached to records
+
+
+def records(*names):
+    passages = [Passage(name, "", 0.0, "text", "", "en") for name in names]
+    return SplitRecords(passages, [Question(f"{name}-q", name, "", 0.0, "why", "", "en") for name in names])
+
+
+@pytest.mark.parametrize("rate", [16_000, 22_050])
+def test_a_passage_of_sentences_is_resampled_once(tmp_path, recording, rate):
+    """27 segments of odd lengths, as in NMSQA: resampled one by one they would gain up to a sample each."""
+    paths = [tmp_path / f"{n}.wav" for n in range(27)]
+    parts = [recording(path, (997 + 13 * n) / rate, rate) for n, path in enumerate(paths)]
+    report = PrepareReport("corpus")
+    (passage,) = Takes({"p": Take(tuple(paths))}).attach(tmp_path / "out", "test", records("p"), report, 1).passages
+    samples, found = soundfile.read(tmp_path / "out" / passage.audio, dtype="float32")
+    whole = resample(np.concatenate(parts), rate, 16_000)
+    assert found == 16_000 and len(samples) == len(whole) == round(passage.seconds * 16_000)
+    assert np.allclose(samples, whole.clip(-1, 1), atol=2 / 32_768)
+    assert abs(passage.seconds - sum(map(len, parts)) / rate) < 1 / 16_000
+
+
+def test_every_record_has_audio_or_is_set_aside(tmp_path, recording):
+    recording(tmp_path / "whole.wav", 0.5)
+    for name in ("first", "second", "cut"):
+        recording(tmp_path / f"{name}.flac", 0.5)
+    cut = (tmp_path / "cut.flac").read_bytes()
+    (tmp_path / "cut.flac").write_bytes(cut[: len(cut) // 2])
+    takes = {
+        "whole": Take((tmp_path / "whole.wav",)),
+        "joined": Take((tmp_path / "first.flac", tmp_path / "second.flac")),
+        "cut": Take((tmp_path / "first.flac", tmp_path / "cut.flac")),
+        "holed": Take((tmp_path / "first.flac",), 2),
+        "gone": Take((tmp_path / "gone.wav",)),
+        "unknown": Take((tmp_path / "first.flac",)),
+    }
+    report, texts = PrepareReport("corpus"), records("whole", "joined", "cut", "holed", "gone", "none")
+    found = Takes(takes, unused=3).attach(tmp_path / "out", "test", texts, report, 1)
+    assert [(p.id, p.seconds) for p in found.passages] == [("whole", 0.5), ("joined", 1.0)]
+    assert found.passages[0].audio == str(tmp_path / "whole.wav") and found.passages[1].audio == "test/audio/p-joined.flac"
+    aside = {line["id"]: line for line in report.aside}
+    assert {name: line["reason"] for name, line in aside.items()} == {
+        "cut": "its recording is damaged",
+        "holed": "segments of its recording are missing",
+        "gone": "its recording is damaged",
+        "none": "it has no recording, and others have",
+        **{f"{name}-q": "its passage is set aside" for name in ("cut", "holed", "gone", "none")},
+    }
+    assert [q.id for q in found.questions] == ["whole-q", "joined-q"] and len(report.found) == 1
+    assert aside["holed"]["missing"] == 2 and "cut.flac" in aside["cut"]["why"]
+    report = PrepareReport("corpus")  # without any recording all stays text
+    assert Takes().attach(tmp_path, "test", texts, report, 1) == texts and not report.aside
+
+
+@pytest.mark.parametrize(
+    ("numbers", "first", "missing"), [([0, 1, 2], 0, 0), ([0, 2], 0, 1), ([1, 2], 1, 0), ([2], 0, 2), ([3], 1, 2)]
+)
+def test_numbered_segments(tmp_path, numbers, first, missing):
+    take = take_of({n: tmp_path / str(n) for n in reversed(numbers)}, first)
+    assert [int(p.name) for p in take.paths] == numbers and take.missing == missing

@@ -6,7 +6,6 @@ what has to be cut. Nothing is written before all counts are right.
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from typing import Any
 from tqdm import tqdm
 
 from speechssl.audio import duration
+from speechssl.data.files import read_csv
 from speechssl.data.prepare import begin_folder, write_lines
 from speechssl.data.utterances import Trial, Utterance, to_record
 from speechssl.errors import InputError
@@ -182,11 +182,7 @@ def read_fields(path: Path, least: int, separator: str | None = None) -> Iterato
 
 def read_table(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     """The rows of a CSV file with a header. Raises InputError for one without these columns or with a short row."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"cannot read {path} as CSV ({error}); unpack the corpus again") from error
+    rows = read_csv(path)
     for number, row in enumerate(rows, 2):
         if lacking := [name for name in columns if not isinstance(row.get(name), str)]:
             raise InputError(f"{path}:{number} has no {lacking[0]}; unpack the corpus again")

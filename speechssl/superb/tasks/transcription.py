@@ -18,8 +18,7 @@ from rapidfuzz.distance import Levenshtein
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad
 
-from speechssl.cascade.decode import BeamDecoder, BeamOptions
-from speechssl.cascade.lm import NgramModel, train_ngram
+from speechssl.cascade.decode import BeamDecoder, BeamOptions, NgramModel, train_ngram
 from speechssl.cascade.model import CtcHead, CtcVocabulary, HeadShape, greedy_decode, greedy_symbols
 from speechssl.data.utterances import Slot, Utterance, UtteranceSet, recording_units
 from speechssl.errors import InputError

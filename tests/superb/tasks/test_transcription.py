@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.cascade.decode import BeamOptions
-from speechssl.cascade.lm import train_ngram
+from speechssl.cascade.decode import BeamOptions, train_ngram
 from speechssl.cascade.model import HeadShape
 from speechssl.data.utterances import Slot, Utterance, UtteranceSet
 from speechssl.errors import InputError
