@@ -131,7 +131,8 @@ def read_golds(answers: Any) -> tuple[Gold, ...]:
         answers = [{"text": t, "answer_start": s} for t, s in zip(texts, starts + [None] * len(texts), strict=False)]
     if not isinstance(answers, list) or not all(isinstance(a, dict) for a in answers):
         raise TypeError("its answers are not a list of answers")
-    offsets = [number_of(a.get("answer_start")) for a in answers]  # none is a count of characters: -1 is some files' "unknown"
+    starts = (a.get("answer_start") for a in answers)  # not every one is a count of characters: -1 is some files' "unknown"
+    offsets = [None if isinstance(start, bool) else number_of(start) for start in starts]
     whole = [int(n) if n is not None and n >= 0 and n.is_integer() else None for n in offsets]
     return tuple(Gold(as_text(a.get("text")), start) for a, start in zip(answers, whole, strict=True))
 
