@@ -22,7 +22,7 @@ def total(model, context):
 def sentence(model, words):
     """log10 of the probability of a whole sentence, its end included."""
     context, found = model.start, 0.0
-    for number in [*map(model.number, words), model.numbers[END]]:
+    for number in [*(model.numbers.get(w, model.numbers[UNKNOWN]) for w in words), model.numbers[END]]:
         found += model.log_prob(context, number)
         context = model.after(context, number)
     return found
@@ -44,7 +44,7 @@ def test_probabilities_add_up_to_1_after_any_context(sentences, order, data):
 def test_a_bigram_by_hand():
     """Chen and Goodman's formula on "a b", "a c": D = 4 / 4 of bigrams seen once or twice is kept at 0.9 or below."""
     model = train_ngram(["a b", "a c"], 2)
-    number = model.number
+    number = model.numbers.__getitem__
     seen = {("<s>", "a"): 2, ("a", "b"): 1, ("a", "c"): 1, ("b", "</s>"): 1, ("c", "</s>"): 1}
     discount = min(0.9, 4 / (4 + 2 * 1))
     before = {"a": 1, "b": 1, "c": 1, "</s>": 2}  # how many words each follows
