@@ -267,7 +267,7 @@ def other_voice(samples: np.ndarray, formants: float, pitch: float, pitch_range:
         import parselmouth
     except ImportError as error:
         raise MissingExtra("perturbation of voices", "voices") from error
-    sound = parselmouth.Sound(np.asarray(samples, np.float64))
+    sound = parselmouth.Sound(np.asarray(samples, np.float64), SAMPLE_RATE)
     try:
         found = sound.to_pitch_ac(pitch_floor=FLOOR, pitch_ceiling=CEILING, time_step=0.8 / FLOOR)
         frequencies = found.selected_array["frequency"]
