@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy import fft, signal
 
 from speechssl.audio import SAMPLE_RATE, read_audio, to_int16
+from speechssl.data.sources import MANIFESTS, read_manifest
 from speechssl.errors import InputError
 from speechssl.signal import active_level, fit_at, generator, random_offset, room_impulse
 from speechssl.synth.sounds import DEV, HELD_OUT, SEEN, WEIGHTS, Family, on_and_off, unit
@@ -23,7 +22,6 @@ TALKERS = 5  # the middle of them
 SHARES = {"m": 0.3, "g": 0.4, "r": 0.3}  # of MUSAN, Gaussian noise and rooms, as arXiv 2210.07978 draws them in training
 COLOURED_FROM = 20.0  # Hz; below, 1/f would put more inaudible power into a long recording than into a short one
 AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
-MANIFESTS = (".jsonl", ".txt", ".tsv")
 GENERATED: dict[str, Mapping[str, Family]] = {
     "stand-in": SEEN,
     "dev": DEV,  # to choose settings on
@@ -72,9 +70,8 @@ def coloured(n: int, rng: np.random.Generator, weight: Callable[[np.ndarray], np
 def noise_files(path: Path) -> list[Path]:
     """The recordings that a path stands for: itself, all below a folder in the order of their names, or those of a manifest.
 
-    A manifest is .jsonl with `audio` in every line, .txt with a path a line, or .tsv with a path in the first column, under the
-    root in its first line where there is one (fairseq's); paths are relative to it. Empty where there is no such file or folder.
-    Raises InputError for a manifest that cannot be read or holds nothing.
+    Manifests are those of `list_recordings`. Empty where there is no such file or folder. Raises InputError for a manifest that
+    cannot be read or holds nothing.
     """
     if path.is_dir():
         return sorted(p for p in path.rglob("*") if p.suffix.lower() in AUDIO_SUFFIXES and not p.name.startswith("."))
@@ -82,26 +79,8 @@ def noise_files(path: Path) -> list[Path]:
         return []
     if path.suffix.lower() not in MANIFESTS:
         return [path]
-    try:
-        lines = [line for line in path.read_text("utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the list of noises {path} as UTF-8 text; check it") from error
-    root = path.parent
-    if path.suffix.lower() == ".tsv" and lines and "\t" not in lines[0] and Path(lines[0]).suffix.lower() not in AUDIO_SUFFIXES:
-        root /= lines.pop(0).strip()
-    if not lines:
+    if not (found := [recording.path for recording in read_manifest(path)]):
         raise InputError(f"the list of noises {path} is empty; write a recording in every line")
-    if path.suffix.lower() != ".jsonl":
-        return [root / line.split("\t")[0].strip() for line in lines]
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            row: Any = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{path}:{number} is not JSON; write one object a line with the recording as `audio`") from error
-        if not isinstance(row, dict) or not isinstance(row.get("audio"), str):
-            raise InputError(f"{path}:{number} has no `audio`; write the path of the recording there")
-        found.append(root / row["audio"])
     return found
 
 

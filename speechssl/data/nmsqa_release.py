@@ -67,12 +67,6 @@ def stem(path: Any) -> str:
     return re.sub(r"\.(mp3|wav|flac|ogg)$", "", name, flags=re.IGNORECASE)
 
 
-def passage_of(segment: str) -> str:
-    """`context-0_0_1` is a segment of `context-0_0`."""
-    found = SEGMENT.fullmatch(segment)
-    return found[1] if found else ""
-
-
 def segment_of(passage: str, number: int) -> str:
     return f"{passage}{'-' if passage.endswith('-c') else '_'}{number}"
 
@@ -116,7 +110,7 @@ def parquet_rows(path: Path) -> Iterator[Row]:
         answers = _answers(cells)
         found = answers or {}
         segment = stem(cells.get("content_segment_audio_path"))
-        passage = stem(cells.get("content_full_audio_path")) or passage_of(segment)
+        passage = stem(cells.get("content_full_audio_path")) or (named[1] if (named := SEGMENT.fullmatch(segment)) else "")
         sentence = first(cells, ("content_segment_text", "content_segment_normalized_text"))
         context = first(cells, ("context", "passage", "content_full_text", "content_text"))
         offsets = [number_of(value) for value in found.get("answer_start", ())]  # floating-point where one row lacks its offsets
@@ -248,7 +242,7 @@ def _timed(cells: Cells) -> Timed:
 
 def _passage(cells: Cells) -> str:
     name = _named(cells, (*PASSAGES, *SEGMENTS))
-    return passage_of(name) if _is_segment(name) else name
+    return re.sub(r"[-_]\d+$", "", name) if _is_segment(name) else name
 
 
 def _named(cells: Cells, columns: Iterable[str]) -> str:
@@ -300,8 +294,27 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
         if only is not None and path.suffix == ".parquet" and path != only:
             continue
         name = path.stem if splits_named(path.stem) else path.parent.relative_to(root).as_posix() + "/" + path.stem
-        for split in splits_named(name):
-            _take(found[split], path)
+        for files in (found[split] for split in splits_named(name)):
+            kind = path.suffix.lower()
+            if kind == ".parquet":
+                files.parquet.append(path)
+            elif kind == ".textgrid":
+                files.grids.setdefault(path.stem, path)
+            elif kind == ".csv":
+                with open_csv(path) as rows:
+                    names = {name.strip() for name in next(rows, [])}
+                if names & set(HASH) and names & set(START):
+                    files.spans.append(path)
+                elif names & set(NAME) and names & set(ABOUT):
+                    files.about.append(path)
+            else:
+                for what in ("segment_id", "hash2question"):
+                    if what in path.stem and what not in files.objects:
+                        files.objects[what] = load_json(path)
+                        if not isinstance(files.objects[what], dict):
+                            raise InputError(f"{path} is not a JSON object; download it again")
+                if path.stem.endswith(("v1.1", "v2.0")):
+                    files.squad.append(path)
     for split, files in found.items():
         # derived tables repeat the spans; of several Parquet files only shards belong together
         if published := [path for path in files.spans if "answer-span" in path.name or "answer_span" in path.name]:
@@ -312,29 +325,6 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
             one, other = files.parquet[:2]
             raise InputError(f"{one} and {other} are both tables of {split}; leave one of them in the folder")
     return {split: files for split, files in found.items() if files.parquet or files.spans}
-
-
-def _take(files: Files, path: Path) -> None:
-    kind = path.suffix.lower()
-    if kind == ".parquet":
-        files.parquet.append(path)
-    elif kind == ".textgrid":
-        files.grids.setdefault(path.stem, path)
-    elif kind == ".csv":
-        with open_csv(path) as rows:
-            names = {name.strip() for name in next(rows, [])}
-        if names & set(HASH) and names & set(START):
-            files.spans.append(path)
-        elif names & set(NAME) and names & set(ABOUT):
-            files.about.append(path)
-    else:
-        for name in ("segment_id", "hash2question"):
-            if name in path.stem and name not in files.objects:
-                files.objects[name] = load_json(path)
-                if not isinstance(files.objects[name], dict):
-                    raise InputError(f"{path} is not a JSON object; download it again")
-        if path.stem.endswith(("v1.1", "v2.0")):
-            files.squad.append(path)
 
 
 def splits_named(text: str) -> set[str]:

@@ -222,26 +222,22 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
         known = sorted(p.parent.name for p in root.glob("*/passages.jsonl"))
         found = f"it has the splits {', '.join(known)}" if known else "prepare one with `speechssl prepare`"
         raise InputError(f"{folder} is not a split of a prepared corpus (no passages.jsonl); {found}")
-    passages = _by_id(root, folder / "passages.jsonl", Passage, {})
-    return Corpus(root, split, passages, tuple(_by_id(root, folder / "questions.jsonl", Question, passages).values()))
-
-
-def _by_id(root: Path, path: Path, kind: type[R], passages: Mapping[str, Passage]) -> dict[str, R]:
-    """The checked records of a manifest. passages: what questions may be about."""
-    found: dict[str, R] = {}
-    number: int
-    record: R
-    for number, record in read_records(path, kind):
-        place = f"{path}:{number}"
-        if record.id in found:
-            raise InputError(f"{place}: the id {record.id} occurs twice; make ids unique")
-        for audio in filter(None, (record.audio, *getattr(record, "option_audio", ()))):
-            if not (root / audio).is_file():
-                raise InputError(f"{place} names {root / audio}, which does not exist; restore it or remove the line")
-        if isinstance(record, Question):
-            _check_question(record, passages, place)
-        found[record.id] = record
-    return found
+    passages: dict[str, Passage] = {}
+    questions: dict[str, Question] = {}
+    kinds: tuple[tuple[str, Any, dict[str, Any]], ...] = (("passages", Passage, passages), ("questions", Question, questions))
+    for name, kind, by_id in kinds:
+        path = folder / f"{name}.jsonl"
+        for number, record in read_records(path, kind):
+            place = f"{path}:{number}"
+            if record.id in by_id:
+                raise InputError(f"{place}: the id {record.id} occurs twice; make ids unique")
+            for audio in filter(None, (record.audio, *getattr(record, "option_audio", ()))):
+                if not (root / audio).is_file():
+                    raise InputError(f"{place} names {root / audio}, which does not exist; restore it or remove the line")
+            if isinstance(record, Question):
+                _check_question(record, passages, place)
+            by_id[record.id] = record
+    return Corpus(root, split, passages, tuple(questions.values()))
 
 
 def _check_question(question: Question, passages: Mapping[str, Passage], place: str) -> None:

@@ -18,7 +18,7 @@ from speechssl.processes import is_main
 
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aif", ".aiff", ".au")
 UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()  # audio that `read_audio` does not open
-LISTS = (".txt", ".tsv")
+MANIFESTS = (".jsonl", ".txt", ".tsv")
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,12 @@ def list_recordings(source: Path | str, split: str | None = None, passages: int 
         found = _of_folder(source)
     elif not source.exists():
         raise InputError(f"{source} does not exist; give a prepared corpus with --split, a manifest, a folder or an audio file")
-    elif source.suffix.lower() == ".jsonl":
-        found = list(_of_jsonl(source))
-    elif source.suffix.lower() in LISTS:
-        found = list(_of_list(source))
+    elif source.suffix.lower() in MANIFESTS:
+        found = list(read_manifest(source))
     elif source.suffix.lower() in SUFFIXES:
         found = [Recording(printable(source.stem), source)]
     else:
-        known = ", ".join((".jsonl", *LISTS, *SUFFIXES))
+        known = ", ".join((*MANIFESTS, *SUFFIXES))
         raise InputError(
             f"{source} has a name that is neither a manifest's nor an audio file's; give a folder or a file that ends in {known}"
         )
@@ -115,19 +113,20 @@ def _of_folder(folder: Path) -> list[Recording]:
     return sorted((Recording(i, folder / name) for i, name in zip(ids, names, strict=True)), key=lambda r: r.id)
 
 
-def _of_jsonl(path: Path) -> Iterator[Recording]:
-    for number, values in read_lines(path):
-        audio, seconds = values.get("audio"), values.get("seconds")
-        if not isinstance(audio, str) or not audio:
-            raise InputError(f"{path}:{number} has no `audio`; give every line the path of its recording, relative to the manifest")
-        name = values.get("id", _stem(audio))
-        if not isinstance(name, (str, int)) or isinstance(name, bool) or name == "":
-            raise InputError(f"{path}:{number} has the id {name!r}; give a text that no other line has")
-        known = isinstance(seconds, (int, float)) and 0 < seconds < float("inf")
-        yield Recording(printable(str(name)), path.parent / audio, float(seconds) if known else None, number)  # type: ignore[arg-type]
-
-
-def _of_list(path: Path) -> Iterator[Recording]:
+def read_manifest(path: Path) -> Iterator[Recording]:
+    """The recordings of a .jsonl, .txt or .tsv, see `list_recordings`; ids may occur twice. Raises InputError for damage."""
+    if path.suffix.lower() == ".jsonl":
+        for number, values in read_lines(path):
+            audio, seconds = values.get("audio"), values.get("seconds")
+            if not isinstance(audio, str) or not audio:
+                wanted = "give every line the path of its recording, relative to the manifest"
+                raise InputError(f"{path}:{number} has no `audio`; {wanted}")
+            name = values.get("id", _stem(audio))
+            if not isinstance(name, (str, int)) or isinstance(name, bool) or name == "":
+                raise InputError(f"{path}:{number} has the id {name!r}; give a text that no other line has")
+            known = float(seconds) if isinstance(seconds, (int, float)) and 0 < seconds < float("inf") else None
+            yield Recording(printable(str(name)), path.parent / audio, known, number)
+        return
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:

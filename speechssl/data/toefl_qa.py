@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -175,7 +175,21 @@ def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitR
             report.set_aside(split, "questions", item.id, reason, file=item.path.name)
         else:
             kept[item.id] = item
-    _remark(split, list(kept.values()), names, report)
+    # what is odd about items that can be used, those beyond a slice among them
+    several = sum(len(item.correct) > 1 for item in kept.values())
+    report.compare(split, "questions with several right options", SEVERAL_RIGHT[split], several, "all of them count")
+    versions = Counter(story for story, _ in names)
+    repeated = Counter(sentences for _, sentences in names)
+    asked = Counter((item.sentences, item.question, item.options) for item in kept.values())
+    odd = {
+        "stories whose questions do not agree about their sentences": sum(n > 1 for n in versions.values()),
+        "stories that are told again under another name": sum(n - 1 for n in repeated.values()),
+        "questions that are asked again of the same story": sum(n - 1 for n in asked.values()),
+        "questions of which an option is given twice": sum(len(set(item.options)) < len(item.options) for item in kept.values()),
+    }
+    for what, number in odd.items():
+        if number:
+            report.remark(split, what, "kept, a passage a version" if "agree" in what else "kept", number)
     questions = [
         Question(
             item.id, names[item.story, item.sentences], "", 0.0, item.question, "", "en", options=item.options, correct=item.correct
@@ -184,21 +198,3 @@ def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitR
     ]
     wanted = set(report.slice(split, (p.id for p in passages), Counter(q.passage for q in questions)))
     return SplitRecords([p for p in passages if p.id in wanted], [q for q in questions if q.passage in wanted])
-
-
-def _remark(split: str, items: Sequence[_Item], names: Mapping[tuple[str, tuple[str, ...]], str], report: PrepareReport) -> None:
-    """What is odd about items that can be used, those beyond a slice among them."""
-    several = sum(len(item.correct) > 1 for item in items)
-    report.compare(split, "questions with several right options", SEVERAL_RIGHT[split], several, "all of them count")
-    versions = Counter(story for story, _ in names)
-    repeated = Counter(sentences for _, sentences in names)
-    asked = Counter((item.sentences, item.question, item.options) for item in items)
-    odd = {
-        "stories whose questions do not agree about their sentences": sum(n > 1 for n in versions.values()),
-        "stories that are told again under another name": sum(n - 1 for n in repeated.values()),
-        "questions that are asked again of the same story": sum(n - 1 for n in asked.values()),
-        "questions of which an option is given twice": sum(len(set(item.options)) < len(item.options) for item in items),
-    }
-    for what, number in odd.items():
-        if number:
-            report.remark(split, what, "kept, a passage a version" if "agree" in what else "kept", number)

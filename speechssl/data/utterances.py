@@ -106,8 +106,18 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
     Raises InputError (one sentence, naming file and line) for a missing manifest, a set of another task, a line that is not an
     utterance, an id that occurs twice, or a missing recording.
     """
-    root = Path(root)
-    name = _task(root, task)
+    root, card = Path(root), Path(root) / "card.json"
+    if card.is_file():
+        values = read_json(card)
+        if not isinstance(values, dict) or not isinstance(values.get("task"), str):
+            raise InputError(f'{card} does not state the task of the set; add it as "task"')
+        name = str(values["task"])
+        if task not in (None, name):
+            raise InputError(f"{root} is a set of the task {name}, not of {task}; give a set of {task}")
+    elif task is None or not root.is_dir():
+        raise InputError(f"{root} is not a labelled set (no card.json); give a folder that `speechssl prepare` made")
+    else:
+        name = task
     manifests = {split: root / f"{split}.jsonl" for split in SPLITS_OF.get(name, SPLITS)}
     without_dev = name not in WITH_DEV and "train" in manifests and not manifests["dev"].is_file()
     if without_dev:
@@ -180,19 +190,6 @@ def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
 def to_record(utterance: Utterance) -> dict[str, Any]:
     """The line of a manifest: what `load_set` reads, without empty fields."""
     return {name: value for name, value in asdict(utterance).items() if value or name in ("id", "audio", "seconds", "speaker")}
-
-
-def _task(root: Path, wanted: str | None) -> str:
-    if not (root / "card.json").is_file():
-        if wanted is None or not root.is_dir():
-            raise InputError(f"{root} is not a labelled set (no card.json); give a folder that `speechssl prepare` made")
-        return wanted
-    card = read_json(root / "card.json")
-    if not isinstance(card, dict) or not isinstance(card.get("task"), str):
-        raise InputError(f'{root / "card.json"} does not state the task of the set; add it as "task"')
-    if wanted not in (None, card["task"]):
-        raise InputError(f"{root} is a set of the task {card['task']}, not of {wanted}; give a set of {wanted}")
-    return str(card["task"])
 
 
 def _utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:

@@ -141,10 +141,10 @@ def test_manifests(folder: Path, name: str, text: str) -> None:
     ("name", "content", "message"),
     [
         ("list.txt", b"", "is empty"),
-        ("list.txt", b"\xff\xfe", "UTF-8"),
+        ("list.txt", b"\xff\xfe", "cannot read the manifest"),
         ("list.jsonl", b"{", ":1 is not JSON"),
         ("list.jsonl", b'{"audio": "b.wav"}\n{"path": "b.wav"}', ":2 has no `audio`"),
-        ("list.jsonl", b"[3]", ":1 has no `audio`"),
+        ("list.jsonl", b"[3]", ":1 is not a JSON object"),
     ],
 )
 def test_bad_manifests(folder: Path, name: str, content: bytes, message: str) -> None:
