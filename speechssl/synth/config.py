@@ -32,6 +32,9 @@ class MiniSqa:
     questions: Count = option(5, "questions per passage")
     unanswerable: Share = option(0.1, "share of questions that the passage does not answer")
     reference: bool = option(False, "record the training passages a second time with one neutral voice")
+    synthesiser: str = option(
+        "espeak-ng", "espeak-ng, flite, piper (which gives no times of words) or festival; English only but for espeak-ng"
+    )
     seed: Whole = option(0, "seed of texts and voices; the same seed gives the same bytes")
     workers: Count = option(CORES, PROCESSES)
 
@@ -39,7 +42,7 @@ class MiniSqa:
         from speechssl.synth.minisqa import Settings, prepare
 
         counts = {"train": self.passages, "dev": self.dev_passages, "test": self.test_passages}
-        settings = Settings(self.language, counts, self.seed, self.questions, self.unanswerable, self.reference)
+        settings = Settings(self.language, counts, self.seed, self.questions, self.unanswerable, self.reference, self.synthesiser)
         made = prepare(self.out, settings, self.workers)["manifests"]
         print(f"{self.out}: MiniSQA {self.language}, {', '.join(f'{n} {s}' for s, n in counts.items())} passages, data {made}")
 

@@ -48,7 +48,7 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctype
 
 @dataclass(frozen=True)
 class Voice:
-    """One synthetic speaker. `language` and `variant` are espeak-ng names (`en-us`, `m3`)."""
+    """One synthetic speaker; of espeak-ng, `language` and `variant` are espeak-ng names (`en-us`, `m3`)."""
 
     name: str  # the speaker's name in manifests
     language: str
@@ -56,6 +56,7 @@ class Voice:
     rate: int = 175  # words a minute, 80 to 450
     pitch: int = 50  # 0 to 99
     range: int = 50  # 0 (monotone) to 99
+    engine: str = "espeak-ng"  # the synthesiser; of another one only `variant` counts, see `synth.synthesisers`
 
 
 @dataclass(frozen=True)

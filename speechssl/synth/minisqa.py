@@ -21,12 +21,14 @@ from speechssl.data.prepare import begin_folder, in_parallel, write_lines
 from speechssl.data.records import Answer, Passage, Question, Span, compact, data_hash
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
-from speechssl.synth.espeak import Voice, speak
+from speechssl.synth.espeak import Voice
 from speechssl.synth.minisqa_text import generate_passage
+from speechssl.synth.synthesisers import speak, voices
 
 VERSION = 2  # of the generator; part of the card, so that corpora of different generators are never mixed up
 PAUSE = 0.25  # seconds between sentences
 SPLITS = ("train", "dev", "test")
+ESPEAK = "espeak-ng"
 LANGUAGES = {"en": "en-us", "zh": "cmn"}
 
 # The speakers: espeak-ng variants, each with its own rate and pitch, disjoint between the splits. The split of a speaker does not
@@ -47,10 +49,17 @@ _PITCHES = (35, 50, 65, 42, 58, 72, 28)
 _RANGES = (40, 55, 70)
 
 
-def speakers(language: str, split: str) -> tuple[Voice, ...]:
-    """The voices of a split. Raises InputError for an unknown language or split."""
+def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voice, ...]:
+    """The voices of a split; those of a synthesiser other than espeak-ng are few, and the same in every split.
+
+    Raises InputError for an unknown language, split or synthesiser.
+    """
     if language not in LANGUAGES:
         raise InputError(f"MiniSQA has no language {language!r}; it has {', '.join(LANGUAGES)}")
+    if synthesiser != ESPEAK:
+        if language != "en":
+            raise InputError(f"{synthesiser} speaks English only; leave out --synthesiser for the language {language}")
+        return voices(synthesiser)
     if split not in _VARIANTS:
         raise InputError(f"MiniSQA has no split {split!r}; it has {', '.join(_VARIANTS)}")
     return tuple(
@@ -81,6 +90,7 @@ class Settings:
     questions: int = 5  # a passage
     unanswerable: float = 0.1  # share of questions the passage does not answer
     reference: bool = False  # read the training passages a second time by the neutral voice
+    synthesiser: str = ESPEAK
 
     @property
     def command(self) -> str:
@@ -89,6 +99,7 @@ class Settings:
             f"--passages {self.passages['train']} --dev-passages {self.passages['dev']} --test-passages {self.passages['test']}"
         )
         other = f"--questions {self.questions} --unanswerable {self.unanswerable}" + " --reference" * self.reference
+        other += f" --synthesiser {self.synthesiser}" if self.synthesiser != ESPEAK else ""
         return f"speechssl prepare minisqa OUT --language {self.language} {counts} {other} --seed {self.seed}"
 
 
@@ -109,12 +120,17 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
     unknown language, or unless there is a number of passages for every split.
     """
     out = Path(out)
-    speakers(settings.language, SPLITS[0])
+    speakers(settings.language, SPLITS[0], settings.synthesiser)
+    if settings.reference and settings.synthesiser != ESPEAK:
+        raise InputError("the second reading of --reference is espeak-ng's; leave it out for another synthesiser")
     if sorted(settings.passages) != sorted(SPLITS):
         raise InputError(f"the numbers of passages are for {', '.join(settings.passages)}; give them for {', '.join(SPLITS)}")
     if min(settings.passages.values()) < 0 or settings.questions < 1 or not 0 <= settings.unanswerable <= 1:
         raise InputError(f"cannot make `{settings.command}`; give counts from 0, at least one question, and a share from 0 to 1")
-    wanted = {"corpus": "minisqa", "version": VERSION, "settings": asdict(settings)}
+    decisive = asdict(settings)
+    if settings.synthesiser == ESPEAK:
+        del decisive["synthesiser"]
+    wanted = {"corpus": "minisqa", "version": VERSION, "settings": decisive}
     begin_folder(out, wanted, "MiniSQA")
     if (out / "card.json").is_file():
         return read_json(out / "card.json")
@@ -135,7 +151,7 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
     card = wanted | {
         "made_by": settings.command,
         "manifests": {split: data_hash(out, split) for split in SPLITS},
-        "synthetic": "speech by espeak-ng",
+        "synthetic": f"speech by {settings.synthesiser}",
     }
     write_json(out / "card.json", card)
     return card
@@ -154,16 +170,17 @@ def _speak_passage(job: tuple[Path, str, int, Settings]) -> None:
     out, split, index, settings = job
     text = generate_passage(settings.language, split, index, settings.seed, settings.questions, settings.unanswerable)
     rng = random.Random(f"speakers {settings.language} {split} {index} {settings.seed}")
-    voices = rng.sample(speakers(settings.language, split), k=len(speakers(settings.language, split)))
+    every = speakers(settings.language, split, settings.synthesiser)
+    readers = rng.sample(every, k=len(every))
     joiner = "" if settings.language == "zh" else " "
-    reading = _read(text.sentences, voices[0], joiner)
+    reading = _read(text.sentences, readers[0], joiner)
     name = f"{split}-{index:06d}"
     passage = Passage(
         id=name,
         audio=f"{split}/audio/{name}.flac",
         seconds=len(reading.samples) / SAMPLE_RATE,
         text=joiner.join(text.sentences),
-        speaker=voices[0].name,
+        speaker=readers[0].name,
         language=settings.language,
         words=reading.words,
         phones=reading.phones,
@@ -171,14 +188,15 @@ def _speak_passage(job: tuple[Path, str, int, Settings]) -> None:
     write_flac(out / passage.audio, reading.samples)
     record: dict[str, Any] = {"passage": compact(asdict(passage)), "questions": []}
     for number, question in enumerate(text.questions):
-        voice = voices[1 + number % (len(voices) - 1)]
+        voice = readers[1 + number % (len(readers) - 1)] if len(readers) > 1 else readers[0]
         spoken = _read((question.text,), voice, joiner)
         answers: tuple[Answer, ...] = ()
         if question.answer is not None:  # from the beginning of its first word to the end of its last
             start = sum(len(s) + len(joiner) for s in text.sentences[: question.sentence]) + question.start
             end, words = start + len(question.answer), zip(reading.words, reading.characters, strict=True)
             inside = [w for w, c in words if start < c + len(w.text) and c < end]
-            answers = (Answer(question.answer, round(inside[0].start, 5), round(inside[-1].end, 5), start),)
+            begin, stop = (round(inside[0].start, 5), round(inside[-1].end, 5)) if inside else (None, None)  # piper gives none
+            answers = (Answer(question.answer, begin, stop, start),)
         item = Question(
             id=f"{name}-{number}",
             passage=name,
@@ -198,7 +216,7 @@ def _speak_passage(job: tuple[Path, str, int, Settings]) -> None:
         record["questions"].append(compact(asdict(item)))
     if settings.reference and split == "train":
         # the neutral voice; anchors are [seconds in the passage, seconds in this reading]
-        neutral, audio = _read(text.sentences, reference(voices[0]), joiner), f"train/reference/{name}.flac"
+        neutral, audio = _read(text.sentences, reference(readers[0]), joiner), f"train/reference/{name}.flac"
         write_flac(out / audio, neutral.samples)
         same = [p.text for p in reading.phones] == [p.text for p in neutral.phones]
         pairs = zip(reading.phones, neutral.phones, strict=True) if same else zip(reading.words, neutral.words, strict=True)
