@@ -48,6 +48,7 @@ class FitOptions:
     workers: Count | None = option(None, PARALLEL)
     share: Portion | None = option(None, f"share of the recordings to fit on, {DRAWN}")
     starts: Count = option(STARTS, "number of k-means runs, of which the best is kept")
+    standardise: bool = option(False, "scale every dimension to variance 1 before clustering (Whisper's layers need it)")
 
 
 @dataclass(frozen=True, kw_only=True)

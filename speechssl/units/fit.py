@@ -55,6 +55,7 @@ def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Cod
         features = load_features(encoder, options.layer, options.smooth, options.precision, options.device)
         recordings, data = recordings_of(source, options.recordings, options.split, options.seed, options.share)
         card, sampling = features.card | data, {"budget": options.budget, "seed": options.seed, "starts": options.starts}
+        sampling["standardise"] = options.standardise
         made = made_before(out, card | {"K": options.clusters} | sampling)
         if made is not None:
             return made

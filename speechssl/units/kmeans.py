@@ -148,7 +148,7 @@ class Product:
 
 
 SUFFIX = ".safetensors"
-LATER = ("precision", "padding", "settings")  # keys that cards of older codebooks lack
+LATER = ("precision", "padding", "settings", "standardise")  # keys that cards of older codebooks lack
 PADDING = "none"  # every utterance is encoded as it is, so that none depends on what it is batched with
 
 
@@ -309,8 +309,12 @@ def fit_kmeans(
     budget: int = BUDGET,
     seed: int = 0,
     starts: int = STARTS,
+    standardise: bool = False,
 ) -> Codebook:
     """Fit on a uniform sample of at most `budget` frames of a stream of (T, D) arrays; the best of `starts` k-means++ starts.
+
+    standardise: cluster features of which every dimension has variance 1. Whisper's layers have a few dimensions of huge variance
+    that say where in the 30 s a frame is; without this they decide all distances. The codebook still takes features as they are.
 
     Settings of HuBERT (arXiv 2106.07447, section IV-A; examples/hubert/simple_kmeans/learn_kmeans.py of fairseq): mini-batches of
     10,000 frames, at most 100 passes, no tolerance, an end after 100 batches without improvement, no reassignment, 20 starts.
@@ -326,6 +330,9 @@ def fit_kmeans(
     if len(sample) < clusters:
         what = "more recordings" if reservoir.seen <= budget else "a larger --budget"
         raise InputError(f"{len(sample)} frames of speech cannot make {clusters} clusters; give fewer --clusters or {what}")
+    scale = np.maximum(sample.std(0, dtype=np.float64), 1e-8) if standardise else None
+    if scale is not None:
+        sample = (sample / scale).astype(np.float32)
     tqdm.write(f"k-means: {clusters} clusters of {len(sample)} frames (of {reservoir.seen} seen)", file=sys.stderr)
     model = MiniBatchKMeans(
         clusters,
@@ -339,8 +346,15 @@ def fit_kmeans(
     )
     model.fit(sample)
     made: dict[str, Any] = {"frames": int(reservoir.seen), "budget": budget, "seed": seed, "starts": starts}
+    made |= {"standardise": standardise}
     made["inertia"] = float(model.inertia_ / len(sample))
-    return Codebook(model.cluster_centers_.astype(np.float32), card | made | {"padding": PADDING, "versions": versions()})
+    card = card | made | {"padding": PADDING, "versions": versions()}
+    if scale is None:
+        return Codebook(model.cluster_centers_.astype(np.float32), card)
+    # |x / s - c|^2 is smallest where x (c / s) - |c|^2 / 2 is largest
+    centres = model.cluster_centers_.astype(np.float64)
+    offsets = (-np.square(centres).sum(1) / 2).astype(np.float32)
+    return Codebook((centres / scale).astype(np.float32), card, offsets=offsets)
 
 
 def versions() -> dict[str, str]:

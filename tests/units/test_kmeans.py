@@ -346,6 +346,21 @@ def test_a_looser_float32_of_torch_does_not_change_it(monkeypatch):
         torch.backends.mkldnn.matmul.fp32_precision = before
 
 
+def test_standardised_clusters_are_not_decided_by_one_dimension_of_huge_variance():
+    centres, stream = blobs()
+    huge = np.random.default_rng(1).normal(0, 1e4, (len(stream), 20, 1)).astype(np.float32)
+    wide = [np.concatenate([x, noise], axis=1) for x, noise in zip(stream, huge, strict=True)]
+    books = [fit_kmeans(iter(wide), 4, CARD, standardise=on) for on in (False, True)]
+    probes = torch.from_numpy(np.concatenate([centres, np.zeros((4, 1), np.float32)], axis=1))
+    assert len(set(books[1].assign(probes))) == 4 > len(set(books[0].assign(probes)))
+    sample = np.concatenate(wide).astype(np.float64)
+    scale = sample.std(0)
+    scaled = books[1].centroids * scale  # the argmax of its scores is the nearest centroid of scaled features
+    distances = np.square((sample / scale)[:, None] - scaled[None]).sum(-1)
+    assert (books[1].assign(torch.from_numpy(sample.astype(np.float32))) == distances.argmin(1)).mean() > 0.999
+    assert books[1].card["standardise"] and not books[0].card["standardise"]
+
+
 def test_what_features_may_be():
     book, wide = Codebook(normal(0, 9, 8), {"layer": 1}), torch.from_numpy(normal(1, 50, 16))
     assert np.array_equal(book.assign(wide[:, ::2]), truth(wide[:, ::2], book.centroids))
