@@ -24,7 +24,7 @@ stage "4 units: k-means on a layer, then the whole training set"
 speechssl units fit "$EXP/corpus" "$MODELS/encoder" "$MODELS/units.safetensors" $(with units)
 speechssl units fit "$EXP/corpus" "$EXP/hubert-1/encoder" "$EXP/units-iteration-1.safetensors" $(with units)
 mkdir -p "$EXP/quality"
-inspect() { [ -f "$EXP/quality/$1.json" ] || speechssl units inspect "$EXP/corpus" "${@:2}" --out "$EXP/quality/$1.json" $(with inspect); }
+inspect() { [ -f "$EXP/quality/$1.json" ] || speechssl units evaluate "$EXP/corpus" "${@:2}" --out "$EXP/quality/$1.json" $(with inspect); }
 inspect phones phones
 inspect mfcc mfcc "$EXP/hubert-1/targets.safetensors"
 inspect iteration-1 "$EXP/hubert-1/encoder" "$EXP/units-iteration-1.safetensors"

@@ -47,7 +47,7 @@ VERBS = {
     "units extract": "units:Extract",
     "units transfer": "units:Transfer",
     "units import": "units:Import",
-    "units inspect": "units:Inspect",
+    "units evaluate": "units:Evaluate",
     "train dual": "dual:Train",
     "train text-qa": "cascade:TrainTextQa",
     "train ctc": "cascade:TrainCtc",

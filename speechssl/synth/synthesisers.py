@@ -123,6 +123,7 @@ class _Wave(ctypes.Structure):
 
 def _flite(text: str, name: str) -> Spoken:
     flite, voice = _flite_voice(name)
+    ctypes.CDLL(None).srand(1)  # unvoiced sounds are noise from the C library's generator: the same text, the same samples
     utterance = flite.flite_synth_text(text.encode(), voice)
     if not utterance:
         raise ValueError(f"flite could not speak {text!r}")

@@ -198,7 +198,7 @@ class Import:
 
 
 @dataclass(frozen=True)
-class InspectOptions:
+class EvaluateOptions:
     """What is measured and drawn."""
 
     split: str | None = option(None, "split of a prepared corpus (default: test)")
@@ -210,11 +210,14 @@ class InspectOptions:
         None, "number of questions, each spoken by two voices, for the same-text distance (default for MiniSQA: 100; 0: skip it)"
     )
     conditions: tuple[str, ...] = option(
-        ("pink@20", "pink@10", "pink@5", "pink@0"),
-        "noise at an SNR in dB, as in `evaluate qa`, for the stability measurement: gaussian@5, pink@5, or that of a recording or "
-        "folder, street/@5; no value: skip it",
+        (*(f"pink@{snr}" for snr in (20, 10, 5, 0)), "reverb@0.5", "pitch@2", "stretch@1.2", "codec@mp3:16", "codec@opus:8"),
+        "distortions for the stability measurement, as in `evaluate qa`, or stretch@TIMES; no value: skip it",
     )
-    noisy: Count = option(20, "number of recordings to encode in each condition")
+    noisy: Count = option(20, "number of recordings to distort")
+    violins: Path | None = option(
+        None,
+        "draw the distances of the same and of other texts, for every pair of groups of a list, to this .png, .svg or .pdf file",
+    )
     picture: Path | None = option(None, "draw the units under the spectrogram, to this .png, .svg or .pdf file")
     recording: str | None = option(None, "id of the recording to draw; default: the first")
     span: tuple[Weight, Weight] | None = option(None, "part of that recording to draw, in seconds", metavar=("START", "END"))
@@ -225,22 +228,26 @@ class InspectOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspect:
-    """measure and draw units: usage, bit rate, purity, PNMI, stability under noise, same-text distance
+class Evaluate:
+    """measure and draw units: usage, bit rate, purity, PNMI, unit edit distance (UED) under distortions, same-text distance, ABX
 
-    Purity and PNMI need phones, from the corpus or from --alignment. The same-text distance needs MiniSQA and speechssl[synth].
+    Purity and PNMI need phones, from the corpus or from --alignment. The same-text distance of a corpus needs MiniSQA and
+    speechssl[synth]. SOURCE can also be a list, a .csv file with the columns audio, text and speaker, and perhaps group (who
+    belongs together: a synthesiser, people): then the same-text distance and its AUC are measured across speakers in and between
+    groups, ABX within and across speakers, and how well a linear probe finds the speaker.
 
-      speechssl units inspect recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors --picture units.png
-      speechssl units inspect corpus minisqa-en-robust/encoder minisqa-en-robust/units.safetensors --split dev --out quality.json
+      speechssl units evaluate recordings/ minisqa-en-robust/encoder minisqa-en-robust/units.safetensors --picture units.png
+      speechssl units evaluate digits.csv minisqa-en-robust/encoder minisqa-en-robust/units.safetensors --violins distances.svg
+      speechssl units evaluate corpus minisqa-en-robust/encoder minisqa-en-robust/units.safetensors --split dev --out quality.json
     """
 
     source: Path = argument(SOURCE)
     encoder: str = argument(f"{ENCODERS}; mfcc; or phones, to measure the manifest's phones as units")
     codebook: Path | None = argument(f"{CODEBOOK}; none for phones", optional=True)
     out: Path | None = option(None, "write the measurements to this JSON file")
-    options: InspectOptions = group(InspectOptions(), "")
+    options: EvaluateOptions = group(EvaluateOptions(), "")
 
     def run(self) -> None:
-        from speechssl.units.inspect import inspect_units, lines
+        from speechssl.units.evaluate import evaluate_units, lines
 
-        print("\n".join(lines(inspect_units(self.source, self.encoder, self.codebook, self.options, self.out))))
+        print("\n".join(lines(evaluate_units(self.source, self.encoder, self.codebook, self.options, self.out))))

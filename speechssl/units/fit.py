@@ -54,6 +54,7 @@ def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Cod
         torch.set_num_threads(1)  # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
         features = load_features(encoder, options.layer, options.smooth, options.precision, options.device)
         recordings, data = recordings_of(source, options.recordings, options.split, options.seed, options.share)
+        sampling: dict[str, Any]
         card, sampling = features.card | data, {"budget": options.budget, "seed": options.seed, "starts": options.starts}
         sampling["standardise"] = options.standardise
         made = made_before(out, card | {"K": options.clusters} | sampling)

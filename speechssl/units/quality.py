@@ -3,14 +3,14 @@
 The *same-text distance* is the edit distance between the run-length units of one sentence spoken by two voices, divided by the
 longer length; its *AUC* says how well it tells the same sentence from another. It predicts how well DUAL can learn from the units.
 Phone purity and PNMI (phone-normalised mutual information) as in HuBERT, arXiv 2106.07447, section V-C. The bit rate is that of the
-ZeroSpeech challenge 2019, arXiv 1904.11469: N / D symbols a second times the entropy of the symbols. The *unit error rate* is to
-the units of noisy speech what a word error rate is to words, those of clean speech being the reference; cf. arXiv 2209.15483.
-There is no ABX measure: fastabx, the library that has it, needs Python 3.12 or later in all its versions (0.2 to 0.9), and 3.11 is
-supported here.
+ZeroSpeech challenge 2019, arXiv 1904.11469: N / D symbols a second times the entropy of the symbols. The *unit edit distance* (UED)
+compares clean and distorted speech; cf. arXiv 2209.15483. The *unit error rate* is to the units of noisy speech what a word error
+rate is to words, those of clean speech being the reference. ABX is of whole words by their units: fastabx, the library for ABX of
+phones by features, needs Python 3.12 or later in all its versions (0.2 to 0.9), and 3.11 is supported here.
 
-The measures are dictionaries with the names of `speechssl units inspect --out`. Phones are (name, start, end) in seconds, from what
-forced aligners write: TextGrids (Praat, Montreal Forced Aligner) or JSONL. Where an aligner leaves a gap there is silence, so that
-every frame has a phone.
+The measures are dictionaries with the names of `speechssl units evaluate --out`. Phones are (name, start, end) in seconds, from
+what forced aligners write: TextGrids (Praat, Montreal Forced Aligner) or JSONL. Where an aligner leaves a gap there is silence, so
+that every frame has a phone.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ def checked(phones: Sequence[Phone], where: str) -> list[Phone]:
 
 
 ROUNDING = 1e-4  # seconds that times of phones are good for
+PAIRS = 20_000  # of recordings that are compared, of the same text and of other texts
 
 
 def same_text(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> dict[str, Any]:
@@ -126,11 +127,120 @@ def same_text(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> dict
     if len(first) != len(second) or len(first) < 2:
         raise ValueError("need two equally long lists of at least two sentences")
     distances = np.array([[normalised_distance(a, b) for b in second] for a in first])
-    same, other = np.diag(distances), np.sort(distances[~np.eye(len(first), dtype=bool)])
-    # the probability that a draw of `same` is below one of `other`; ties count half
-    right, left = (np.searchsorted(other, same, side) for side in ("right", "left"))
-    auc = float((len(other) - right + (right - left) / 2).mean() / len(other))
-    return {"same_text_distance": float(same.mean()), "same_text_auc": auc, "pairs": len(first)}
+    same, other = np.diag(distances), distances[~np.eye(len(first), dtype=bool)]
+    return {"same_text_distance": float(same.mean()), "same_text_auc": auc_of(same, other), "pairs": len(first)}
+
+
+def same_text_of(
+    units: Sequence[np.ndarray], texts: Sequence[str], speakers: Sequence[str], groups: Sequence[str] = (), seed: int = 0
+) -> list[dict[str, Any]]:
+    """Same-text measures of recordings by many people or synthesisers: a row for each pair of groups, of all pairs of recordings
+    by different speakers, or of PAIRS of them drawn by the seed.
+
+    units[i]: run-length units (U,) of recording i; texts, speakers: what is said in it and by whom; groups: what the speaker
+    belongs to, such as a synthesiser (none: all are one group). A row has `groups`, `same_text_distance`, `other_text_distance`,
+    `same_text_auc` (the chance that a pair of the same text is nearer than one of other texts), and `pairs` of the same text.
+    Pairs of groups that share no text have no row. Raises ValueError where no text is said by two speakers.
+    """
+    rng = np.random.default_rng(seed)
+    text, who, group = np.array(texts), np.array(speakers), np.array(groups or [""] * len(texts))
+    one, two = np.triu_indices(len(units), 1)
+    apart = who[one] != who[two]
+    one, two = one[apart], two[apart]
+    names = sorted(set(group))
+    rows = []
+    for i, first in enumerate(names):
+        for second in names[i:]:
+            here = (group[one] == first) & (group[two] == second) | (group[one] == second) & (group[two] == first)
+            a, b = one[here], two[here]
+            same = np.flatnonzero(text[a] == text[b])
+            other = np.flatnonzero(text[a] != text[b])
+            if not len(same) or not len(other):
+                continue
+            drawn = [rng.choice(x, min(len(x), PAIRS), replace=False) for x in (same, other)]
+            near, far = (np.array([normalised_distance(units[a[k]], units[b[k]]) for k in x]) for x in drawn)
+            rows.append(
+                {
+                    "groups": first if first == second else f"{first} - {second}",
+                    "same_text_distance": float(near.mean()),
+                    "other_text_distance": float(far.mean()),
+                    "same_text_auc": auc_of(near, far),
+                    "pairs": len(same),
+                    "distances": (near, far),
+                }
+            )
+    if not rows:
+        raise ValueError("no text is said by two speakers")
+    return rows
+
+
+def auc_of(near: np.ndarray, far: np.ndarray) -> float:
+    """The probability that a draw of `near` is below one of `far`; ties count half."""
+    far = np.sort(far)
+    right, left = (np.searchsorted(far, near, side) for side in ("right", "left"))
+    return float((len(far) - right + (right - left) / 2).mean() / len(far))
+
+
+def abx(units: Sequence[np.ndarray], texts: Sequence[str], speakers: Sequence[str], seed: int = 0) -> dict[str, float]:
+    """ABX error of words: how often X is nearer to B, which says something else, than to A, which says the same; ties count half.
+
+    within: A, B and X are by one speaker; across: A and B by one, X by another. As the ZeroSpeech challenge's (arXiv 1904.11469)
+    for phones, but of whole recordings, by the normalised edit distance of their units, on PAIRS triples drawn by the seed. NaN
+    where no triple exists.
+    """
+    rng = np.random.default_rng(seed)
+    by: dict[tuple[str, str], list[int]] = {}
+    for i, key in enumerate(zip(speakers, texts, strict=True)):
+        by.setdefault(key, []).append(i)
+    words: dict[str, list[str]] = {}
+    for who, text in by:
+        words.setdefault(who, []).append(text)
+    people = sorted(who for who, said in words.items() if len(said) > 1)
+    errors: dict[str, list[float]] = {"abx_within": [], "abx_across": []}
+    for name, found in errors.items():
+        for _ in range(PAIRS // 4 if people else 0):
+            who = people[rng.integers(len(people))]
+            text, wrong = (words[who][k] for k in rng.choice(len(words[who]), 2, replace=False))
+            a = rng.choice(by[who, text])
+            if name == "abx_within":
+                rest = [i for i in by[who, text] if i != a]
+            else:
+                others = [w for w in sorted(words) if w != who and (w, text) in by]
+                rest = by[others[rng.integers(len(others))], text] if others else []
+            if rest:
+                x, b = rng.choice(rest), rng.choice(by[who, wrong])
+                right, left = normalised_distance(units[a], units[x]), normalised_distance(units[b], units[x])
+                found.append(float(right > left) + 0.5 * float(right == left))
+    return {name: float(np.mean(found)) if found else math.nan for name, found in errors.items()}
+
+
+def speaker_probe(units: Sequence[RunLength], speakers: Sequence[str], size: int, seed: int = 0) -> dict[str, float]:
+    """How much of the speaker is left in units: accuracy of a linear classifier on the share of frames of every unit, in five-fold
+    cross-validation, beside the share of the commonest speaker; of speakers with five recordings or more.
+
+    NaN where there are fewer than two of these.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold, cross_val_score
+
+    counts = {who: list(speakers).count(who) for who in set(speakers)}
+    chosen = [i for i, who in enumerate(speakers) if counts[who] >= 5]
+    labels = [speakers[i] for i in chosen]
+    if len(set(labels)) < 2:
+        return {"speaker_accuracy": math.nan, "speaker_chance": math.nan}
+    shares = np.array([np.bincount(units[i].units, units[i].lengths, minlength=size) / units[i].frames for i in chosen])
+    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
+    accuracy = cross_val_score(LogisticRegression(C=100.0, max_iter=1000), np.sqrt(shares), labels, cv=folds).mean()
+    return {"speaker_accuracy": float(accuracy), "speaker_chance": max(labels.count(w) for w in set(labels)) / len(labels)}
+
+
+def unit_edit_distance(clean: Sequence[RunLength], distorted: Sequence[RunLength]) -> float:
+    """UED (Gat et al., arXiv 2209.15483): the mean over recordings of the edit distance between the run-length units of a recording
+    and of the same distorted, by the longer length. Lengths may differ (time-stretch). Raises ValueError without recordings.
+    """
+    if not clean:
+        raise ValueError("there are no recordings")
+    return float(np.mean([normalised_distance(a.units, b.units) for a, b in zip(clean, distorted, strict=True)]))
 
 
 def normalised_distance(a: np.ndarray, b: np.ndarray) -> float:

@@ -103,7 +103,7 @@ BY_NAME = {  # stages of functions and loops in run.sh
     "dual": "train dual",
     "assignment": "train dual",
     "continual": "pretrain continue",
-    "inspect": "units inspect",
+    "inspect": "units evaluate",
 }
 
 
@@ -164,10 +164,10 @@ def test_adamw_and_the_longest_answer_are_by_default_those_of_the_source(verb: s
 
 
 @pytest.mark.slow
-def test_options_of_inspect_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_units_evaluate_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr("speechssl.units.inspect.inspect_units", lambda *a: seen.append(a[3]) or {"K": 1})
-    assert main("units inspect s e b --precision int8 --device cpu --span 1 2 --picture p.png".split()) == 0
+    monkeypatch.setattr("speechssl.units.evaluate.evaluate_units", lambda *a: seen.append(a[3]) or {"K": 1})
+    assert main("units evaluate s e b --precision int8 --device cpu --span 1 2 --picture p.png".split()) == 0
     assert (seen[0].precision, seen[0].device, seen[0].span, seen[0].split) == ("int8", "cpu", (1.0, 2.0), None)
 
 

@@ -1,6 +1,8 @@
 """Unit quality against brute force and scikit-learn."""
 
+import itertools
 import json
+import math
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.quality import (
     SILENCE,
+    abx,
     bit_rate,
     normalised_distance,
     phone_frames,
@@ -19,7 +22,10 @@ from speechssl.units.quality import (
     read_alignment,
     read_textgrid,
     same_text,
+    same_text_of,
+    speaker_probe,
     stability,
+    unit_edit_distance,
     usage,
 )
 
@@ -346,3 +352,59 @@ def test_what_is_no_alignment_of_phones_is_named(tmp_path):
     (tmp_path / "a.TextGrid").write_text(LONG.replace("NAME - phones", "lines"))
     with pytest.raises(InputError, match="has the interval tiers words, lines; name one of them phones"):
         read_alignment(tmp_path / "a.TextGrid")
+
+
+def words(rng, texts=6, speakers=4, tokens=2, own=0):
+    """Units of `tokens` recordings of every text by every speaker, alike but for `own` units of the speaker at the front."""
+    spoken = {t: rng.integers(10, 40, 12) for t in range(texts)}
+    rows = [(t, s) for t in range(texts) for s in range(speakers) for _ in range(tokens)]
+    units = [np.concatenate([np.full(own, s), spoken[t], rng.integers(10, 40, 1)]) for t, s in rows]
+    return units, [str(t) for t, _ in rows], [str(s) for _, s in rows]
+
+
+def test_same_text_of_many_speakers_is_that_of_all_pairs_by_two_of_them():
+    units, texts, speakers = words(np.random.default_rng(0))
+    groups = ["machine" if s in "01" else "people" for s in speakers]
+    rows = {row["groups"]: row for row in same_text_of(units, texts, speakers, groups)}
+    assert list(rows) == ["machine", "machine - people", "people"]
+    assert rows["machine"]["pairs"] == 6 * 2 * 2 and rows["machine - people"]["pairs"] == 6 * 4 * 4
+    same, other = [], []
+    for i, j in itertools.combinations(range(len(units)), 2):
+        if speakers[i] != speakers[j]:
+            (same if texts[i] == texts[j] else other).append(normalised_distance(units[i], units[j]))
+    every = same_text_of(units, texts, speakers)[0]
+    assert every["same_text_distance"] == pytest.approx(np.mean(same))
+    assert every["other_text_distance"] == pytest.approx(np.mean(other))
+    auc = np.mean([(a < b) + (a == b) / 2 for a in same for b in other])
+    assert every["same_text_auc"] == pytest.approx(auc)
+    with pytest.raises(ValueError, match="no text is said by two speakers"):
+        same_text_of(units[:2], texts[:2], speakers[:2])
+
+
+def test_abx_tells_words_apart_within_and_across_speakers():
+    rng = np.random.default_rng(1)
+    assert max(abx(*words(rng)).values()) < 0.01
+    hidden = abx(
+        *words(rng, own=40)
+    )  # the speaker's units outweigh the word's: those of one speaker differ by the word all the same
+    assert hidden["abx_within"] < 0.01 and hidden["abx_across"] < 0.01
+    units, texts, speakers = words(rng, tokens=1)
+    assert math.isnan(abx(units, texts, speakers)["abx_within"])
+    random = [rng.integers(10, 40, 12) for _ in units]
+    assert 0.3 < abx(random, texts, speakers)["abx_across"] < 0.7
+
+
+def test_the_probe_finds_speakers_where_units_tell_them():
+    rng = np.random.default_rng(2)
+    found = [speaker_probe([RunLength.of_frames(u) for u in words(rng, own=own)[0]], words(rng)[2], 40) for own in (0, 4)]
+    assert found[0]["speaker_accuracy"] < 0.6 < 0.9 < found[1]["speaker_accuracy"] and found[0]["speaker_chance"] == 0.25
+    assert math.isnan(speaker_probe([RunLength.of_frames(np.arange(3))] * 3, ["a", "a", "b"], 5)["speaker_accuracy"])
+
+
+def test_unit_edit_distance_is_a_mean_over_recordings_of_any_lengths():
+    runs = [RunLength.of_frames(np.array(x)) for x in ([1, 1, 2, 3], [1, 2, 2, 2, 3, 4], [5, 5])]
+    assert unit_edit_distance(runs, runs) == 0
+    assert unit_edit_distance(runs[:2], [runs[1], runs[0]]) == pytest.approx(1 / 4)
+    assert unit_edit_distance(runs[2:], runs[:1]) == 1
+    with pytest.raises(ValueError, match="no recordings"):
+        unit_edit_distance([], [])

@@ -8,6 +8,7 @@ at the same time, to the sample.
 from __future__ import annotations
 
 import colorsys
+import csv
 import math
 import os
 import sys
@@ -32,18 +33,22 @@ from speechssl.io import read_json, replacing, write_json
 from speechssl.signal import ACTIVE
 from speechssl.synth.minisqa import speak_pairs
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
-from speechssl.units.config import InspectOptions
+from speechssl.units.config import EvaluateOptions
 from speechssl.units.features import UnitExtractor, load_extractor
 from speechssl.units.fit import check_mfcc
 from speechssl.units.quality import (
     Phone,
+    abx,
     bit_rate,
     checked,
     phone_frames,
     purity,
     read_alignment,
     same_text,
+    same_text_of,
+    speaker_probe,
     stability,
+    unit_edit_distance,
     usable,
     usage,
 )
@@ -204,11 +209,12 @@ def _draw_row(axes: list[Axes], mel: np.ndarray, begin: int, strips: Sequence[Se
 
 
 SPLIT = "test"
+STRETCH = "stretch@"  # of a distortion: times as fast, the pitch kept; frames move, so it is no `Condition`
 PAIRS = 100  # questions of MiniSQA that are spoken twice
 
 
-def inspect_units(
-    source: Path, encoder: str, codebook: Path | None, options: InspectOptions = InspectOptions(), out: Path | None = None
+def evaluate_units(
+    source: Path, encoder: str, codebook: Path | None, options: EvaluateOptions = EvaluateOptions(), out: Path | None = None
 ) -> dict[str, Any]:
     """Quality of units. What cannot be measured on this source is left out, and reported.
 
@@ -224,15 +230,22 @@ def inspect_units(
         raise InputError("--recording and --span need --picture; give the file to draw to, or leave them out")
     if options.pairs == 1:
         raise InputError("one pair of questions is too few for a comparison; give --pairs 2 or more, or 0")
+    stretches = [text for text in options.conditions if text.startswith(STRETCH)]
+    for text in stretches:
+        if not 0.25 <= _rate(text) <= 4:
+            raise InputError(f"{text} is no time-stretch; write one like stretch@1.2, from 0.25 to 4 times as fast")
     conditions, distorter = [], Distorter(options.seed, snr_over=options.snr_over)
     for text in options.conditions:
-        condition = parse_condition(text)
-        if condition.name != "noise" or condition.kind == "babble":
-            raise InputError(f"--conditions {text} is not noise at an SNR; give gaussian@5, pink@5, or a recording or folder")
-        distorter.check(condition)
-        conditions.append(condition)
-    if options.picture:
-        check_picture(options.picture)
+        if text not in stretches:
+            conditions.append(parse_condition(text))
+            if "babble" in text:
+                raise InputError(f"{text} needs the speech of other people, which is not at hand here; give another noise")
+            distorter.check(conditions[-1])
+    for path in filter(None, (options.picture, options.violins)):
+        check_picture(path)
+    labelled = read_labelled(source) if source.suffix.lower() == ".csv" else None
+    if options.violins and labelled is None:
+        raise InputError("--violins draws the same-text distances of a list; give a .csv with the columns audio, text and speaker")
     with single_threaded(len(os.sched_getaffinity(0))) as pool:
         torch.set_num_threads(1)  # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
         extractor = None
@@ -241,11 +254,13 @@ def inspect_units(
                 raise InputError(f"units of {encoder} need a codebook; name the file that `speechssl units fit` wrote")
             extractor = load_extractor(encoder, codebook, options.precision, options.device)
         corpus = load_corpus(source, options.split or SPLIT) if is_corpus else None
-        items, phones = _recordings(source, corpus, options)
+        items, phones = _recordings(source, corpus, options, labelled)
         values: dict[str, Any] = {}
         if extractor:
-            found = _measured(items, phones, corpus, extractor, pool, options, conditions, distorter)
+            found, units = _measured(items, phones, corpus, extractor, pool, options, conditions, distorter)
             values = {"K": extractor.codebook.size} | found
+            if labelled is not None:
+                values |= _of_list(source, labelled, units, extractor.codebook.size, options)
         elif corpus is None or not all(item.id in phones for item in items):
             raise InputError(f"{source} has passages without phones; units that are phones need a prepared corpus that has them")
         if corpus and (count := sum(len(p.phones) for p in corpus.passages.values())):
@@ -256,11 +271,88 @@ def inspect_units(
     return values
 
 
-def _recordings(source: Path, corpus: Corpus | None, options: InspectOptions) -> tuple[list[Recording], dict[str, Sequence[Phone]]]:
+def _rate(text: str) -> float:
+    try:
+        return float(text.removeprefix(STRETCH))
+    except ValueError:
+        return math.nan
+
+
+def read_labelled(path: Path) -> dict[str, dict[str, str]]:
+    """The lines of a list with the columns audio, text and speaker, and perhaps id and group, by id (the path without one).
+
+    audio is relative to the list. Raises InputError for a file that is no such list.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            lines = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"cannot read the list {path} ({error}); check the path") from error
+    if missing := {"audio", "text", "speaker"}.difference(reader.fieldnames or ()):
+        raise InputError(f"{path} has no column {', '.join(sorted(missing))}; begin it with the line audio,text,speaker")
+    found: dict[str, dict[str, str]] = {}
+    for number, line in enumerate(lines, 2):
+        if not all(line[name] for name in ("audio", "text", "speaker")):
+            raise InputError(f"line {number} of {path} lacks audio, text or speaker; complete it or delete it")
+        name = line.get("id") or line["audio"]
+        if name in found:
+            raise InputError(f"line {number} of {path} has {name} again; list every recording once")
+        found[name] = {k: v for k, v in line.items() if k and v}
+    return found
+
+
+def _of_list(
+    source: Path, labelled: Mapping[str, Mapping[str, str]], units: Mapping[str, RunLength], size: int, options: EvaluateOptions
+) -> dict[str, Any]:
+    """Same-text measures by groups, ABX and the speaker probe, of the recordings that have units; and the violins."""
+    names = [name for name in labelled if name in units]
+    texts, speakers = ([labelled[name][column] for name in names] for column in ("text", "speaker"))
+    groups = [labelled[name].get("group", source.stem) for name in names]
+    sequences = [units[name].units for name in names]
+    try:
+        rows = same_text_of(sequences, texts, speakers, groups, options.seed)
+    except ValueError as error:
+        raise InputError(f"{source}: {error}; list recordings of the same text by several speakers") from error
+    if options.violins:
+        draw_violins(options.violins, rows)
+        _note(f"{options.violins}: distances of the same text and of other texts")
+    plain = [{k: v for k, v in row.items() if k != "distances"} for row in rows]
+    probe = speaker_probe([units[name] for name in names], speakers, size, options.seed)
+    return {"same_text": plain} | abx(sequences, texts, speakers, options.seed) | probe
+
+
+def draw_violins(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Distances of pairs of recordings, of the same text beside other texts, a pair of violins for each row of `same_text_of`."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(1.5 + 1.6 * len(rows), 3.6), layout="constrained")
+        ax = figure.subplots()
+        for place, row in enumerate(rows):
+            for side, (distances, fill) in enumerate(zip(row["distances"], ("#2f6fab", "#b9bec6"), strict=True)):
+                drawn = ax.violinplot([distances], [place + 0.36 * (side - 0.5)], widths=0.34, showmedians=True, showextrema=False)
+                for body in drawn["bodies"]:  # type: ignore[attr-defined]
+                    body.set(facecolor=fill, alpha=0.9)
+                drawn["cmedians"].set_color(INK)
+            ax.text(place, 1.04, f"AUC {row['same_text_auc']:.2f}", ha="center", color=INK)
+        ax.set_xticks(range(len(rows)), [row["groups"].replace(" - ", "\n") for row in rows])
+        ax.set(ylim=(0, 1.12), ylabel="edit distance of units / longer length", title="the same text (blue) and other texts (grey)")
+        with replacing(path) as temporary:
+            figure.savefig(temporary, dpi=150, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+
+
+def _recordings(
+    source: Path, corpus: Corpus | None, options: EvaluateOptions, labelled: Mapping[str, Mapping[str, str]] | None
+) -> tuple[list[Recording], dict[str, Sequence[Phone]]]:
     """What to look at, in order, and the phones of those that have some, of the alignment or of the corpus."""
     aligned = read_alignment(options.alignment) if options.alignment else {}
     phones: dict[str, Sequence[Phone]] = dict(aligned)
-    if corpus is None:
+    if labelled is not None:
+        found = [Recording(name, source.parent / line["audio"]) for name, line in labelled.items()]
+    elif corpus is None:
         found = list_recordings(source)
     else:
         own = {p.id: [(s.text, s.start, s.end) for s in p.phones] for p in corpus.passages.values() if p.phones}
@@ -284,11 +376,11 @@ def _measured(
     corpus: Corpus | None,
     extractor: UnitExtractor,
     pool: Executor,
-    options: InspectOptions,
+    options: EvaluateOptions,
     conditions: Sequence[Condition],
     distorter: Distorter,
-) -> dict[str, Any]:
-    """All that needs the units of the recordings; those that cannot be read are listed and counted."""
+) -> tuple[dict[str, Any], dict[str, RunLength]]:
+    """All that needs the units of the recordings, and the units; recordings that cannot be read are listed and counted."""
 
     def encode(item: Recording) -> tuple[RunLength, float]:
         samples = read_audio(item.path)
@@ -329,20 +421,31 @@ def _measured(
                 scores.append(2 * max(min(last, end) - max(first, start), 0.0) / (last - first + end - start))
         values["oracle_ff1"] = float(np.mean(scores)) if scores else math.nan
 
-    if conditions:  # clean against noisy, on some of the recordings, spread over all; seed and id alone decide the noise
+    stretches = [text for text in options.conditions if text.startswith(STRETCH)]
+    if conditions or stretches:  # clean against distorted, on some of the recordings; seed and id alone decide the noise
         places = np.unique(np.linspace(0, len(items) - 1, min(options.noisy, len(items))).round().astype(int))
         chosen = [items[i] for i in places]
 
-        def encode_noisy(item: Recording) -> list[RunLength]:
-            samples = read_audio(item.path)
-            return [extractor.units(distorter.apply(samples, condition, item.id)) for condition in conditions]
+        def encode_distorted(item: Recording) -> list[RunLength]:
+            from librosa import effects  # type: ignore[attr-defined]  # slow to import
 
-        noisy = list(tqdm(pool.map(encode_noisy, chosen), total=len(chosen), desc="units in noise", unit="file"))
+            samples = read_audio(item.path)
+            changed = [distorter.apply(samples, condition, item.id) for condition in conditions]
+            changed += [effects.time_stretch(samples, rate=_rate(text)) for text in stretches]
+            return [extractor.units(one) for one in changed]
+
+        distorted = list(tqdm(pool.map(encode_distorted, chosen), total=len(chosen), desc="units of distorted speech", unit="file"))
+        clean = [units[item.id] for item in chosen]
         values["stability"] = []
-        for condition, encoded in zip(conditions, zip(*noisy, strict=True), strict=True):
-            row = {"condition": condition.short, "snr_db": condition.snr_db, "recordings": len(chosen)}
-            row |= {} if options.snr_over == ACTIVE else {"snr_over": options.snr_over}
-            values["stability"].append(row | stability([units[item.id] for item in chosen], encoded))
+        for number, encoded in enumerate(zip(*distorted, strict=True)):
+            row: dict[str, Any] = {"recordings": len(chosen), "unit_edit_distance": unit_edit_distance(clean, encoded)}
+            if number < len(conditions):
+                condition = conditions[number]
+                row |= {"condition": condition.short, "snr_db": condition.snr_db} | stability(clean, encoded)
+                row |= {"snr_over": options.snr_over} if condition.noisy and options.snr_over != ACTIVE else {}
+            else:
+                row |= {"condition": stretches[number - len(conditions)].replace("@", " "), "snr_db": None}
+            values["stability"].append(row)
 
     if options.picture:
         item = next((item for item in items if options.recording in (None, item.id)), None)
@@ -350,11 +453,11 @@ def _measured(
             raise InputError(f"the recording {options.recording} was set aside; give another with --recording")
         draw_units(options.picture, read_audio(item.path), units[item.id], grid, phones.get(item.id, ()), item.id, options.span)
         _note(f"{options.picture}: the units of {item.id}")
-    return values
+    return values, units
 
 
 def _same_text(
-    source: Path, corpus: Corpus | None, extractor: UnitExtractor | None, pool: Executor, options: InspectOptions
+    source: Path, corpus: Corpus | None, extractor: UnitExtractor | None, pool: Executor, options: EvaluateOptions
 ) -> dict[str, Any]:
     """One sentence by two voices, synthesised on the spot (needs speechssl[synth]); MiniSQA only, whose questions are known."""
     card = source / "card.json"
@@ -386,9 +489,14 @@ def lines(values: dict[str, Any]) -> list[str]:
     flat = {k: v for k, v in values.items() if not isinstance(v, list)}
     flat |= {f"unit {u['unit']}": u["share"] for u in values.get("most_used", [])}
     for row in values.get("stability", []):
-        where = f"{row['condition']} {row['snr_db']:g} dB"
-        flat |= {f"unit error rate, {where}": row["unit_error_rate"], f"frames changed, {where}": row["frames_changed"]}
-    return [f"{name:>32}  {value:.3f}" if isinstance(value, float) else f"{name:>32}  {value}" for name, value in flat.items()]
+        where = row["condition"] + (f" {row['snr_db']:g} dB" if row["snr_db"] is not None else "")
+        flat[f"unit edit distance (UED), {where}"] = row["unit_edit_distance"]
+        names = {"unit_error_rate": "unit error rate", "frames_changed": "frames changed"}
+        flat |= {f"{text}, {where}": row[name] for name, text in names.items() if name in row}
+    for row in values.get("same_text", []):
+        names = {"same_text_distance": "same-text distance", "other_text_distance": "other-text distance", "same_text_auc": "AUC"}
+        flat |= {f"{text}, {row['groups']}": row[name] for name, text in names.items()}
+    return [f"{name:>46}  {value:.3f}" if isinstance(value, float) else f"{name:>46}  {value}" for name, value in flat.items()]
 
 
 def _note(line: str) -> None:

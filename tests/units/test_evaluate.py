@@ -12,13 +12,13 @@ import torch
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength, interval_of_units
-from speechssl.units import inspect as picture
+from speechssl.units import evaluate as picture
+from speechssl.units.evaluate import EvaluateOptions, colour, draw_units, evaluate_units, lines, log_mel, unit_blocks
 from speechssl.units.features import MFCC_GRID, mfcc
 from speechssl.units.fit import FitOptions, fit_units
-from speechssl.units.inspect import InspectOptions, colour, draw_units, inspect_units, lines, log_mel, unit_blocks
 from speechssl.units.kmeans import fit_kmeans
 
-DEV = InspectOptions("dev", pairs=4, conditions=("pink@10",))
+DEV = EvaluateOptions("dev", pairs=4, conditions=("pink@10",))
 FIT = FitOptions(layer=1, clusters=8, smooth=3, recordings=1)
 
 
@@ -37,13 +37,13 @@ def test_phones_are_alike_for_two_voices_and_mfcc_units_are_not(corpus, tmp_path
     from speechssl.audio import read_audio
     from speechssl.data.records import load_corpus
 
-    phones = inspect_units(corpus, "phones", None, DEV, tmp_path / "phones.json")
+    phones = evaluate_units(corpus, "phones", None, DEV, tmp_path / "phones.json")
     assert phones["same_text_distance"] < 0.1 and phones["same_text_auc"] == 1
     assert json.loads((tmp_path / "phones.json").read_text()) == phones
     data = load_corpus(corpus, "train")
     features = [mfcc(read_audio(data.path(p)), MFCC_GRID).numpy() for p in data.passages.values()]
     fit_kmeans(features, 20, {"encoder": "mfcc"}).save(tmp_path / "book.safetensors")
-    floor = inspect_units(corpus, "mfcc", tmp_path / "book.safetensors", DEV)
+    floor = evaluate_units(corpus, "mfcc", tmp_path / "book.safetensors", DEV)
     assert floor["K"] == 20 and floor["same_text_distance"] > 0.4
     assert 0 < floor["pnmi"] < 1 and floor["units_a_second"] > floor["phones_a_second"]
 
@@ -52,23 +52,23 @@ def test_phones_are_alike_for_two_voices_and_mfcc_units_are_not(corpus, tmp_path
 def test_an_encoder_is_inspected_on_its_own_codebook(corpus, hubert_folder, tmp_path):
     folder = str(hubert_folder("layer"))
     fit_units(corpus, folder, tmp_path / "units.safetensors", FIT)
-    found = inspect_units(corpus, folder, tmp_path / "units.safetensors", DEV)
+    found = evaluate_units(corpus, folder, tmp_path / "units.safetensors", DEV)
     assert found["K"] == 8 and 0 <= found["same_text_distance"] <= 1
     assert load_encoder(folder).hash in (tmp_path / "units.card.json").read_text()
 
 
 def test_what_quality_cannot_be_measured_on_is_one_sentence(corpus, tmp_path):
     with pytest.raises(InputError, match="give --pairs 2 or more"):
-        inspect_units(corpus, "phones", None, InspectOptions("dev", pairs=1))
+        evaluate_units(corpus, "phones", None, EvaluateOptions("dev", pairs=1))
     with pytest.raises(InputError, match="test has no passages"):
-        inspect_units(corpus, "phones", None, InspectOptions("test", pairs=2))
+        evaluate_units(corpus, "phones", None, EvaluateOptions("test", pairs=2))
     copy = tmp_path / "corpus"
     shutil.copytree(corpus, copy)
     manifest = copy / "dev/passages.jsonl"
     bare = [{k: v for k, v in json.loads(line).items() if k != "phones"} for line in manifest.read_text().splitlines()]
     manifest.write_text("".join(json.dumps(record) + "\n" for record in bare))
     with pytest.raises(InputError, match="passages without phones"):
-        inspect_units(copy, "phones", None, DEV)
+        evaluate_units(copy, "phones", None, DEV)
 
 
 @pytest.mark.slow
@@ -80,11 +80,11 @@ def test_a_bad_passage_is_set_aside(corpus, hubert_folder, tmp_path, capsys):
     audio = sorted((copy / "dev").rglob("*.flac"))
     passages = [json.loads(line) for line in (copy / "dev/passages.jsonl").read_text().splitlines()]
     (copy / passages[0]["audio"]).write_bytes(b"no audio")
-    assert audio and inspect_units(copy, folder, tmp_path / "units.safetensors", DEV)["K"] == 8
+    assert audio and evaluate_units(copy, folder, tmp_path / "units.safetensors", DEV)["K"] == 8
     assert f"set aside {passages[0]['id']}" in capsys.readouterr().err
     (copy / passages[1]["audio"]).write_bytes(b"no audio")
     with pytest.raises(InputError, match="no recording of 2 can be read"):
-        inspect_units(copy, folder, tmp_path / "units.safetensors", DEV)
+        evaluate_units(copy, folder, tmp_path / "units.safetensors", DEV)
 
 
 def test_gaps_of_a_corpus_are_silence_and_bad_phones_are_left_out(corpus, tmp_path, capsys):
@@ -96,7 +96,7 @@ def test_gaps_of_a_corpus_are_silence_and_bad_phones_are_left_out(corpus, tmp_pa
 
     def pnmi():
         manifest.write_text("".join(json.dumps(record) + "\n" for record in records))
-        return inspect_units(copy, "mfcc", tmp_path / "book.safetensors", InspectOptions("dev", pairs=0, conditions=()))["pnmi"]
+        return evaluate_units(copy, "mfcc", tmp_path / "book.safetensors", EvaluateOptions("dev", pairs=0, conditions=()))["pnmi"]
 
     whole = pnmi()
     records[0]["phones"] = records[0]["phones"][:3]
@@ -110,10 +110,10 @@ def test_gaps_of_a_corpus_are_silence_and_bad_phones_are_left_out(corpus, tmp_pa
 def test_an_encoder_is_inspected_in_another_precision(corpus, hubert_folder, tmp_path):
     folder, book = str(hubert_folder("layer")), tmp_path / "units.safetensors"
     fit_units(corpus, folder, book, FIT)
-    found = [inspect_units(corpus, folder, book, replace(DEV, pairs=0, precision=p)) for p in (None, "fp32", "int8")]
+    found = [evaluate_units(corpus, folder, book, replace(DEV, pairs=0, precision=p)) for p in (None, "fp32", "int8")]
     assert found[0] == found[1] != found[2]
     with pytest.raises(InputError, match="there is no device tpu9"):
-        inspect_units(corpus, folder, book, replace(DEV, device="tpu9"))
+        evaluate_units(corpus, folder, book, replace(DEV, device="tpu9"))
 
 
 # ---- any audio
@@ -133,18 +133,56 @@ def folder(tmp_path):
 
 
 def test_a_folder_is_inspected(folder, tmp_path, capsys):
-    found = inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(), tmp_path / "out.json")
+    found = evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", EvaluateOptions(), tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text()) == found
     assert found["K"] == 6 and found["unused_units"] == 0 and 0 < found["usage_entropy_share"] <= 1
     assert found["bits_a_second"] < found["bits_a_second_timed"] and "same_text_distance" not in found and "pnmi" not in found
     rows = found["stability"]
-    assert [r["snr_db"] for r in rows] == [20, 10, 5, 0] and {r["recordings"] for r in rows} == {3}
-    assert rows[0]["frames_changed"] < rows[-1]["frames_changed"] <= 1
+    assert [r["snr_db"] for r in rows[:4]] == [20, 10, 5, 0] and {r["recordings"] for r in rows} == {3}
+    assert rows[0]["frames_changed"] < rows[3]["frames_changed"] <= 1
+    others = ["reverb", "pitch +2", "mp3 16 kbps", "opus 8 kbps", "stretch 1.2"]
+    assert [r["condition"] for r in rows[4:]] == others and all(0 <= r["unit_edit_distance"] <= 1 for r in rows)
+    assert "frames_changed" not in rows[-1]  # there are fewer of them
     assert "3 of 3 recordings have no phones and are left out of purity" in capsys.readouterr().err
     printed = lines(found)
     assert any("unit error rate, pink 5 dB  0." in line for line in printed) and printed[0].split() == ["K", "6"]
-    one = inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(recordings=1, conditions=("pink@0",)))
+    one = evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", EvaluateOptions(recordings=1, conditions=("pink@0",)))
     assert one["stability"][0]["recordings"] == 1
+
+
+def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
+    from speechssl.audio import read_audio, write_flac
+
+    lines_of = ["audio,text,speaker,group"]
+    for i, text in enumerate(("low", "high", "higher")):
+        samples = read_audio(folder / f"r{i}.flac")
+        for speaker, gain in (("ann", 1.0), ("bob", 0.5), ("eva", 0.25)):
+            write_flac(folder / f"{speaker}-{i}.flac", gain * samples)
+            lines_of.append(f"audio/{speaker}-{i}.flac,{text},{speaker},{'people' if speaker != 'eva' else 'machine'}")
+    listed = tmp_path / "list.csv"
+    listed.write_text("\n".join(lines_of) + "\n")
+    options = EvaluateOptions(conditions=(), violins=tmp_path / "v.svg")
+    found = evaluate_units(listed, "mfcc", tmp_path / "book.safetensors", options)
+    assert [row["groups"] for row in found["same_text"]] == ["machine - people", "people"]
+    assert all(row["same_text_auc"] > 0.9 for row in found["same_text"]) and found["abx_across"] < 0.1
+    assert "the same text" in (tmp_path / "v.svg").read_text()
+    assert any("AUC, machine - people" in line for line in lines(found)) and "stability" not in found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("audio,text\na.wav,b\n", "has no column speaker; begin it with the line audio,text,speaker"),
+        ("audio,text,speaker\na.wav,,c\n", "line 2 of .* lacks audio, text or speaker"),
+        ("audio,text,speaker\na.wav,b,c\na.wav,b,c\n", "line 3 of .* has a.wav again"),
+        ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,b,c\n", "no text is said by two speakers; list"),
+        ("audio,text,speaker\nr0.flac,b,c\n", "no recording of 1 can be read"),
+    ],
+)
+def test_a_bad_list_is_one_sentence(folder, tmp_path, text, message):
+    (tmp_path / "list.csv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        evaluate_units(tmp_path / "list.csv", "mfcc", tmp_path / "book.safetensors", EvaluateOptions(conditions=()))
 
 
 def test_figures_do_not_depend_on_threads(folder, hubert_folder, tmp_path):
@@ -154,7 +192,7 @@ def test_figures_do_not_depend_on_threads(folder, hubert_folder, tmp_path):
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            found.append(inspect_units(folder, name, book, InspectOptions(conditions=("pink@10",))))
+            found.append(evaluate_units(folder, name, book, EvaluateOptions(conditions=("pink@10",))))
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
@@ -163,8 +201,8 @@ def test_figures_do_not_depend_on_threads(folder, hubert_folder, tmp_path):
 
 def test_noise_is_decided_by_the_seed(folder, tmp_path):
     def rows(condition="pink@5", **options):
-        options = InspectOptions(conditions=(condition,), **options)
-        return inspect_units(folder, "mfcc", tmp_path / "book.safetensors", options)["stability"]
+        options = EvaluateOptions(conditions=(condition,), **options)
+        return evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", options)["stability"]
 
     assert rows() == rows() != rows(seed=1) and rows("gaussian@5") != rows()
     assert rows(noisy=1)[0]["recordings"] == 1
@@ -173,31 +211,33 @@ def test_noise_is_decided_by_the_seed(folder, tmp_path):
 def test_an_alignment_gives_purity(folder, tmp_path, capsys):
     lines = [{"id": f"r{i}", "phones": [["a", 0, 0.4], ["b", 0.5, 0.9]]} for i in range(2)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    options = InspectOptions(alignment=tmp_path / "a.jsonl", conditions=())
-    found = inspect_units(folder, "mfcc", tmp_path / "book.safetensors", options)
+    options = EvaluateOptions(alignment=tmp_path / "a.jsonl", conditions=())
+    found = evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", options)
     assert 0 < found["pnmi"] < 1 and 0 < found["cluster_purity"] <= 1 and "stability" not in found
     assert "1 of 3 recordings have no phones" in capsys.readouterr().err
     (tmp_path / "b.jsonl").write_text(json.dumps(lines[0] | {"id": "other"}))
     with pytest.raises(InputError, match="b.jsonl has no recording of .*its first id is other"):
-        inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(alignment=tmp_path / "b.jsonl"))
+        evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", EvaluateOptions(alignment=tmp_path / "b.jsonl"))
 
 
 def test_a_picture_is_drawn(folder, tmp_path):
     book, path = tmp_path / "book.safetensors", tmp_path / "units.svg"
-    inspect_units(folder, "mfcc", book, InspectOptions(conditions=(), picture=path, recording="r1"))
+    evaluate_units(folder, "mfcc", book, EvaluateOptions(conditions=(), picture=path, recording="r1"))
     assert "r1 " in path.read_text()
     with pytest.raises(InputError, match="has no recording r7 .*its first is r0"):
-        inspect_units(folder, "mfcc", book, InspectOptions(picture=path, recording="r7"))
+        evaluate_units(folder, "mfcc", book, EvaluateOptions(picture=path, recording="r7"))
     with pytest.raises(InputError, match="cannot draw a picture as units.txt"):
-        inspect_units(folder, "mfcc", book, InspectOptions(picture=Path("units.txt")))
+        evaluate_units(folder, "mfcc", book, EvaluateOptions(picture=Path("units.txt")))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"conditions": ("pink@5", "reverb")}, "--conditions reverb is not noise at an SNR"),
-        ({"conditions": ("babble@5",)}, "--conditions babble@5 is not noise at an SNR"),
+        ({"conditions": ("babble@5",)}, "needs the speech of other people"),
         ({"conditions": ("nothing.wav@5",)}, "there is no noise nothing.wav"),
+        ({"conditions": ("stretch@x",)}, "stretch@x is no time-stretch; write one like stretch@1.2"),
+        ({"conditions": ("codec@aac:8",)}, "aac"),
+        ({"violins": Path("v.svg")}, "give a .csv with the columns audio, text and speaker"),
         ({"pairs": 4}, "is not a MiniSQA corpus"),
         ({"split": "dev"}, "is not a prepared corpus and has no split dev"),
         ({"span": (0.0, 1.0)}, "need --picture; give the file"),
@@ -209,11 +249,11 @@ def test_a_picture_is_drawn(folder, tmp_path):
 )
 def test_what_cannot_be_measured_here_is_one_sentence(folder, tmp_path, options, message):
     with pytest.raises(InputError, match=message):
-        inspect_units(folder, "mfcc", tmp_path / "book.safetensors", InspectOptions(**options))
+        evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", EvaluateOptions(**options))
     with pytest.raises(InputError, match="need a prepared corpus"):
-        inspect_units(folder, "phones", None, InspectOptions())
+        evaluate_units(folder, "phones", None, EvaluateOptions())
     with pytest.raises(InputError, match="need a codebook"):
-        inspect_units(folder, "mfcc", None, InspectOptions())
+        evaluate_units(folder, "mfcc", None, EvaluateOptions())
 
 
 def test_without_voices_the_same_text_distance_is_left_out_unless_it_is_asked_for(corpus, tmp_path, monkeypatch, capsys):
@@ -224,13 +264,13 @@ def test_without_voices_the_same_text_distance_is_left_out_unless_it_is_asked_fo
         yield
 
     fit_units(corpus, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=6))
-    monkeypatch.setattr("speechssl.units.inspect.speak_pairs", none)
-    found = inspect_units(corpus, "mfcc", tmp_path / "book.safetensors", InspectOptions("dev", conditions=()))
+    monkeypatch.setattr("speechssl.units.evaluate.speak_pairs", none)
+    found = evaluate_units(corpus, "mfcc", tmp_path / "book.safetensors", EvaluateOptions("dev", conditions=()))
     assert "same_text_distance" not in found and found["pnmi"] > 0
     assert "the same-text distance is left out" in capsys.readouterr().err
-    for options in (InspectOptions("dev", pairs=2), InspectOptions("dev")):
+    for options in (EvaluateOptions("dev", pairs=2), EvaluateOptions("dev")):
         with pytest.raises(MissingExtra):
-            inspect_units(corpus, "mfcc" if options.pairs else "phones", tmp_path / "book.safetensors", options)
+            evaluate_units(corpus, "mfcc" if options.pairs else "phones", tmp_path / "book.safetensors", options)
 
 
 # ---- the picture: everything at its time, to the frame grid, and only where there is something to show
