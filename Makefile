@@ -4,7 +4,7 @@ BIN := .venv/bin
 EXTRAS := synth,chinese,pocketsphinx,voices,minilm,s3prl,ray,dev
 
 # The package's tests in two runs of pytest that take about as long: these folders, and the others.
-FOLDERS := $(addprefix tests/,cascade encoders pretrain superb units)
+FOLDERS := $(addprefix tests/,cascade dual encoders multiple_choice pretrain speechbert superb units)
 OTHERS := tests $(addprefix --ignore=,$(FOLDERS) tests/recipes)
 
 .PHONY: demo test test-recipes test-folders test-others test-fast fast-folders fast-others check

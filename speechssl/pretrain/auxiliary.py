@@ -20,10 +20,10 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from speechssl.augment.training import TrainingDistortions
 from speechssl.encoders.load import load_checkpoint
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
-from speechssl.pretrain.data import Distortions
 from speechssl.processes import mean_of_processes, processes
 from speechssl.trainer import Batch
 
@@ -154,7 +154,7 @@ def _distance(student: torch.Tensor, teacher: torch.Tensor, seen: torch.Tensor) 
 def auxiliary_losses(
     encoder: Any,
     start: str | None,
-    distort: Distortions | None,
+    distort: TrainingDistortions | None,
     distil: DistilOptions | None,
     adversary: AdversaryOptions | None,
 ) -> list[nn.Module]:

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
+from speechssl.augment.training import TrainingDistortions
 from speechssl.errors import InputError
 from speechssl.processes import is_main, processes
 from speechssl.timing import FrameGrid
@@ -100,16 +100,6 @@ def buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> list[
     return found + ([Bucket(long, frames, crops)] if len(long) else [])
 
 
-class Distortions(Protocol):
-    """What is done to a crop of speech (`augment.training`)."""
-
-    @property
-    def domains(self) -> tuple[str, ...]: ...  # names of the domain labels; the first is clean
-
-    # (N,) float32, full scale 1, and progress, 0 to 1 of the training -> the distorted (N,), and its domain
-    def apply(self, samples: np.ndarray, key: tuple[int, ...], progress: float) -> tuple[np.ndarray, int]: ...
-
-
 @dataclass(frozen=True)
 class LabelledAudio:
     """A corpus in one array: samples (S,) int16 and labels (F,) int16, with the bounds of every utterance in both."""
@@ -145,12 +135,12 @@ class Cropper:
     seconds: float = 4.0  # the longest crop
     seed: int = 0
     normalise: bool = True  # as the encoder wants its input
-    distort: Distortions | None = None
+    distort: TrainingDistortions | None = None
     clean: bool = False
     horizon: int = 1  # updates over which the schedules of the distortions run
     accumulation: int = 1  # batches an update
     silence: float = 0.0  # share of the crops of which a part is silenced, before they are distorted
-    second: Distortions | None = None  # what makes a second version of every crop, which is then distorted by itself
+    second: TrainingDistortions | None = None  # what makes a second version of every crop, which is then distorted by itself
 
     def __call__(self, step: int) -> Batch:
         """samples (B, N), normalised; labels (B, T) and mask (B, T); with distortions the domains (B,), which update it is, how

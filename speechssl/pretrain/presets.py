@@ -19,12 +19,13 @@ from typing import Any
 from transformers import HubertConfig, HubertModel, Wav2Vec2Config, Wav2Vec2Model
 
 from speechssl.audio import SAMPLE_RATE
+from speechssl.augment.training import TrainingDistortions
 from speechssl.config import TrainingOptions
 from speechssl.encoders.load import load_checkpoint, load_encoder, small_config
 from speechssl.errors import InputError
 from speechssl.pretrain.auxiliary import AdversaryOptions, DistilOptions
 from speechssl.pretrain.config import CONTINUED
-from speechssl.pretrain.data import Distortions, MaskOptions
+from speechssl.pretrain.data import MaskOptions
 from speechssl.pretrain.hubert import PENALTY
 from speechssl.pretrain.wav2vec2 import ContrastiveOptions, Temperature, heads_of
 
@@ -55,7 +56,7 @@ class HubertOptions:
     gradient_scale: float = 1.0  # of the gradient into the CNN
     precision: str | None = None  # of the teacher whose clusters are the targets: bf16 is faster and changes a label in a hundred
     silence: float | None = None  # share of the crops of which a part is silenced, as short recordings have it
-    distort: Distortions | None = None
+    distort: TrainingDistortions | None = None
     distil: DistilOptions | None = None
     adversary: AdversaryOptions | None = None
 
@@ -75,7 +76,7 @@ class Wav2Vec2Options:
     seconds: float = 4.0
     recordings: int | None = None
     silence: float | None = None
-    distort: Distortions | None = None
+    distort: TrainingDistortions | None = None
     distil: DistilOptions | None = None
     adversary: AdversaryOptions | None = None
 

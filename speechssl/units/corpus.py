@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -170,11 +170,8 @@ def hash_audio(path: Path) -> str:
     return digest(path)[:16]
 
 
-class Engine(Protocol):
-    """What makes shards, wherever."""
-
-    def __call__(self, maker: ShardMaker, shards: Sequence[Shard], report: Report) -> Iterator[Made]:
-        """Every shard once, in any order."""
+# What makes shards, wherever: every one once, in any order.
+Engine = Callable[[ShardMaker, Sequence[Shard], Report], Iterator[Made]]
 
 
 @dataclass(frozen=True)

@@ -151,11 +151,7 @@ class Recipe:
         self.log = folder / "log"
         made = sounds(folder)
         inherited = {k: v for k, v in os.environ.items() if k not in ("SEED", "CORPUS")}
-        self.environment = (
-            inherited
-            | {"HF_HUB_OFFLINE": "1", "TRAININGS": " ".join(RUN), "MODES": "alternating", "WEIGHTS": "1"}
-            | {k: str(v) for k, v in made.items()}
-        )
+        self.environment = inherited | SMALL | {k: str(v) for k, v in made.items()}
 
     def start(self, path: str) -> subprocess.Popen[bytes]:
         command = ["bash", "recipes/robustness/run.sh", "recipes/robustness/smoke.yaml", str(self.exp)]
