@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from hypothesis import settings
 settings.register_profile("speechssl", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("speechssl")
+_FROZEN = [0]  # modules that had been imported when they were frozen
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -25,11 +27,13 @@ def _one_torch_thread():
     torch.set_num_threads(1)
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def _what_is_imported_stays():
     """No collection of garbage, of which every loaded encoder makes one, need look through all of torch and transformers."""
-    gc.collect()
-    gc.freeze()
+    if len(sys.modules) > _FROZEN[-1] + 50:
+        gc.collect()
+        gc.freeze()
+        _FROZEN.append(len(sys.modules))
 
 
 # ---- speech

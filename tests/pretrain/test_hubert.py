@@ -14,7 +14,7 @@ from speechssl.encoders.export import save_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.pretrain.data import cut_to_same, span_mask
-from speechssl.pretrain.hubert import NAME, HubertPretraining, final, restore_label_head, save_label_head, scale_gradients
+from speechssl.pretrain.hubert import NAME, HubertPretraining, final, restore_label_head, save_label_head
 from speechssl.timing import FrameGrid
 
 GRID = FrameGrid(16_000, 320, 400)
@@ -194,21 +194,3 @@ def test_a_damaged_head_is_one_sentence(start, damage):
         save_file(state, path, {"codebook": "cafe"})
     with pytest.raises(InputError, match=rf"^cannot read the label head .*{NAME} \([^\n]+\); delete it, and a new one is made$"):
         restore_label_head(Model(), str(start), "cafe")
-
-
-def test_a_factor_of_the_gradient_replaces_the_one_before():
-    torch.manual_seed(0)
-    module, rest = nn.Linear(3, 3), nn.Linear(3, 1)
-
-    def gradients():
-        module.zero_grad(), rest.zero_grad()
-        rest(module(torch.ones(2, 3))).square().sum().backward()
-        return [weight.grad for weight in (*module.parameters(), *rest.parameters())]
-
-    full = [x.clone() for x in gradients()]
-    for factor in (0.1, 0.5, 1.0, 0.1):
-        scale_gradients(module, factor)
-        for place, (found, before) in enumerate(zip(gradients(), full, strict=True)):
-            torch.testing.assert_close(found, before * (factor if place < 2 else 1.0))
-    scale_gradients(module.requires_grad_(False), 0.1)
-    assert gradients()[:2] == [None, None]
