@@ -16,23 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from speechssl import signal
 from speechssl.audio import SAMPLE_RATE, duration
 from speechssl.augment.noise import SHARES, Draw, NoiseBank, Piece, noise_files, recording
 from speechssl.errors import InputError
-from speechssl.signal import (
-    ACTIVE,
-    CODECS,
-    RT60_RANGE,
-    any_room,
-    band_reject,
-    bit_rates,
-    generator,
-    mix,
-    pitch_shift,
-    reverberate,
-    room_impulse,
-    through_codec,
-)
 
 RT60 = 0.5  # seconds; the middle room of the REVERB challenge (Kinoshita et al., WASPAA 2013)
 SLOPES = (-24.0, 24.0)  # dB an octave, of coloured noise
@@ -41,7 +28,7 @@ EXAMPLES = (
     "clean, pink@10, babble@5, coloured:-6@5, m+g+r@5, dev@5, held-out@5, kitchen.wav@5, reverb@0.6, rir=FOLDER, pitch@-2, "
     "band@1000-2000, codec@mp3:16 or reverb@0.5+kitchen.wav@5"
 )
-_FIXED = re.compile(rf"clean|pitch \S+|no \S+ Hz|(?:{'|'.join(CODECS)}) \S+ kbps")  # steps that no seed decides, as in `short`
+_FIXED = re.compile(rf"clean|pitch \S+|no \S+ Hz|(?:{'|'.join(signal.CODECS)}) \S+ kbps")  # no seed decides these; as in `short`
 
 
 @dataclass(frozen=True)
@@ -179,7 +166,7 @@ def _parse_step(text: str, whole: str) -> Condition:
         case "r":
             return Condition("rooms")
         case "reverb":
-            return Condition("reverb", rt60=number(value, *RT60_RANGE) if at else RT60)
+            return Condition("reverb", rt60=number(value, *signal.RT60_RANGE) if at else RT60)
         case "pitch":
             return Condition("pitch", semitones=number(value, -24, 24))
         case "band":
@@ -188,9 +175,9 @@ def _parse_step(text: str, whole: str) -> Condition:
             return Condition("band", band=(bottom, number(high, bottom + 1, SAMPLE_RATE / 2 - 1)))
         case "codec":
             codec, _, kbps = value.partition(":")
-            if codec not in CODECS:
-                raise InputError(f"the condition {whole!r} names the codec {codec!r}; the codecs are {', '.join(CODECS)}")
-            return Condition("codec", codec, kbps=number(kbps, *bit_rates(codec)))
+            if codec not in signal.CODECS:
+                raise InputError(f"the condition {whole!r} names the codec {codec!r}; the codecs are {', '.join(signal.CODECS)}")
+            return Condition("codec", codec, kbps=number(kbps, *signal.bit_rates(codec)))
     if kind.startswith("coloured:"):
         kind = f"coloured:{number(kind.removeprefix('coloured:'), *SLOPES):g}"
     return Condition("noise", kind, snr_db=number(value, -100, 100))
@@ -208,12 +195,12 @@ class Distorter:
     seed: int = 0
     voices: tuple[Path, ...] = ()
     folders: Mapping[str, Path] = field(default_factory=dict)  # of recordings by name: musan, fsd50k, ...
-    snr_over: str = ACTIVE
+    snr_over: str = signal.ACTIVE
     _banks: dict[str, NoiseBank] = field(default_factory=dict, repr=False, compare=False)
 
     def card(self, condition: Condition) -> dict[str, Any]:
         """For the card of what is made in this condition: the seed, and what its SNR is over where that is not active speech."""
-        return {"seed": self.seed} | ({"snr_over": self.snr_over} if condition.noisy and self.snr_over != ACTIVE else {})
+        return {"seed": self.seed} | ({"snr_over": self.snr_over} if condition.noisy and self.snr_over != signal.ACTIVE else {})
 
     def check(self, condition: Condition) -> None:
         """Raises InputError where `apply` would for want of voices or a noise file that can be read; call it before a long run."""
@@ -228,7 +215,7 @@ class Distorter:
         for step in self._possible_steps(condition):
             if step.name == "noise":
                 found += self._bank(step.kind).sources
-                found += [] if self.snr_over == ACTIVE else [(f"SNR over: {self.snr_over}", 0)]
+                found += [] if self.snr_over == signal.ACTIVE else [(f"SNR over: {self.snr_over}", 0)]
             else:
                 found += [(path.name, path.stat().st_size) for path in self._files(step)]
         return found
@@ -252,19 +239,19 @@ class Distorter:
         for step in condition.steps or (condition,):
             if members := _members(step):
                 shares = np.array([SHARES[letter] for letter in step.kind.split("+")])
-                step = members[generator(self.seed, step.kind, utterance_id).choice(len(members), p=shares / shares.sum())]
+                step = members[signal.generator(self.seed, step.kind, utterance_id).choice(len(members), p=shares / shares.sum())]
             found.append(step)
         return found
 
     def draw(self, step: Condition, utterance_id: str, n: int) -> Draw:
         """The noise (n,) of a step, or its impulse response, and what it is of; empty for a step that needs neither."""
-        rng = partial(generator, self.seed)
+        rng = partial(signal.generator, self.seed)
         if step.name == "noise":
             return self._bank(step.kind).draw(utterance_id, n)
         if step.name == "reverb":
-            return Draw(room_impulse(rng("reverb", utterance_id), step.rt60 or RT60))
+            return Draw(signal.room_impulse(rng("reverb", utterance_id), step.rt60 or RT60))
         if step.name == "rooms":
-            return Draw(any_room(rng("rooms", utterance_id)))
+            return Draw(signal.any_room(rng("rooms", utterance_id)))
         if step.name == "rir":
             files = self._files(step)
             file = files[int(rng("rir", utterance_id).integers(len(files)))]
@@ -291,7 +278,7 @@ class Distorter:
         return self._banks[kind]
 
 
-def perform(samples: np.ndarray, step: Condition, source: Callable[[int], np.ndarray], snr_over: str = ACTIVE) -> np.ndarray:
+def perform(samples: np.ndarray, step: Condition, source: Callable[[int], np.ndarray], snr_over: str = signal.ACTIVE) -> np.ndarray:
     """One step of a condition. samples: (N,); source: gives noise (n,), or the impulse response. Returns float32 (N,).
 
     Raises ValueError for silent speech.
@@ -300,13 +287,13 @@ def perform(samples: np.ndarray, step: Condition, source: Callable[[int], np.nda
         case "clean":
             return samples
         case "noise":
-            return mix(samples, source(len(samples)), math.nan if step.snr_db is None else step.snr_db, over=snr_over)
+            return signal.mix(samples, source(len(samples)), math.nan if step.snr_db is None else step.snr_db, over=snr_over)
         case "reverb" | "rooms" | "rir":
-            return reverberate(samples, source(len(samples)))
+            return signal.reverberate(samples, source(len(samples)))
         case "pitch":
-            return pitch_shift(samples, step.semitones or 0.0)
+            return signal.pitch_shift(samples, step.semitones or 0.0)
         case "band":
-            return band_reject(samples, *(step.band or (0, 0)))
+            return signal.band_reject(samples, *(step.band or (0, 0)))
         case "codec":
-            return through_codec(samples, step.kind, step.kbps or 0.0)
+            return signal.through_codec(samples, step.kind, step.kbps or 0.0)
     raise ValueError(f"no condition is named {step.name!r}")

@@ -17,28 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from speechssl import signal
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, to_int16
 from speechssl.augment.noise import CLIPS, SECONDS, SHARES, TALKERS_RANGE, VERSION, noise_files, stand_in
 from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_json, locked, read_json, replacing, write_json
-from speechssl.signal import (
-    ACTIVE,
-    DISTANCES,
-    RT60S,
-    any_room,
-    band_reject,
-    bit_rates,
-    equalise,
-    fit_length,
-    generator,
-    guard,
-    other_voice,
-    pitch_shift,
-    reverberate,
-    rms_level,
-    speech_level,
-    through_codec,
-)
 
 HOURS = 4.0  # of recordings that are kept (460 MB): of a larger set a part of each file
 LEAST = 10.0  # seconds that are kept of a file however many there are
@@ -85,7 +68,7 @@ class Library:
         crop = np.zeros(n, np.float32)
         for _ in range(8):
             clip = self.clip(int(rng.integers(len(self))))
-            crop = np.asarray(fit_length(clip, n, rng), np.float32) / np.float32(32768)
+            crop = np.asarray(signal.fit_length(clip, n, rng), np.float32) / np.float32(32768)
             if float(np.dot(crop, crop)) > (QUIET**2) * n * 0.01:
                 break
         return crop
@@ -116,7 +99,7 @@ def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None
                 failed[path.name] = str(error)
                 continue
             keep = round(longest * SAMPLE_RATE)
-            start = int(generator(seed, "stretch", path.name).integers(max(len(samples) - keep, 0) + 1))
+            start = int(signal.generator(seed, "stretch", path.name).integers(max(len(samples) - keep, 0) + 1))
             found.append(samples[start : start + keep])
         if not found:
             raise InputError(f"no recording of {name} noise can be used ({next(iter(failed.values()))}); give others")
@@ -182,29 +165,29 @@ def one_of(noises: Sequence[Noise], n: int, rng: np.random.Generator) -> np.ndar
 
 
 def room(impulses: Sequence[np.ndarray], samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return reverberate(np.asarray(samples, np.float32), impulses[int(rng.integers(len(impulses)))])
+    return signal.reverberate(np.asarray(samples, np.float32), impulses[int(rng.integers(len(impulses)))])
 
 
 def pitch(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return pitch_shift(samples, rng.uniform(-SEMITONES, SEMITONES))
+    return signal.pitch_shift(samples, rng.uniform(-SEMITONES, SEMITONES))
 
 
 def band(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     low = 150 * 2 ** rng.uniform(0, 4)
-    return band_reject(samples, low, min(low * 2 ** rng.uniform(*WIDTHS), SAMPLE_RATE / 2 - 100))
+    return signal.band_reject(samples, low, min(low * 2 ** rng.uniform(*WIDTHS), SAMPLE_RATE / 2 - 100))
 
 
 def codec(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """MP3 or Opus at a bit rate that is low enough to be audible."""
     name = ("mp3", "opus")[int(rng.integers(2))]
-    return through_codec(samples, name, max(float(np.exp(rng.uniform(*np.log(KBPS)))), bit_rates(name)[0]))
+    return signal.through_codec(samples, name, max(float(np.exp(rng.uniform(*np.log(KBPS)))), signal.bit_rates(name)[0]))
 
 
 def voice(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Another speaker through another microphone, as Spin perturbs them (arXiv 2305.11072, after ContentVec's code)."""
     formants, pitch, pitch_range = (float(rng.uniform(1, most)) ** (1 if rng.random() < 0.5 else -1) for most in VOICE)
     quality = 2 * 2.5 ** rng.random(10)  # 2 to 5
-    return equalise(other_voice(samples, formants, pitch, pitch_range), rng.uniform(-DECIBELS, DECIBELS, 10), quality)
+    return signal.equalise(signal.other_voice(samples, formants, pitch, pitch_range), rng.uniform(-DECIBELS, DECIBELS, 10), quality)
 
 
 @dataclass(frozen=True)
@@ -229,7 +212,7 @@ class TrainingDistortions:
     snr_end: Range = SNR  # dB at the end
     double: float = 0.0  # share of the crops with noise that get a change (r, p or b) before it
     changes: tuple[Change, ...] = ()  # for them
-    snr_over: str = ACTIVE  # what of the crop an SNR is measured over, see `speech_level`
+    snr_over: str = signal.ACTIVE  # what of the crop an SNR is measured over, see `speech_level`
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -241,7 +224,7 @@ class TrainingDistortions:
         """All that decides the distortions, for the card of a checkpoint."""
         kinds = [{"name": k.name, "share": round(k.share, 4), **k.card} for k in self.kinds]
         ranges = {"probability": list(self.probability), "snr": list(self.snr), "snr_end": list(self.snr_end)}
-        over = {} if self.snr_over == ACTIVE else {"snr_over": self.snr_over}
+        over = {} if self.snr_over == signal.ACTIVE else {"snr_over": self.snr_over}
         return {"kinds": kinds, "seed": self.seed, **ranges, "double": self.double} | over
 
     def apply(self, samples: np.ndarray, key: tuple[int, ...] | str, progress: float = 0.0) -> tuple[np.ndarray, int]:
@@ -249,7 +232,7 @@ class TrainingDistortions:
 
         Returns float32 (N,) and the domain. Silence (and what is not finite) stays as it is, in domain 0; nothing raises.
         """
-        rng = generator(self.seed, "training", *((key,) if isinstance(key, str) else map(str, key)))
+        rng = signal.generator(self.seed, "training", *((key,) if isinstance(key, str) else map(str, key)))
 
         def now(start: float, end: float) -> float:
             return start + (end - start) * min(max(progress, 0.0), 1.0)
@@ -266,11 +249,11 @@ class TrainingDistortions:
         if double:
             samples = self.changes[int(rng.integers(len(self.changes)))](samples, rng)
         noise, snr_db = kind.noise(len(samples), rng), low + place * (high - low)
-        noise_level = rms_level(noise)
+        noise_level = signal.rms_level(noise)
         if not np.isfinite(noise_level):  # where the noise is silent the samples stay as they are
             return samples, domain
-        gain = 10 ** ((speech_level(samples, self.snr_over) - noise_level - snr_db) / 20)
-        return guard(samples + np.float32(gain) * noise), domain  # as `signal.mix`, in single precision
+        gain = 10 ** ((signal.speech_level(samples, self.snr_over) - noise_level - snr_db) / 20)
+        return signal.guard(samples + np.float32(gain) * noise), domain  # as `signal.mix`, in single precision
 
 
 def parse_distortions(
@@ -283,7 +266,7 @@ def parse_distortions(
     snr_end: Range | None = None,
     double: float = 0.0,
     cache: Path | None = None,
-    snr_over: str = ACTIVE,
+    snr_over: str = signal.ACTIVE,
 ) -> TrainingDistortions:
     """Read "m+g+r" or "m:0.3+g:0.4+kitchens:0.3", and have all noise at hand.
 
@@ -316,8 +299,14 @@ def parse_distortions(
     def rooms() -> tuple[dict[str, Any], Change]:
         """Measured impulse responses where there are any, else a pool of simulated ones."""
         if "rir" not in sources:
-            pool = [np.asarray(any_room(generator(seed, "training rooms", str(i))), np.float32) for i in range(ROOMS)]
-            card = {"set": "simulated rooms", "seed": seed, "rooms": ROOMS, "rt60": list(RT60S), "metres": list(DISTANCES)}
+            pool = [np.asarray(signal.any_room(signal.generator(seed, "training rooms", str(i))), np.float32) for i in range(ROOMS)]
+            card = {
+                "set": "simulated rooms",
+                "seed": seed,
+                "rooms": ROOMS,
+                "rt60": list(signal.RT60S),
+                "metres": list(signal.DISTANCES),
+            }
             return card, partial(room, pool)
         if not (files := noise_files(sources["rir"])):
             place = sources["rir"]

@@ -28,23 +28,9 @@ from typing import Any
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration
+from speechssl.data import nmsqa_release as release
 from speechssl.data import prepare
 from speechssl.data.files import ARCHIVES, Joined, archives_in, below, join_job, measure_job, read_tiers, safe_name, stamp, unpacked
-from speechssl.data.nmsqa_release import (
-    SEGMENT,
-    About,
-    Files,
-    Interval,
-    Row,
-    Timed,
-    by_passage,
-    csv_rows,
-    find_files,
-    find_recordings,
-    parquet_rows,
-    read_about,
-    segment_of,
-)
 from speechssl.data.prepare import Done, PrepareReport, SplitRecords, Wanted
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
@@ -126,7 +112,7 @@ class Layout:
         return self.names.index(segment) if self.joined is not None and segment in self.names else None
 
 
-def placed(timed: Timed, layout: Layout, expected: float | None) -> tuple[Interval | None, Done]:
+def placed(timed: release.Timed, layout: Layout, expected: float | None) -> tuple[release.Interval | None, Done]:
     """The time in the passage's recording, or None, and how it was found. expected: seconds at which its text should come."""
     piece, joined = layout.piece(timed.segment), layout.joined
     near = None
@@ -144,22 +130,22 @@ def placed(timed: Timed, layout: Layout, expected: float | None) -> tuple[Interv
     return min((near, far), key=lambda found: 0 if expected is None else abs(found[0] - expected)), NEARER
 
 
-def _inside(interval: Interval | None, seconds: float) -> Interval | None:
+def _inside(interval: release.Interval | None, seconds: float) -> release.Interval | None:
     """The interval as far as it lies in [0, seconds), None where it does not begin there or ends more than SLACK after it."""
     if interval is None or not 0 <= interval[0] < min(interval[1], seconds) or interval[1] > seconds + SLACK:
         return None
     return interval[0], min(interval[1], seconds)
 
 
-def _apart(a: Interval, b: Interval) -> float:
+def _apart(a: release.Interval, b: release.Interval) -> float:
     return max(abs(a[0] - b[0]), abs(a[1] - b[1]))
 
 
-def _copied(time: Timed) -> bool:
+def _copied(time: release.Timed) -> bool:
     return time.within is not None and time.whole is not None and _apart(time.within, time.whole) < 1e-3
 
 
-def written_answers(row: Row, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
+def written_answers(row: release.Row, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
     """The different answers of a row by text and offset; an offset is kept where the context holds the answer there."""
     kept = {}
     for text, offset in row.texts or ():
@@ -175,7 +161,7 @@ def written_answers(row: Row, remark: Callable[[Done], None]) -> tuple[Answer, .
     return tuple(kept.values())
 
 
-def spoken_answers(row: Row, layout: Layout, words: Sequence[Span], remark: Callable[[Done], None]) -> tuple[Answer, ...]:
+def spoken_answers(row: release.Row, layout: Layout, words: Sequence[Span], remark: Callable[[Done], None]) -> tuple[Answer, ...]:
     """The answers with the times that can be used, each with its own; a text that occurs twice comes twice.
 
     words: of the passage with their times, where there is an alignment; they give the text of a time that has none.
@@ -203,7 +189,7 @@ def spoken_answers(row: Row, layout: Layout, words: Sequence[Span], remark: Call
     return (*dict.fromkeys(timed), *rest)
 
 
-def _paired(row: Row, answers: Sequence[Answer], layout: Layout, remark: Callable[[Done], None]) -> list[Answer | None]:
+def _paired(row: release.Row, answers: Sequence[Answer], layout: Layout, remark: Callable[[Done], None]) -> list[Answer | None]:
     """The answer at every time of the row, None where there are no texts."""
     if not answers or not row.times:
         return [None] * len(row.times)
@@ -235,7 +221,7 @@ def _paired(row: Row, answers: Sequence[Answer], layout: Layout, remark: Callabl
     return [min(candidates, key=lambda a, time=time: _away(a, time, row, sentence, layout)) for time in row.times]  # type: ignore[misc]
 
 
-def _away(answer: Answer, time: Timed, row: Row, sentence: str, layout: Layout) -> float:
+def _away(answer: Answer, time: release.Timed, row: release.Row, sentence: str, layout: Layout) -> float:
     """How far, in parts of the sentence (or else of the passage), a time is from where the letters of an answer stand in it."""
     piece, interval = layout.piece(time.segment), time.within
     if piece is not None and layout.joined is not None and interval is not None and sentence:
@@ -273,12 +259,12 @@ class Split:
     """One split while it is put together."""
 
     name: str
-    files: Files
+    files: release.Files
     report: PrepareReport
-    about: Mapping[str, About]
+    about: Mapping[str, release.About]
     recordings: Mapping[str, Path]
     common: set[str]  # those of them that lie in folders of no split
-    rows: list[Row] = field(default_factory=list)
+    rows: list[release.Row] = field(default_factory=list)
     passages: dict[str, Spoken] = field(default_factory=dict)
     of_row: dict[str, str] = field(default_factory=dict)  # id of a question -> of its passage
     layouts: dict[str, Layout] = field(default_factory=dict)
@@ -290,13 +276,13 @@ class Split:
     def aside(self, kind: Any, name: str, reason: str, **more: Any) -> None:
         self.report.set_aside(self.name, kind, name, reason, **more)
 
-    def question_recording(self, row: Row) -> str:
+    def question_recording(self, row: release.Row) -> str:
         """What the recording of a question is called, "" where there is none."""
         known = row.recording or str(self.files.questions.get(row.id, ""))
         names = (known, f"{known}-0", f"{known}_0", f"{known}-1") if known else ()
         return next((name for name in names if name in self.recordings), "")
 
-    def is_answered(self, row: Row) -> bool:
+    def is_answered(self, row: release.Row) -> bool:
         """Whether anything is known of its answers; else it is set aside."""
         if row.texts is None:
             self.aside("questions", row.id, NO_ANSWERS)
@@ -305,13 +291,13 @@ class Split:
         return row.texts is not None
 
 
-def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareReport) -> Split:
+def read_split(name: str, files: release.Files, roots: Sequence[Path], report: PrepareReport) -> Split:
     """The rows that can be used, each with its passage. Raises InputError, before anything is counted, for damaged tables."""
-    about = read_about(files.about)
-    tables = (row for path in files.parquet for row in parquet_rows(path)) if files.parquet else csv_rows(files, about)
-    read = list(tables)  # a table that cannot be read leaves nothing counted
-    split = Split(name, files, report, about, *find_recordings(roots, name))
-    rows: dict[str, Row] = {}
+    about = release.read_about(files.about)
+    tables = (row for path in files.parquet for row in release.parquet_rows(path))
+    read = list(tables if files.parquet else release.csv_rows(files, about))  # what cannot be read leaves nothing counted
+    split = Split(name, files, report, about, *release.find_recordings(roots, name))
+    rows: dict[str, release.Row] = {}
     for row in read:
         report.count(name, "questions")
         row = replace(row, id=row.id or row.recording)
@@ -326,14 +312,14 @@ def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareRe
     sentences: dict[str, dict[tuple[int, str], str]] = {}
     for row in rows.values():
         for segment, text in row.segments.items():
-            number = SEGMENT.fullmatch(segment)
+            number = release.SEGMENT.fullmatch(segment)
             sentences.setdefault(row.passage, {})[int(number[2]) if number else -1, segment] = text
     texts = {passage: " ".join(text for _, text in sorted(found.items())) for passage, found in sentences.items()}
     if bare := sum(not row.context.strip() for row in rows.values()):
         split.remark(BARE, bare)
     split.rows = [r if r.context.strip() else replace(r, context=texts.get(r.passage, "")) for r in rows.values()]
     # passages by their recording, or else by the recording of the question, or else by their text
-    segments = by_passage(split.recordings)
+    segments = release.by_passage(split.recordings)
     by_text = {row.context: row.passage for row in reversed(split.rows) if row.passage and row.context.strip()}
     for row in split.rows:
         question, asked = row.recording or str(files.questions.get(row.id, "")), ""
@@ -345,7 +331,7 @@ def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareRe
             found, numbers = segments.get(passage, {}), files.listed(passage)
             expected = sorted(found) if numbers is None else numbers
             names = tuple(found[n] for n in expected if n in found)
-            lost = tuple(segment_of(passage, n) for n in expected if n not in found)
+            lost = tuple(release.segment_of(passage, n) for n in expected if n not in found)
             whole = split.recordings.get(passage) if lost or not names else None
             holed = expected != list(range(max(expected, default=-1) + 1))
             split.passages[passage] = Spoken(passage, row.context, row.speaker, names, whole, holed, lost)
@@ -458,8 +444,8 @@ def _passage(passage: Spoken, made: Joined | float, split: Split, out: Path) -> 
         audio = f"{split.name}/audio/{safe_name(passage.id)}.flac"
     else:
         # where the sentences lie in a recording of the whole: by the durations of the meta table, where these add up to it
-        numbers = split.files.listed(passage.id) or sorted(by_passage(split.about).get(passage.id, {}))
-        names = tuple(segment_of(passage.id, n) for n in numbers)
+        numbers = split.files.listed(passage.id) or sorted(release.by_passage(split.about).get(passage.id, {}))
+        names = tuple(release.segment_of(passage.id, n) for n in numbers)
         lengths = tuple(round((split.about[n].seconds or 0.0) * 16_000) for n in names if n in split.about)
         close = abs(sum(lengths) / 16_000 - made) <= AGREE + DRIFT * len(names)
         whole = bool(names) and len(lengths) == len(names) and close
@@ -493,7 +479,7 @@ def _grid(name: str, split: Split) -> tuple[Span, ...]:
     return tuple(Span(text, start, end) for text, start, end in tier if text.strip() and end > start >= 0)
 
 
-def _question(row: Row, split: Split, kept: set[str], seconds: Any, out: Path, speak: bool) -> Question | None:
+def _question(row: release.Row, split: Split, kept: set[str], seconds: Any, out: Path, speak: bool) -> Question | None:
     """kept: passages; seconds: of its recording, why that cannot be used, or None where there is none."""
     if not split.is_answered(row):
         return None
@@ -535,12 +521,12 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
     root, only = (source.parent, source) if source.is_file() else (source, None)
     if not root.is_dir():
         raise InputError(f"{source} does not exist; {LAYOUT}")
-    if not find_files([root], only) and (only or not archives_in(root)):
+    if not release.find_files([root], only) and (only or not archives_in(root)):
         raise InputError(f"{source} has no table of NMSQA; {LAYOUT}")
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         roots = [root] if only else unpacked(root, out)
-        tables = find_files(roots, only)
+        tables = release.find_files(roots, only)
         if not tables:
             raise InputError(f"{source} has no table of NMSQA, and neither do its archives; {LAYOUT}")
         # the splits whose tables can be read; the others are reported

@@ -8,8 +8,10 @@ readings: what a perfect voice converter would give (the teacher of ContentVec, 
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -62,22 +64,8 @@ def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voic
         return voices(synthesiser)
     if split not in _VARIANTS:
         raise InputError(f"MiniSQA has no split {split!r}; it has {', '.join(_VARIANTS)}")
-    return tuple(
-        Voice(
-            name=f"{language}-{variant.lower()}",
-            language=LANGUAGES[language],
-            variant=variant,
-            rate=_RATES[i % len(_RATES)],
-            pitch=_PITCHES[i % len(_PITCHES)],
-            range=_RANGES[i % len(_RANGES)],
-        )
-        for i, variant in enumerate(_VARIANTS[split].split())
-    )
-
-
-def reference(voice: Voice) -> Voice:
-    """espeak-ng's own voice at this voice's rate, which is nobody's in the corpus: what a perfect voice converter would give."""
-    return Voice("reference", voice.language, "", rate=voice.rate, pitch=50, range=50)
+    ways = zip(_VARIANTS[split].split(), cycle(_RATES), cycle(_PITCHES), cycle(_RANGES), strict=False)
+    return tuple(Voice(f"{language}-{name.lower()}", LANGUAGES[language], name, *way) for name, *way in ways)
 
 
 @dataclass(frozen=True)
@@ -95,9 +83,8 @@ class Settings:
     @property
     def command(self) -> str:
         """What makes this corpus again."""
-        counts = (
-            f"--passages {self.passages['train']} --dev-passages {self.passages['dev']} --test-passages {self.passages['test']}"
-        )
+        train, dev, test = (self.passages[split] for split in SPLITS)
+        counts = f"--passages {train} --dev-passages {dev} --test-passages {test}"
         other = f"--questions {self.questions} --unanswerable {self.unanswerable}" + " --reference" * self.reference
         other += f" --synthesiser {self.synthesiser}" if self.synthesiser != ESPEAK else ""
         return f"speechssl prepare minisqa OUT --language {self.language} {counts} {other} --seed {self.seed}"
@@ -147,7 +134,7 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
                 write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
             write_lines(folder / "passages.jsonl", [r["passage"] for r in records])
             write_lines(folder / "questions.jsonl", [q for r in records for q in r["questions"]])
-        remove_parts(parts)
+        shutil.rmtree(parts, ignore_errors=True)
     card = wanted | {
         "made_by": settings.command,
         "manifests": {split: data_hash(out, split) for split in SPLITS},
@@ -155,14 +142,6 @@ def prepare(out: Path | str, settings: Settings, workers: int = 1) -> dict[str, 
     }
     write_json(out / "card.json", card)
     return card
-
-
-def remove_parts(parts: Path) -> None:
-    """The records of single passages or recordings, once their manifest is written."""
-    for part in parts.glob("*.json*"):
-        part.unlink()
-    if parts.is_dir():
-        parts.rmdir()
 
 
 def _speak_passage(job: tuple[Path, str, int, Settings]) -> None:
@@ -215,8 +194,10 @@ def _speak_passage(job: tuple[Path, str, int, Settings]) -> None:
         write_flac(out / item.audio, spoken.samples)
         record["questions"].append(compact(asdict(item)))
     if settings.reference and split == "train":
-        # the neutral voice; anchors are [seconds in the passage, seconds in this reading]
-        neutral, audio = _read(text.sentences, reference(readers[0]), joiner), f"train/reference/{name}.flac"
+        # espeak-ng's own voice at this voice's rate, which is nobody's in the corpus: what a perfect voice converter would give;
+        # anchors are [seconds in the passage, seconds in this reading]
+        voice = Voice("reference", readers[0].language, "", rate=readers[0].rate, pitch=50, range=50)
+        neutral, audio = _read(text.sentences, voice, joiner), f"train/reference/{name}.flac"
         write_flac(out / audio, neutral.samples)
         same = [p.text for p in reading.phones] == [p.text for p in neutral.phones]
         pairs = zip(reading.phones, neutral.phones, strict=True) if same else zip(reading.words, neutral.words, strict=True)

@@ -121,34 +121,27 @@ def occurrences(text: str, value: str, joiner: str) -> int:
 
 
 def _draft(rng: Random, words: Language, split: str) -> tuple[list[_Fact], tuple[str, ...]]:
-    """Facts and the shuffled sentences that state them, drawn again until every value stands there exactly once."""
+    """Facts (a layout filled with people, relations and values) and the shuffled sentences that state them, drawn again until every
+    value stands there exactly once.
+    """
     while True:
-        facts = _facts(rng, words, split)
+        layout, taken, facts = rng.choice(LAYOUTS).split(), set(), []
+        people = {letter: _value(rng, words, split, PERSON, taken) for letter in "abc"}
+        # different relations; half the time the first ones share a value type, so the type decides nothing
+        first, *rest = rng.sample(words.relations, len(words.relations))
+        if rng.random() < 0.5:
+            same = [relation for relation in rest if relation.value_type == first.value_type]
+            rest = same + [relation for relation in rest if relation not in same]
+        for relation, letters in zip([first, *rest][: len(layout)], layout, strict=True):
+            for person in (people[letter] for letter in letters):
+                value, template = _value(rng, words, split, relation.value_type, taken), rng.choice(relation.facts)
+                start = len(template.partition("{value}")[0].format(name=person))
+                facts.append(_Fact(person, relation, value, template.format(name=person, value=value), start))
         sentences = [fact.text for fact in facts] + rng.sample(words.fillers, rng.randint(1, 4))
         rng.shuffle(sentences)
         text = words.joiner.join(sentences)
         if all(occurrences(text, fact.value, words.joiner) == 1 for fact in facts):
             return facts, tuple(sentences)
-
-
-def _facts(rng: Random, words: Language, split: str) -> list[_Fact]:
-    """The facts of one passage: a layout filled with people, relations and values."""
-    layout, taken = rng.choice(LAYOUTS).split(), set()
-    people = {letter: _value(rng, words, split, PERSON, taken) for letter in "abc"}
-    relations = _relations(rng, words.relations, len(layout))
-    return [
-        _fact(rng, people[letter], relation, _value(rng, words, split, relation.value_type, taken))
-        for relation, letters in zip(relations, layout, strict=True)
-        for letter in letters
-    ]
-
-
-def _relations(rng: Random, relations: tuple[Relation, ...], count: int) -> list[Relation]:
-    """`count` different relations; half the time the first ones share a value type, so the type decides nothing."""
-    first, *rest = rng.sample(relations, len(relations))
-    if rng.random() < 0.5:
-        rest.sort(key=lambda relation: relation.value_type != first.value_type)
-    return [first, *rest][:count]
 
 
 def _value(rng: Random, words: Language, split: str, value_type: str, taken: set[str]) -> str:
@@ -161,17 +154,17 @@ def _value(rng: Random, words: Language, split: str, value_type: str, taken: set
             return value
 
 
-def _fact(rng: Random, person: str, relation: Relation, value: str) -> _Fact:
-    template = rng.choice(relation.facts)
-    start = len(template.partition("{value}")[0].format(name=person))
-    return _Fact(person, relation, value, template.format(name=person, value=value), start)
-
-
 def _questions(
     rng: Random, words: Language, split: str, facts: list[_Fact], sentences: tuple[str, ...], unanswerable: float
 ) -> Iterator[TextQuestion]:
     """Questions without end, each unanswerable with the given chance."""
-    stated, unstated = _deck(rng, _with_decoys(facts)), _deck(rng, _left_out(facts))
+    people, relations = [fact.person for fact in facts], [fact.relation for fact in facts]
+    # facts whose relation is stated of somebody else too and whose person has another fact; and the pairs of a person and a
+    # relation that both occur in the passage, but not together
+    decoyed = [fact for fact in facts if people.count(fact.person) > 1 and relations.count(fact.relation) > 1]
+    pairs = itertools.product(dict.fromkeys(people), dict.fromkeys(relations))
+    left_out = [_Fact(*pair) for pair in pairs if pair not in {(fact.person, fact.relation) for fact in facts}]
+    stated, unstated = _deck(rng, decoyed), _deck(rng, left_out)
     while True:
         fact, text = next(unstated if rng.random() < unanswerable else stated)
         if fact.value is None:
@@ -189,20 +182,6 @@ def _deck(rng: Random, facts: list[_Fact]) -> Iterator[tuple[_Fact, str]]:
     for turn in itertools.count():
         for fact, ways in zip(order, phrasings, strict=True):
             yield fact, ways[turn % len(ways)].format(name=fact.person)
-
-
-def _with_decoys(facts: list[_Fact]) -> list[_Fact]:
-    """The facts whose relation is stated of somebody else too, and whose person has another fact."""
-    people = [fact.person for fact in facts]
-    relations = [fact.relation.name for fact in facts]
-    return [fact for fact in facts if people.count(fact.person) > 1 and relations.count(fact.relation.name) > 1]
-
-
-def _left_out(facts: list[_Fact]) -> list[_Fact]:
-    """The pairs of a person and a relation that both occur in the passage, but not together."""
-    stated = {(fact.person, fact.relation) for fact in facts}
-    people, relations = dict.fromkeys(fact.person for fact in facts), dict.fromkeys(fact.relation for fact in facts)
-    return [_Fact(*pair) for pair in itertools.product(people, relations) if pair not in stated]
 
 
 def _options(rng: Random, words: Language, split: str, fact: _Fact, facts: list[_Fact]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ alone, and made by any number of workers.
 
 from __future__ import annotations
 
+import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -27,7 +28,7 @@ from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json, write_text
 from speechssl.signal import active_level, rms_level
 from speechssl.synth.espeak import Spoken, Voice, speak
-from speechssl.synth.minisqa import remove_parts, speakers
+from speechssl.synth.minisqa import speakers
 from speechssl.synth.minisqa_text import generate_passage, load_language, occurrences
 from speechssl.synth.minisuperb_words import (
     INTENTS,
@@ -555,7 +556,7 @@ def _prepare_task(out: Path, task: str, settings: Settings, workers: int) -> dic
                 names.append(f"{split}.trials")
         manifests = {name: hash_files([out / f"{name}.jsonl"]) for name in names}
         write_json(out / "card.json", wanted | {"manifests": manifests, "synthetic": "speech by espeak-ng"})
-    remove_parts(out / "parts")
+    shutil.rmtree(out / "parts", ignore_errors=True)
     card: dict[str, Any] = read_json(out / "card.json")
     return card
 

@@ -67,11 +67,6 @@ def ordinal(digits: str) -> str:
     return _numeral(int(digits), "ordinal")
 
 
-def decimal(digits: str, places: str) -> str:
-    """ "3", "14" -> "three point one four"."""
-    return f"{cardinal(digits or '0')} point {_digit_by_digit(places)}"
-
-
 def mandarin_digits(digits: str) -> str:
     """ "1990" -> "一九九零": years, telephone numbers, decimal places."""
     return "".join(_DIGITS[int(d)] for d in digits)
@@ -224,7 +219,7 @@ def _number(found: re.Match[str], scaled: bool) -> str:
     if not digits and not places:
         return found.group()
     if places:
-        spoken = decimal(digits, places)
+        spoken = f"{cardinal(digits or '0')} point {_digit_by_digit(places)}"  # "3", "14": three point one four
     elif found["ordinal"]:
         spoken = ordinal(digits)
     else:
@@ -238,13 +233,10 @@ def _number(found: re.Match[str], scaled: bool) -> str:
 def _letters(text: str) -> str:
     """Latin letters, apostrophes and hyphens within words; symbols by name, single letters of other scripts too."""
     text = "".join(f" {_SYMBOLS[c]} " if c in _SYMBOLS else c for c in text)
-    pieces = re.findall(r"[^\W\d_]+(?:['.-][^\W\d_]+)*'?|\d+", "".join(_latin(c) for c in text))
+    # without the accents that Latin-1 lacks: espeak-ng's English reads é, and names ş
+    plain = (c if c < "\u0100" else "".join(d for d in unicodedata.normalize("NFKD", c) if d.isalnum()) for c in text)
+    pieces = re.findall(r"[^\W\d_]+(?:['.-][^\W\d_]+)*'?|\d+", "".join(plain))
     return " ".join(filter(None, map(_word, pieces)))
-
-
-def _latin(character: str) -> str:
-    """Without the accents that Latin-1 lacks: espeak-ng's English reads é, and names ş."""
-    return character if character < "\u0100" else "".join(c for c in unicodedata.normalize("NFKD", character) if c.isalnum())
 
 
 def _word(piece: str) -> str:

@@ -36,21 +36,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from speechssl.data.superb import (
-    Cards,
-    Order,
-    Prepared,
-    by_split,
-    check_counts,
-    check_tasks,
-    gathered,
-    measured,
-    number_of,
-    prepare,
-    read_fields,
-    sizes,
-    wavs,
-)
+from speechssl.data import superb
 from speechssl.data.utterances import SPLITS, TOGETHER, Trial, Turn, Utterance
 from speechssl.errors import InputError
 
@@ -60,22 +46,24 @@ MIN_SECONDS = 2.0  # of a recording that trains ASV
 VOXCELEB1 = "give the folder that holds dev/wav, test/wav, iden_split.txt and (for asv) veri_test.txt"
 
 
-def prepare_voxceleb1(source: Path | str, out: Path | str, tasks: Sequence[str] = ("sid", "asv"), any_count: bool = False) -> Cards:
+def prepare_voxceleb1(
+    source: Path | str, out: Path | str, tasks: Sequence[str] = ("sid", "asv"), any_count: bool = False
+) -> superb.Cards:
     """Write `out`/sid and `out`/asv and return their cards.
 
     Raises InputError for a wrong folder, counts that are not the published ones (unless `any_count`), or an unknown task.
     """
-    check_tasks("VoxCeleb1", tasks, ("sid", "asv"))
-    return prepare(Order("voxceleb1", Path(source), Path(out), tasks, VOXCELEB1, any_count), _read_voxceleb1)
+    superb.check_tasks("VoxCeleb1", tasks, ("sid", "asv"))
+    return superb.prepare(superb.Order("voxceleb1", Path(source), Path(out), tasks, VOXCELEB1, any_count), _read_voxceleb1)
 
 
-def _read_voxceleb1(order: Order) -> dict[str, Prepared]:
+def _read_voxceleb1(order: superb.Order) -> dict[str, superb.Prepared]:
     def id_of(name: str) -> str:
         return name.removesuffix(".wav").replace("/", "-")
 
     listed: list[tuple[str, str]] = []  # (split of SID, recording); lines such as "1 id10001/1zcIwhmdeo4/00001.wav"
     split_of = {"1": "train", "2": "dev", "3": "test"}
-    for place, (code, name, *_) in read_fields(order.find("iden_split.txt", "meta/iden_split.txt"), 2):
+    for place, (code, name, *_) in superb.read_fields(order.find("iden_split.txt", "meta/iden_split.txt"), 2):
         if code not in split_of:
             raise InputError(f"{place} has the split {code!r}, which is not 1, 2 or 3; download iden_split.txt again")
         listed.append((split_of[code], name))
@@ -83,7 +71,7 @@ def _read_voxceleb1(order: Order) -> dict[str, Prepared]:
     if "asv" in order.folders:  # lines such as "1 id10270/5r0dWxy17C8/00001.wav id10270/5sJomL_D0_g/00001.wav"
         names = ("veri_test.txt", "voxceleb1_test_v2.txt")
         path = order.find(*names, *(f"meta/{name}" for name in names))
-        trials = [Trial(id_of(one), id_of(other), same == "1") for _, (same, one, other, *_) in read_fields(path, 3)]
+        trials = [Trial(id_of(one), id_of(other), same == "1") for _, (same, one, other, *_) in superb.read_fields(path, 3)]
     # a speaker is in dev/wav, in test/wav, or where somebody has put all of them together, in wav
     roots = [order.source / name for name in ("dev/wav", "test/wav", "wav") if (order.source / name).is_dir()]
     if not roots:
@@ -94,29 +82,29 @@ def _read_voxceleb1(order: Order) -> dict[str, Prepared]:
         speaker, _, rest = name.partition("/")
         audio = homes.get(speaker, roots[0] / speaker) / rest
         utterances.append(Utterance(id_of(name), str(audio), 0.0, speaker))
-    everything, missing = measured(utterances, "VoxCeleb1")
+    everything, missing = superb.measured(utterances, "VoxCeleb1")
     known = {u.id: u for u in everything}
     found = [(split, known[id_of(name)]) for split, name in listed if id_of(name) in known]
-    made: dict[str, Prepared] = {}
+    made: dict[str, superb.Prepared] = {}
     if "sid" in order.folders:
-        splits = by_split(((split, replace(u, labels={"speaker": u.speaker})) for split, u in found), SPLITS)
+        splits = superb.by_split(((split, replace(u, labels={"speaker": u.speaker})) for split, u in found), SPLITS)
         speakers = len({u.speaker for u in splits["train"]})
-        check_counts(order, sizes(splits) | {"speakers": speakers}, SID_COUNTS, missing)
-        made["sid"] = Prepared("sid", splits)
+        superb.check_counts(order, superb.sizes(splits) | {"speakers": speakers}, SID_COUNTS, missing)
+        made["sid"] = superb.Prepared("sid", splits)
     if "asv" in order.folders:
         made["asv"] = _verification(order, found, known, trials)
     return made
 
 
 def _verification(
-    order: Order, listed: Sequence[tuple[str, Utterance]], known: Mapping[str, Utterance], trials: Sequence[Trial]
-) -> Prepared:
+    order: superb.Order, listed: Sequence[tuple[str, Utterance]], known: Mapping[str, Utterance], trials: Sequence[Trial]
+) -> superb.Prepared:
     """listed: (split of SID, recording); known: recordings by id."""
     tested = {name.partition("-")[0] for trial in trials for name in (trial.first, trial.second)}
     ours = [(split, u) for split, u in listed if u.speaker not in tested]
     tried = [trial for trial in trials if trial.first in known and trial.second in known]
     speakers = {"training speakers": len({u.speaker for _, u in ours}), "test speakers": len(tested)}
-    check_counts(order, {"recordings to train on": len(ours), "trials": len(tried)} | speakers, ASV_COUNTS)
+    superb.check_counts(order, {"recordings to train on": len(ours), "trials": len(tried)} | speakers, ASV_COUNTS)
     train = [u for split, u in ours if split != "dev" and u.seconds >= MIN_SECONDS]
     dev = [u for split, u in ours if split == "dev"]
     test = [known[name] for name in sorted({name for trial in tried for name in (trial.first, trial.second)})]
@@ -126,7 +114,7 @@ def _verification(
             raise InputError(
                 f"{order.source} does not have both kinds of asv trials for {split}, of one speaker and of two; use more of it"
             )
-    return Prepared("asv", {"train": train, "dev": dev, "test": test}, every)
+    return superb.Prepared("asv", {"train": train, "dev": dev, "test": test}, every)
 
 
 def dev_trials(utterances: Sequence[Utterance], seed: int = 0) -> list[Trial]:
@@ -161,36 +149,36 @@ def prepare_libri2mix(
     diarization: Path | str | None = None,
     tasks: Sequence[str] = ("sd", "ss"),
     any_count: bool = False,
-) -> Cards:
+) -> superb.Cards:
     """Write `out`/sd and `out`/ss and return their cards.
 
     diarization: the folder with train, dev and test of the Kaldi kind; needed for sd. Raises InputError for a wrong folder, counts
     that are not the published ones (unless `any_count`), an unknown task, or a mixture in which nobody speaks.
     """
-    check_tasks("Libri2Mix", tasks, ("sd", "ss"))
+    superb.check_tasks("Libri2Mix", tasks, ("sd", "ss"))
     if "sd" in tasks and diarization is None:
         raise InputError("sd needs the turns; give --diarization the folder that prepare_diarization.py wrote, or --tasks ss")
     kaldi = Path(diarization or source).resolve()
     options = {"sd": {"diarization": str(kaldi)}} if "sd" in tasks else {}
 
-    def read(order: Order) -> Mapping[str, Prepared]:
-        made: dict[str, Prepared] = {}
+    def read(order: superb.Order) -> Mapping[str, superb.Prepared]:
+        made: dict[str, superb.Prepared] = {}
         for task in order.folders:
             if task == "sd":
-                splits = gathered(order, {split: _diarized(kaldi / split) for split in SPLITS}, SD_COUNTS)
+                splits = superb.gathered(order, {split: _diarized(kaldi / split) for split in SPLITS}, SD_COUNTS)
             else:
-                splits = gathered(order, _separated(order), SS_COUNTS)
-            made[task] = Prepared(task, splits)
+                splits = superb.gathered(order, _separated(order), SS_COUNTS)
+            made[task] = superb.Prepared(task, splits)
         return made
 
-    return prepare(Order("libri2mix", Path(source), Path(out), tasks, LIBRI2MIX, any_count, options), read)
+    return superb.prepare(superb.Order("libri2mix", Path(source), Path(out), tasks, LIBRI2MIX, any_count, options), read)
 
 
-def _separated(order: Order) -> dict[str, list[Utterance]]:
+def _separated(order: superb.Order) -> dict[str, list[Utterance]]:
     root = order.find("wav16k/min")
     utterances: dict[str, list[Utterance]] = {split: [] for split in PARTS}
     for split, part in PARTS.items():
-        mixed = wavs(order.find(f"wav16k/min/{part}/mix_clean"))
+        mixed = superb.wavs(order.find(f"wav16k/min/{part}/mix_clean"))
         for path in subsample(mixed) if split == "dev" else mixed:
             # called after what was mixed ("4077-13754-0001_5142-33396-0065"): the first number of either is its speaker
             speakers = TOGETHER.join(name.partition("-")[0] for name in path.stem.split("_"))
@@ -210,12 +198,12 @@ def _diarized(folder: Path) -> Iterator[Utterance]:
     """With turns: the recordings of wav.scp, its paths from the folder on where they are relative, or else what is in wav/."""
     recordings: dict[str, Path] = {}
     if (folder / "wav.scp").is_file():
-        for place, (name, *rest) in read_fields(folder / "wav.scp", 2):
+        for place, (name, *rest) in superb.read_fields(folder / "wav.scp", 2):
             if rest[-1].endswith("|"):
                 raise InputError(f"{place} is a command, not a recording; write the mixtures to files and name those")
             recordings[name] = folder / " ".join(rest)
     elif (folder / "wav").is_dir():
-        recordings = {path.stem: path for path in wavs(folder / "wav")}
+        recordings = {path.stem: path for path in superb.wavs(folder / "wav")}
     else:
         raise InputError(f"{folder} has neither wav.scp nor wav/; {LIBRI2MIX}")
     turns: dict[str, list[Turn]] = {}
@@ -232,16 +220,16 @@ def _diarized(folder: Path) -> Iterator[Utterance]:
 def _turns(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
     """Place, recording, speaker, start and end, of rttm or else of segments."""
     if (folder / "rttm").is_file():  # lines such as "SPEAKER recording 1 start duration <NA> <NA> speaker <NA>"
-        for place, fields in read_fields(folder / "rttm", 8):
+        for place, fields in superb.read_fields(folder / "rttm", 8):
             if fields[0] == "SPEAKER":
-                start = number_of(fields[3], place)
-                yield place, fields[1], fields[7], start, round(start + number_of(fields[4], place), 6)
+                start = superb.number_of(fields[3], place)
+                yield place, fields[1], fields[7], start, round(start + superb.number_of(fields[4], place), 6)
         return
-    speakers = {name: speaker for _, (name, speaker, *_) in read_fields(folder / "utt2spk", 2)}
-    for place, (name, recording, begin, end, *_) in read_fields(folder / "segments", 4):
+    speakers = {name: speaker for _, (name, speaker, *_) in superb.read_fields(folder / "utt2spk", 2)}
+    for place, (name, recording, begin, end, *_) in superb.read_fields(folder / "segments", 4):
         if name not in speakers:
             raise InputError(f"{place} names {name}, which utt2spk does not have; run prepare_diarization.py again")
-        yield place, recording, speakers[name], number_of(begin, place), number_of(end, place)
+        yield place, recording, speakers[name], superb.number_of(begin, place), superb.number_of(end, place)
 
 
 DEV_SPEAKERS = ("p226", "p287")
@@ -251,20 +239,20 @@ VOICEBANK = (
 VOICEBANK_COUNTS = {"train": 10_802, "dev": 770, "test": 824}
 
 
-def prepare_voicebank_demand(source: Path | str, out: Path | str, any_count: bool = False) -> Cards:
+def prepare_voicebank_demand(source: Path | str, out: Path | str, any_count: bool = False) -> superb.Cards:
     """Write `out`/se (the noisy recordings, each with its clean one) and return its card.
 
     Raises InputError for a wrong folder, or counts that are not the published ones (unless `any_count`).
     """
-    return prepare(Order("voicebank-demand", Path(source), Path(out), ["se"], VOICEBANK, any_count), _read_voicebank)
+    return superb.prepare(superb.Order("voicebank-demand", Path(source), Path(out), ["se"], VOICEBANK, any_count), _read_voicebank)
 
 
-def _read_voicebank(order: Order) -> dict[str, Prepared]:
+def _read_voicebank(order: superb.Order) -> dict[str, superb.Prepared]:
     found = []
     for split, name in {"train": "trainset_28spk_wav", "test": "testset_wav"}.items():
         noisy, clean = (order.find(f"{kind}_{name}_16k", f"{kind}_{name}") for kind in ("noisy", "clean"))
-        for path in wavs(noisy):  # p232_001.wav, and the clean one of the same name
+        for path in superb.wavs(noisy):  # p232_001.wav, and the clean one of the same name
             speaker = path.stem.split("_")[0]
             utterance = Utterance(path.stem, str(path), 0.0, speaker, sources=(str(clean / path.name),))
             found.append(("dev" if split == "train" and speaker in DEV_SPEAKERS else split, utterance))
-    return {"se": Prepared("se", gathered(order, by_split(found, SPLITS), VOICEBANK_COUNTS))}
+    return {"se": superb.Prepared("se", superb.gathered(order, superb.by_split(found, SPLITS), VOICEBANK_COUNTS))}
