@@ -65,7 +65,8 @@ def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voic
     if split not in _VARIANTS:
         raise InputError(f"MiniSQA has no split {split!r}; it has {', '.join(_VARIANTS)}")
     ways = zip(_VARIANTS[split].split(), cycle(_RATES), cycle(_PITCHES), cycle(_RANGES), strict=False)
-    return tuple(Voice(f"{language}-{name.lower()}", LANGUAGES[language], name, *way) for name, *way in ways)
+    tag = LANGUAGES[language]
+    return tuple(Voice(f"{language}-{name.lower()}", tag, name, rate, pitch, spread) for name, rate, pitch, spread in ways)
 
 
 @dataclass(frozen=True)
