@@ -112,14 +112,14 @@ def write_clip(path: Path | str, samples: np.ndarray, start: float, end: float, 
     _write(path, to_int16(clip), sample_rate, container)
 
 
-def recode(samples: np.ndarray, container: str, subtype: str, compression: float, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
+def recode(samples: np.ndarray, container: str, subtype: str, compression: float) -> np.ndarray:
     """Samples (N,) encoded and decoded again in memory. Returns float32 (N + whatever the codec adds,).
 
     container, subtype, compression: of libsndfile, such as "OGG", "OPUS", 0.9 (1 is the fewest bits); MP3 at a constant bit rate.
     """
     buffer, mode = io.BytesIO(), "CONSTANT" if container == "MP3" else None
     with soundfile.SoundFile(
-        buffer, "w", sample_rate, 1, subtype, format=container, compression_level=compression, bitrate_mode=mode
+        buffer, "w", SAMPLE_RATE, 1, subtype, format=container, compression_level=compression, bitrate_mode=mode
     ) as file:
         for at in range(0, len(samples), BLOCK_FRAMES):
             file.write(samples[at : at + BLOCK_FRAMES])

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import util
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -166,8 +166,7 @@ def checkpoint_gradients(encoder: PreTrainedModel, name: str) -> None:
 
 # ---- units and characters as rows of the embedding table
 
-Assignment = Literal["most-frequent", "released", "least-frequent", "random", "re-init", "scratch"]
-ASSIGNMENTS: tuple[str, ...] = get_args(Assignment)
+ASSIGNMENTS = ("most-frequent", "released", "least-frequent", "random", "re-init", "scratch")
 RELEASED = 5  # the id of the first unit in DUAL's train.py, whose Longformer has specials before it
 # rows that are kept free, in BERT's, Gemma's and fairseq's vocabularies
 UNUSED = re.compile(r"^(\[unused\d+\]|<unused\d+>|madeupword\d+)$")
@@ -285,8 +284,7 @@ def character_encoder(
     return encoder, table, characters
 
 
-Subwords = Literal["none", "pinyin", "phones"]
-SUBWORDS: tuple[str, ...] = get_args(Subwords)
+SUBWORDS = ("none", "pinyin", "phones")
 LONGEST = 12  # units of a token; what follows is left out
 WIDTH = 64
 MARKS = re.compile("^(##|Ġ|▁)")  # of a token's place in its word

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,31 +34,20 @@ _NOT_NEEDED = "masked_spec_embed"  # a weight for training only, which some publ
 
 
 class HuggingFaceRecogniser:
-    """A CTC or Whisper checkpoint.
+    """A CTC or Whisper checkpoint, called by the last part of its name; on a GPU where there is one.
 
-    source: a folder, or a name on the hub; name: what tables call it (default: the last part of `source`). separator: " ", or ""
-    for a language written without spaces. language: for Whisper, e.g. "en", "zh"; None lets it guess, piece by piece. beams:
-    for Whisper. device: auto is a GPU where there is one. Raises InputError where the checkpoint cannot be loaded whole or is of a
-    kind without word times.
+    source: a folder, or a name on the hub. separator: " ", or "" for a language written without spaces. language: for Whisper, e.g.
+    "en", "zh"; None lets it guess, piece by piece. Raises InputError where the checkpoint cannot be loaded whole or is of a kind
+    without word times.
     """
 
-    def __init__(
-        self,
-        source: Path | str,
-        *,
-        name: str | None = None,
-        separator: str = " ",
-        language: str | None = None,
-        beams: int = 1,
-        device: str = "auto",
-    ) -> None:
-        self.name = name or Path(source).name
-        self.separator = separator
-        source, device = checkpoint_folder(source, "recogniser"), str(device_of(device))
+    def __init__(self, source: Path | str, separator: str = " ", language: str | None = None) -> None:
+        self.name, self.separator, device = Path(source).name, separator, str(device_of("auto"))
+        source = checkpoint_folder(source, "recogniser")
         config = _load(AutoConfig, source, "configuration")
         self._engine: _Ctc | _Whisper
         if config.model_type == "whisper":
-            self._engine = _Whisper(str(source), language, beams, device)
+            self._engine = _Whisper(str(source), language, device)
         elif (config.architectures or [""])[0].endswith("ForCTC"):
             self._engine = _Ctc(str(source), config, separator, device)
         else:
@@ -118,7 +106,7 @@ class _Ctc:
 class _Whisper:
     longest = WHISPER_LONGEST
 
-    def __init__(self, source: str, language: str | None, beams: int, device: str) -> None:
+    def __init__(self, source: str, language: str | None, device: str) -> None:
         model = _model(AutoModelForSpeechSeq2Seq, source, device)
         if not getattr(model.generation_config, "alignment_heads", None):
             raise InputError(
@@ -127,7 +115,7 @@ class _Whisper:
             )
         parts = {"tokenizer": _load(AutoTokenizer, source, "tokenizer"), "feature_extractor": _extractor(source)}
         self._pipeline: Any = pipeline("automatic-speech-recognition", model=model, device=model.device, **parts)
-        self._options = {"num_beams": beams} | ({"language": language, "task": "transcribe"} if language else {})
+        self._options = {"num_beams": 1} | ({"language": language, "task": "transcribe"} if language else {})
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
         audio = {"raw": samples, "sampling_rate": SAMPLE_RATE}
@@ -167,25 +155,17 @@ _ALTERNATE = re.compile(r"\(\d+\)$")  # "the(2)" is the second pronunciation of 
 _FILLER = re.compile(r"^(<.*>|\[.*\]|\+\+.*\+\+)$")  # <s>, <sil>, [NOISE], ++UM++
 
 
-@dataclass(frozen=True)
-class DecoderSettings:
-    """Options of the decoder, under PocketSphinx's own names. The defaults leave out what costs most and helps least."""
-
-    fwdflat: bool = False  # second pass over the words the first pass found
-    bestpath: bool = True  # third pass, over the word lattice; the confidences come from it
-    maxhmmpf: int = 3000  # HMMs active in a frame; PocketSphinx's own default is 30,000
-    topn: int = 4  # Gaussians looked at in a mixture
-    ds: int = 1  # acoustic scores are computed in every ds-th frame
-    beam: float = 1e-48
-    pbeam: float = 1e-48
-    wbeam: float = 7e-29
+# Options of the decoder, under PocketSphinx's own names. Left out is what costs most and helps least: the second pass, over the
+# words that the first found (fwdflat), and most of the 30,000 HMMs active in a frame. The third pass gives the confidences.
+DECODER = {"fwdflat": False, "bestpath": True, "maxhmmpf": 3000, "topn": 4, "ds": 1, "beam": 1e-48, "pbeam": 1e-48, "wbeam": 7e-29}
 
 
 class PocketSphinxRecogniser:
     """English only. Raises MissingExtra without the package, InputError for settings that the decoder refuses."""
 
-    def __init__(self, settings: DecoderSettings = DecoderSettings(), name: str = "pocketsphinx") -> None:
-        self.name, self.settings = name, settings
+    name = "pocketsphinx"
+
+    def __init__(self) -> None:
         self._own = threading.local()
         self._frame_rate = int(self._thread_decoder().config["frate"])
 
@@ -201,10 +181,9 @@ class PocketSphinxRecogniser:
             except ImportError as error:
                 raise MissingExtra("recognition with PocketSphinx", "pocketsphinx") from error
             try:
-                decoder = pocketsphinx.Decoder(samprate=SAMPLE_RATE, loglevel="FATAL", **asdict(self.settings))
+                decoder = pocketsphinx.Decoder(samprate=SAMPLE_RATE, loglevel="FATAL", **DECODER)
             except (RuntimeError, ValueError, KeyError) as error:
-                wrong = f"PocketSphinx does not accept {self.settings} ({error})"
-                raise InputError(f"{wrong}; reinstall it or use other settings") from error
+                raise InputError(f"PocketSphinx does not accept {DECODER} ({error}); reinstall it") from error
             _utter(decoder, np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE))
             self._own.decoder = decoder
         return self._own.decoder

@@ -221,7 +221,7 @@ def greedy_spans(log_probs: Tensor, blank: int = BLANK) -> list[TokenSpan]:
     return merge_tokens(path, scores, blank) if len(path) else []
 
 
-def align_spans(log_probs: Tensor, targets: Sequence[int], blank: int = BLANK) -> list[TokenSpan]:
+def align_spans(log_probs: Tensor, targets: Sequence[int]) -> list[TokenSpan]:
     """Like `greedy_spans`, on the likeliest path of `targets`.
 
     log_probs: (T, V). Raises ValueError where the targets do not fit into T frames, a log-probability is not a number, or frames
@@ -236,8 +236,8 @@ def align_spans(log_probs: Tensor, targets: Sequence[int], blank: int = BLANK) -
     if len(log_probs) * (2 * len(targets) + 1) >= 1 << 31:
         raise ValueError(f"{len(log_probs)} frames and {len(targets)} symbols are too many to align at once; align parts of it")
     batch = log_probs.detach().float().cpu()[None].contiguous()
-    path, scores = forced_align(batch, torch.tensor([list(targets)], dtype=torch.int32), blank=blank)
-    return merge_tokens(path[0], scores[0], blank)
+    path, scores = forced_align(batch, torch.tensor([list(targets)], dtype=torch.int32), blank=BLANK)
+    return merge_tokens(path[0], scores[0], BLANK)
 
 
 def align_words(log_probs: Tensor, text: str, vocabulary: CtcVocabulary, grid: FrameGrid) -> list[TimedWord]:

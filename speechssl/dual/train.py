@@ -7,7 +7,7 @@ units stands in their card.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,13 @@ def train_dual(corpus: Path, units: Path, out: Path, assignment: str, options: Q
         tell_set_aside(left_out, "DUAL's training", "question")
         if start:
             model, _, card = load_reader(start)
-            check_same_units(start, card, source, codebooks)
+            # trained on these units, of any corpus, or on those whose codebook was transferred
+            before = card.get("units")
+            before = {"precision": "fp32"} | before if isinstance(before, dict) else {}
+            names = {*before, *source}.difference(("corpus", "split", "passages"))
+            if before.get("codebook") not in codebooks[1:] and any(before.get(name) != source.get(name) for name in names):
+                remedy = "start from one trained on these, or leave out --start"
+                raise InputError(f"the reader {start} was trained on other units; {remedy}")
             model.train().requires_grad_(True)
         else:
             model = SpanModel(*unit_encoder(options.text_encoder, symbols, assignment, options.training.seed))
@@ -69,16 +75,6 @@ def unit_encoder(text_encoder: str, symbols: int, assignment: str, seed: int) ->
     encoder, table = symbol_encoder(*load_text_encoder(text_encoder), symbols, assignment, seed)
     torch.manual_seed(seed)
     return encoder, table
-
-
-def check_same_units(start: Path, card: Mapping[str, Any], source: Mapping[str, Any], codebooks: Sequence[str]) -> None:
-    """Raises InputError unless a model was trained on these units, of any corpus, or on those whose codebook was transferred."""
-    before = card.get("units")
-    before = {"precision": "fp32"} | before if isinstance(before, dict) else {}
-    of_data = ("corpus", "split", "passages")
-    same = all(before.get(name) == source.get(name) for name in {*before, *source}.difference(of_data))
-    if before.get("codebook") not in codebooks[1:] and not same:
-        raise InputError(f"the reader {start} was trained on other units; start from one trained on these, or leave out --start")
 
 
 def layout_of(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:

@@ -127,9 +127,9 @@ def test_ctc_long_audio_and_audio_without_a_frame(ctc_folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("language, separator", [("en", " "), ("zh", ""), (None, " ")])
 def test_whisper_words_have_times_inside_the_audio(whisper_folder, language, separator):
-    recogniser = HuggingFaceRecogniser(whisper_folder, language=language, separator=separator, name="w")
+    recogniser = HuggingFaceRecogniser(whisper_folder, language=language, separator=separator)
     transcript = recogniser.transcribe(noise(3))
-    assert transcript.words and recogniser.name == "w"
+    assert transcript.words and recogniser.name == whisper_folder.name
     assert all(w.text == w.text.strip() != "" and np.isnan(w.confidence) for w in transcript.words)
     times = [0.0, *(t for w in transcript.words for t in (w.start, w.end)), 3.0]
     assert times == sorted(times)

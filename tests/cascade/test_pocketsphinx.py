@@ -9,7 +9,7 @@ import pytest
 
 from speechssl.audio import resample
 from speechssl.cascade.data import Recogniser
-from speechssl.cascade.engines import DecoderSettings, PocketSphinxRecogniser
+from speechssl.cascade.engines import DECODER, PocketSphinxRecogniser
 from speechssl.errors import InputError, MissingExtra
 from speechssl.synth.espeak import Voice, speak
 
@@ -107,5 +107,6 @@ def test_without_the_package_the_remedy_is_named(monkeypatch):
 
 def test_settings_the_decoder_refuses_are_named(monkeypatch):
     pytest.importorskip("pocketsphinx")
+    monkeypatch.setitem(DECODER, "topn", "many")
     with pytest.raises(InputError, match="does not accept"):
-        PocketSphinxRecogniser(DecoderSettings(topn="many"))  # type: ignore[arg-type]
+        PocketSphinxRecogniser()
