@@ -1,0 +1,396 @@
+"""The text side: characters, units and sub-word units as rows of the embedding table."""
+
+import random
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from transformers import AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerFast
+
+from speechssl.cascade.data import text_examples
+from speechssl.cascade.train import train_text
+from speechssl.config import TrainingOptions
+from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
+from speechssl.dual.decode import Reader
+from speechssl.dual.model import load_reader
+from speechssl.dual.train import QaOptions
+from speechssl.errors import InputError
+from speechssl.textlm import (
+    ASSIGNMENTS,
+    SubwordUnits,
+    TextCodec,
+    assign_tokens,
+    character_encoder,
+    character_tokenizer,
+    plain_words,
+    special_ids,
+    subword_units,
+    symbol_encoder,
+)
+
+# ---- the five assignments of DUAL: which rows of a text encoder's table become units
+
+
+SYMBOLS = 20
+KEPT = ("most-frequent", "least-frequent", "random")
+
+
+# ---- which tokens
+
+
+def test_plain_words_are_whole_words_in_the_order_of_the_vocabulary(tokenizer):
+    words = tokenizer.convert_ids_to_tokens(plain_words(tokenizer))
+    assert words[:4] == ["the", "of", "and", "to"] and words[-1] == "market"
+    assert all(word.isalpha() and len(word) > 1 for word in words)
+    assert len(set(words)) == len(words)
+
+
+@pytest.mark.parametrize("mark", ["Ġ", "▁"])
+def test_word_marks_of_other_tokenisers_are_known(mark):
+    from tokenizers import Tokenizer, models
+
+    listed = ["<s>", "</s>", "<unk>", f"{mark}the", f"{mark}a", "ing", f"{mark}x9", "##s", f"{mark}naïve", "<mask>", f"{mark}语言"]
+    core = Tokenizer(models.WordLevel({t: i for i, t in enumerate(listed)}, unk_token="<unk>"))
+    made = PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    assert [listed[i] for i in plain_words(made)] == [f"{mark}the", "ing", f"{mark}naïve", f"{mark}语言"]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_assignments_take_the_words_they_are_named_for(tokenizer, seed):
+    words = plain_words(tokenizer)
+    most, least, random = (assign_tokens(tokenizer, SYMBOLS, assignment, seed) for assignment in KEPT)
+    assert set(most) == set(words[:SYMBOLS]) and set(least) == set(words[-SYMBOLS:])
+    assert set(random) <= set(words) and len(set(random)) == SYMBOLS
+    assert set(random) not in (set(most), set(least))
+    assert most != words[:SYMBOLS]  # which of the words a unit gets is drawn
+
+
+@pytest.mark.parametrize("assignment", KEPT)
+def test_the_seed_decides_the_draw(tokenizer, assignment):
+    first, again, other = (assign_tokens(tokenizer, SYMBOLS, assignment, seed) for seed in (3, 3, 4))
+    assert first == again != other
+
+
+def test_as_many_symbols_as_words_are_enough_and_one_more_is_not(tokenizer):
+    words = plain_words(tokenizer)
+    for assignment in KEPT:
+        assert sorted(assign_tokens(tokenizer, len(words), assignment)) == words
+        with pytest.raises(InputError, match=f"has {len(words)} words, too few for {len(words) + 1} units; use a smaller"):
+            assign_tokens(tokenizer, len(words) + 1, assignment)
+
+
+def vocabulary(*tokens):
+    from tokenizers import Tokenizer, models
+
+    core = Tokenizer(models.WordLevel({t: i for i, t in enumerate(tokens)}, unk_token="<unk>"))
+    return PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
+
+
+def test_released_takes_the_ids_from_5_in_order():
+    longformer = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", "Ġthe", ",", "Ġto", "s", "Ġ-")  # ids 0 to 9 of its vocabulary
+    assert [assign_tokens(longformer, 5, "released", seed) for seed in (0, 1)] == [[5, 6, 7, 8, 9]] * 2
+
+
+@pytest.mark.parametrize(
+    ("fifth", "message"),
+    [("[unused4]", r"5, \[unused4\]"), ("madeupword0000", "madeupword"), ("<mask>", "<mask>"), (None, "which it does not have")],
+)
+def test_released_is_refused_where_these_ids_are_no_text(fifth, message):
+    made = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", *([fifth, "Ġthe"] if fifth else []))
+    made.add_special_tokens({"mask_token": "<mask>"} if fifth == "<mask>" else {})
+    with pytest.raises(InputError, match=f"ids 5 to 6, of which . are no tokens of text .*{message}.*most-frequent"):
+        assign_tokens(made, 2, "released")
+
+
+# ---- the table
+
+
+@pytest.mark.parametrize("kind", ["bert", "electra"])  # electra's table is narrower than its layers
+@pytest.mark.parametrize("assignment", KEPT)
+def test_rows_are_those_of_the_text_encoder(tokenizer, text_encoder, kind, assignment):
+    model = text_encoder(kind)
+    source = model.get_input_embeddings().weight.detach().clone()
+    encoder, table = symbol_encoder(model, tokenizer, SYMBOLS, assignment, seed=5)
+    assert encoder is model and table.weight.shape == (SYMBOLS + 3, source.shape[1])
+    assert torch.equal(table.weight[:SYMBOLS], source[assign_tokens(tokenizer, SYMBOLS, assignment, 5)])
+    assert torch.equal(model.get_input_embeddings().weight, source)
+    assert table.weight.requires_grad
+
+
+@pytest.mark.parametrize("assignment", KEPT)
+def test_specials_keep_their_rows(tokenizer, text_encoder, assignment):
+    model = text_encoder()
+    _, table = symbol_encoder(model, tokenizer, SYMBOLS, assignment)
+    source = model.get_input_embeddings().weight
+    for row, name in zip(special_ids(SYMBOLS), ("[CLS]", "[SEP]", "[PAD]"), strict=True):
+        assert torch.equal(table.weight[row], source[tokenizer.convert_tokens_to_ids(name)])
+
+
+def test_re_init_keeps_the_layers_and_draws_the_rows(tokenizer, text_encoder):
+    model = text_encoder()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    encoder, table = symbol_encoder(model, tokenizer, SYMBOLS, "re-init")
+    assert encoder is model
+    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
+    assert table.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    source = model.get_input_embeddings().weight
+    assert torch.cdist(table.weight, source).min() > 0.01
+
+
+def test_scratch_draws_everything(tokenizer, text_encoder):
+    model = text_encoder()
+    encoder, table = symbol_encoder(model, tokenizer, SYMBOLS, "scratch", seed=7)
+    assert encoder is not model and encoder.config.to_dict() == model.config.to_dict()
+    matrices = [n for n, p in model.named_parameters() if p.ndim == 2]
+    state = model.state_dict()
+    assert not any(torch.equal(encoder.state_dict()[n], state[n]) for n in matrices)
+    assert table.weight.std().item() == pytest.approx(0.02, rel=0.1)
+
+
+@pytest.mark.parametrize("assignment", [name for name in ASSIGNMENTS if name != "released"])
+def test_the_seed_decides_encoder_and_table(tokenizer, text_encoder, assignment):
+    made = [symbol_encoder(text_encoder(), tokenizer, SYMBOLS, assignment, seed) for seed in (1, 1, 2)]
+    (first, table), (again, same), (_, other) = made
+    assert torch.equal(table.weight, same.weight) and not torch.equal(table.weight, other.weight)
+    for a, b in zip(first.parameters(), again.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+# ---- refusals
+
+
+def test_an_unknown_assignment_names_the_known(tokenizer, text_encoder):
+    with pytest.raises(InputError, match="no assignment 'best'; choose one of most-frequent, released, least-frequent, random"):
+        symbol_encoder(text_encoder(), tokenizer, SYMBOLS, "best")
+
+
+@pytest.mark.parametrize("assignment", KEPT)
+def test_too_few_words_are_refused(tokenizer, text_encoder, assignment):
+    with pytest.raises(InputError, match="too few for 500 units"):
+        symbol_encoder(text_encoder(), tokenizer, 500, assignment)
+
+
+@pytest.mark.parametrize("assignment", ["re-init", "scratch"])
+def test_drawn_rows_need_no_words(tokenizer, text_encoder, assignment):
+    _, table = symbol_encoder(text_encoder(), tokenizer, 500, assignment)
+    assert table.weight.shape == (503, 32) and np.isfinite(table.weight.detach().numpy()).all()
+
+
+def other_tokenizer(**specials):
+    from tokenizers import Tokenizer, models
+
+    listed = ["<s>", "</s>", "<unk>", "<pad>", *(f"w{c}" for c in "abcdefghij")]
+    core = Tokenizer(models.WordLevel({t: i for i, t in enumerate(listed)}, unk_token="<unk>"))
+    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", **specials)
+
+
+def test_sentence_marks_stand_in_for_cls_and_sep(text_encoder):
+    model = text_encoder()
+    _, table = symbol_encoder(model, other_tokenizer(bos_token="<s>", eos_token="</s>"), 5, "random")
+    source = model.get_input_embeddings().weight
+    assert torch.equal(table.weight[5:], source[[0, 1, 1]])  # [PAD] is never looked at
+
+
+def test_a_tokeniser_without_marks_is_refused(text_encoder):
+    with pytest.raises(InputError, match="choose an encoder that has"):
+        symbol_encoder(text_encoder(), other_tokenizer(), 5, "random")
+
+
+# ---- characters as a vocabulary: every one a token, rows of the text encoder for them, and other vocabularies of Chinese
+
+
+TEXT = "他在北京，買了 iPhone。"
+
+
+def test_tokens_are_characters_from_the_commonest_and_the_specials_follow(tmp_path):
+    character_tokenizer([TEXT, "北北"]).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer.convert_ids_to_tokens([0, 1, 2]) == ["[UNK]", "[MASK]", "北"] and tokenizer.mask_token_id == 1
+    assert [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id] == [len(tokenizer) - n for n in (3, 2, 1)]
+    assert tokenizer.tokenize(" 北京 iPhone龜") == ["北", "京", "i", "p", "h", "o", "n", "e", "[UNK]"]
+
+
+def test_nothing_written_is_refused():
+    with pytest.raises(InputError, match="leave out --characters"):
+        character_tokenizer(["", "  "])
+
+
+def test_characters_begin_as_words_of_the_encoder(text_encoder, tokenizer):
+    encoder, table, characters = character_encoder(text_encoder(), tokenizer, ["anna在北京"], seed=3)
+    source = {tuple(row.tolist()) for row in encoder.get_input_embeddings().weight}
+    assert table.num_embeddings == len(characters) == 2 + 5 + 3
+    assert len({tuple(row.tolist()) for row in table.weight} & source) == 10
+    masked = encoder.get_input_embeddings().weight[tokenizer.mask_token_id]
+    assert table.weight[characters.mask_token_id].equal(masked)
+    with pytest.raises(InputError, match="too few for"):
+        character_encoder(text_encoder(), tokenizer, map(chr, range(0x4E00, 0x4F00)))
+
+
+# ---- the codec on the vocabularies of published encoders
+
+
+def bert(listed):
+    """As bert-base-chinese and bert-base-multilingual-cased have it: WordPiece, every Chinese character by itself."""
+    core = Tokenizer(models.WordPiece({t: i for i, t in enumerate(["[UNK]", *listed])}, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.normalizer = normalizers.BertNormalizer(lowercase=False)
+    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="[UNK]")
+
+
+def xlm_roberta(listed):
+    """A unigram model with the mark of a word's beginning, which joins characters where it can."""
+    scores = [("<unk>", 0.0), ("▁", -2.0), *((token, -3.0) for token in listed)]
+    core = Tokenizer(models.Unigram(scores, unk_id=0))
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>")
+    tokenizer.add_tokens([AddedToken("<extra>", special=True)])
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    "made",
+    [bert([*"他在北京買了", "phone", "##s"]), xlm_roberta([*"他在北京買了", "北京", "▁phone", "s"]), character_tokenizer([TEXT])],
+)
+def test_every_chinese_character_is_a_token_that_knows_its_place(made):
+    codec = TextCodec(made)
+    ids, owners = codec.encode(["他", "在", "北", "京", "，", "買", "了"])
+    assert [t.strip("▁") for t in made.convert_ids_to_tokens(ids)] == list("他在北京買了") and owners.tolist() == [0, 1, 2, 3, 5, 6]
+
+
+@pytest.mark.parametrize("made", [bert(["phone", "##s"]), xlm_roberta(["▁phone", "s"])])
+def test_words_among_chinese_keep_their_pieces(made):
+    ids, owners = TextCodec(made).encode(["phones", "。"])
+    assert len(ids) == 2 and owners.tolist() == [0, 0]
+
+
+@given(st.text(alphabet="北京a，。（） ", max_size=6))
+def test_signs_of_any_script_around_a_word_are_dropped(word):
+    codec = TextCodec(character_tokenizer(["北京a，。（）"]))
+    assert codec.encode([word])[0].tolist() == codec.encode([f"「{word}」!"])[0].tolist()
+
+
+# ---- how tokens sound: the units of tokens, their embedding, and what it is for: homophones in what a recogniser wrote
+
+
+HOMOPHONES = "北背贝 京晶 大打"
+
+
+@pytest.fixture
+def pinyin():
+    pytest.importorskip("pypinyin", reason="sub-word units of Chinese need speechssl[chinese]")
+
+
+def subword_ids(units: SubwordUnits, tokenizer: PreTrainedTokenizerFast, text: str) -> torch.Tensor:
+    """(S, E) of the tokens of a text, after the output has learnt something."""
+    torch.manual_seed(1)
+    torch.nn.init.normal_(units.output.weight)
+    return units(torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]]))[0].detach()
+
+
+def test_characters_that_sound_alike_have_one_embedding_and_the_tone_counts(pinyin):
+    tokenizer = character_tokenizer([HOMOPHONES])
+    found = subword_ids(subword_units(tokenizer, "pinyin", len(tokenizer), 8), tokenizer, "背贝北京晶")
+    assert torch.equal(found[0], found[1]) and torch.equal(found[3], found[4])
+    assert not torch.equal(found[0], found[2]) and not torch.equal(found[0], found[3])
+
+
+def test_what_is_not_chinese_has_no_pinyin_and_specials_have_none(pinyin):
+    tokenizer = character_tokenizer([HOMOPHONES + "a3。"])
+    units = subword_units(tokenizer, "pinyin", len(tokenizer) + 5, 8)
+    assert units.tokens.shape[0] == len(tokenizer) + 5
+    silent = {token for token, i in tokenizer.get_vocab().items() if not units.tokens[i].any()}
+    assert silent == {"[UNK]", "[MASK]", "[CLS]", "[SEP]", "[PAD]", "a", "3", "。"}
+    assert not subword_ids(units, tokenizer, "a3。").any()
+
+
+def test_the_order_of_units_counts_and_padding_does_not():
+    torch.manual_seed(0)
+    tokens = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0], [1, 2, 3, 0], [0, 0, 0, 0]])
+    units = SubwordUnits(tokens, 3, 6, 5)
+    assert not units(torch.tensor([[0, 1]])).any()  # it begins at zero
+    torch.nn.init.normal_(units.output.weight)
+    found = units(torch.tensor([[0, 1], [2, 3]]))
+    assert torch.equal(found[0, 0], found[1, 0]) and not torch.allclose(found[0, 0], found[0, 1]) and not found[1, 1].any()
+    shorter = SubwordUnits(tokens[:, :3], 3, 6, 5)
+    shorter.load_state_dict(units.state_dict() | {"tokens": tokens[:, :3]})
+    assert torch.allclose(shorter(torch.tensor([[0, 1]])), units(torch.tensor([[0, 1]])), atol=1e-6)
+
+
+def test_english_pieces_have_the_phones_of_espeak(tokenizer):
+    pytest.importorskip("espeakng_loader")
+    units = subword_units(tokenizer, "phones", len(tokenizer), 8)
+    rows = {word: units.tokens[tokenizer.convert_tokens_to_ids(word)] for word in ("their", "there", "anna", "##a", "!", "[CLS]")}
+    assert torch.equal(rows["their"], rows["there"]) and not torch.equal(rows["their"], rows["anna"])
+    assert rows["##a"].any() and not rows["!"].any() and not rows["[CLS]"].any()
+
+
+def test_other_kinds_and_vocabularies_without_units_are_refused(tokenizer, pinyin):
+    with pytest.raises(InputError, match="no sub-word units 'syllables'; choose one of none, pinyin, phones"):
+        subword_units(tokenizer, "syllables", 100, 8)
+    with pytest.raises(InputError, match="no token of this text encoder has pinyin"):
+        subword_units(tokenizer, "pinyin", len(tokenizer), 8)
+    assert subword_units(tokenizer, "none", 100, 8) is None
+
+
+# ---- what it is for
+
+
+@cache
+def syllables() -> list[list[str]]:
+    """Forty syllables of four characters each."""
+    from pypinyin import Style, lazy_pinyin
+
+    groups = defaultdict(list)
+    for c in map(chr, range(0x4E00, 0x9000)):
+        groups[lazy_pinyin(c, Style.TONE3)[0]].append(c)
+    return [g[:4] for sound, g in sorted(groups.items()) if sound[-1] in "1234" and len(g) >= 4][::6][:40]
+
+
+def write_homophones(root: Path, split: str, which: tuple[int, int], count: int) -> None:
+    """Six characters and the question: which of them sounds like this other one? which: two of the four of a syllable."""
+    rng, passages, questions = random.Random(split), [], []
+    for i in range(count):
+        some, flips = rng.sample(syllables(), 6), [rng.randrange(2) for _ in range(6)]
+        text, at = "".join(g[which[f]] for g, f in zip(some, flips, strict=True)), rng.randrange(6)
+        asked = some[at][which[1 - flips[at]]]
+        passages.append(Passage(f"p{i}", "", 0.0, text, "", "zh"))
+        questions.append(Question(f"q{i}", f"p{i}", "", 0.0, asked, "", "zh", answers=(Answer(text[at], char_start=at),)))
+    (root / split).mkdir(parents=True)
+    write_records(root / split / "passages.jsonl", passages)
+    write_records(root / split / "questions.jsonl", questions)
+
+
+def save_bert(folder: Path) -> None:
+    """A tiny BERT with fresh weights whose vocabulary is the characters of `syllables`, as a local checkpoint."""
+    tokenizer = character_tokenizer("".join(g) for g in syllables())
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+    BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=192, **sizes)).save_pretrained(folder)
+
+
+@pytest.mark.slow
+def test_homophones_that_training_never_saw_are_found_by_their_sound_and_not_without(pinyin, tmp_path):
+    save_bert(tmp_path / "bert")
+    write_homophones(tmp_path / "corpus", "train", (0, 1), 400)
+    write_homophones(tmp_path / "corpus", "test", (2, 3), 100)
+    (tmp_path / "corpus/card.json").write_text("{}")
+    training = TrainingOptions(steps=150, learning_rate=3e-3, warmup_steps=10, save_every=1000, bf16=False)
+    found = {}
+    for kind in ("pinyin", "none"):
+        options = QaOptions(training, str(tmp_path / "bert"), 32, empty=0, window=8, stride=8, answer=2, subwords=kind)
+        train_text(tmp_path / "corpus", tmp_path / kind, options)
+        model, layout, card = load_reader(tmp_path / kind)
+        assert card["subwords"] == kind and (model.subwords is None) == (kind == "none")
+        codec = TextCodec(AutoTokenizer.from_pretrained(tmp_path / kind))
+        examples, left_out = text_examples(load_corpus(tmp_path / "corpus", "test"), codec)
+        choices = Reader(model, layout).read_many([(e.question, e.passage) for e in examples])
+        found[kind] = np.mean([c.first == e.first for c, e in zip(choices, examples, strict=True)])
+        assert len(examples) == 100 and not left_out
+    assert found["pinyin"] > 0.8 and found["none"] < 0.4  # by chance 0.17
