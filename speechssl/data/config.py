@@ -288,7 +288,7 @@ class FluentSpeechCommands(SuperbSet):
     SOURCE is the folder fluent_speech_commands_dataset; OUT gets ic/.
     """
 
-    MODULE, CORPUS = "semantics", "fluent_speech_commands"
+    MODULE, CORPUS = "content", "fluent_speech_commands"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +301,7 @@ class AudioSnips(SuperbSet):
     SOURCE is the folder SNIPS; OUT gets sf/.
     """
 
-    MODULE, CORPUS = "semantics", "audio_snips"
+    MODULE, CORPUS = "content", "audio_snips"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +314,7 @@ class Iemocap(SuperbSet):
     SOURCE is the folder IEMOCAP_full_release; OUT gets er/fold-1 to fold-5.
     """
 
-    MODULE, CORPUS = "semantics", "iemocap"
+    MODULE, CORPUS = "content", "iemocap"
 
 
 @dataclass(frozen=True, kw_only=True)

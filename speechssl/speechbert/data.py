@@ -33,7 +33,8 @@ from speechssl.units.features import Features
 GAP = 0.1  # seconds that a word of a recogniser may grow on either side
 SAME = 0.5  # least intersection over union of two words that are taken for one
 LONGEST = 150  # rows of a word that are looked at (3 s at 50 Hz); what is longer is no word
-CLS, SEP, PAD, SPECIALS = 0, 1, 2, 3
+SPECIAL_IDS = CLS, SEP, PAD = 0, 1, 2
+SPECIALS = 3
 NONE = -1  # no piece to predict
 KEEP, REPLACE = 0.1, 0.1  # shares of the chosen positions
 K = TypeVar("K")

@@ -29,17 +29,7 @@ from speechssl.errors import InputError, tell_set_aside
 from speechssl.io import hash_bytes, hash_json, read_json, stage
 from speechssl.processes import is_main, main_first
 from speechssl.speechbert.config import SpeechBertOptions, TransferOptions
-from speechssl.speechbert.data import (
-    CLS,
-    PAD,
-    SEP,
-    SPECIALS,
-    MaskedBatches,
-    WordBatches,
-    encode_corpus,
-    span_examples,
-    spans_of,
-)
+from speechssl.speechbert.data import SPECIAL_IDS, SPECIALS, MaskedBatches, WordBatches, encode_corpus, span_examples, spans_of
 from speechssl.speechbert.model import (
     CodeEmbedding,
     CodeRegression,
@@ -117,7 +107,7 @@ def train_speechbert(
         if step.done:
             return
         reader, embeddings, tokenizer, text_card = text_model(options.qa, start)
-        layout, codec = layout_of(options.qa, CLS, SEP, PAD), TextCodec(tokenizer)
+        layout, codec = layout_of(options.qa, *SPECIAL_IDS), TextCodec(tokenizer)
         check_positions(reader.encoder, layout, options.qa.text_encoder)
         data = first_passages(load_corpus(corpus, options.qa.split), options.passages)
         where = data.root / data.split

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from speechssl.config import Count, Share, Whole, argument, option
+from speechssl.data.config import CORES, PROCESSES
 
-CORES = os.cpu_count() or 1
-PROCESSES = "number of processes; the output does not depend on it"
 TASKS = ("pr", "asr", "ks", "qbe", "sid", "asv", "sd", "ic", "sf", "style", "se", "ss")
 
 

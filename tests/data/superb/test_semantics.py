@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from speechssl.data.superb import semantics
-from speechssl.data.superb.semantics import (
+from speechssl.data.superb import content
+from speechssl.data.superb.content import (
     IEMOCAP_COUNTS,
     VOICES,
     parse_slots,
@@ -23,7 +23,7 @@ HEADER = ",path,speakerId,transcription,action,object,location"
 @pytest.fixture
 def fluent(tmp_path, write, say, monkeypatch):
     counts = {"train": 2, "dev": 1, "test": 1, "actions": 2, "objects": 2, "locations": 1}
-    monkeypatch.setattr(semantics, "FLUENT_COUNTS", counts)
+    monkeypatch.setattr(content, "FLUENT_COUNTS", counts)
     root = tmp_path / "fsc"
     rows = {
         "train": (
@@ -69,7 +69,7 @@ def test_another_table_is_one_sentence(fluent, tmp_path, say):
 @pytest.fixture
 def snips(tmp_path, write, say, monkeypatch):
     """Every voice in every split, of which three are wanted."""
-    monkeypatch.setattr(semantics, "SNIPS_COUNTS", {"train": 1, "dev": 1, "test": 1})
+    monkeypatch.setattr(content, "SNIPS_COUNTS", {"train": 1, "dev": 1, "test": 1})
     root, names = tmp_path / "SNIPS", []
     for split in ("train", "valid", "test"):
         for voice in ("Ivy", "Amy", "Brian"):
@@ -129,7 +129,7 @@ PUBLISHED = dict(IEMOCAP_COUNTS)
 
 @pytest.fixture
 def iemocap(tmp_path, write, say, monkeypatch):
-    monkeypatch.setattr(semantics, "IEMOCAP_COUNTS", dict.fromkeys(PUBLISHED, 10))
+    monkeypatch.setattr(content, "IEMOCAP_COUNTS", dict.fromkeys(PUBLISHED, 10))
     root = tmp_path / "IEMOCAP"
     for number, session in enumerate(PUBLISHED, 1):
         for dialogue in (f"Ses0{number}F_impro01", f"Ses0{number}M_script01_1"):
