@@ -323,8 +323,9 @@ class Spin:
 
     Trains the last layers of any HuBERT or wav2vec 2.0 with a codebook, without text or labels: each version predicts the balanced
     codes of the other. The speaker is perturbed in formants, pitch and its range, and by an equaliser (needs speechssl[voices]).
-    OUT/encoder is an ordinary Hugging Face folder, OUT/units.safetensors the learned codebook, for `units extract`. The defaults
-    are those published for HuBERT base. A killed run resumes with the same command.
+    OUT/encoder is an ordinary Hugging Face folder. OUT/units.safetensors, the learned codebook, and with pseudo-labels
+    OUT/labels.safetensors, the linear head that predicts these from distorted speech, are codebooks for `units extract`. The
+    defaults are those published for HuBERT base. A killed run resumes with the same command.
 
     R-Spin (arXiv 2311.09117) adds noise to both versions and pseudo-labels, and trains the whole encoder:
 
@@ -335,7 +336,7 @@ class Spin:
     """
 
     source: Path = argument(f"{SOURCE}; of a prepared corpus its training passages")
-    out: Path = argument(f"folder for encoder/, units.safetensors and checkpoints/; {BESIDE}")
+    out: Path = argument(f"folder for encoder/, units.safetensors, labels.safetensors and checkpoints/; {BESIDE}")
     start: str = option(MISSING, f"HuBERT or wav2vec 2.0 to start from: {CHECKPOINTS}")
     trained: Whole = option(2, "layers that are trained, up to the one that is clustered; 0: the whole encoder")
     recordings: Count | None = option(None, "only N recordings, drawn at random by --seed")

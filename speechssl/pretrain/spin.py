@@ -142,7 +142,8 @@ class SpinPretraining(nn.Module):
 
 
 def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
-    """Train; OUT/encoder is the encoder, OUT/units.safetensors its own codebook for `units extract`. Finished work is not repeated.
+    """Train; OUT/encoder is the encoder. OUT/units.safetensors, its own codebook, and OUT/labels.safetensors, the linear head that
+    predicts the pseudo-labels, are read-outs for `units extract`. Finished work is not repeated.
 
     Raises InputError for a start that is no HuBERT or wav2vec 2.0, and where `out` was made from other inputs.
     """
@@ -196,6 +197,10 @@ def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
                 }  # fmt: skip
                 weights, offsets = model.read_out()
                 Codebook(weights, made, offsets=offsets).save(out / "units.safetensors")
+                if model.classify is not None:
+                    made |= {"read_out": "linear head on the clusters of the clean signal"}
+                    weights, offsets = (x.detach().float().cpu().numpy() for x in (model.classify.weight, model.classify.bias))
+                    Codebook(weights, made, offsets=offsets).save(out / "labels.safetensors")
                 names = {
                     name: "/".join(Path(value).parts[-2:]) for name in ("start", "teacher", "codebook") if (value := settings[name])
                 }

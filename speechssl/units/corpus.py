@@ -339,6 +339,7 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
         **{name: value for name, value in maker.card.items() if name not in maker.extractor.card},
         "frame_rate": maker.extractor.grid.frame_rate,
         "grid": asdict(maker.extractor.grid),
+        "read_out": maker.extractor.codebook.card.get("read_out", "k-means"),
         "codebooks": list(maker.extractor.codebook.names),  # hashes of those whose unit k means the same, its own first
         "data": hash_bytes(*(m.data.encode() for m in made)),
         "recordings": sum(m.recordings for m in made),

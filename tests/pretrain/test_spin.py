@@ -150,6 +150,9 @@ def test_r_spin_goes_on_with_noise_and_pseudo_labels_of_either_family(family, mi
     labels = {"teacher": str(tmp_path / "spin/encoder"), "codebook": str(tmp_path / "spin/units.safetensors")}
     encoder = spin(mini_corpus(), tmp_path / "r-spin", options(tmp_path / "spin/encoder", trained=None, distort=noise, **labels))
     card = encoder.card
+    head = load_codebook(tmp_path / "r-spin/labels.safetensors")
+    assert head.size == load_codebook(labels["codebook"]).size and head.card["read_out"].startswith("linear head")
+    assert head.card["encoder"] == load_codebook(tmp_path / "r-spin/units.safetensors").card["encoder"]
     assert card["targets"]["read_out"] == "codebook of Spin" and card["options"]["distort"]["snr"] == [-10.0, 10.0]
 
 

@@ -1,0 +1,69 @@
+"""Lists of recordings for recipes/units: what is trained on, and what is measured (audio, text, speaker, group).
+
+    python recipes/units/lists.py speech OUT.txt CORPUS FLITE PEOPLE.txt --passages 260
+    python recipes/units/lists.py measure FOLDER CORPUS --others PIPER FESTIVAL [--fsdd FOLDER] [--precise FOLDER]
+
+Folders and lists that do not exist are left out.
+"""
+
+import argparse
+import csv
+import random
+from pathlib import Path
+
+from speechssl.data.records import load_corpus
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+commands = parser.add_subparsers(dest="command", required=True)
+speech = commands.add_parser("speech")
+speech.add_argument("out", type=Path)
+speech.add_argument("corpora", type=Path, nargs="+", help="corpora, whose training passages are listed, and lists")
+speech.add_argument("--passages", type=int, default=260, help="most passages of a corpus, drawn at random")
+measure = commands.add_parser("measure")
+measure.add_argument("out", type=Path)
+measure.add_argument("corpus", type=Path, help="MiniSQA by espeak-ng")
+measure.add_argument("--others", type=Path, nargs="+", help="MiniSQA of the same seed by other synthesisers")
+measure.add_argument("--fsdd", type=Path)
+measure.add_argument("--precise", type=Path)
+measure.add_argument("--questions", type=int, default=70, help="of a split of MiniSQA, the first of a passage each")
+options = parser.parse_args()
+
+if options.command == "speech":
+    paths = []
+    for source in options.corpora:
+        if source.is_dir():
+            data = load_corpus(source, "train")
+            found = sorted(data.path(p) for p in data.passages.values())
+            paths += random.Random(0).sample(found, min(options.passages, len(found)))
+        elif source.is_file():
+            paths += source.read_text().split("\n")[:-1]
+    options.out.write_text("".join(f"{Path(p).resolve()}\n" for p in paths))
+    print(f"{options.out}: {len(paths)} recordings")
+    raise SystemExit
+
+lists: dict[str, list[tuple[str, Path, str, str, str]]] = {}
+for other in options.others:
+    splits = [s for s in ("dev", "test") if (other / s / "questions.jsonl").is_file() and load_corpus(other, s).questions]
+    for split in splits:
+        ours, theirs = (load_corpus(c, split) for c in (options.corpus, other))
+        by = {q.id: q for q in ours.questions}
+        asked = [q for q in theirs.questions if q.id.endswith("-0") and q.id in by and by[q.id].text == q.text]
+        rows = lists.setdefault(f"{split}-{other.name}", [])
+        for q in asked[: options.questions]:
+            rows.append((f"espeak-ng-{q.id}", ours.path(by[q.id]), q.text, by[q.id].speaker, "espeak-ng"))
+            rows.append((f"{other.name}-{q.id}", theirs.path(q), q.text, q.speaker, other.name))
+for split, numbers in (("dev", range(5, 10)), ("test", range(5))):
+    for path in sorted(options.fsdd.rglob("*.wav")) if options.fsdd else []:
+        digit, speaker, number = path.stem.split("_")
+        if int(number) in numbers:
+            lists.setdefault(f"{split}-fsdd", []).append((path.stem, path, digit, speaker, "people"))
+for word in ("computer", "heychatterbox") if options.precise else ():  # who speaks is not known: each recording counts as another
+    for path in sorted((options.precise / word).rglob("*.wav")):
+        lists.setdefault("test-precise", []).append((path.stem, path, word, path.stem, "people"))
+options.out.mkdir(parents=True, exist_ok=True)
+for name, rows in lists.items():
+    with (options.out / f"{name}.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("id", "audio", "text", "speaker", "group"))
+        writer.writerows((name, path.resolve(), *rest) for name, path, *rest in rows)
+    print(f"{options.out / name}.csv: {len(rows)} recordings")

