@@ -254,6 +254,7 @@ def band_reject(samples: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 FLOOR, CEILING = 75.0, 500.0  # Hz, of the voices whose pitch is found
+LOWEST_PITCH = 40.0  # Hz, of a changed voice
 EQUALISER = np.geomspace(60, 7600, 10)  # Hz, the bands of ContentVec's code (arXiv 2204.09224), used by Spin and R-Spin too
 
 
@@ -273,7 +274,13 @@ def other_voice(samples: np.ndarray, formants: float, pitch: float, pitch_range:
         frequencies = found.selected_array["frequency"]
         if not frequencies.any():
             return guard(samples)
-        median = float(np.median(frequencies[frequencies > 0])) * pitch
+        voiced = frequencies[frequencies > 0]
+        median = float(np.median(voiced)) * pitch
+        # a pitch moves away from the median by pitch_range; where one would fall to nothing or below, Praat never ends
+        below = median - pitch * float(voiced.min())
+        pitch_range = min(pitch_range, (median - LOWEST_PITCH) / below) if median - below * pitch_range < LOWEST_PITCH else pitch_range
+        if pitch_range <= 0:  # the median itself is as low
+            pitch_range = 1.0
         changed = parselmouth.praat.call([sound, found], "Change gender", formants, median, pitch_range, 1.0).values[0]
     except parselmouth.PraatError:  # too short for a period of the lowest pitch
         return guard(samples)
