@@ -278,7 +278,9 @@ def other_voice(samples: np.ndarray, formants: float, pitch: float, pitch_range:
         median = float(np.median(voiced)) * pitch
         # a pitch moves away from the median by pitch_range; where one would fall to nothing or below, Praat never ends
         below = median - pitch * float(voiced.min())
-        pitch_range = min(pitch_range, (median - LOWEST_PITCH) / below) if median - below * pitch_range < LOWEST_PITCH else pitch_range
+        pitch_range = (
+            min(pitch_range, (median - LOWEST_PITCH) / below) if median - below * pitch_range < LOWEST_PITCH else pitch_range
+        )
         if pitch_range <= 0:  # the median itself is as low
             pitch_range = 1.0
         changed = parselmouth.praat.call([sound, found], "Change gender", formants, median, pitch_range, 1.0).values[0]

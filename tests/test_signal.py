@@ -317,3 +317,24 @@ def test_the_equaliser_has_its_gains_where_it_should() -> None:
         gain = 10 * np.log10(shelf / before)
         edge_bin, middle = (int(np.argmin(np.abs(frequencies - f))) for f in (edge, 1000.0))
         assert gain[edge_bin] - gain[middle] == pytest.approx(-6, abs=1.5)
+
+
+def test_a_changed_pitch_never_falls_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Praat's "Change gender" ran for ever where the lowest pitch, moved away from the median, fell below 0 Hz."""
+    parselmouth = pytest.importorskip("parselmouth")
+    asked, call = [], parselmouth.praat.call
+
+    def recorded(things, command, *values):
+        asked.append((things[1].selected_array["frequency"], *values))
+        return call(things, command, *values)
+
+    monkeypatch.setattr(parselmouth.praat, "call", recorded)
+    hertz = np.where(np.arange(32_000) < 8_000, 85.0, 335.0)
+    phase = 2 * np.pi * np.cumsum(hertz) / 16_000
+    speech = np.float32(0.2) * sum(np.sin(k * phase) / k for k in range(1, 8)).astype(np.float32)
+    for pitch, pitch_range in ((0.77, 1.46), (0.5, 1.5), (2.0, 1.5), (0.1, 1.5), (1.0, 1.0)):
+        assert len(other_voice(speech, 0.9, pitch, pitch_range)) == len(speech)
+        frequencies, _, median, used, _ = asked[-1]
+        voiced = frequencies[frequencies > 0]
+        lowest = median - (np.median(voiced) - voiced.min()) * pitch * used
+        assert lowest > 0 and used <= pitch_range
