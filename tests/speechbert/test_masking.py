@@ -32,12 +32,6 @@ def batches():
     return MaskedBatches(written, spoken, SPECIALS, V, N, size=8, window=20, share=0.3)
 
 
-def test_ids_below_the_vocabulary_are_its_rows_and_the_others_codes():
-    table, codes = torch.arange(4.0)[:, None], torch.tensor([[10.0], [11.0]])
-    assert look_up(table, codes, torch.tensor([[0, 3, 4, 5]])).flatten().tolist() == [0.0, 3.0, 10.0, 11.0]
-    assert look_up(table, torch.zeros(0, 1), torch.tensor([[2]])).flatten().tolist() == [2.0]
-
-
 def test_only_the_rows_of_the_table_are_trained():
     table, codes = torch.zeros(4, 2, requires_grad=True), torch.ones(3, 2)
     look_up(table, codes, torch.tensor([[1, 4, 6]])).sum().backward()
