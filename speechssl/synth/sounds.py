@@ -218,30 +218,27 @@ def music(n: int, rng: np.random.Generator) -> np.ndarray:
             pitch = root * 2 ** ((scale[degree % 7] + 12 * (degree // 7)) / 12)
             vibrato = 1 + 0.004 * np.sin(2 * np.pi * 5.5 * np.arange(length) / SAMPLE_RATE)
             total[start : start + length] += harmonics(pitch * vibrato, heights, rng) * attack_decay(length, 0.01, pluck)
-    return unit(total[:n]) + (_drums(n, beat, rng) if rng.random() < PERCUSSION else 0)
-
-
-def _drums(n: int, beat: int, rng: np.random.Generator) -> np.ndarray:
-    total = np.zeros(n)
-    for every, slope, decay in ((2 * beat, -9, 0.3), (2 * beat, 0, 0.2), (beat // 2, 6, 0.06)):
+    played, drums = unit(total[:n]), np.zeros(n)
+    for every, slope, decay in ((2 * beat, -9, 0.3), (2 * beat, 0, 0.2), (beat // 2, 6, 0.06)) if rng.random() < PERCUSSION else ():
         hit = tilted(round(0.3 * SAMPLE_RATE), rng, slope, 3) * attack_decay(round(0.3 * SAMPLE_RATE), 0.001, decay)
         times = np.arange(int(rng.integers(2)) * beat, n, every)
-        total += rng.uniform(0.2, 1) * unit(strikes(n, times, rng.uniform(0.6, 1, len(times)), hit))
-    return total
+        drums += rng.uniform(0.2, 1) * unit(strikes(n, times, rng.uniform(0.6, 1, len(times)), hit))
+    return played + drums
 
 
 def talkers(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Two to seven voices of vowels, hisses and pauses: what a room of people sounds like where no recordings are given."""
-    return np.sum([unit(_talker(n, rng)) * rng.uniform(0.4, 1) for _ in range(rng.integers(2, 8))], axis=0)
-
-
-def _talker(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Vowels drawn anew 3 to 6 times a second (their formants gliding), with fricatives and pauses between."""
-    f0 = rng.uniform(85, 260) * 2 ** (0.25 * wander(n, rng, 2.0))
-    voiced = _formants(unit(harmonics(f0, np.arange(1, 45.0) ** -1.0, rng)), rng, rng.uniform(3, 6))
-    syllables = np.maximum(wander(n, rng, rng.uniform(3, 7)) + 0.4, 0)
-    hisses = tilted(n, rng, 3, 3, (2000, 8000)) * np.maximum(wander(n, rng, 4) - 0.8, 0)
-    return (unit(voiced * syllables) + 0.3 * unit(hisses)) * on_and_off(n, rng, 2.5, 0.6)
+    """Two to seven voices, what a room of people sounds like where no recordings are given: vowels drawn anew 3 to 6 times a second
+    (their formants gliding), with fricatives and pauses between.
+    """
+    total = np.zeros(n)
+    for _ in range(rng.integers(2, 8)):
+        f0 = rng.uniform(85, 260) * 2 ** (0.25 * wander(n, rng, 2.0))
+        voiced = _formants(unit(harmonics(f0, np.arange(1, 45.0) ** -1.0, rng)), rng, rng.uniform(3, 6))
+        syllables = np.maximum(wander(n, rng, rng.uniform(3, 7)) + 0.4, 0)
+        hisses = tilted(n, rng, 3, 3, (2000, 8000)) * np.maximum(wander(n, rng, 4) - 0.8, 0)
+        voice = (unit(voiced * syllables) + 0.3 * unit(hisses)) * on_and_off(n, rng, 2.5, 0.6)
+        total += unit(voice) * rng.uniform(0.4, 1)
+    return total
 
 
 def _formants(source: np.ndarray, rng: np.random.Generator, rate: float) -> np.ndarray:
@@ -346,18 +343,16 @@ def birdsong(n: int, rng: np.random.Generator) -> np.ndarray:
     """Birds: short phrases of fast whistled glides and trills, each bird with its own phrase, repeated."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 5)):
-        song = np.concatenate([_syllable(rng) for _ in range(rng.integers(2, 7))])
+        song = np.zeros(0)
+        for _ in range(rng.integers(2, 7)):  # syllables
+            length = round(rng.uniform(0.04, 0.25) * SAMPLE_RATE)
+            time = np.arange(length) / length
+            glide = rng.uniform(-0.8, 0.8) * time + rng.uniform(0, 0.15) * np.sin(2 * np.pi * rng.uniform(2, 12) * time)
+            whistle = np.sin(phase(np.clip(rng.uniform(2000, 5500) * 2**glide, 1000, 7600))) * np.hanning(length)
+            song = np.r_[song, whistle, np.zeros(round(rng.uniform(0.01, 0.1) * SAMPLE_RATE))]
         times = poisson(n, rng, rng.uniform(0.3, 1.2))
         total += strikes(n, times, rng.uniform(0.4, 1, len(times)), song) * rng.uniform(0.3, 1)
     return total + 0.02 * unit(tilted(n, rng, -3, 0)) * max(float(np.abs(total).max()), 1e-3)
-
-
-def _syllable(rng: np.random.Generator) -> np.ndarray:
-    length = round(rng.uniform(0.04, 0.25) * SAMPLE_RATE)
-    time = np.arange(length) / length
-    glide = rng.uniform(-0.8, 0.8) * time + rng.uniform(0, 0.15) * np.sin(2 * np.pi * rng.uniform(2, 12) * time)
-    whistle = np.sin(phase(np.clip(rng.uniform(2000, 5500) * 2**glide, 1000, 7600))) * np.hanning(length)
-    return np.pad(whistle, (0, round(rng.uniform(0.01, 0.1) * SAMPLE_RATE)))
 
 
 HELD_OUT: dict[str, Family] = {
@@ -415,18 +410,15 @@ def barks(n: int, rng: np.random.Generator) -> np.ndarray:
         times = poisson(n, rng, rng.uniform(0.4, 1.5))
         row = np.arange(rng.integers(1, 5)) * round(rng.uniform(0.25, 0.6) * SAMPLE_RATE)
         times = np.minimum((times[:, None] + row).ravel(), n - 1)
-        total += strikes(n, times, rng.uniform(0.4, 1, len(times)), _call(rng)) * rng.uniform(0.3, 1)
+        heights, length = rng.uniform(0.4, 1, len(times)), round(rng.uniform(0.08, 0.35) * SAMPLE_RATE)
+        arch = np.sin(np.pi * np.linspace(0.1, 1, length))
+        f0 = rng.uniform(180, 900) * 2 ** (rng.uniform(0.3, 1) * arch) * (1 + rng.uniform(0.01, 0.08) * wander(length, rng, 300))
+        numbers = np.arange(1, 31) * float(f0.mean())
+        throat = resonances(numbers, rng.uniform([400, 1200], [1100, 3200]), rng.uniform(200, 900, 2))
+        rough = unit(harmonics(f0, throat, rng)) + rng.uniform(0.1, 0.7) * unit(tilted(length, rng, -3, 3, (300, 5000)))
+        call = unit(rough * attack_decay(length, 0.01, 1.5 * length / SAMPLE_RATE))
+        total += strikes(n, times, heights, call) * rng.uniform(0.3, 1)
     return total
-
-
-def _call(rng: np.random.Generator) -> np.ndarray:
-    length = round(rng.uniform(0.08, 0.35) * SAMPLE_RATE)
-    arch = np.sin(np.pi * np.linspace(0.1, 1, length))
-    f0 = rng.uniform(180, 900) * 2 ** (rng.uniform(0.3, 1) * arch) * (1 + rng.uniform(0.01, 0.08) * wander(length, rng, 300))
-    numbers = np.arange(1, 31) * float(f0.mean())
-    throat = resonances(numbers, rng.uniform([400, 1200], [1100, 3200]), rng.uniform(200, 900, 2))
-    rough = unit(harmonics(f0, throat, rng)) + rng.uniform(0.1, 0.7) * unit(tilted(length, rng, -3, 3, (300, 5000)))
-    return unit(rough * attack_decay(length, 0.01, 1.5 * length / SAMPLE_RATE))
 
 
 def squeaks(n: int, rng: np.random.Generator) -> np.ndarray:
