@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from functools import cache
 from itertools import combinations
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
+from speechssl.io import hash_json
 from speechssl.synth import minisqa as speech
 from speechssl.synth.minisqa import PAUSE, Settings, prepare, speak_pairs, speakers
 from speechssl.synth.minisqa_text import LANGUAGES, SPLITS, generate_passage, load_language, occurrences, split_of
@@ -86,65 +88,22 @@ def value_type(code, relation):
     return next(r.value_type for r in load_language(code).relations if r.name == relation)
 
 
-# ---- a passage
-
-
-@passages()
-def test_a_passage_has_the_promised_form(language, split, options):
-    passage = generate_passage(language, split, **options)
-    words, facts = load_language(language), facts_of(language, passage)
-    assert 5 <= len(passage.sentences) <= 12
-    assert len(set(passage.sentences)) == len(passage.sentences)
-    assert 4 <= len(facts) <= 8
-    assert 1 <= len(passage.sentences) - len(facts) <= 4
-    assert 2 <= len({name for name, *_ in facts}) <= 3
-    assert passage.index == options["index"]
-    assert len(passage.questions) == options["questions"]
-    assert {sentence for sentence in passage.sentences if not read_fact(language, sentence)} <= set(words.fillers)
-    people = {name for name, *_ in facts} | {v for _, r, v in facts if value_type(language, r) == "person"}
-    parts = [part for name in people for part in (name.split() if language == "en" else (name[0], name[1:]))]
-    assert len(set(parts)) == len(parts)  # nobody shares a name
-
-
-@passages()
-def test_only_letters_that_are_spoken_and_sentences_of_speakable_length(language, split, options):
-    passage = generate_passage(language, split, **options)
-    texts = (*passage.sentences, *(q.text for q in passage.questions), *(o for q in passage.questions for o in q.options))
-    spoken = r"[a-z']+( [a-z']+)*" if language == "en" else r"[一-鿿]+"
-    for text in texts:
-        assert re.fullmatch(spoken, text), text
-        assert not re.search(r"\ba [aeiou]", text), text  # "an" would be right
-    if language == "en":
-        assert all(6 <= len(sentence.split()) <= 17 for sentence in passage.sentences)
-        assert all(5 <= len(question.text.split()) <= 10 for question in passage.questions)
+# ---- a passage: its text is frozen with the models that were trained on it, so that what it is like is in two hashes
 
 
 @each_language
-def test_many_passages(code):
-    """The longest; facts and fillers are shuffled; types often hold two relations; no question comes twice."""
-    fillers, shared, first, last, rising = set(load_language(code).fillers), 0, 0, 0, 0
-    made = [generate_passage(code, "train", index, 0, questions=6, unanswerable=0) for index in range(400)]
-    for passage in made:
-        sentences = passage.sentences
-        assert len("".join(sentences)) <= {"en": 800, "zh": 260}[code]
-        assert len({q.text for q in passage.questions}) == 6
-        first, last = first + (sentences[0] in fillers), last + (sentences[-1] in fillers)
-        rising += sentences[0] < sentences[-1]
-    for passage in made[:200]:
-        relations = {r for _, r, _ in facts_of(code, passage)}
-        shared += len({value_type(code, r) for r in relations}) < len(relations)
-    assert max(len(passage.sentences) for passage in made) == 12 and shared > 70
-    assert 80 < first < 160 and 80 < last < 160 and 160 < rising < 240
-    asked = [q for passage in made for q in passage.questions]
-    share = [sum(q.correct == place for q in asked) / len(asked) for place in range(4)]
-    assert all(0.2 < part < 0.3 for part in share), share  # the right option may stand anywhere
-
-
-@passages(30)
-def test_the_same_arguments_give_the_same_passage_and_questions_do_not_change_its_sentences(language, split, options):
-    first = generate_passage(language, split, **options)
-    plain = generate_passage(language, split, options["index"], options["seed"])
-    assert generate_passage(language, split, **options) == first and plain.sentences == first.sentences
+@pytest.mark.parametrize(
+    ("of", "known"),
+    [
+        ("words", {"en": "4425f8796726f805", "zh": "51823de02415be68"}),
+        ("passages", {"en": "b39bcf90df08d5cd", "zh": "fd8dfa15a63cd52b"}),
+    ],
+)
+def test_the_text_is_what_the_shipped_models_were_trained_on(code, of, known):
+    made = asdict(load_language(code))
+    if of == "passages":
+        made = [asdict(generate_passage(code, split, i, i % 3, 7, 0.2)) for split in SPLITS for i in range(40)]
+    assert hash_json(made) == known[code]
 
 
 @each_language
@@ -155,6 +114,12 @@ def test_another_process_makes_the_same_passage_and_index_seed_and_split_each_ma
     assert out.stdout.strip() == ascii(generate_passage(code, "dev", 3, 4))
     made = [generate_passage(code, *where) for where in (("train", 0, 0), ("train", 1, 0), ("train", 0, 1), ("dev", 0, 0))]
     assert len({passage.sentences for passage in made}) == 4
+
+
+@passages(30)
+def test_neither_the_number_of_questions_nor_their_answers_change_the_sentences(language, split, options):
+    plain = generate_passage(language, split, options["index"], options["seed"])
+    assert plain.sentences == generate_passage(language, split, **options).sentences
 
 
 # ---- answers
@@ -199,14 +164,6 @@ def test_an_unanswerable_question_asks_what_is_left_out(language, split, options
         assert question.relation == relation
 
 
-@each_language
-@pytest.mark.parametrize("chance", [0.0, 0.1, 1.0])
-def test_the_share_of_unanswerable_questions(code, chance):
-    made = [generate_passage(code, "train", index, 1, unanswerable=chance) for index in range(300)]
-    share = sum(q.answer is None for passage in made for q in passage.questions) / 1500
-    assert abs(share - chance) <= 4 * (chance * (1 - chance) / 1500) ** 0.5  # four standard errors; exact at 0 and 1
-
-
 # ---- splits
 
 
@@ -218,52 +175,6 @@ def test_values_and_names_of_different_splits_are_disjoint(code):
             seen[split] |= {name, value}
     assert all(len(values) > 200 for values in seen.values())
     assert not any(seen[a] & seen[b] for a, b in itertools.combinations(SPLITS, 2))
-
-
-@each_language
-def test_every_type_has_values_enough_in_every_split(code):
-    for kind in load_language(code).values:
-        owners = [split_of(value) for value in universe(code, kind)]
-        assert all(owners.count(split) >= 12 for split in SPLITS), kind
-
-
-def test_the_splits_own_about_70_10_20_percent_and_never_change():
-    owners = [split_of(value) for value in universe("en", "person")]
-    assert [round(owners.count(split) / len(owners), 1) for split in SPLITS] == [0.7, 0.1, 0.2]
-    assert [split_of(value) for value in ("silver lantern", "anna holloway", "上海")] == ["train", "test", "train"]
-
-
-# ---- the vocabulary
-
-
-@each_language
-def test_enough_relations_and_phrasings(code):
-    relations = load_language(code).relations
-    assert len(relations) == len({relation.name for relation in relations}) >= 18
-    for relation in relations:
-        assert len(set(relation.facts)) >= 3 <= len(set(relation.questions)), relation.name
-        assert all(t.count("{name}") == 1 == t.count("{value}") for t in relation.facts), relation.name
-        assert all(t.count("{name}") == 1 and "{value}" not in t for t in relation.questions), relation.name
-        orders = {t.index("{value}") < t.index("{name}") for t in relation.facts}
-        assert orders == {True, False}, f"{relation.name}: the answer is always on one side of the name"
-    kinds = [relation.value_type for relation in relations]
-    assert sum(kinds.count(kind) > 1 for kind in set(kinds)) >= 5  # some types belong to several relations
-    fillers = load_language(code).fillers
-    assert len(set(fillers)) == len(fillers) >= 40
-    assert not any(read_fact(code, filler) for filler in fillers)
-    for kind, patterns in load_language(code).values.items():
-        for slot in itertools.chain(*patterns):
-            assert len(set(slot)) == len(slot), (kind, [word for word in slot if slot.count(word) > 1])
-
-
-def test_the_english_vocabulary_is_rich():
-    values = load_language("en").values
-    (first, last), (place_first, place_second) = values["person"][0], values["place"][0]
-    assert len(first) >= 120 <= len(last)
-    assert len(place_first) >= 60 and len(place_second) >= 20
-    assert len(values["profession"][0][0]) >= 60
-    nouns = {word for kind in ("object", "food", "animal") for pattern in values[kind] for slot in pattern for word in slot}
-    assert len(nouns) >= 150
 
 
 # ---- the small parts
