@@ -92,9 +92,9 @@ class Miniature:
     seed: Whole = option(0, "seed of texts and voices; the same seed gives the same bytes")
 
     def run(self) -> None:
-        from speechssl.synth.miniature import Settings, make_miniature
+        from speechssl.synth.miniature import make_miniature
 
         counts = {"train": self.passages, "dev": self.dev_passages, "test": self.test_passages}
-        made = make_miniature(self.out, Settings(self.corpus.replace("_", "-"), counts, self.questions, self.seed))
+        made = make_miniature(self.out, self.corpus.replace("_", "-"), counts, self.questions, self.seed)
         found = ", ".join(f"{number} {split}" for split, number in counts.items())
         print(f"{self.out}: an invented miniature of {self.corpus}, {found} passages{'' if made else ' (there already)'}")

@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -348,46 +348,29 @@ Made by `{command}` ({hash}).
 """
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What decides the bytes."""
-
-    corpus: str
-    passages: dict[str, int] = field(default_factory=lambda: {"train": 6, "dev": 2, "test": 3})
-    questions: int = 4  # a passage
-    seed: int = 0
-
-    @property
-    def command(self) -> str:
-        """What makes this again."""
-        train, dev, test = (self.passages[split] for split in ("train", "dev", "test"))
-        counts = f"--passages {train} --dev-passages {dev} --test-passages {test}"
-        return f"speechssl prepare miniature {self.corpus} OUT {counts} --questions {self.questions} --seed {self.seed}"
-
-
-def make_miniature(out: Path, settings: Settings) -> bool:
-    """Write the tree, whole or not at all; False where it is there already.
+def make_miniature(out: Path, corpus: str, passages: Mapping[str, int], questions: int = 4, seed: int = 0) -> bool:
+    """Write the tree, whole or not at all; False where it is there already. passages: by split; questions: of each.
 
     Raises InputError for an unknown corpus, for no passages or questions, and where `out` holds something else.
     """
-    name = settings.corpus.replace("_", "-")
+    name, settings = corpus.replace("_", "-"), {"corpus": corpus, "passages": passages, "questions": questions, "seed": seed}
+    counts = f"--passages {passages['train']} --dev-passages {passages['dev']} --test-passages {passages['test']}"
+    command = f"speechssl prepare miniature {corpus} OUT {counts} --questions {questions} --seed {seed}"
     if name not in CORPORA:
-        raise InputError(f"there is no miniature of {settings.corpus}; choose from {', '.join(CORPORA)}")
-    if min(*settings.passages.values(), settings.questions) < 1:
-        raise InputError(f"cannot make `{settings.command}`; give at least one passage a split, and one question a passage")
-    readme = README.format(name=name, command=settings.command, hash=hash_json(asdict(settings)))
+        raise InputError(f"there is no miniature of {corpus}; choose from {', '.join(CORPORA)}")
+    if min(*passages.values(), questions) < 1:
+        raise InputError(f"cannot make `{command}`; give at least one passage a split, and one question a passage")
+    readme = README.format(name=name, command=command, hash=hash_json(settings))
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         if (out / "README.md").is_file() and (out / "README.md").read_text(encoding="utf-8") == readme:
             return False
         raise InputError(f"{out} exists and is not this miniature; choose another folder or delete it")
     language, write = CORPORA[name]
-    content = {
-        split: list(invent(language, split, count, settings.seed, settings.questions)) for split, count in settings.passages.items()
-    }
+    content = {split: list(invent(language, split, count, seed, questions)) for split, count in passages.items()}
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as temporary:
         root = Path(temporary) / "tree"
-        write(content, root, random.Random(f"{name} {settings.seed}"))
+        write(content, root, random.Random(f"{name} {seed}"))
         write_text(root / "README.md", readme)
         if out.is_dir():
             out.rmdir()

@@ -13,7 +13,7 @@ import pytest
 from speechssl.audio import read_audio
 from speechssl.data.records import synthetic_note
 from speechssl.errors import InputError
-from speechssl.synth.miniature import CORPORA, Settings, make_miniature
+from speechssl.synth.miniature import CORPORA, make_miniature
 
 pytestmark = pytest.mark.skipif(not find_spec("espeakng_loader"), reason='needs pip install "speechssl[synth]"')
 SPOKEN = ("nmsqa", "odsqa", "slue-sqa5")  # miniatures with recordings
@@ -26,7 +26,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Corpus -> its miniature."""
     root = tmp_path_factory.mktemp("miniatures")
     for name in CORPORA:
-        assert make_miniature(root / name, Settings(name, FEW, 2))
+        assert make_miniature(root / name, name, FEW, 2)
     return {name: root / name for name in CORPORA}
 
 
@@ -126,26 +126,26 @@ def test_toefl_qa_has_stories_questions_and_labelled_options(made: dict[str, Pat
 
 
 def test_the_same_seed_gives_the_same_tree_and_what_is_there_is_left_alone(made: dict[str, Path], tmp_path: Path) -> None:
-    settings, there = Settings("toefl-qa", FEW, 2), made["toefl-qa"]
+    there = made["toefl-qa"]
     before = {p: p.stat().st_mtime_ns for p in there.rglob("*")}
-    assert not make_miniature(there, settings) and {p: p.stat().st_mtime_ns for p in there.rglob("*")} == before
+    assert not make_miniature(there, "toefl-qa", FEW, 2) and {p: p.stat().st_mtime_ns for p in there.rglob("*")} == before
     again = tmp_path / "again"
-    make_miniature(again, settings)
+    make_miniature(again, "toefl-qa", FEW, 2)
     assert all((again / p.relative_to(there)).read_bytes() == p.read_bytes() for p in there.rglob("*") if p.is_file())
-    make_miniature(tmp_path / "other", Settings("toefl-qa", FEW, 2, seed=1))
+    make_miniature(tmp_path / "other", "toefl-qa", FEW, 2, seed=1)
     story = "data/dev/tpo_90-conversation_1_1"
     assert (tmp_path / "other" / story).read_text() != (there / story).read_text()
 
 
 def test_bad_requests_are_one_sentence_and_leave_nothing(made: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no miniature of squad; choose from nmsqa, odsqa"):
-        make_miniature(tmp_path / "out", Settings("squad"))
+        make_miniature(tmp_path / "out", "squad", FEW)
     with pytest.raises(InputError, match="at least one passage a split"):
-        make_miniature(tmp_path / "out", Settings("nmsqa", {"train": 0, "dev": 1, "test": 1}))
+        make_miniature(tmp_path / "out", "nmsqa", {"train": 0, "dev": 1, "test": 1})
     (tmp_path / "mine.txt").write_text("mine")
     for place in (tmp_path, tmp_path / "mine.txt", made["nmsqa"]):
         with pytest.raises(InputError, match="exists and is not this miniature; choose another folder or delete it"):
-            make_miniature(place, Settings("toefl-qa", FEW, 2))
+            make_miniature(place, "toefl-qa", FEW, 2)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.txt"]
 
 
