@@ -39,6 +39,9 @@ class FitOptions:
     layer: Whole = option(5, "layer of the encoder; 0: input of the first transformer layer, n: output of layer n")
     clusters: Count = option(100, "number of clusters K")
     smooth: Count = option(1, "number of frames (odd) over which features are averaged")
+    margin: Whole = option(
+        0, "frames of silence that the encoder is given before and after every recording: words cut out tightly need some"
+    )
     recordings: Count | None = option(None, "number of recordings to fit on, instead of --share")
     budget: Count = option(BUDGET, "number of frames of these recordings to fit k-means on, drawn at random")
     split: str = option("train", "split of a prepared corpus")

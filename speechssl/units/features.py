@@ -89,30 +89,46 @@ class Features:
     settings: str = ""  # hash of what decides them beside the weights; empty where that is not known
     device: str = "cpu"
     many: Callable[[Sequence[np.ndarray]], list[torch.Tensor]] | None = None  # of several at a time, where that is faster
+    margin: int = 0  # frames of silence that the encoder sees before and after a recording, for words that are cut out tightly
 
     @property
     def card(self) -> dict[str, Any]:
         """What decides the features."""
         card = {"encoder": self.encoder, "layer": self.layer, "smooth": self.smooth, "frame_rate": self.grid.frame_rate}
         card |= {"settings": self.settings} if self.settings else {}
+        card |= {"margin": self.margin} if self.margin else {}
         return card | {"precision": self.precision, "padding": PADDING}
 
     def stream(self, samples: np.ndarray) -> Iterator[torch.Tensor]:
         """(T_i, D) float32 each. Raises ValueError for fewer samples than one frame needs."""
-        return smooth_stream(self.raw(samples), self.smooth)
+        if not self.margin or not self.grid.frames(len(samples)):
+            yield from smooth_stream(self.raw(samples), self.smooth)
+            return
+        skipped, wanted = self.margin, self.grid.frames(len(samples))
+        for piece in smooth_stream(self.raw(self._padded(samples)), self.smooth):
+            own = piece[skipped : skipped + wanted]
+            skipped, wanted = max(skipped - len(piece), 0), wanted - len(own)
+            if len(own):
+                yield own
+
+    def _padded(self, samples: np.ndarray) -> np.ndarray:
+        return np.pad(np.asarray(samples), self.margin * self.grid.hop) if self.margin else samples
 
     def fits_a_batch(self, samples: np.ndarray) -> bool:
         """Whether `of_many` takes a recording: long ones go through `stream`, and where batches are no faster, all."""
-        longest = self.chunking.seconds * self.grid.sample_rate
+        longest = self.chunking.seconds * self.grid.sample_rate - 2 * self.margin * self.grid.hop
         return self.many is not None and 0 < self.grid.frames(len(samples)) and len(samples) <= longest
 
     def of_many(self, recordings: Sequence[np.ndarray]) -> list[torch.Tensor]:
         """(T_i, D) each, on the device of the encoder. All of them must fit a batch."""
         assert self.many is not None
-        return [smooth(features, self.smooth) for features in self.many(recordings)]
+        found = self.many([self._padded(samples) for samples in recordings])
+        return [smooth(features, self.smooth)[self.margin : len(features) - self.margin] for features in found]
 
 
-def load_features(encoder: str, layer: int, smooth: int = 1, precision: str = "fp32", device: str = "auto") -> Features:
+def load_features(
+    encoder: str, layer: int, smooth: int = 1, precision: str = "fp32", device: str = "auto", margin: int = 0
+) -> Features:
     """encoder: what `load_encoder` takes, or `mfcc`, which has no layers.
 
     Raises InputError for an encoder that cannot be loaded, a layer it does not have, and an even `smooth`.
@@ -120,18 +136,18 @@ def load_features(encoder: str, layer: int, smooth: int = 1, precision: str = "f
     if smooth < 1 or smooth % 2 == 0:
         raise InputError(f"features are averaged over an odd number of frames, not {smooth}; change --smooth")
     if encoder == "mfcc":
-        return Features("mfcc", MFCC_GRID, partial(mfcc_stream, grid=MFCC_GRID), smooth=smooth)
-    return encoder_features(load_encoder(encoder, precision, device), layer, smooth)
+        return Features("mfcc", MFCC_GRID, partial(mfcc_stream, grid=MFCC_GRID), smooth=smooth, margin=margin)
+    return encoder_features(load_encoder(encoder, precision, device), layer, smooth, margin)
 
 
-def encoder_features(encoder: SpeechEncoder, layer: int, smooth: int) -> Features:
+def encoder_features(encoder: SpeechEncoder, layer: int, smooth: int, margin: int = 0) -> Features:
     """A layer of an encoder that is at hand. Raises InputError for a layer it does not have."""
     if not 0 <= layer <= encoder.layers:
         raise InputError(f"{encoder.name} has the layers 0 to {encoder.layers}, not {layer}; change --layer")
     raw = partial(encoder.stream, layer=layer)
     many = partial(encoder.features_of, layer=layer) if encoder.batches else None
     kind = encoder.precision, encoder.chunking, encoder.settings, encoder.device
-    return Features(encoder.hash, encoder.grid, raw, layer, smooth, *kind, many)
+    return Features(encoder.hash, encoder.grid, raw, layer, smooth, *kind, many, margin)
 
 
 def features_of(codebook: Codebook, encoder: SpeechEncoder) -> Features:
@@ -145,7 +161,9 @@ def features_of(codebook: Codebook, encoder: SpeechEncoder) -> Features:
             f"{codebook.name} was fitted on encoder {card.get('encoder')}, not on {encoder.name} ({encoder.hash}); "
             f"fit one for this encoder with `speechssl units fit`"
         )
-    found = encoder_features(encoder, int(card.get("layer", 0)), int(card.get("smooth", 1)))
+    found = encoder_features(
+        encoder, *(int(card.get(name, default)) for name, default in (("layer", 0), ("smooth", 1), ("margin", 0)))
+    )
     for name in ("frame_rate", "settings"):  # cards from before there were settings do not tell
         if card.get(name, found.card.get(name)) != found.card.get(name):
             raise InputError(
@@ -162,7 +180,7 @@ def load_features_of(codebook: Codebook, encoder: str, precision: str | None = N
         made = "MFCCs; give mfcc as the encoder" if encoder != "mfcc" else f"the encoder {card.get('encoder')}; name that encoder"
         raise InputError(f"{codebook.name} was not fitted on {encoder} but on {made}")
     if encoder == "mfcc":
-        return load_features(encoder, 0, int(card.get("smooth", 1)))
+        return load_features(encoder, 0, int(card.get("smooth", 1)), margin=int(card.get("margin", 0)))
     return features_of(codebook, load_encoder(encoder, precision or card.get("precision", "fp32"), device))
 
 
@@ -182,6 +200,7 @@ class UnitExtractor:
         """What decides the units. (Cards from before there was a precision mean fp32.)"""
         features = self.features
         facts = {"layer": features.layer, "smooth": features.smooth, "precision": features.precision}
+        facts |= {"margin": features.margin} if features.margin else {}
         return {"encoder": features.encoder, "codebook": self.codebook.hash} | facts
 
     def frames(self, samples: np.ndarray) -> np.ndarray:

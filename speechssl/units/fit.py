@@ -52,11 +52,12 @@ def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Cod
     workers = options.workers or len(os.sched_getaffinity(0))
     with single_threaded(workers) as pool:
         torch.set_num_threads(1)  # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
-        features = load_features(encoder, options.layer, options.smooth, options.precision, options.device)
+        features = load_features(encoder, options.layer, options.smooth, options.precision, options.device, options.margin)
         recordings, data = recordings_of(source, options.recordings, options.split, options.seed, options.share)
         sampling: dict[str, Any]
         card, sampling = features.card | data, {"budget": options.budget, "seed": options.seed, "starts": options.starts}
         sampling["standardise"] = options.standardise
+        card["margin"] = options.margin
         made = made_before(out, card | {"K": options.clusters} | sampling)
         if made is not None:
             return made
@@ -170,7 +171,7 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
     check_out(out)
     old = load_codebook(codebook)
     before = load_features_of(old, encoder, options.precision, options.device)
-    after = load_features(other, before.layer, before.smooth, options.precision, options.device)
+    after = load_features(other, before.layer, before.smooth, options.precision, options.device, before.margin)
     if before.grid != after.grid:
         raise InputError(f"{other} has other frames than {encoder}; fit a codebook for it with `speechssl units fit`")
     recordings, data = recordings_of(source, options.recordings, options.split, options.seed)

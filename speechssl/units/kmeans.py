@@ -148,7 +148,7 @@ class Product:
 
 
 SUFFIX = ".safetensors"
-LATER = ("precision", "padding", "settings", "standardise")  # keys that cards of older codebooks lack
+LATER = ("precision", "padding", "settings", "standardise", "margin")  # keys that cards of older codebooks lack
 PADDING = "none"  # every utterance is encoded as it is, so that none depends on what it is batched with
 
 

@@ -12,7 +12,7 @@ from speechssl.encoders.base import Chunking, single_threaded
 from speechssl.encoders.load import SharedEncoder
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
-from speechssl.units.features import extractor_of, load_extractor, mfcc, mfcc_rows, mfcc_stream
+from speechssl.units.features import extractor_of, load_extractor, load_features, mfcc, mfcc_rows, mfcc_stream
 
 HUBERT = FrameGrid(16_000, 320, 400)
 SMALL = FrameGrid(16_000, 320, 745)  # the small HuBERT that ships
@@ -156,3 +156,20 @@ def test_every_worker_has_one_thread_threads_are_given_back_and_what_has_not_beg
         assert torch.get_num_threads() == 2 and all(future.cancelled() for future in others[6:])
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("width", [1, 5])
+def test_a_margin_is_silence_around_a_recording_and_no_frame_more(hubert_folder, width):
+    samples = np.random.default_rng(0).normal(0, 0.1, 9_000).astype(np.float32)
+    folder = str(hubert_folder("layer"))
+    plain, wide = (load_features(folder, 1, width, margin=margin) for margin in (0, 7))
+    found = torch.cat(list(wide.stream(samples)))
+    padded = torch.cat(list(plain.stream(np.pad(samples, 7 * wide.grid.hop))))
+    assert len(found) == wide.grid.frames(len(samples)) and torch.equal(found, padded[7:-7])
+    pieces = replace(wide, raw=lambda x: iter(torch.cat(list(plain.raw(x))).split(3)))
+    assert torch.equal(torch.cat(list(pieces.stream(samples))), found)
+    many = replace(wide, many=lambda items: [torch.cat(list(plain.raw(x))) for x in items])
+    assert torch.allclose(many.of_many([samples])[0], found, atol=1e-6)
+    assert wide.card["margin"] == 7 and "margin" not in plain.card
+    with pytest.raises(ValueError, match="fewer than"):
+        list(wide.stream(samples[:100]))
