@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +31,6 @@ SEVERAL_RIGHT = {"train": 101, "dev": 16, "test": 16}  # questions, as published
 LAYOUT = "data/{train,dev,test}/tpo_{n}-{conversation|lecture}_{k}_{q}, a text file a question"
 FILE = re.compile(r"(tpo_(\d+)-(conversation|lecture)_(\d+))_(\d+)(?:\.txt)?")
 LINES = {"SENTENCE": (0, "at least one"), "QUESTION": (1, "one"), "OPTION": (4, "four")}  # kind -> how many, 0: some
-
-
-@dataclass(frozen=True)
-class _Item:
-    """The contents of one file."""
-
-    path: Path
-    id: str
-    story: str  # tpo_1-lecture_2
-    sentences: tuple[str, ...]
-    question: str
-    options: tuple[str, ...]
-    correct: tuple[int, ...]
 
 
 class _Broken(Exception):
@@ -100,8 +87,11 @@ def _find(source: Path) -> tuple[dict[str, list[Path]], int]:
     return some, len(loose)
 
 
-def _read(path: Path, split: str, report: PrepareReport) -> _Item:
-    """Raises _Broken for a file that is cut off or otherwise not what it should be, InputError for one that may not be opened."""
+def _read(path: Path, split: str, report: PrepareReport) -> tuple[tuple[str, ...], Question]:
+    """The sentences of its story and the question, whose passage is the story (tpo_1-lecture_2).
+
+    Raises _Broken for a file that is cut off or otherwise not what it should be, InputError for one that may not be opened.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -136,7 +126,8 @@ def _read(path: Path, split: str, report: PrepareReport) -> _Item:
         options.append(tidy(option))
     name = path.name.removesuffix(".txt")
     sentences = tuple(tidy(rest) for _, rest in found["SENTENCE"])
-    return _Item(path, name, name.rpartition("_")[0], sentences, tidy(found["QUESTION"][0][1]), tuple(options), tuple(correct))
+    story, question = name.rpartition("_")[0], tidy(found["QUESTION"][0][1])
+    return sentences, Question(name, story, "", 0.0, question, "", "en", options=tuple(options), correct=tuple(correct))
 
 
 def tidy(text: str) -> str:
@@ -147,54 +138,47 @@ def tidy(text: str) -> str:
 
 def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitRecords:
     """A passage a story; one a version where its questions do not agree about it, so that nothing is lost."""
-    items: list[_Item] = []
+    read: list[tuple[Path, tuple[str, ...], Question]] = []
     for path in paths:
         try:
-            items.append(_read(path, split, report))
+            read.append((path, *_read(path, split, report)))
         except _Broken as error:
             reason, line = error.args
             report.set_aside(split, "questions", path.stem, reason, file=path.name, line=line)
     names: dict[tuple[str, tuple[str, ...]], str] = {}  # (story, sentences) -> id of its passage
     versions: Counter[str] = Counter()
-    for item in items:
-        if (item.story, item.sentences) not in names:
-            versions[item.story] += 1
-            version = versions[item.story]
-            names[item.story, item.sentences] = item.story + f"-version-{version}" * (version > 1)
+    for _, sentences, q in read:
+        if (q.passage, sentences) not in names:
+            versions[q.passage] += 1
+            names[q.passage, sentences] = q.passage + f"-version-{versions[q.passage]}" * (versions[q.passage] > 1)
     passages = [Passage(name, "", 0.0, "\n".join(sentences), "", "en") for (_, sentences), name in names.items()]
     report.count(split, "passages", len(passages))
     report.count(split, "questions", len(paths))
-    kept: dict[str, _Item] = {}
-    for item in items:
-        reason = "" if item.correct else "no option is marked as right"
-        if item.id in kept:
+    kept: dict[str, tuple[tuple[str, ...], Question]] = {}
+    for path, sentences, q in read:
+        reason = "" if q.correct else "no option is marked as right"
+        if q.id in kept:
             reason = "there is another file of this question"
-        elif not item.question:
+        elif not q.text:
             reason = "the question has no words"
         if reason:
-            report.set_aside(split, "questions", item.id, reason, file=item.path.name)
+            report.set_aside(split, "questions", q.id, reason, file=path.name)
         else:
-            kept[item.id] = item
+            kept[q.id] = sentences, q
     # what is odd about items that can be used, those beyond a slice among them
-    several = sum(len(item.correct) > 1 for item in kept.values())
+    several = sum(len(q.correct) > 1 for _, q in kept.values())
     report.compare(split, "questions with several right options", SEVERAL_RIGHT[split], several, "all of them count")
-    versions = Counter(story for story, _ in names)
     repeated = Counter(sentences for _, sentences in names)
-    asked = Counter((item.sentences, item.question, item.options) for item in kept.values())
+    asked = Counter((sentences, q.text, q.options) for sentences, q in kept.values())
     odd = {
         "stories whose questions do not agree about their sentences": sum(n > 1 for n in versions.values()),
         "stories that are told again under another name": sum(n - 1 for n in repeated.values()),
         "questions that are asked again of the same story": sum(n - 1 for n in asked.values()),
-        "questions of which an option is given twice": sum(len(set(item.options)) < len(item.options) for item in kept.values()),
+        "questions of which an option is given twice": sum(len(set(q.options)) < len(q.options) for _, q in kept.values()),
     }
     for what, number in odd.items():
         if number:
             report.remark(split, what, "kept, a passage a version" if "agree" in what else "kept", number)
-    questions = [
-        Question(
-            item.id, names[item.story, item.sentences], "", 0.0, item.question, "", "en", options=item.options, correct=item.correct
-        )
-        for item in kept.values()
-    ]
+    questions = [replace(q, passage=names[q.passage, sentences]) for sentences, q in kept.values()]
     wanted = set(report.slice(split, (p.id for p in passages), Counter(q.passage for q in questions)))
     return SplitRecords([p for p in passages if p.id in wanted], [q for q in questions if q.passage in wanted])
