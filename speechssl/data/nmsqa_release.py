@@ -218,7 +218,7 @@ def csv_rows(files: Files, about: Mapping[str, About]) -> Iterator[Row]:
         texts: list[tuple[str, int | None]] = []
         if name in squad:
             context, asked = squad[name]
-            question, texts = asked.text, [(gold.text, gold.start) for gold in asked.golds]
+            question, texts = asked.text, [(gold.text, gold.char_start) for gold in asked.golds]
         else:
             context = " ".join(filter(None, sentences.values())) or (about[passage].text if passage in about else "")
             question = about[recording].text if recording in about else ""

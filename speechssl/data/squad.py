@@ -45,20 +45,12 @@ SHAPE = '{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answe
 
 
 @dataclass(frozen=True)
-class Gold:
-    """One annotation of an answer. start: characters from the beginning of the context, None without a usable one."""
-
-    text: str
-    start: int | None
-
-
-@dataclass(frozen=True)
 class Asked:
-    """A question of a file."""
+    """A question of a file. golds: its annotations, with offsets in the context where they are usable."""
 
     id: str  # "" where it has none
     text: str
-    golds: tuple[Gold, ...]
+    golds: tuple[Answer, ...]
     impossible: bool | None = None  # None where the file leaves it open
     transcript: str = ""  # what a recogniser made of it, where that stands beside the text
 
@@ -119,7 +111,7 @@ def is_squad(path: Path) -> bool:
     return isinstance(content, dict) and isinstance(content.get("data"), list)
 
 
-def read_golds(answers: Any) -> tuple[Gold, ...]:
+def read_golds(answers: Any) -> tuple[Answer, ...]:
     """A list of dicts, a dict of lists, or one dict. Raises TypeError for anything else."""
     if answers is None:
         return ()
@@ -134,7 +126,7 @@ def read_golds(answers: Any) -> tuple[Gold, ...]:
     starts = (a.get("answer_start") for a in answers)  # not every one is a count of characters: -1 is some files' "unknown"
     offsets = [None if isinstance(start, bool) else number_of(start) for start in starts]
     whole = [int(n) if n is not None and n >= 0 and n.is_integer() else None for n in offsets]
-    return tuple(Gold(as_text(a.get("text")), start) for a, start in zip(answers, whole, strict=True))
+    return tuple(Answer(as_text(a.get("text")), char_start=start) for a, start in zip(answers, whole, strict=True))
 
 
 def as_text(value: Any) -> str:
@@ -276,12 +268,12 @@ def records_of(
     return SplitRecords(tuple(passages.values()), tuple(questions.values())), sources
 
 
-def _offset_in(passage: Passage, asked: Asked, gold: Gold, style: Style, known: Originals) -> tuple[int | None, tuple[str, str]]:
+def _offset_in(passage: Passage, asked: Asked, gold: Answer, style: Style, known: Originals) -> tuple[int | None, tuple[str, str]]:
     """Of an answer in what is written of the passage, or None; and what is odd about it then."""
-    start, odd = gold.start, ("answers whose offset does not match", BY_TEXT)
+    start, odd = gold.char_start, ("answers whose offset does not match", BY_TEXT)
     if style.transcribed_passages and passage.text:
         read = known.asked.get(asked.id)
-        starts = (g.start for g in read[1].golds if g.text == gold.text and g.start is not None) if read else iter(())
+        starts = (g.char_start for g in read[1].golds if g.text == gold.text and g.char_start is not None) if read else iter(())
         start, odd = next(starts, None), ("answers that are not word for word in the original", BY_TEXT)
     elif not style.offsets:
         start, odd = None, ("answers with offsets of another text", "offsets ignored, scored by text only")

@@ -12,7 +12,6 @@ from speechssl.data.prepare import PrepareReport
 from speechssl.data.records import Answer, Passage, Span, load_corpus
 from speechssl.data.squad import (
     Asked,
-    Gold,
     Paragraph,
     Style,
     as_text,
@@ -30,6 +29,11 @@ from speechssl.data.squad import (
 )
 from speechssl.errors import InputError
 
+
+def gold(text, start):
+    return Answer(text, char_start=start)
+
+
 # ---- files, as they are read
 
 
@@ -37,12 +41,12 @@ def test_every_schema(tmp_path, squad_json):
     asked = [("q1", "Where?", [("Rome", 16), ("in Rome", 13)])]
     first, second = read_squad(squad_json(tmp_path / "a.json", ("Ann was born in Rome.", asked), ("Empty.", [])))
     assert (first.title, first.context, first.id, second.article, second.number) == ("Title", "Ann was born in Rome.", "", 0, 1)
-    assert first.asked[0].golds == (Gold("Rome", 16), Gold("in Rome", 13)) and first.asked[0].impossible is None
+    assert first.asked[0].golds == (gold("Rome", 16), gold("in Rome", 13)) and first.asked[0].impossible is None
     assert second.asked == ()
     path = squad_json(tmp_path / "drcd.json", ("在歐洲", [("1147-1-1", "哪裡？", [("歐洲", 1)])]), drcd="1147")
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # a byte order mark does no harm
     (paragraph,) = read_squad(path)
-    assert paragraph.id == "1147-1" and paragraph.asked[0].golds == (Gold("歐洲", 1),)
+    assert paragraph.id == "1147-1" and paragraph.asked[0].golds == (gold("歐洲", 1),)
     impossible = {"id": 7, "question": "Who?", "answers": [], "is_impossible": True, "plausible_answers": [{"text": "x"}]}
     some = [{"context": "a \ud83d b", "qas": [impossible]}, {"context": "c"}, {"context": "d", "qas": None}]
     (tmp_path / "2.json").write_text(json.dumps({"data": [{"paragraphs": some}]}))  # SQuAD 2.0, and half a surrogate pair
@@ -68,7 +72,7 @@ def test_every_schema(tmp_path, squad_json):
     ],
 )
 def test_answers_in_every_form(answers, golds):
-    assert read_golds(answers) == tuple(Gold(*gold) for gold in golds)
+    assert read_golds(answers) == tuple(gold(*pair) for pair in golds)
 
 
 @pytest.mark.parametrize("answers", ["Rome", 3, ["Rome"], [None]])
@@ -112,7 +116,7 @@ def test_any_text_can_be_written_and_keeps_its_offsets(value):
 # ---- records: kept with a remark, or set aside with a reason, and the counts always add up
 
 BORN = "Ann was born in Rome."
-ROME = (Gold("Rome", 16),)
+ROME = (gold("Rome", 16),)
 
 
 def paragraph(*asked, context=BORN, number=0, name="", title=""):
@@ -131,7 +135,7 @@ def test_offsets():
     records, *odd = recorded(paragraph(Asked("q", "Where?", ROME)))
     assert records.passages[0].text == BORN and records.passages[0].id == records.questions[0].passage == "0_0"
     assert records.questions[0].answers == (Answer("Rome", char_start=16),) and odd == [{}, {}]
-    golds = (Gold("Rome", 15), Gold("Rome", None), Gold("rome", 16), Gold("Rome", 10**30), Gold("Rome", 16))
+    golds = (gold("Rome", 15), gold("Rome", None), gold("rome", 16), gold("Rome", 10**30), gold("Rome", 16))
     wrong = paragraph(Asked("q", "Where?", golds))
     records, remarks, _ = recorded(wrong)
     assert [a.char_start for a in records.questions[0].answers] == [None, None, None, None, 16]
@@ -142,8 +146,8 @@ def test_offsets():
 
 
 def test_empty_answers_leave_their_question_unless_all_are():
-    some = Asked("some", "Where?", (Gold("", 0), *ROME, Gold(" ", 3)))
-    records, remarks, aside = recorded(paragraph(some, Asked("all", "Where?", (Gold("", 0),)), Asked("none", "Where?", ())))
+    some = Asked("some", "Where?", (gold("", 0), *ROME, gold(" ", 3)))
+    records, remarks, aside = recorded(paragraph(some, Asked("all", "Where?", (gold("", 0),)), Asked("none", "Where?", ())))
     assert [(q.id, len(q.answers)) for q in records.questions] == [("some", 1)]
     assert remarks == {"empty answers": 3}
     assert aside == {"all": "every answer is empty", "none": "no answer, and not marked impossible"}
@@ -174,7 +178,7 @@ def test_ids():
 
 
 def test_transcripts_and_their_originals():
-    transcribed = paragraph(Asked("q", "wear", (Gold("rome", 16), Gold("Rome", 9))), context="and was born in rome")
+    transcribed = paragraph(Asked("q", "wear", (gold("rome", 16), gold("Rome", 9))), context="and was born in rome")
     style = Style(transcribed_passages=True, transcribed_questions=True)
     records, *_ = recorded(transcribed, style=style)
     assert (records.passages[0].text, records.passages[0].transcript) == ("", "and was born in rome")
@@ -195,7 +199,7 @@ asked = st.builds(
     Asked,
     st.sampled_from(["", "a", "b", "a#2"]),
     st.sampled_from(["", " ", "Where?", "Who?"]),
-    st.lists(st.builds(Gold, st.sampled_from(["", "Rome", "x"]), st.sampled_from([None, 0, 16])), max_size=2).map(tuple),
+    st.lists(st.builds(gold, st.sampled_from(["", "Rome", "x"]), st.sampled_from([None, 0, 16])), max_size=2).map(tuple),
     st.sampled_from([None, True, False]),
 )
 names = (st.integers(0, 1), st.integers(0, 1), st.sampled_from(["", "p", "0_0", "p#2"]), st.just(""))
