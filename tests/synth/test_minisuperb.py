@@ -153,7 +153,7 @@ def test_pr_and_asr_have_the_same_recordings(corpus):
 
 
 @pytest.mark.slow
-def test_order_and_kills_change_no_byte(corpus, tmp_path, monkeypatch):
+def test_order_kills_and_workers_change_no_byte(corpus, tmp_path, monkeypatch):
     real, made = speech._make, []
 
     def dying(job):
@@ -167,14 +167,8 @@ def test_order_and_kills_change_no_byte(corpus, tmp_path, monkeypatch):
         patched.setattr(speech, "_make", dying)
         prepare(tmp_path, settings)
     assert not (tmp_path / "pr").exists() and (tmp_path / "se/card.json").exists()
-    prepare(tmp_path, settings)
+    prepare(tmp_path, settings, workers=2)
     assert contents(tmp_path) == contents(corpus)
-
-
-@pytest.mark.slow
-def test_workers_change_no_byte(corpus, tmp_path):
-    prepare(tmp_path, Settings({"se": SMALL.sizes["se"]}, SMALL.seed), workers=2)
-    assert contents(tmp_path / "se") == contents(corpus / "se")
 
 
 @pytest.mark.slow
