@@ -232,6 +232,7 @@ def broken_batch(step):
     return batch(step) | {"y": torch.full((8,), float("nan"))}
 
 
+@pytest.mark.slow
 def test_too_many_bad_gradients_stop_the_run_where_they_come_in_a_row(tmp_path):
     with pytest.raises(FloatingPointError, match="21 times in a row at step 20; lower the learning rate"):
         trained(tmp_path / "row", broken_batch, steps=60)

@@ -373,11 +373,6 @@ def translate(weights: Weights, given: Architecture) -> tuple[torch.nn.Module, b
     filled = [] if MASK in state else [NO_MASK]
     state.setdefault(MASK, torch.zeros(width))
     config, normalise, guesses = config_of(stated, state, where)
-    return build(config, state, where), normalise, guesses + filled
-
-
-def build(config: Any, state: Mapping[str, torch.Tensor], where: str) -> torch.nn.Module:
-    """A model of transformers that has exactly these weights, in float32. Raises InputError where they do not fit."""
     config.mask_time_prob = config.mask_time_prob or 0.05  # or the model would have no mask embedding
     try:
         with torch.device("meta"):  # nothing is initialised, so nothing can stay as it was initialised
@@ -395,7 +390,7 @@ def build(config: Any, state: Mapping[str, torch.Tensor], where: str) -> torch.n
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:160]
         raise InputError(f"{where} has weights whose shapes do not match its first ones ({reason}); fetch it again") from error
-    return model.eval().requires_grad_(False)
+    return model.eval().requires_grad_(False), normalise, guesses + filled
 
 
 def read_weights(name: str | Path) -> Weights:

@@ -136,6 +136,7 @@ def test_whisper_words_have_times_inside_the_audio(whisper_folder, language, sep
     assert recogniser.transcribe(noise(0)).words == ()
 
 
+@pytest.mark.slow
 def test_whisper_long_audio_has_words_after_the_first_window(whisper_folder):
     words = HuggingFaceRecogniser(whisper_folder, language="en").transcribe(noise(40)).words
     times = [0.0, *(t for w in words for t in (w.start, w.end)), 40.0]

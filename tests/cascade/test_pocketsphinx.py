@@ -45,6 +45,7 @@ def test_it_hears_words_of_the_sentence_where_they_are(recogniser, speech):
         assert recognised[text].end == pytest.approx(marks[text][1], abs=0.2)  # a closure before the next word is silence to it
 
 
+@pytest.mark.slow
 def test_words_are_clean_in_order_and_inside_the_audio(recogniser, speech):
     words = recogniser.transcribe(speech[0]).words
     assert words

@@ -338,6 +338,7 @@ def test_caching_is_timed_beside_the_loop(plan, tmp_path):
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["results.jsonl"]
 
 
+@pytest.mark.slow
 def test_tables_tell_direction_units_and_seeds(plan, tmp_path):
     run_superb(tmp_path / "out", replace(plan, seeds=(0, 1), data={"ks": plan.data["ks"], "pr": plan.data["pr"]}))
     tables = superb_tables(read_rows(tmp_path / "out/results.jsonl"), ["tiny"], 5.0)

@@ -84,6 +84,7 @@ def test_every_text_encoder_gives_every_option_a_probability(choice_model, kind,
         assert np.exp(found).sum() == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("combine", COMBINATIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_neither_padding_nor_company_nor_the_size_of_batches_matters(choice_model, kind, combine):

@@ -66,6 +66,7 @@ def test_the_summary_averages_what_unseen_noise_costs_without_the_cascade():
     assert summarise_grid(()) == ""
 
 
+@pytest.mark.slow
 def test_every_cell_of_the_heat_map_holds_its_score():
     drawing = heat_map(panels(rows()))
     texts = re.findall(r">([0-9.]+)<", drawing.svg)
@@ -92,6 +93,7 @@ def test_more_loss_is_darker_and_gains_are_no_loss():
     assert shades[0] == shades[1] > shades[2] > shades[3] > shades[4]
 
 
+@pytest.mark.slow
 def test_curves_have_a_band_and_a_line_for_every_encoder():
     svg = curves(panels(rows())).svg
     lines = re.findall(rf'<path d="[^"]*" clip-path="[^"]*" style="[^"]*stroke: var\(--s0, {PALETTE[0][0]}\)', svg)

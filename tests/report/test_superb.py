@@ -282,6 +282,7 @@ def test_layer_weights_are_means_over_seeds():
     assert layer_weights(of_superb([], alone)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("states", [2, 13, 25])
 def test_few_and_many_layers_are_drawn(states):
     heads = tuple(Head(f"an encoder with a long name {n}", "ks", 0, (1 / states,) * states) for n in range(3))
@@ -336,6 +337,7 @@ def square(size: int, slot: str = "s") -> Confusion:
     return Confusion("a", "sid", slot, tuple(f"class-{n}" for n in range(size)), counts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "names"), [(2, 2), (6, 6), (12, 12), (31, 31), (44, 15), (1251, 20)])
 def test_few_and_many_classes_are_drawn(size, names):
     ((_, drawing),) = confusions(of_superb([], Artefacts(confusions=(square(size),))))

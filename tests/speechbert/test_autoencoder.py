@@ -46,6 +46,7 @@ def trained(table, pull, steps=80):
     return model, seen
 
 
+@pytest.mark.slow
 def test_the_autoencoder_rebuilds_words_and_its_codes_go_to_their_embeddings(table):
     model, seen = trained(table, 1.0)
     assert seen[0]["nearest"] < 0.5 and seen[-1]["nearest"] == 1.0
@@ -55,6 +56,7 @@ def test_the_autoencoder_rebuilds_words_and_its_codes_go_to_their_embeddings(tab
     assert [VOCABULARY[i] for i in torch.cdist(codes, EMBEDDINGS).argmin(1)] == list(table.texts)
 
 
+@pytest.mark.slow
 def test_without_the_pull_codes_stay_away_from_the_embeddings(table):
     _, seen = trained(table, 0.0)
     assert seen[-1]["distance"] > 0.5 * seen[0]["distance"]

@@ -47,6 +47,7 @@ def test_every_tree_says_that_it_is_invented(made: dict[str, Path]) -> None:
         assert text.startswith(f"# Not {name}: an invented miniature") and f"prepare miniature {name} OUT" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "dev", "test"])
 def test_nmsqa_has_the_published_columns_and_names(made: dict[str, Path], split: str) -> None:
     found = rows(made["nmsqa"] / f"data.parquet/{split}.parquet")
@@ -65,6 +66,7 @@ def test_nmsqa_has_the_published_columns_and_names(made: dict[str, Path], split:
             assert row["context"][start : start + len(text)] == text and text in row["content_segment_text"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (REAL / "nmsqa/dev.parquet").is_file(), reason="the real files of NMSQA are not here")
 def test_nmsqa_has_the_schema_of_the_real_file(made: dict[str, Path]) -> None:
     from pyarrow import parquet
@@ -73,6 +75,7 @@ def test_nmsqa_has_the_schema_of_the_real_file(made: dict[str, Path]) -> None:
     assert real.remove_metadata().equals(mine.remove_metadata())
 
 
+@pytest.mark.slow
 def test_slue_words_and_answers_lie_where_they_are_heard(made: dict[str, Path], tmp_path: Path) -> None:
     found = rows(made["slue-sqa5"] / "sqa5/validation-00000-of-00001.parquet")
     assert len(rows(made["slue-sqa5"] / "sqa5/verified_test-00000-of-00001.parquet")) == 1
@@ -90,6 +93,7 @@ def test_slue_words_and_answers_lie_where_they_are_heard(made: dict[str, Path], 
         assert " ".join(inside).lower() == answer
 
 
+@pytest.mark.slow
 def test_spoken_squad_keeps_offsets_where_they_hold_and_those_of_squad_elsewhere(made: dict[str, Path]) -> None:
     root = made["spoken-squad"]
     paragraphs = {p.name: json.loads(p.read_text())["data"][0]["paragraphs"][0] for p in root.glob("*.json")}
@@ -104,6 +108,7 @@ def test_spoken_squad_keeps_offsets_where_they_hold_and_those_of_squad_elsewhere
         assert {q["id"]: q["answers"] for q in paragraphs[name]["qas"]} == original
 
 
+@pytest.mark.slow
 def test_odsqa_has_an_empty_question_in_the_spoken_test_alone(made: dict[str, Path]) -> None:
     asked = {}
     for name in ("spokenq", "textq"):
@@ -113,6 +118,7 @@ def test_odsqa_has_an_empty_question_in_the_spoken_test_alone(made: dict[str, Pa
     assert all((made["odsqa"] / f"questions/{i}.wav").is_file() for i in asked["textq"])
 
 
+@pytest.mark.slow
 def test_toefl_qa_has_stories_questions_and_labelled_options(made: dict[str, Path]) -> None:
     files = sorted((made["toefl-qa"] / "data/dev").iterdir())
     assert [f.name for f in files] == ["tpo_90-conversation_1_1", "tpo_90-conversation_1_2"]
@@ -125,6 +131,7 @@ def test_toefl_qa_has_stories_questions_and_labelled_options(made: dict[str, Pat
     assert right == [2, 1]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_tree_and_what_is_there_is_left_alone(made: dict[str, Path], tmp_path: Path) -> None:
     there = made["toefl-qa"]
     before = {p: p.stat().st_mtime_ns for p in there.rglob("*")}
@@ -137,6 +144,7 @@ def test_the_same_seed_gives_the_same_tree_and_what_is_there_is_left_alone(made:
     assert (tmp_path / "other" / story).read_text() != (there / story).read_text()
 
 
+@pytest.mark.slow
 def test_bad_requests_are_one_sentence_and_leave_nothing(made: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no miniature of squad; choose from nmsqa, odsqa"):
         make_miniature(tmp_path / "out", "squad", FEW)

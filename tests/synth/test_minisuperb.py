@@ -69,6 +69,7 @@ def test_a_split_is_decided_by_its_seed_and_grows_without_change(task):
     assert [replace(d, seed=0) for d in draw(task, "dev", 5, 1)] != [replace(d, seed=0) for d in draw(task, "dev", 5, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", sorted(set(DRAWN) - {"sid"}))
 def test_voices_and_open_sentences_of_the_test_are_not_those_of_training(task):
     parts = {split: [part for d in draw(task, split, 24, 0) for part in spoken(d)] for split in SPLITS}
@@ -114,12 +115,14 @@ def test_loudness_and_brightness_are_as_drawn():
     assert centre(-0.5) < centre(0.0) < centre(0.5)
 
 
+@pytest.mark.slow
 def test_silence_is_faint_noise_that_can_be_read(corpus):
     data = load_labelled(corpus / "ks")
     silent = next(u for u in data.splits["test"] if u.labels["keyword"] == "silence")
     assert 0.005 < np.abs(read_audio(data.path(silent))).max() < 0.11
 
 
+@pytest.mark.slow
 def test_lines_have_what_their_task_asks_for_and_no_more(corpus):
     spoken = {"id", "audio", "seconds", "speaker", "text"}
     fields = {
@@ -137,6 +140,7 @@ def test_lines_have_what_their_task_asks_for_and_no_more(corpus):
             assert set(json.loads(line)) == names
 
 
+@pytest.mark.slow
 def test_two_voices_of_the_split_are_mixed(corpus):
     voices = {voice.name for voice in speakers("en", "test")}
     for task in ("sd", "ss"):
@@ -144,6 +148,7 @@ def test_two_voices_of_the_split_are_mixed(corpus):
             assert len(speakers_of(one)) == 2 and set(speakers_of(one)) <= voices
 
 
+@pytest.mark.slow
 def test_pr_and_asr_have_the_same_recordings(corpus):
     pr, asr = (load_set(corpus / task) for task in ("pr", "asr"))
     for split in SPLITS:
@@ -182,6 +187,7 @@ def test_what_was_killed_within_a_recording_is_made_whole(corpus, tmp_path):
     assert contents(tmp_path / "ss") == contents(corpus / "ss")
 
 
+@pytest.mark.slow
 def test_a_finished_corpus_is_left_alone_and_its_card_names_all_manifests(corpus, monkeypatch):
     monkeypatch.setattr(speech, "_make", lambda _: pytest.fail("this was spoken before"))
     cards = prepare(corpus, SMALL)

@@ -127,6 +127,7 @@ def talks():
     return [d.render() for d in draw("sd", "train", 12, 0)]
 
 
+@pytest.mark.slow
 def test_there_is_silence_outside_the_turns_and_speech_at_both_ends_of_each(talks):
     for samples, turns in talks:
         active = np.zeros(len(samples), bool)
@@ -147,6 +148,7 @@ def test_where_one_talks_alone_it_is_what_they_say():
     np.testing.assert_allclose(samples[start:end], first[: end - start], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_two_people_talk_in_turn_with_some_overlap(talks):
     shares = []
     for samples, turns in talks:

@@ -85,6 +85,7 @@ def test_a_killed_run_makes_the_same_head(labelled, encoder, tmp_path, monkeypat
     assert whole == killed
 
 
+@pytest.mark.slow
 def test_other_inputs_and_damage_are_refused(labelled, encoder, hubert_folder, tmp_path):
     root = labelled()
     made = train_classifier(load_labelled(root), encoder, tmp_path / "head", QUICK)
